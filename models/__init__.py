@@ -1,0 +1,42 @@
+"""Models that are explained, and the features that they cluster."""
+
+from __future__ import annotations
+
+from .backbones import (
+    BACKBONES,
+    EfficientNetLite0,
+    backbone,
+    efficientnet_lite0,
+    resnet18,
+    resnet50,
+    vgg11,
+    vgg11_bn,
+    vgg13,
+    vgg13_bn,
+    vgg16,
+    vgg16_bn,
+    vgg19,
+    vgg19_bn,
+)
+from .features import FeatureExtractor
+from .images import load_image, to_tensor
+
+__all__ = [
+    "BACKBONES",
+    "EfficientNetLite0",
+    "FeatureExtractor",
+    "backbone",
+    "efficientnet_lite0",
+    "load_image",
+    "resnet18",
+    "resnet50",
+    "to_tensor",
+    "vgg11",
+    "vgg11_bn",
+    "vgg13",
+    "vgg13_bn",
+    "vgg16",
+    "vgg16_bn",
+    "vgg19",
+    "vgg19_bn",
+]

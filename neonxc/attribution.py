@@ -1,0 +1,294 @@
+"""NEON: why a point is in its cluster, in terms of what the network was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from captum.attr import Attribution
+from captum.log import log_usage
+from torch import Tensor
+
+from neonxc.lrp import LRP, Composite, Recording
+from neonxc.lrp.engine import only
+from neonxc.network import CHUNK, NeuralizedClustering, rows
+
+IMAGES = 8  # inputs of a feature network that are propagated at once
+
+HeadRule = Literal["linear", "midpoint"]
+
+
+class NEON(Attribution):
+    """Attribute cluster decisions of a neuralized clustering (NEON paper, II-B and IV).
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        From :func:`neonxc.neuralize`.
+    composite : neonxc.lrp.Composite, optional
+        Rules for the feature network, if there is one; default: LRP-gamma with gamma 0.25.
+    head_rule : {"linear", "midpoint"}, optional
+        How a linear contrast shares its relevance among the features of a feature network. "midpoint" counts
+        from the points halfway between centroids, "linear" from zero with the bias absorbing its share. Without a
+        feature network it is always the mid-point rule (Eq. 4), which conserves: relevance sums to the logit.
+
+    Examples
+    --------
+    >>> import neonxc, numpy as np
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris().data
+    >>> net = neonxc.neuralize(KMeans(3, random_state=0).fit(X), X)
+    >>> relevance = neonxc.NEON(net).attribute(X)  # the assigned cluster's logit ...
+    >>> logit = net(torch.as_tensor(X)).amax(1).numpy()
+    >>> bool(np.allclose(relevance.sum(1), logit))  # ... shared among the four columns
+    True
+    """
+
+    def __init__(
+        self,
+        net: NeuralizedClustering,
+        composite: Composite | None = None,
+        *,
+        head_rule: HeadRule | None = None,
+    ) -> None:
+        if not isinstance(net, NeuralizedClustering):
+            raise TypeError(f"NEON needs a network from neonxc.neuralize, got {type(net).__name__}")
+        if head_rule not in ("linear", "midpoint", None):
+            raise ValueError(f"head_rule is 'linear' or 'midpoint', got {head_rule!r}")
+        super().__init__(net)
+        self.net = net
+        self.composite = composite
+        self.head_rule: HeadRule = head_rule or ("midpoint" if net.features is None else "linear")
+        if net.features is None and self.head_rule == "linear":
+            raise ValueError(
+                "head_rule='linear' is for networks with features; on raw columns use the mid-point rule"
+            )
+
+    @property
+    def multiplies_by_inputs(self) -> bool:
+        """Relevance is a share of the logit, not a slope."""
+        return True
+
+    @log_usage(part_of_slo=True)
+    def attribute(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
+        """Relevance of cluster decisions.
+
+        Parameters
+        ----------
+        inputs : array, frame or tensor [N, ...], or a tuple of one
+            Points, or what the feature network takes.
+        target : int, sequence or Tensor [N], or tuple of int, optional
+            Column of the cluster to explain; None (a documented deviation from captum) is each point's own.
+            Where features are a map, a column means: all locations assigned to that cluster; None: every
+            location's own cluster; a tuple ``(column, row, column, ...)`` one location.
+        competitor : int, sequence or Tensor [N], optional
+            Explain "why the target and not this one" instead of "why not any other": the relevance of a single
+            contrast. Points whose own cluster is the competitor get zeros.
+
+        Returns
+        -------
+        Like `inputs`
+            In units of the logit. On raw columns it sums to the target's logit (to the contrast where there is a
+            competitor). A negative logit says that the point is not in the target, and is shared among the
+            clusters that beat it.
+
+        Raises
+        ------
+        ValueError
+            Unusable inputs, an unknown target, a target that is its own competitor.
+        """
+        if isinstance(inputs, tuple):
+            return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
+        batch = self.net.batch(inputs)
+        parts = []
+        for x, first in _chunks(batch.tensor, CHUNK if self.net.features is None else IMAGES):
+            want = slice(first, first + len(x))
+            parts.append(
+                self._attribute(
+                    x, _part(target, want, len(batch.tensor)), _part(competitor, want, len(batch.tensor))
+                )
+            )
+        return batch.restore(torch.cat(parts))
+
+    def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
+        """One heatmap for every cluster: relevance summed over the channels.
+
+        A forward pass is shared by all clusters.
+
+        Parameters
+        ----------
+        inputs : array or tensor [N, C, ...]
+            What the feature network takes.
+        clusters : sequence of int, optional
+            Columns; default: all.
+
+        Returns
+        -------
+        array or Tensor [N, clusters, ...]
+            See `target` of :meth:`attribute` for what a cluster's heatmap explains.
+        """
+        if self.net.features is None:
+            raise ValueError("heatmaps need a network with features; use attribute for points")
+        batch = self.net.batch(inputs)
+        columns = range(self.net.head.n_clusters) if clusters is None else clusters
+        parts = []
+        for x, _ in _chunks(batch.tensor, IMAGES):
+            recording = self._record(x)
+            maps = [recording.propagate(self._multiplier(recording.output, c, None)).sum(dim=1) for c in columns]
+            parts.append(torch.stack(maps, dim=1))
+        return batch.restore(torch.cat(parts))
+
+    @torch.no_grad()
+    def summary(self, X: Any, n_prototypes: int = 5) -> ClusterSummary:
+        """Per cluster: its size, what speaks for it on average, and its most typical points.
+
+        Parameters
+        ----------
+        X : array, frame or tensor
+            Points, or what the feature network takes; then the features of the summary are that network's.
+        n_prototypes : int
+            Typical points to name per cluster.
+        """
+        net, batch = self.net, self.net.batch(X)
+        size = CHUNK if net.features is None else IMAGES
+        K, d = net.head.n_clusters, net.head.detection.n_features
+        total, logits, columns = None, [], []
+        for x, _ in _chunks(batch.tensor, size):
+            a = rows(x if net.features is None else net.features(x))
+            f = net.head(a)
+            own = net.head.assign(a)
+            relevance = net.head.relevance(a, own, net._beta.to(f.device))
+            total = relevance.new_zeros(K, d) if total is None else total
+            total.index_add_(0, own, relevance)
+            logits.append(f.gather(1, own[:, None])[:, 0])
+            columns.append(own)
+        assert total is not None
+        logit, column = torch.cat(logits), torch.cat(columns)
+        sizes = torch.bincount(column, minlength=K)
+        order = torch.argsort(logit, descending=True)
+        prototypes = [order[column[order] == k][:n_prototypes].cpu().numpy() for k in range(K)]
+        mean = total / sizes.clamp(min=1)[:, None]
+        names = net.feature_names_ or [f"x{i}" for i in range(d)]
+        return ClusterSummary(net.classes_, sizes.cpu().numpy(), mean.cpu().numpy(), prototypes, names)
+
+    def _attribute(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
+        net = self.net
+        if net.features is None:
+            with torch.no_grad():
+                own, columns, _ = self._columns(x, target)
+                return net.head.relevance(x, columns, net._beta, self._competitor(competitor, target, own))
+        recording = self._record(x)
+        return recording.propagate(self._multiplier(recording.output, target, competitor))
+
+    def _record(self, x: Tensor) -> Recording:
+        assert self.net.features is not None
+        return LRP(self.net.features, self.composite).record(x)
+
+    @torch.no_grad()
+    def _multiplier(self, a: Tensor, target: Any, competitor: Any) -> Tensor:
+        """Multipliers at the features, where the walk back through the feature network starts."""
+        head, points = self.net.head, rows(a)
+        own, columns, wanted = self._columns(a, target)
+        args = (points, columns, self.net._beta, self._competitor(competitor, target, own))
+        if self.head_rule == "linear":
+            m = head.multiplier(*args)
+        else:  # relevance that lands on an inactive feature has no direction to go, and is let go
+            m = torch.where(points == 0, torch.zeros_like(points), head.relevance(*args) / points)
+        m = (m * wanted[:, None]).to(a.dtype)
+        return m if a.ndim == 2 else m.reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
+
+    def _columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Each point's own column, the one to explain, and whether it is to be explained, [n] each."""
+        K, places = self.net.head.n_clusters, a.shape[2:].numel() if a.ndim > 2 else 1
+        own = self.net.head.assign(rows(a))
+        if target is None:
+            return own, own, torch.ones_like(own)
+        if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
+            column, *place = target
+            _check_columns(torch.as_tensor(column), K, "target")
+            if any(not 0 <= i < n for i, n in zip(place, a.shape[2:], strict=True)):
+                raise ValueError(f"target {target} is outside the feature map of shape {list(a.shape[2:])}")
+            wanted = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.long, device=a.device)
+            wanted[(slice(None), *place)] = 1
+            return own, torch.full_like(own, int(column)), wanted.flatten()
+        columns = _as_columns(target, a.shape[0], K, "target", a.device).repeat_interleave(places)
+        return own, columns, (own == columns).long() if a.ndim > 2 else torch.ones_like(own)
+
+    def _competitor(self, competitor: Any, target: Any, own: Tensor) -> Tensor | None:
+        if competitor is None:
+            return None
+        rival = _as_columns(competitor, len(own), self.net.head.n_clusters, "competitor", own.device)
+        if target is not None and isinstance(target, int) and bool((rival == target).any()):
+            raise ValueError(f"target and competitor are both {target}; a cluster does not compete with itself")
+        return rival
+
+
+@dataclass(frozen=True)
+class ClusterSummary:
+    """What :meth:`NEON.summary` finds.
+
+    Attributes
+    ----------
+    classes : ndarray [K]
+        The clusterer's labels.
+    sizes : ndarray [K]
+        Points per cluster.
+    relevance : ndarray [K, d]
+        Mean relevance of each feature for a cluster's own points, in units of the logit; 0 for an empty one.
+    prototypes : list of K ndarrays
+        Indices of the points with the greatest logit, most typical first.
+    feature_names : list of str
+    """
+
+    classes: np.ndarray
+    sizes: np.ndarray
+    relevance: np.ndarray
+    prototypes: list[np.ndarray]
+    feature_names: list[str]
+
+    def top(self, column: int, n: int = 5) -> list[tuple[str, float]]:
+        """Return the `n` features that speak most for a cluster, with their mean relevance."""
+        order = np.argsort(-self.relevance[column], kind="stable")[:n]
+        return [(self.feature_names[i], float(self.relevance[column, i])) for i in order]
+
+    def __str__(self) -> str:
+        lines = []
+        for k, label in enumerate(self.classes):
+            reasons = ", ".join(f"{name} {value:+.3g}" for name, value in self.top(k))
+            lines.append(f"cluster {label} ({self.sizes[k]} points): {reasons}")
+        return "\n".join(lines)
+
+
+def _chunks(x: Tensor, size: int) -> Iterator[tuple[Tensor, int]]:
+    for first in range(0, len(x), size):
+        yield x[first : first + size], first
+
+
+def _part(argument: Any, want: slice, n: int) -> Any:
+    """The chunk's share of a per-point argument; scalars, tuples and None are for all."""
+    if argument is None or isinstance(argument, (int, tuple)) or np.ndim(argument) == 0:
+        return argument
+    if len(argument) != n:
+        raise ValueError(f"target or competitor has {len(argument)} entries for {n} points")
+    return argument[want]
+
+
+def _as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> Tensor:
+    columns = torch.as_tensor(value, device=device)
+    _check_columns(columns, K, name)
+    if columns.ndim == 0 or columns.numel() == 1:
+        return columns.long().reshape(()).expand(n)
+    if columns.shape != (n,):
+        raise ValueError(f"{name} needs one column or one per point ({n}), got shape {list(columns.shape)}")
+    return columns.long()
+
+
+def _check_columns(columns: Tensor, K: int, name: str) -> None:
+    if columns.is_floating_point() or columns.dtype == torch.bool:
+        raise ValueError(f"{name} needs column numbers (whole), got {columns.dtype}")
+    if columns.numel() and not (int(columns.min()) >= 0 and int(columns.max()) < K):
+        raise ValueError(f"{name} {columns.tolist()} is not a cluster: columns go from 0 to {K - 1}")

@@ -1,0 +1,165 @@
+"""Save and load: one safetensors file, tensors in its body and everything else as JSON in its header.
+
+Nothing is ever unpickled. A file says which class it holds and which plain attributes that has; the classes
+that may be named are listed here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from neonxc.network import NeuralizedClustering
+
+VERSION = 1
+KEY = "neonxc"
+
+# class -> (where it lives, its attributes that are plain JSON)
+_HEADS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "CentroidHead": ("neonxc.heads", ("n_clusters",)),
+    "HierarchyHead": ("neonxc.heads", ("n_clusters", "children_")),
+    "Detection": ("neonxc.detection", ("diagonal", "norm")),
+}
+
+
+def save(obj: NeuralizedClustering, path: str | os.PathLike[str]) -> None:
+    """Save a neuralized clustering.
+
+    Parameters
+    ----------
+    obj : NeuralizedClustering
+        Of its feature network, the weights are saved where it comes from a builder of :mod:`neonxc.models`; any
+        other is left out and has to be given to :func:`load`.
+    path : path-like
+        Usually ``*.safetensors``. Written to a temporary neighbour first: the file is there whole or not at all.
+
+    Raises
+    ------
+    TypeError
+        An object of another kind.
+    """
+    if not isinstance(obj, NeuralizedClustering):
+        raise TypeError(f"can't save a {type(obj).__name__}; neonxc saves networks from neonxc.neuralize")
+    tensors: dict[str, Tensor] = {"beta": obj._beta}
+    header: dict[str, Any] = {
+        "version": VERSION,
+        "kind": "NeuralizedClustering",
+        "classes": obj.classes_.tolist(),
+        "feature_names": obj.feature_names_,
+        "head": _pack(obj.head, "head.", tensors),
+        "features": None,
+    }
+    if obj.features is not None:
+        header["features"] = getattr(obj.features, "recipe", None) or "custom"
+        if header["features"] != "custom":
+            tensors |= {f"features.{name}": tensor for name, tensor in obj.features.state_dict().items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    path = Path(path)
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    os.close(handle)
+    try:
+        save_file(tensors, partial, metadata={KEY: json.dumps(header)})
+        os.replace(partial, path)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> NeuralizedClustering:
+    """Load what :func:`save` wrote, on the CPU.
+
+    Parameters
+    ----------
+    path : path-like
+    features : nn.Module, optional
+        The feature network, where the file could not hold it.
+
+    Raises
+    ------
+    FileNotFoundError
+    ValueError
+        A file that is corrupt, of another program, or of a newer version; a feature network that is missing.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    header, tensors = _read(path)
+    if header.get("version", 0) > VERSION:
+        raise ValueError(
+            f"{path} was written by a newer neonxc (file version {header['version']}, known {VERSION})"
+        )
+    try:
+        head = _unpack(header["head"], "head.", tensors)
+        net = NeuralizedClustering(
+            head,
+            _features(header, tensors, features, path),
+            np.asarray(header["classes"]),
+            header["feature_names"],
+        )
+        net.beta = float(tensors["beta"])
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}") from error
+    return net
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get(KEY, "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not a file of neonxc, or damaged: {error}") from None
+    if not isinstance(header, dict) or header.get("kind") != "NeuralizedClustering":
+        raise ValueError(f"{path} was not written by neonxc.save")
+    return header, tensors
+
+
+def _pack(module: nn.Module, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Description of a module as JSON; its buffers go to `tensors`."""
+    name = type(module).__name__
+    buffers = dict(module._buffers)
+    tensors |= {prefix + key: value for key, value in buffers.items() if value is not None}
+    return {
+        "class": name,
+        "attributes": {key: getattr(module, key) for key in _HEADS[name][1]},
+        "buffers": list(buffers),
+        "children": {key: _pack(child, f"{prefix}{key}.", tensors) for key, child in module.named_children()},
+    }
+
+
+def _unpack(header: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Any:
+    where, attributes = _HEADS[header["class"]]
+    cls = getattr(import_module(where), header["class"])
+    module = cls.__new__(cls)
+    nn.Module.__init__(module)
+    for key in attributes:
+        setattr(module, key, header["attributes"][key])
+    for key in header["buffers"]:
+        module.register_buffer(key, tensors.get(prefix + key))
+    for key, child in header["children"].items():
+        module.add_module(key, _unpack(child, f"{prefix}{key}.", tensors))
+    return module
+
+
+def _features(
+    header: dict[str, Any], tensors: dict[str, Tensor], given: nn.Module | None, path: Path
+) -> nn.Module | None:
+    recipe = header["features"]
+    if recipe is None or given is not None:
+        return given
+    if recipe == "custom":
+        raise ValueError(f"{path} was saved without its feature network: neonxc.load(path, features=network)")
+    from neonxc.models.backbones import build  # the core never needs the models otherwise
+
+    network = build(recipe)
+    prefix = "features."
+    network.load_state_dict({k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)})
+    return network

@@ -1,0 +1,142 @@
+"""What goes in comes out: arrays, data frames and tensors as one tensor, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Data as a floating tensor, with what is needed to hand a result back in the caller's own type."""
+
+    tensor: Tensor
+    names: list[str] | None
+    restore: Callable[[Tensor], Any]
+    """Result of the data's own shape -> array, frame or tensor like the input."""
+    labels: Callable[[np.ndarray], Any]
+    """Array with one label per point -> array or tensor like the input."""
+
+
+def as_batch(X: Any, *, name: str = "X", device: torch.device | str | None = None) -> Batch:
+    """Turn data into a finite floating tensor of at least two dimensions.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [N, ...]
+        Numbers: any float or integer type. Half precision is widened to float32, integers and booleans
+        to float64.
+    name : str
+        What the errors call the argument.
+    device : torch.device, optional
+        Where the tensor shall be; default: where it is.
+
+    Raises
+    ------
+    ValueError
+        No numbers, no points, fewer than two dimensions, or values that are not finite; the message names
+        the column.
+    """
+    if hasattr(X, "toarray"):
+        raise ValueError(f"{name} is sparse; pass {name}.toarray()")
+    if isinstance(X, Tensor):
+        tensor, names, frame = X.detach(), None, None
+    elif hasattr(X, "iloc") and hasattr(X, "columns"):
+        tensor, names, frame = _from_frame(X, name), [str(column) for column in X.columns], X
+    else:
+        tensor, names, frame = _from_array(X, name), None, None
+    if tensor.is_complex():
+        raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
+    _check_shape(tensor, name)
+    source_dtype, source_device = tensor.dtype, tensor.device
+    tensor = tensor.to(device=device, dtype=compute_dtype(source_dtype))
+    check_finite(tensor, name=name, names=names)
+
+    def restore(result: Tensor) -> Any:
+        keep = source_dtype if source_dtype in (torch.float32, torch.float64) else result.dtype
+        result = result.detach().to(device=source_device, dtype=keep)
+        if isinstance(X, Tensor):
+            return result
+        array = result.numpy()
+        return array if frame is None else type(frame)(array, index=frame.index, columns=frame.columns)
+
+    def labels(values: np.ndarray) -> Any:
+        return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) else values
+
+    return Batch(tensor, names, restore, labels)
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Type in which data of `dtype` is computed with: float32 or better (float16 distances overflow)."""
+    if dtype in (torch.float16, torch.bfloat16):
+        return torch.float32
+    return dtype if dtype.is_floating_point else torch.float64
+
+
+def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
+    """Raise a ValueError that names the first bad column unless every value is finite."""
+    finite = torch.isfinite(tensor)
+    if finite.all():
+        return
+    where = (~finite).nonzero()[0].tolist()
+    value = tensor[tuple(where)].item()
+    column = repr(names[where[1]]) if names is not None else str(where[1])
+    raise ValueError(f"{name} has a value that is not finite: {value} in row {where[0]}, column {column}")
+
+
+def check_width(got: int, needed: int, *, name: str = "X") -> None:
+    """Raise a ValueError unless the data has as many features as the model was fitted on."""
+    if got != needed:
+        raise ValueError(f"{name} has {got} features, the clustering was fitted on {needed}")
+
+
+def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name: str = "X") -> None:
+    """Raise a ValueError when a frame's columns are not those the model was fitted on, in their order."""
+    if got is None or needed is None or list(got) == list(needed):
+        return
+    missing, extra = [n for n in needed if n not in got], [n for n in got if n not in needed]
+    if missing or extra:
+        raise ValueError(f"columns of {name} differ from the fitted ones: missing {missing}, unexpected {extra}")
+    raise ValueError(f"columns of {name} are in another order than at fit time; needed: {list(needed)}")
+
+
+def _from_frame(X: Any, name: str) -> Tensor:
+    bad = [str(column) for column in X.columns if not _is_numeric(X[column].dtype)]
+    if bad:
+        raise ValueError(f"{name} has columns that are not numeric: {bad}; drop or encode them")
+    return _from_array(X.to_numpy(dtype=None if _one_dtype(X) else np.float64), name)
+
+
+def _one_dtype(X: Any) -> bool:
+    kinds = set(map(str, X.dtypes))
+    return len(kinds) == 1 and isinstance(X.dtypes.iloc[0], np.dtype)
+
+
+def _is_numeric(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "O") in "fiub"
+
+
+def _from_array(X: Any, name: str) -> Tensor:
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
+    if array.dtype.kind not in "fiubc":
+        raise ValueError(f"{name} can't be read as an array of numbers: its type is {array.dtype}")
+    widest = np.float64 if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+    return torch.from_numpy(np.require(array, dtype=widest, requirements=["C", "W"]))
+
+
+def _check_shape(tensor: Tensor, name: str) -> None:
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"{name} needs shape [points, features], got {list(tensor.shape)}; "
+            f"a single point is {name}.reshape(1, -1)"
+        )
+    if tensor.numel() == 0:
+        raise ValueError(f"{name} is empty: shape {list(tensor.shape)}")

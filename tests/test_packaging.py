@@ -1,0 +1,206 @@
+"""The wheel, the editable install and the bare clone: all three import the same packages."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# folder in the checkout: its place in the wheel
+FOLDERS = {"neonxc": "neonxc", "trees": "neonxc/trees", "models": "neonxc/models"}
+
+
+def package_files(root):
+    """Where each file of the three folders belongs in the wheel: {place in the wheel: file}."""
+    return {
+        f"{place}/{path.relative_to(root / folder).as_posix()}": path
+        for folder, place in FOLDERS.items()
+        for path in (root / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+    }
+
+
+PACKAGES = sorted(
+    place.removesuffix("/__init__.py").replace("/", ".")
+    for place in package_files(ROOT)
+    if place.endswith("/__init__.py")
+)
+IMPORT_ALL = f"""
+import json, neonxc
+from importlib import import_module
+files = {{name: import_module(name).__file__ for name in {PACKAGES!r}}}
+print(json.dumps({{"files": files, "path": list(neonxc.__path__), "version": neonxc.__version__}}))
+"""
+
+
+def run(*command, cwd, path=None):
+    """Run without the caller's Python settings; only `path` is on PYTHONPATH."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
+    if path is not None:
+        env["PYTHONPATH"] = str(path)
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], cwd=cwd, env=env, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def inside(file, folder):
+    return Path(file).resolve().is_relative_to(Path(folder).resolve())
+
+
+def import_all(folder, *, cwd, path=None, flags=(), before=""):
+    """Import every package in a new process; all must come from `folder`."""
+    found = json.loads(run(*flags, "-c", before + IMPORT_ALL, cwd=cwd, path=path))
+    assert {name: file for name, file in found["files"].items() if not inside(file, folder)} == {}
+    return found
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory):
+    """A clean copy of the source tree: no caches, no earlier builds, no installed metadata."""
+    copy = tmp_path_factory.mktemp("source") / "clone"
+    copy.mkdir()
+    for entry in ROOT.iterdir():
+        if entry.is_file() and not entry.name.startswith("."):
+            shutil.copy2(entry, copy)
+    for folder in [*FOLDERS, "tests", "docs", "examples"]:
+        if (ROOT / folder).is_dir():
+            ignore = shutil.ignore_patterns("__pycache__", "_build")
+            shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def wheel(source, tmp_path_factory):
+    """The wheel built from the sdist, so that what the sdist lacks is missed here."""
+    out = tmp_path_factory.mktemp("dist")
+    run("-m", "build", "--no-isolation", "--outdir", out, source, cwd=out)
+    (file,) = out.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="session")
+def unpacked(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installed(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("installed")
+    run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel, cwd=folder)
+    return folder
+
+
+def metadata(unpacked):
+    (file,) = unpacked.glob("*.dist-info/METADATA")
+    return Parser().parsestr(file.read_text(encoding="utf-8"))
+
+
+def test_every_folder_with_code_is_a_package():
+    code = {path.parent for path in package_files(ROOT).values() if path.suffix == ".py"}
+    assert [str(folder) for folder in sorted(code) if not (folder / "__init__.py").is_file()] == []
+
+
+def test_wheel_holds_the_three_packages_and_nothing_else(source, wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+        held = {name: archive.read(name) for name in names if ".dist-info/" not in name}
+    expected = {place: path.read_bytes() for place, path in package_files(source).items()}
+    assert sorted(held) == sorted(expected)
+    assert held == expected
+    assert {f"{place}/py.typed" for place in FOLDERS.values()} <= set(held)
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"neonxc"}  # and the metadata
+
+
+def test_metadata(unpacked):
+    about = metadata(unpacked)
+    assert about["Name"] == "neonxc"
+    assert about["License-Expression"] == "BSD-3-Clause"
+    assert about["License-File"] == "LICENSE"
+    assert about["Requires-Python"] == ">=3.10"
+    assert {"demo", "test", "docs", "dev"} == set(about.get_all("Provides-Extra"))
+
+
+def test_wheel_in_a_bare_folder(unpacked):
+    found = import_all(unpacked, cwd=unpacked)
+    assert found["path"] == [str(unpacked / "neonxc")]  # nothing of a checkout is added to it
+    assert found["version"] == metadata(unpacked)["Version"]
+
+
+def test_wheel_installed_and_the_clone_as_working_directory(source, installed):
+    # The clone's own `neonxc/` comes first; then the other two must be the clone's as well.
+    import_all(source, cwd=source, path=installed)
+
+
+def test_bare_clone_from_elsewhere(source, tmp_path):
+    import_all(source, cwd=tmp_path, path=source)
+
+
+def test_editable_install_from_elsewhere(source, tmp_path):
+    build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    run("-c", build, tmp_path, cwd=source)
+    (file,) = tmp_path.glob("*.whl")
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(site)
+    # `site` stands in for site-packages. -S and the front place keep away the install that these tests use.
+    libraries = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]
+    before = f"""
+import site, sys
+sys.path += {libraries!r}
+site.addsitedir({str(site)!r})
+sys.meta_path.insert(0, sys.meta_path.pop())
+"""
+    import_all(source, cwd=elsewhere, path=site, flags=["-S"], before=before)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_these_tests_run_on_the_checkout(name):
+    assert inside(import_module(name).__file__, ROOT)
+
+
+def test_import_is_light(installed, tmp_path):
+    # captum loads pyplot by itself, so sys.modules can't tell; ask who imports what.
+    code = """
+import builtins, json, sys
+original, found = builtins.__import__, []
+
+def record(name, globals=None, locals=None, fromlist=(), level=0):
+    importer = (globals or {}).get("__name__", "")
+    if importer.split(".")[0] == "neonxc" and level == 0:
+        for target in [name, *(f"{name}.{item}" for item in fromlist or ())]:
+            if target == "matplotlib.pyplot":
+                found.append(f"{importer} imports {target}")
+    return original(name, globals, locals, fromlist, level)
+
+builtins.__import__ = record
+import neonxc
+found += [name for name in sys.modules if name.startswith(("neonxc.trees", "neonxc.models"))]
+print(json.dumps(found))
+"""
+    assert json.loads(run("-c", code, cwd=tmp_path, path=installed)) == []
+
+
+def test_command(installed, tmp_path):
+    code = """
+import sys
+from importlib.metadata import distribution
+(command,) = distribution("neonxc").entry_points.select(group="console_scripts")
+assert command.name == "neonxc", command
+sys.argv = ["neonxc", "--help"]
+sys.exit(command.load()())
+"""
+    assert "demo" in run("-c", code, cwd=tmp_path, path=installed)
