@@ -179,8 +179,9 @@ class NEON(Attribution):
         net = self.net
         if net.features is None:
             with torch.no_grad():
-                own, columns, _ = self._columns(x, target)
-                return net.head.relevance(x, columns, net._beta, self._competitor(competitor, target, own))
+                _, columns, _ = self._columns(x, target)
+                rival = self._competitor(competitor, target, columns, len(x))
+                return net.head.relevance(x, columns, net._beta, rival)
         recording = self._record(x)
         return recording.propagate(self._multiplier(recording.output, target, competitor))
 
@@ -192,8 +193,8 @@ class NEON(Attribution):
     def _multiplier(self, a: Tensor, target: Any, competitor: Any) -> Tensor:
         """Multipliers at the features, where the walk back through the feature network starts."""
         head, points = self.net.head, rows(a)
-        own, columns, wanted = self._columns(a, target)
-        args = (points, columns, self.net._beta, self._competitor(competitor, target, own))
+        _, columns, wanted = self._columns(a, target)
+        args = (points, columns, self.net._beta, self._competitor(competitor, target, columns, len(a)))
         if self.head_rule == "linear":
             m = head.multiplier(*args)
         else:  # relevance that lands on an inactive feature has no direction to go, and is let go
@@ -218,12 +219,17 @@ class NEON(Attribution):
         columns = _as_columns(target, a.shape[0], K, "target", a.device).repeat_interleave(places)
         return own, columns, (own == columns).long() if a.ndim > 2 else torch.ones_like(own)
 
-    def _competitor(self, competitor: Any, target: Any, own: Tensor) -> Tensor | None:
+    def _competitor(self, competitor: Any, target: Any, columns: Tensor, n: int) -> Tensor | None:
+        """Each point's rival column, for competitors that are given for all or for each of `n` inputs."""
         if competitor is None:
             return None
-        rival = _as_columns(competitor, len(own), self.net.head.n_clusters, "competitor", own.device)
-        if target is not None and isinstance(target, int) and bool((rival == target).any()):
-            raise ValueError(f"target and competitor are both {target}; a cluster does not compete with itself")
+        rival = _as_columns(competitor, n, self.net.head.n_clusters, "competitor", columns.device)
+        rival = rival.repeat_interleave(len(columns) // n)
+        same = rival[:0] if target is None else rival[rival == columns]
+        if len(same):
+            raise ValueError(
+                f"target and competitor are both {int(same[0])}; a cluster does not compete with itself"
+            )
         return rival
 
 
@@ -270,7 +276,7 @@ def _chunks(x: Tensor, size: int) -> Iterator[tuple[Tensor, int]]:
 
 def _part(argument: Any, want: slice, n: int) -> Any:
     """The chunk's share of a per-point argument; scalars, tuples and None are for all."""
-    if argument is None or isinstance(argument, (int, tuple)) or np.ndim(argument) == 0:
+    if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
         return argument
     if len(argument) != n:
         raise ValueError(f"target or competitor has {len(argument)} entries for {n} points")
@@ -278,7 +284,10 @@ def _part(argument: Any, want: slice, n: int) -> Any:
 
 
 def _as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> Tensor:
-    columns = torch.as_tensor(value, device=device)
+    try:
+        columns = torch.as_tensor(value, device=device)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} needs column numbers from 0 to {K - 1}, got {value!r}") from None
     _check_columns(columns, K, name)
     if columns.ndim == 0 or columns.numel() == 1:
         return columns.long().reshape(()).expand(n)

@@ -90,9 +90,9 @@ class Detection(nn.Module):
         check_width(x.shape[1], self.n_features, name="x")
         x = x.to(compute_dtype(x.dtype))
         if self.norm is None:
-            return x - (self.root + self.origin).to(x), 1.0
+            return _minus(x, self.root + self.origin), 1.0
         norm = self._row_norm(x)
-        return (x - self.root.to(x)) / norm - self.origin.to(x), norm
+        return _minus(x, self.root) / norm - self.origin.to(x), norm
 
     def _row_norm(self, x: Tensor) -> Tensor:
         assert self.norm_weight is not None
@@ -102,6 +102,12 @@ class Detection(nn.Module):
         order = {"l1": 1, "l2": 2, "max": torch.inf}[self.norm or "l2"]
         norm = torch.linalg.vector_norm(z, order, dim=1, keepdim=True)
         return torch.where(norm > 0, norm, torch.ones_like(norm))  # as scikit-learn leaves zero rows alone
+
+
+def _minus(x: Tensor, shift: Tensor) -> Tensor:
+    """``x - shift``; what rounding the shift to the type of x would lose is subtracted after it."""
+    rounded = shift.to(x)
+    return x - rounded - (shift - rounded.to(shift)).to(x)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -163,3 +165,20 @@ def _features(
     prefix = "features."
     network.load_state_dict({k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)})
     return network
+
+
+@contextmanager
+def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Fill a folder all at once: what the block writes appears in `path` only if the block succeeds.
+
+    Files of the same names are replaced, others stay.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; a folder is needed")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as stage:
+        yield Path(stage)
+        path.mkdir(exist_ok=True)
+        for file in Path(stage).iterdir():
+            os.replace(file, path / file.name)

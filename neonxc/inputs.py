@@ -20,7 +20,7 @@ class Batch:
     restore: Callable[[Tensor], Any]
     """Result of the data's own shape -> array, frame or tensor like the input."""
     labels: Callable[[np.ndarray], Any]
-    """Array with one label per point -> array or tensor like the input."""
+    """Array with one label per point -> array or tensor like the input (an array where labels are names)."""
 
 
 def as_batch(X: Any, *, name: str = "X", device: torch.device | str | None = None) -> Batch:
@@ -44,6 +44,8 @@ def as_batch(X: Any, *, name: str = "X", device: torch.device | str | None = Non
     """
     if hasattr(X, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray()")
+    if isinstance(X, Tensor) and X.layout != torch.strided:
+        raise ValueError(f"{name} is sparse; pass {name}.to_dense()")
     if isinstance(X, Tensor):
         tensor, names, frame = X.detach(), None, None
     elif hasattr(X, "iloc") and hasattr(X, "columns"):
@@ -66,7 +68,8 @@ def as_batch(X: Any, *, name: str = "X", device: torch.device | str | None = Non
         return array if frame is None else type(frame)(array, index=frame.index, columns=frame.columns)
 
     def labels(values: np.ndarray) -> Any:
-        return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) else values
+        numbers = values.dtype.kind in "fiub"  # a tensor can't hold names
+        return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) and numbers else values
 
     return Batch(tensor, names, restore, labels)
 
@@ -106,7 +109,7 @@ def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name
 
 
 def _from_frame(X: Any, name: str) -> Tensor:
-    bad = [str(column) for column in X.columns if not _is_numeric(X[column].dtype)]
+    bad = [str(column) for column, dtype in X.dtypes.items() if not _is_numeric(dtype)]
     if bad:
         raise ValueError(f"{name} has columns that are not numeric: {bad}; drop or encode them")
     return _from_array(X.to_numpy(dtype=None if _one_dtype(X) else np.float64), name)

@@ -92,7 +92,7 @@ def neuralize(model: Any, X: Any = None, features: nn.Module | None = None) -> N
     preprocessing = None
     if steps:
         data = None if X is None or features is not None else as_batch(X).tensor
-        width = int(model.n_features_in_)
+        width = _width(model) or 0
         if data is not None:
             check_width(data.shape[1], width)
         preprocessing = fold(steps, width, data)
@@ -108,7 +108,11 @@ def neuralize(model: Any, X: Any = None, features: nn.Module | None = None) -> N
 @singledispatch
 def read(model: Any) -> ClusterModel:
     """What a fitted clusterer decides by; register a handler to teach neuralize another one."""
+    if isinstance(model, type):
+        raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
     if hasattr(model, "detach") or hasattr(model, "__array__") or isinstance(model, (list, tuple)):
+        if np.ndim(model) < 2:
+            raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
         return _centroids(as_batch(model, name="centers").tensor)
     raise TypeError(f"can't neuralize a {type(model).__name__}; supported: {SUPPORTED}")
 
@@ -126,9 +130,10 @@ def _(model: AffinityPropagation) -> ClusterModel:
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):
         raise ValueError("AffinityPropagation on a precomputed affinity has no centers to explain by")
-    if len(model.cluster_centers_) == 0:
+    centers = model.cluster_centers_
+    if centers.shape[0] == 0:
         raise ValueError("AffinityPropagation did not converge and found no cluster")
-    return _centroids(model.cluster_centers_)
+    return _centroids(centers.toarray() if hasattr(centers, "toarray") else centers)
 
 
 @read.register
@@ -195,6 +200,13 @@ def _split(model: Any) -> tuple[list[tuple[str, Any]], Any]:
     check_is_fitted(model)
     steps, final = _split(model.steps[-1][1])
     return [*model.steps[:-1], *steps], final
+
+
+def _width(step: Any) -> int | None:
+    """Number of raw columns, as far as a step remembers it ('passthrough' and None don't)."""
+    if isinstance(step, Pipeline):
+        return next((width for _, inner in step.steps if (width := _width(inner)) is not None), None)
+    return getattr(step, "n_features_in_", None)
 
 
 def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] | None:

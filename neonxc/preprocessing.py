@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted
@@ -114,7 +115,9 @@ def fold(steps: list[tuple[str, Any]], d: int, data: Tensor | None = None) -> Pr
     Raises
     ------
     ValueError
-        A step that is not affine, or not fitted.
+        A step that is not affine.
+    sklearn.exceptions.NotFittedError
+        A step that was not fitted.
     """
     folded = Preprocessing.identity(d)
     if data is not None:
@@ -128,6 +131,8 @@ def fold(steps: list[tuple[str, Any]], d: int, data: Tensor | None = None) -> Pr
     for name, step in steps:
         try:
             folded = _append(step, folded)
+        except NotFittedError as error:
+            raise NotFittedError(f"pipeline step {name!r}: {error}") from None
         except ValueError as error:
             raise ValueError(f"pipeline step {name!r}: {error}") from None
     return folded
@@ -155,7 +160,7 @@ def _remembered(step: Any, d: int) -> tuple[Tensor, Tensor]:
 
 @singledispatch
 def _append(step: Any, folded: Preprocessing) -> Preprocessing:
-    if step is None or step == "passthrough":
+    if step is None or step == "passthrough" or _is_function_passthrough(step):
         return folded
     raise ValueError(f"{type(step).__name__} is not an affine map neonxc can fold; it folds {SUPPORTED}")
 
@@ -203,12 +208,12 @@ def _(step: MaxAbsScaler, folded: Preprocessing) -> Preprocessing:
 @_append.register(IncrementalPCA)
 def _(step: PCA | IncrementalPCA, folded: Preprocessing) -> Preprocessing:
     check_is_fitted(step)
-    weight = step.components_
+    weight = _tensor(step.components_)
     if step.whiten:
-        variance = step.explained_variance_
+        scale = np.sqrt(step.explained_variance_)
         # scikit-learn's own guard against directions without variance
-        weight = weight / np.sqrt(np.maximum(variance, np.finfo(variance.dtype).eps))[:, None]
-    return folded.then(_tensor(weight), _tensor(-weight @ step.mean_))
+        weight = weight / _tensor(np.maximum(scale, np.finfo(scale.dtype).eps))[:, None]
+    return folded.then(weight, -weight @ _tensor(step.mean_))
 
 
 @_append.register
@@ -235,8 +240,9 @@ def _(step: ColumnTransformer, folded: Preprocessing) -> Preprocessing:
         if isinstance(inner, str) and inner == "drop":
             continue
         index = _column_index(columns, names, d)
-        block = Preprocessing.identity(len(index))
-        block = block if _is_function_passthrough(inner) else _append(inner, block)
+        if not index:  # scikit-learn does not even fit it
+            continue
+        block = _append(inner, Preprocessing.identity(len(index)))
         if block.norm is not None:
             raise ValueError(f"a Normalizer inside a ColumnTransformer ({name!r}) can't be folded")
         weights.append(_full(block.weight) @ torch.eye(d, dtype=torch.float64)[index])

@@ -7,18 +7,20 @@ adds, moves or pools values keeps its gradient; anything else that depends on th
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import captum
 import torch
 import torch.nn.functional as F
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.rules import LinearLayer, Rule
@@ -85,8 +87,10 @@ class LRP(Attribution):
             for parameter in module.parameters(recurse=False):
                 rules.setdefault(id(parameter), self.composite.rule(name, module))
         leaf = x.detach().clone().requires_grad_()
-        with torch.enable_grad(), _Watch(rules, self.composite.default):
+        watch = _Watch(rules, self.composite.default)
+        with torch.enable_grad(), watch:
             output = self.module(leaf)
+        output = watch.current(output)
         if not isinstance(output, Tensor):
             raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
         return Recording(leaf, output)
@@ -159,17 +163,23 @@ class _Watch(TorchFunctionMode):
     def __init__(self, rules: dict[int, Rule], default: Rule) -> None:
         super().__init__()
         self.rules, self.default = rules, default
+        self.replaced: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # by id: what was modified in place, and its new value
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        args, kwargs = tree_map(self.current, (args, kwargs or {})) if self.replaced else (args, kwargs or {})
         depends = [t for t in tree_leaves((args, kwargs)) if _depends_on_input(t)]
         if not depends:
             with torch.no_grad():  # what is computed from parameters alone is a constant here
-                return func(*args, **kwargs)
+                return tree_map(_constant, func(*args, **kwargs))
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(self, func, *args, **kwargs)
-        name = getattr(func, "__name__", str(func))
+        name = _name(func)
+        if name in _IN_PLACE:
+            func = getattr(torch, _IN_PLACE[name])
+            return self.in_place(args[0], self.__torch_function__(func, types, args, kwargs))
         linear = len(depends) == 1 and (name in _PRODUCTS or (name in _QUOTIENTS and depends[0] is args[0]))
         if name in _PLAIN or linear:
             return func(*args, **kwargs)
@@ -177,6 +187,37 @@ class _Watch(TorchFunctionMode):
         if any(map(_depends_on_input, tree_leaves(result))):
             raise UnsupportedOperation(f"LRP has no rule for {name!r}, called {_place()}")
         return result
+
+    def in_place(self, old: Tensor, new: Tensor) -> Tensor:
+        """Let `new` stand for `old` from now on; the rules still need what `old` held."""
+        if old is not new:
+            self.replaced[id(old)] = (old, new)
+        return new
+
+    def current(self, value: Any) -> Any:
+        """What stands for a value that may have been modified in place."""
+        while id(value) in self.replaced:
+            value = self.replaced[id(value)][1]
+        if self.replaced and isinstance(value, Tensor) and self._shares_memory_with_replaced(value):
+            raise UnsupportedOperation(
+                f"LRP can't follow a tensor that shares its memory with one modified in place, used {_place()}; "
+                "use the operation that is not in place"
+            )
+        return value
+
+    def _shares_memory_with_replaced(self, value: Tensor) -> bool:
+        base = value._base if value._is_view() else value
+        return any((old._is_view() and old._base is base) or old is base for old, _ in self.replaced.values())
+
+
+def _constant(value: Any) -> Any:
+    """A view of a trainable parameter wants gradients even under no_grad."""
+    return value.detach() if _depends_on_input(value) else value
+
+
+def _name(func: Any) -> str:
+    name = getattr(func, "__name__", str(func))
+    return getattr(func.__self__, "__name__", name) if name == "__get__" else name  # a property: its own name
 
 
 def _depends_on_input(value: Any) -> bool:
@@ -267,17 +308,19 @@ def _batch_norm(
 
 
 def _relu(watch: _Watch, func: Callable[..., Tensor], input: Tensor, inplace: bool = False) -> Tensor:
-    return torch.relu(input)  # never in place: the rules still need what comes before
+    result = torch.relu(input)
+    return watch.in_place(input, result) if inplace or func.__name__.endswith("_") else result
 
 
 def _activation(watch: _Watch, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Pass relevance on unchanged: the multiplier is scaled by ``a(z) / z``."""
-    kwargs.pop("inplace", None)
+    inplace = kwargs.pop("inplace", False)
 
     def backward(z: Tensor, a: Tensor, m: Tensor) -> Tensor:
         return m * torch.where(z == 0, torch.zeros_like(z), a / z)
 
-    return _Override.apply(input, lambda z: func(z, *args, **kwargs), backward)
+    result = _Override.apply(input, lambda z: func(z, *args, **kwargs), backward)
+    return watch.in_place(input, result) if inplace else result
 
 
 def _normalize(
@@ -307,10 +350,6 @@ def _dropout(
     return input
 
 
-def _add_in_place(watch: _Watch, func: Callable[..., Tensor], input: Tensor, other: Any) -> Tensor:
-    return torch.add(input, other)  # `x += y` binds the result, and the rules still need the old x
-
-
 _HANDLERS: dict[Any, Callable[..., Tensor]] = {
     **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), _convolution),
     F.linear: _linear,
@@ -319,19 +358,37 @@ _HANDLERS: dict[Any, Callable[..., Tensor]] = {
     **dict.fromkeys((F.relu6, F.hardtanh), _activation),
     F.normalize: _normalize,
     **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d), _dropout),
-    Tensor.__iadd__: _add_in_place,
 }
 
 # Operations through which multipliers flow as gradients do: values are added, moved, averaged or picked.
 _ARITHMETIC = {"add", "__add__", "__radd__", "sub", "__sub__", "__rsub__", "rsub", "neg", "__neg__", "sum", "mean"}
 _LAYOUT = {
-    *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "movedim", "t"),
-    *("swapaxes", "__getitem__", "select", "narrow", "index_select", "split", "chunk", "unbind", "expand"),
+    *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "movedim"),
+    *(
+        "t",
+        "T",
+        "mT",
+        "swapaxes",
+        "__getitem__",
+        "select",
+        "narrow",
+        "index_select",
+        "split",
+        "chunk",
+        "unbind",
+        "expand",
+    ),
     *("expand_as", "repeat", "roll", "contiguous", "clone", "detach", "cat", "concat", "stack", "pad"),
     *("to", "float", "double", "half", "bfloat16", "type"),
 }
 _POOLING = {f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)}
 _PLAIN = _ARITHMETIC | _LAYOUT | _POOLING
+# `x += y` and its like, as PyTorch calls them
+_IN_PLACE = {
+    **{f"{name}_": name for name in ("add", "sub", "mul", "div")},
+    **{f"__i{name}__": name for name in ("add", "sub", "mul")},
+    **dict.fromkeys(("__idiv__", "__itruediv__"), "div"),
+}
 # Linear as long as one factor does not depend on the input.
 _PRODUCTS = {"mul", "__mul__", "__rmul__", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm"}
 _QUOTIENTS = {"div", "__truediv__"}
@@ -343,7 +400,7 @@ def _each(value: Any, n: int) -> list[int]:
 
 def _place() -> str:
     """Where the user's code called the operation now being handled."""
-    skip = (torch.__path__[0], __file__)
+    skip = (torch.__path__[0] + os.sep, captum.__path__[0] + os.sep, __file__)
     for frame in reversed(traceback.extract_stack()):
         if not frame.filename.startswith(skip):
             return f"at {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"

@@ -1,0 +1,128 @@
+"""Attributions of k-means in closed form: against the paper's rules point by point, and against captum.
+
+python -m tests.benchmarks.attribution [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from captum.attr import IntegratedGradients
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from torch.profiler import ProfilerActivity, profile
+
+from neonxc import NEON, NeuralizedClustering, neuralize
+from tests.benchmarks.timing import ROUNDS, Report, Table, race, results
+
+K = 10
+
+
+def point_by_point(X: NDArray, centers: NDArray, beta: float) -> NDArray:
+    """NEON as it is written in the paper: layer 1, layer 2, Eq. 2, Eq. 4, for one point after the other."""
+    others = [np.delete(np.arange(len(centers)), c) for c in range(len(centers))]
+    weights = [2 * (centers[c] - centers[k]) for c, k in enumerate(others)]
+    biases = [(centers[k] ** 2).sum(1) - (centers[c] ** 2).sum() for c, k in enumerate(others)]
+    midpoints = [(centers[c] + centers[k]) / 2 for c, k in enumerate(others)]
+    relevance = np.empty_like(X)
+    for n, x in enumerate(X):
+        c = ((x - centers) ** 2).sum(axis=1).argmin()
+        h = weights[c] @ x + biases[c]
+        share = np.exp(-beta * (h - h.min()))
+        R_k = share / share.sum() * h.min()
+        contributions = (x - midpoints[c]) * weights[c]
+        relevance[n] = (contributions * (R_k / contributions.sum(axis=1))[:, None]).sum(axis=0)
+    return relevance
+
+
+def digits() -> tuple[NDArray, KMeans, NeuralizedClustering]:
+    X = load_digits().data
+    model = KMeans(K, n_init=10, random_state=0).fit(X)
+    return X, model, neuralize(model, X)
+
+
+def attributions(rounds: int) -> Table:
+    X, model, net = digits()
+    own = torch.as_tensor(net.predict(X)).long()
+    x, neon, captum = torch.as_tensor(X), NEON(net), IntegratedGradients(net)
+
+    def integrated_gradients() -> NDArray:
+        return captum.attribute(x, target=own, n_steps=10).detach().numpy()
+
+    ours: Callable[[], NDArray] = lambda: neon.attribute(X)  # noqa: E731
+    contestants = {
+        "NEON.attribute, all points at once": ours,
+        "the paper's rules, point by point (NumPy)": lambda: point_by_point(X, model.cluster_centers_, net.beta),
+        "captum IntegratedGradients, 10 steps": integrated_gradients,
+    }
+    rows = results(race(contestants, rounds), base="NEON.attribute, all points at once")
+    for row, run in zip(rows, contestants.values(), strict=True):
+        row["max |difference| to NEON"] = float(np.abs(run() - ours()).max())
+    return rows
+
+
+def logits(rounds: int) -> Table:
+    X, model, net = digits()
+    x = torch.as_tensor(X)
+    contestants = {
+        "sklearn KMeans.predict": lambda: model.predict(X),
+        "net(x), all logits": torch.no_grad()(lambda: net(x)),
+        "net.predict(X), inputs checked": lambda: net.predict(X),
+    }
+    rows = results(race(contestants, rounds), base="sklearn KMeans.predict")
+    distances = ((X[:, None] - model.cluster_centers_) ** 2).sum(axis=2)
+    wanted = [np.delete(distances, c, axis=1).min(axis=1) - distances[:, c] for c in range(K)]
+    found = net(x).numpy()
+    rows[1]["other labels than sklearn"] = int((found.argmax(1) != model.predict(X)).sum())
+    rows[2]["other labels than sklearn"] = int((net.predict(X) != model.predict(X)).sum())
+    rows[1]["max |difference| of logits"] = float(np.abs(found - np.stack(wanted, axis=1)).max())
+    return [{**dict.fromkeys(rows[1], ""), **row} for row in rows]
+
+
+def memory(sizes: list[tuple[int, int, int]]) -> Table:
+    """Peak of what attribute allocates, result included, in units of N (K + d) numbers."""
+    rows = []
+    for n, d, clusters in sizes:
+        generator = torch.Generator().manual_seed(0)
+        X = torch.rand(n, d, generator=generator).numpy()
+        net = neuralize(torch.rand(clusters, d, generator=generator))
+        peak = peak_bytes(partial(NEON(net).attribute, X))
+        row: dict[str, Any] = {"points N": n, "features d": d, "clusters K": clusters, "peak MiB": peak / 2**20}
+        row["peak / (N (K + d) · 4 bytes)"] = peak / (n * (clusters + d) * X.itemsize)
+        rows.append(row | {"one [N, K, d] tensor, MiB": n * clusters * d * X.itemsize / 2**20})
+    return rows
+
+
+def peak_bytes(run: Callable[[], Any]) -> int:
+    """Most bytes that torch has allocated at any one time of a call, from its own record of allocations."""
+    run()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        run()
+    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
+    changes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
+    return int(np.cumsum(changes).max())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="three rounds instead of nine")
+    parser.add_argument("--json", metavar="FILE", help="save the tables")
+    options = parser.parse_args()
+    report, rounds = Report("Attributions of k-means"), 3 if options.quick else ROUNDS
+    rows = attributions(rounds)
+    report.table("Relevance, digits (1797 x 64, 10 clusters, float64)", rows, "Ratio: time over NEON.attribute's.")
+    rows = logits(rounds)
+    report.table("Logits, digits", rows, "Ratio: time over that of scikit-learn, which finds labels only.")
+    sizes = [(n, 784, clusters) for n in (20_000, 40_000) for clusters in (10, 100)]
+    report.table("Memory of NEON.attribute, float32", memory(sizes), "Input not counted, result counted.")
+    report.close(options.json)
+
+
+if __name__ == "__main__":
+    main()

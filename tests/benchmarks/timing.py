@@ -1,0 +1,109 @@
+"""What all benchmarks share: races, the state of the machine, and reports as markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROUNDS = 9
+Table = list[dict[str, Any]]
+
+
+def race(
+    contestants: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS, least: float = 0.05
+) -> dict[str, list[float]]:
+    """Seconds per call in each round, contestants taking turns: A, B, A, B, ...
+
+    A call that is shorter than `least` seconds is repeated until it is not. Whatever else the machine does
+    hits all contestants of a round alike, so it is the ratio within a round that counts.
+    """
+    repeats = {}
+    for name, run in contestants.items():
+        first = _seconds(run, 1)  # with caches, thread pools and lazy imports still cold
+        repeats[name] = 1 if first > 1 else max(1, round(least / max(_seconds(run, 1), 1e-7)))
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            times[name].append(_seconds(run, repeats[name]))
+    return times
+
+
+def results(times: Mapping[str, Sequence[float]], base: str) -> Table:
+    """One row per contestant: its median time, and its time over the base's with the quartiles over rounds."""
+    rows = []
+    for name, seconds in times.items():
+        ratios = [a / b for a, b in zip(seconds, times[base], strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        row = {"what": name, "median ms": 1000 * statistics.median(seconds)}
+        rows.append({**row, "ratio": middle, "lower quartile": low, "upper quartile": high, "rounds": len(ratios)})
+    return rows
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on besides the code."""
+    return {
+        "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "torch threads": torch.get_num_threads(),
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+class Report:
+    """Tables under headings, printed as they come; the state of the machine at the start and the end."""
+
+    def __init__(self, title: str) -> None:
+        self.data: dict[str, Any] = {"title": title, "machine": machine(), "tables": {}}
+        print(f"# {title}\n\n" + ", ".join(f"{key}: {value}" for key, value in self.data["machine"].items()))
+
+    def table(self, heading: str, rows: Table, note: str = "") -> None:
+        self.data["tables"][heading] = {"note": note, "rows": [_rounded(row) for row in rows]}
+        print(f"\n## {heading}\n" + (f"\n{note}\n" if note else "") + f"\n{markdown(rows)}", flush=True)
+
+    def close(self, path: str | os.PathLike[str] | None) -> None:
+        self.data["load at the end"] = machine()["load (1, 5, 15 min)"]
+        print(f"\nload at the end: {self.data['load at the end']}")
+        if path is not None:
+            Path(path).write_text(json.dumps(self.data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def markdown(rows: Table) -> str:
+    """A table with the keys of the first row as its head."""
+    head = list(rows[0])
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(_text(row.get(key, "")) for key in head) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def progress(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def _seconds(run: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - start) / repeats
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 1000 else str(_round(value))
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: _round(value) for key, value in row.items()}
+
+
+def _round(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value

