@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neonxc.lrp import LRP, Composite, Recording
 from neonxc.lrp.engine import only
-from neonxc.network import CHUNK, NeuralizedClustering, rows
+from neonxc.network import CHUNK, NeuralizedClustering, rows, unrows
 
 IMAGES = 8  # inputs of a feature network that are propagated at once
 
@@ -180,8 +180,7 @@ class NEON(Attribution):
         if net.features is None:
             with torch.no_grad():
                 _, columns, _ = self._columns(x, target)
-                rival = self._competitor(competitor, target, columns, len(x))
-                return net.head.relevance(x, columns, net._beta, rival)
+                return net.head.relevance(x, columns, net._beta, self._competitor(competitor, target, x, columns))
         recording = self._record(x)
         return recording.propagate(self._multiplier(recording.output, target, competitor))
 
@@ -194,17 +193,16 @@ class NEON(Attribution):
         """Multipliers at the features, where the walk back through the feature network starts."""
         head, points = self.net.head, rows(a)
         _, columns, wanted = self._columns(a, target)
-        args = (points, columns, self.net._beta, self._competitor(competitor, target, columns, len(a)))
+        args = (points, columns, self.net._beta, self._competitor(competitor, target, a, columns))
         if self.head_rule == "linear":
             m = head.multiplier(*args)
         else:  # relevance that lands on an inactive feature has no direction to go, and is let go
             m = torch.where(points == 0, torch.zeros_like(points), head.relevance(*args) / points)
-        m = (m * wanted[:, None]).to(a.dtype)
-        return m if a.ndim == 2 else m.reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
+        return unrows((m * wanted[:, None]).to(a.dtype), a)
 
     def _columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Each point's own column, the one to explain, and whether it is to be explained, [n] each."""
-        K, places = self.net.head.n_clusters, a.shape[2:].numel() if a.ndim > 2 else 1
+        K = self.net.head.n_clusters
         own = self.net.head.assign(rows(a))
         if target is None:
             return own, own, torch.ones_like(own)
@@ -216,20 +214,17 @@ class NEON(Attribution):
             wanted = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.long, device=a.device)
             wanted[(slice(None), *place)] = 1
             return own, torch.full_like(own, int(column)), wanted.flatten()
-        columns = _as_columns(target, a.shape[0], K, "target", a.device).repeat_interleave(places)
+        columns = _as_columns(target, a, K, "target")
         return own, columns, (own == columns).long() if a.ndim > 2 else torch.ones_like(own)
 
-    def _competitor(self, competitor: Any, target: Any, columns: Tensor, n: int) -> Tensor | None:
-        """Each point's rival column, for competitors that are given for all or for each of `n` inputs."""
+    def _competitor(self, competitor: Any, target: Any, a: Tensor, columns: Tensor) -> Tensor | None:
         if competitor is None:
             return None
-        rival = _as_columns(competitor, n, self.net.head.n_clusters, "competitor", columns.device)
-        rival = rival.repeat_interleave(len(columns) // n)
-        same = rival[:0] if target is None else rival[rival == columns]
-        if len(same):
-            raise ValueError(
-                f"target and competitor are both {int(same[0])}; a cluster does not compete with itself"
-            )
+        rival = _as_columns(competitor, a, self.net.head.n_clusters, "competitor")
+        same = rival[rival == columns]
+        if target is not None and len(same):
+            k = int(same[0])
+            raise ValueError(f"target and competitor are both {k}; a cluster does not compete with itself")
         return rival
 
 
@@ -283,17 +278,19 @@ def _part(argument: Any, want: slice, n: int) -> Any:
     return argument[want]
 
 
-def _as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> Tensor:
+def _as_columns(value: Any, a: Tensor, K: int, name: str) -> Tensor:
+    """Column [n] for every point of the features `a`, from one for all or one per input."""
     try:
-        columns = torch.as_tensor(value, device=device)
+        columns = torch.as_tensor(value, device=a.device)
     except (TypeError, ValueError):
         raise ValueError(f"{name} needs column numbers from 0 to {K - 1}, got {value!r}") from None
     _check_columns(columns, K, name)
-    if columns.ndim == 0 or columns.numel() == 1:
-        return columns.long().reshape(()).expand(n)
-    if columns.shape != (n,):
-        raise ValueError(f"{name} needs one column or one per point ({n}), got shape {list(columns.shape)}")
-    return columns.long()
+    inputs, places = a.shape[0], a.shape[2:].numel()
+    if columns.numel() == 1:
+        return columns.long().reshape(()).expand(inputs * places)
+    if columns.shape != (inputs,):
+        raise ValueError(f"{name} needs one column or one per input ({inputs}), got shape {list(columns.shape)}")
+    return columns.long().repeat_interleave(places)
 
 
 def _check_columns(columns: Tensor, K: int, name: str) -> None:

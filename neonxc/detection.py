@@ -129,18 +129,19 @@ def prototypes(centers: Tensor, preprocessing: Preprocessing) -> tuple[Tensor, T
     raw columns: ``|M|^2 - 2 M'(A y) = D (anchor - y)`` with ``D = 2 A'M`` and the anchor half the preimage of M.
     """
     centers = centers.double() - preprocessing.offset
-    mean = centers.mean(dim=0, keepdim=True)
-    preimages = preprocessing.preimage(torch.cat([centers - mean, mean]))
+    mean = centers.mean(dim=0)
     norm = preprocessing.norm
+    # without a norm only root + origin counts, and a map that repeats columns need not reach zero
+    zero = mean if norm is None else torch.zeros_like(mean)
     frame = Frame(
-        root=preprocessing.origin(),
-        origin=preimages[-1],
+        root=preprocessing.point(zero),
+        origin=preprocessing.preimage((mean - zero)[None])[0],
         diagonal=preprocessing.diagonal,
         norm=None if norm is None else norm.kind,
         norm_weight=None if norm is None else norm.weight,
         norm_bias=None if norm is None else norm.bias,
     )
-    return 2 * preprocessing.pullback(centers - mean), preimages[:-1] / 2, frame
+    return 2 * preprocessing.pullback(centers - mean), preprocessing.preimage(centers - mean) / 2, frame
 
 
 @contextmanager

@@ -117,7 +117,7 @@ class CentroidHead(Head):
         """Energies [N, K]: the least of each cluster's prototypes."""
         if self.groups is None:
             return detected
-        empty = detected.new_full((len(detected), self.n_clusters), torch.inf)
+        empty = detected.new_full((detected.shape[0], self.n_clusters), torch.inf)
         return empty.scatter_reduce(1, self.groups.expand_as(detected), detected, "amin")
 
     def _nearest(self, detected: Tensor, energy: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ class NeuralizedClustering(nn.Module):
                 f"net(x) takes a tensor, got {type(x).__name__}; net.predict takes arrays and frames too"
             )
         a = x if self.features is None else self.features(x)
-        return columns_last_to_first(self.head(rows(a)), a)
+        return unrows(self.head(rows(a)), a)
 
     def assign(self, x: Tensor) -> Tensor:
         """Column [N] (or [N, ...] on a map) of the cluster each point of a tensor belongs to."""
@@ -161,11 +161,11 @@ def rows(a: Tensor) -> Tensor:
     return a if a.ndim == 2 else a.movedim(1, -1).flatten(0, -2)
 
 
-def columns_last_to_first(logits: Tensor, a: Tensor) -> Tensor:
-    """Undo :func:`rows` for logits [n, K]: [N, K, ...] as the features `a` are laid out."""
+def unrows(values: Tensor, a: Tensor) -> Tensor:
+    """Undo :func:`rows`: values [n, K] of points as [N, K, ...], laid out as the features `a` are."""
     if a.ndim == 2:
-        return logits
-    return logits.reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
+        return values
+    return values.reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
 
 
 def _widened(before: Tensor, after: Tensor) -> Tensor:

@@ -82,16 +82,17 @@ class Preprocessing:
         """Shifts [M, p] of z as the least shifts [M, d], in units of `scale`, of the raw columns."""
         if self.diagonal:
             return shifts / self.weight
-        spread = self.scale**2 * self.weight
-        gram = spread @ self.weight.T
-        back = (torch.linalg.pinv(gram, hermitian=True, rtol=1e-10) @ shifts.T).T @ spread
+        back = shifts @ torch.linalg.pinv(self.weight * self.scale, rtol=1e-12).T * self.scale
         if not torch.allclose(back @ self.weight.T, shifts, atol=1e-6 * float(shifts.abs().max()) + 1e-12):
-            raise ValueError("the centroids lie outside the range of the preprocessing; was it refitted?")
+            raise ValueError(
+                "the preprocessing maps no point to the mid-points of the centroids: either it was fitted again "
+                "after the clusterer, or it repeats columns before a Normalizer"
+            )
         return back
 
-    def origin(self) -> Tensor:
-        """The raw point [d] nearest to `center` at which ``A x + b`` is zero."""
-        return self.center - self.preimage((apply(self.weight, self.center) + self.bias)[None])[0]
+    def point(self, z: Tensor) -> Tensor:
+        """The raw point [d] nearest to `center` at which ``A x + b`` is `z`."""
+        return self.center + self.preimage((z - apply(self.weight, self.center) - self.bias)[None])[0]
 
 
 def apply(weight: Tensor, vector: Tensor) -> Tensor:

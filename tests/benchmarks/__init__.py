@@ -1,1 +1,7 @@
 """Benchmarks: commands that print, and save as JSON, the figures that the documentation quotes."""
+
+import os
+
+# Idle OpenMP threads of one library (torch, scikit-learn) must not spin while another one works. It has to be set
+# before the first of them is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -1,0 +1,536 @@
+"""NEON against the paper's equations written out, Shapley values by enumeration, and captum."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from captum.attr import FeatureAblation, IntegratedGradients, NoiseTunnel, Saliency
+from captum.metrics import infidelity, sensitivity_max
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.cluster import Birch, BisectingKMeans, KMeans
+from sklearn.datasets import load_digits, load_iris
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+from torch import nn
+from witnesses import (
+    blobs,
+    contrast_relevance,
+    hierarchy_paths,
+    near,
+    neon,
+    neuron,
+    shapley,
+    shared,
+    softmin,
+    two_layer_logits,
+)
+
+import neonxc
+from neonxc import NEON
+from neonxc.lrp import Composite, Epsilon, Gamma
+from neonxc.pooling import take_most
+
+X = blobs(k=5)
+NEW = near(X, 60)
+CENTERS = KMeans(5, n_init=1, random_state=0).fit(X).cluster_centers_
+BETAS = [0.0, 1e-3, 0.05, math.inf]
+
+
+def network(centers=CENTERS, beta=1e-3):
+    net = neonxc.neuralize(centers)
+    net.beta = beta
+    return net
+
+
+def tensor(data, dtype=torch.float64):
+    return torch.as_tensor(np.asarray(data), dtype=dtype)
+
+
+def assert_close(got, wanted, rtol=1e-9):
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
+
+
+# --- the paper's rules -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_equations_2_and_4_for_the_assigned_cluster(beta):
+    net = network(beta=beta)
+    wanted = [neon(x, CENTERS, c, beta) for x, c in zip(NEW, net.predict(NEW), strict=True)]
+    assert_close(NEON(net).attribute(NEW), wanted)
+    single = NEON(net).attribute(NEW.astype(np.float32))
+    assert single.dtype == np.float32
+    assert_close(single, wanted, rtol=2e-4)
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_any_target_also_where_its_logit_is_negative(beta):
+    net = network(beta=beta)
+    logits = two_layer_logits(NEW, CENTERS)
+    for c in range(len(CENTERS)):
+        relevance = NEON(net).attribute(NEW, target=c)
+        assert_close(relevance, [neon(x, CENTERS, c, beta) for x in NEW])
+        assert_close(relevance.sum(axis=1), logits[:, c])  # conservation
+
+
+def test_infinite_stiffness_is_the_nearest_competitor_alone():
+    net = network(beta=math.inf)
+    for x, relevance in zip(NEW, NEON(net).attribute(NEW), strict=True):
+        c, k = ((x - CENTERS) ** 2).sum(axis=1).argsort()[:2]
+        w, _ = neuron(CENTERS[c], CENTERS[k])
+        assert_close(relevance, (x - (CENTERS[c] + CENTERS[k]) / 2) * w)
+
+
+@pytest.mark.parametrize("shift", [1.0, -300.0])
+def test_translation_invariance(shift):
+    move = shift * np.arange(1, 5)
+    here, there = NEON(network()).attribute(NEW), NEON(network(CENTERS + move)).attribute(NEW + move)
+    assert_close(there, here, rtol=1e-8)
+
+
+def test_scaling_the_data_scales_relevance_when_beta_follows():
+    here = NEON(network(beta=0.01)).attribute(NEW)
+    assert_close(NEON(network(CENTERS * 7, beta=0.01 / 49)).attribute(NEW * 7), here * 49)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1, 1.0])
+def test_continuous_where_the_nearest_competitor_changes(beta):
+    net = network(np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 3.0]]), beta)
+    step = 1e-7
+    points = np.array([[0.5 - step, 0.5 + step], [0.5 + step, 0.5 - step]])
+    assert (net(tensor(points))[:, 0] > 0).all()
+    before, after = NEON(net).attribute(points)
+    assert np.abs(after - before).max() < 100 * step
+    net.beta = math.inf  # min-take-all jumps there
+    before, after = NEON(net).attribute(points)
+    assert np.abs(after - before).max() > 0.1
+
+
+def test_negative_logits_stay_bounded_near_the_poles():
+    digits = load_digits().data
+    model = KMeans(10, n_init=1, random_state=0).fit(digits)
+    net = neonxc.neuralize(model, digits)
+    for target in range(10):
+        relevance = NEON(net).attribute(digits, target=target)
+        f = net(tensor(digits))[:, target].numpy()
+        np.testing.assert_allclose(relevance.sum(axis=1), f, rtol=1e-6)
+        assert (np.abs(relevance).sum(axis=1) / np.abs(f)).max() < 500  # Eq. 2 divided by h_k: over 10,000
+
+
+def test_take_most_literally():
+    h = torch.randn(200, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    h[0] = torch.tensor([1.0, 1.0, 2.0, 2.0])  # ties
+    h[1] = torch.tensor([0.0, 1.0, 2.0, torch.inf])  # on the border, one competitor missing
+    h[2] = torch.tensor([-1.0, 0.0, 1e-300, -1e-300])  # around the pole of Eq. 2
+    for beta in (0.0, 0.7, math.inf):
+        shares = take_most(h, beta).numpy()
+        assert np.isfinite(shares).all()
+        assert (shares >= 0).all()
+        for row, s in zip(h.numpy(), shares, strict=True):
+            present = np.isfinite(row)
+            assert (s[~present] == 0).all()
+            np.testing.assert_allclose(
+                s[present] * row[present], contrast_relevance(row[present], beta), atol=1e-12
+            )
+    assert torch.equal(take_most(torch.full((1, 3), torch.inf), 1.0), torch.zeros(1, 3))
+
+
+# --- Shapley values ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_proposition_2_uniform_shares_are_shapley_values(n):
+    """For beta = 0 and the reference h = 0, the players being the contrasts."""
+    h = np.random.default_rng(n).uniform(0.1, 3, size=n)
+
+    def value(coalition):
+        return min(h[k] if k in coalition else 0.0 for k in range(n))
+
+    shares = take_most(tensor(h)[None], 0.0)[0].numpy()
+    np.testing.assert_allclose(shares * h, shapley(value, n), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_proposition_3_two_clusters(dtype):
+    """The players are the features, absent ones take the mid-point's value."""
+    centers = CENTERS[:2]
+    net, middle = network(centers), CENTERS[:2].mean(axis=0)
+    relevance = NEON(net).attribute(tensor(NEW[:8], dtype))
+    for x, c, R in zip(NEW, net.predict(NEW), relevance, strict=False):
+
+        def value(coalition, x=x, c=c):
+            mixed = np.array([x[i] if i in coalition else middle[i] for i in range(4)])
+            return two_layer_logits(mixed[None], centers)[0, c]
+
+        assert_close(R, shapley(value, 4), rtol=1e-9 if dtype == torch.float64 else 1e-4)
+
+
+# --- competitors and targets -------------------------------------------------------------------------------
+
+
+def test_competitor_asks_for_one_contrast():
+    net = network()
+    distance = ((NEW[:, None] - CENTERS) ** 2).sum(axis=2)
+    for target, rival in ((0, 3), (2, 1)):
+        relevance = NEON(net).attribute(NEW, target=target, competitor=rival)
+        assert_close(relevance, [neon(x, CENTERS, target, net.beta, competitor=rival) for x in NEW])
+        assert_close(relevance.sum(axis=1), distance[:, rival] - distance[:, target])
+    own = net.predict(NEW)
+    relevance = NEON(net).attribute(NEW, competitor=2)
+    assert (relevance[own == 2] == 0).all()
+    assert_close(relevance[own != 2].sum(axis=1), (distance[:, 2] - distance.min(axis=1))[own != 2])
+
+
+def test_hierarchy_is_explained_along_its_path():
+    model = BisectingKMeans(6, random_state=0).fit(X)
+    net = neonxc.neuralize(model, X)
+    paths = hierarchy_paths(model._bisecting_tree, model._X_mean)
+    for target in [None, 0, 3]:
+        columns = net.predict(NEW) if target is None else np.full(len(NEW), target)
+        relevance = NEON(net).attribute(NEW, target=target)
+        for x, c, R in zip(NEW, columns, relevance, strict=True):
+            neurons = [neuron(node, sibling) for node, sibling in paths[c]]
+            middles = [(node + sibling) / 2 for node, sibling in paths[c]]
+            h = np.array([w @ x + b for w, b in neurons])
+            assert_close(R, shared(x, [w for w, _ in neurons], middles, h, net.beta), rtol=1e-7)
+
+
+def test_hierarchy_competitor_is_the_split_where_the_paths_part():
+    model = BisectingKMeans(6, random_state=0).fit(X)
+    net = neonxc.neuralize(model, X)
+    paths = hierarchy_paths(model._bisecting_tree, model._X_mean)
+    for target in range(6):
+        for rival in set(range(6)) - {target}:
+            siblings = {tuple(node) for node, _ in paths[rival]}
+            ((node, sibling),) = [(a, b) for a, b in paths[target] if tuple(b) in siblings]
+            w, _ = neuron(node, sibling)
+            wanted = (NEW - (node + sibling) / 2) * w
+            assert_close(NEON(net).attribute(NEW, target=target, competitor=rival), wanted)
+
+
+def test_subclusters_are_explained_by_the_nearest_of_each_cluster():
+    model = Birch(n_clusters=3, threshold=6).fit(X)
+    net = neonxc.neuralize(model, X)
+    u, labels = model.subcluster_centers_, model.subcluster_labels_
+    assert len(u) > 3
+    for x, c, R in zip(NEW, net.predict(NEW), NEON(net).attribute(NEW), strict=True):
+        nearest = np.array([min(u[labels == k], key=lambda v, x=x: ((x - v) ** 2).sum()) for k in range(3)])
+        assert_close(R, neon(x, nearest, c, net.beta), rtol=1e-8)
+
+
+@pytest.mark.parametrize("make", [list, np.array, torch.tensor, lambda c: np.array(c, np.int32)])
+def test_one_target_per_point(make):
+    targets = [i % 5 for i in range(len(NEW))]
+    relevance = NEON(network()).attribute(NEW, target=make(targets))
+    for i, c in enumerate(targets):
+        assert_close(relevance[i], NEON(network()).attribute(NEW[i : i + 1], target=c)[0])
+
+
+@pytest.mark.parametrize("one", [2, np.int64(2), torch.tensor(2), torch.tensor([2]), [2], (2,)])
+def test_one_target_for_all(one):
+    wanted = NEON(network()).attribute(NEW, target=2)
+    np.testing.assert_array_equal(NEON(network()).attribute(NEW, target=one), wanted)
+
+
+def test_targets_follow_their_points_through_chunks():
+    points = np.tile(NEW, (300, 1))  # 18,000: more than one chunk
+    targets = np.arange(len(points)) % 5
+    neon_ = NEON(network())
+    relevance = neon_.attribute(points, target=targets, competitor=(targets + 1) % 5)
+    last = slice(-50, None)
+    wanted = neon_.attribute(points[last], target=targets[last], competitor=(targets[last] + 1) % 5)
+    assert_close(relevance[last], wanted)
+
+
+def test_repeated_points_and_repeated_subcentroids():
+    net = network()
+    twice = NEON(net).attribute(np.concatenate([NEW, NEW]))
+    np.testing.assert_allclose(twice[: len(NEW)], twice[len(NEW) :], rtol=1e-12)
+    model = Birch(n_clusters=3, threshold=6).fit(X)
+    plain = NEON(neonxc.neuralize(model, X)).attribute(NEW)
+    model.subcluster_centers_ = np.concatenate([model.subcluster_centers_] * 2)
+    model.subcluster_labels_ = np.concatenate([model.subcluster_labels_] * 2)
+    assert_close(NEON(neonxc.neuralize(model, X)).attribute(NEW), plain)
+
+
+# --- properties --------------------------------------------------------------------------------------------
+
+numbers = st.floats(-100, 100, allow_nan=False, width=32)
+
+
+@given(st.data(), st.integers(2, 6), st.integers(1, 5), st.sampled_from([0.0, 1e-4, 1.0, 50.0, math.inf]))
+def test_conserves_is_finite_and_agrees_with_predict(data, k, d, beta):
+    rows = arrays(np.float64, d, elements=numbers)
+    centers = np.array(data.draw(st.lists(rows, min_size=k, max_size=k, unique_by=lambda c: (c + 0.0).tobytes())))
+    x = data.draw(arrays(np.float64, (3, d), elements=numbers))
+    net = network(centers, beta)
+    logits = net(tensor(x)).numpy()
+    distance = ((x[:, None] - centers) ** 2).sum(axis=2)
+    size = 1e-12 * (1 + distance.max())
+    first, second = np.sort(distance, axis=1)[:, :2].T
+    clear = second - first > 10 * size
+    np.testing.assert_array_equal(net.predict(x)[clear], distance.argmin(axis=1)[clear])
+    np.testing.assert_allclose(logits, two_layer_logits(x, centers), atol=10 * size)
+    for target in range(k):
+        relevance = NEON(net).attribute(x, target=target)
+        assert np.isfinite(relevance).all()
+        np.testing.assert_allclose(relevance.sum(axis=1), logits[:, target], atol=100 * size)
+
+
+# --- summary -----------------------------------------------------------------------------------------------
+
+
+def test_summary_by_brute_force():
+    iris = load_iris(as_frame=True).data
+    model = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0)).fit(iris)
+    net = neonxc.neuralize(model, iris)
+    found = NEON(net).summary(iris, n_prototypes=4)
+    own, relevance = net.predict(iris), NEON(net).attribute(iris).to_numpy()
+    logits = net(tensor(iris)).numpy()
+    assert found.feature_names == list(iris.columns)
+    np.testing.assert_array_equal(found.classes, [0, 1, 2])
+    for k in range(3):
+        members = np.flatnonzero(own == k)
+        assert found.sizes[k] == len(members)
+        assert_close(found.relevance[k], relevance[members].mean(axis=0))
+        wanted = members[np.argsort(-logits[members, k])][:4]
+        np.testing.assert_allclose(logits[found.prototypes[k], k], logits[wanted, k])
+        assert set(found.prototypes[k]) <= set(members)
+        names = [iris.columns[i] for i in np.argsort(-found.relevance[k])]
+        assert [name for name, _ in found.top(k, 2)] == names[:2]
+        assert f"cluster {k} ({len(members)} points): {names[0]} " in str(found)
+
+
+def test_summary_of_an_empty_cluster_and_unnamed_columns():
+    centers = np.concatenate([CENTERS, [[1e4] * 4]])
+    found = NEON(network(centers)).summary(X, n_prototypes=1000)
+    assert found.sizes[-1] == 0
+    assert (found.relevance[-1] == 0).all()
+    assert len(found.prototypes[-1]) == 0
+    assert [len(p) for p in found.prototypes] == list(found.sizes)
+    assert found.feature_names == ["x0", "x1", "x2", "x3"]
+
+
+# --- feature networks --------------------------------------------------------------------------------------
+
+RULES = ("linear", "midpoint")
+
+
+def deep(features, images, k=3, steps=()):
+    with torch.no_grad():
+        a = features(images)
+    points = a.movedim(1, -1).reshape(-1, a.shape[1]).numpy()
+    model = make_pipeline(*steps, KMeans(k, n_init=1, random_state=0)).fit(points)
+    return neonxc.neuralize(model, images, features=features), model[-1].cluster_centers_
+
+
+def conv_map():
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2), nn.ReLU()
+    ).double()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_linear_features_in_closed_form(rule):
+    """Behind ``a = V x`` both head rules can be written down: one contrast weight, gradient x input below."""
+    net, centers = deep(nn.Linear(4, 3, bias=False).double(), tensor(X))
+    V = net.features.weight.detach().numpy()
+    composite = Composite(Epsilon(0.0))
+    relevance = NEON(net, composite, head_rule=rule).attribute(NEW)
+    for x, R in zip(NEW, relevance, strict=True):
+        a = V @ x
+        distance = ((a - centers) ** 2).sum(axis=1)
+        c = distance.argmin()
+        rivals = [k for k in range(3) if k != c]
+        h = distance[rivals] - distance[c]
+        s = softmin(h, net.beta) * h.min() / h
+        w = np.array([neuron(centers[c], centers[k])[0] for k in rivals])
+        m = np.array([(centers[c] + centers[k]) / 2 for k in rivals])
+        at_features = s @ w if rule == "linear" else (s[:, None] * w * (a - m)).sum(axis=0) / a
+        assert_close(R, x * (V.T @ at_features), rtol=1e-8)
+
+
+def test_linear_head_rule_through_a_normalizer():
+    """The standard linear rule behind unit-norm features: the norm held constant."""
+    net, centers = deep(nn.Linear(4, 3, bias=False).double(), tensor(X), steps=[Normalizer()])
+    V = net.features.weight.detach().numpy()
+    relevance = NEON(net, Composite(Epsilon(0.0))).attribute(NEW, target=0, competitor=1)
+    w, _ = neuron(centers[0], centers[1])
+    wanted = [x * (V.T @ w) / np.linalg.norm(V @ x) for x in NEW]
+    assert_close(relevance, wanted, rtol=1e-8)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_targets_on_a_map(rule):
+    images = torch.randn(10, 2, 7, 5, dtype=torch.float64)  # more than one batch
+    net, _ = deep(conv_map(), images)
+    neon_, own = NEON(net, head_rule=rule), net.assign(images)
+    places = [(i, j) for i in range(own.shape[1]) for j in range(own.shape[2])]
+    single = {(c, *p): neon_.attribute(images, target=(c, *p)) for c in range(3) for p in places}
+    everything = torch.zeros_like(images)
+    for c in range(3):
+        # a cluster's relevance is that of the places assigned to it, an image's own relevance that of them all
+        wanted = sum(single[c, *p] * (own[:, p[0], p[1]] == c)[:, None, None, None] for p in places)
+        torch.testing.assert_close(neon_.attribute(images, target=c), wanted)
+        everything += wanted
+    torch.testing.assert_close(neon_.attribute(images), everything)
+    maps = neon_.heatmaps(images)
+    assert maps.shape == (10, 3, 7, 5)
+    for c in range(3):
+        torch.testing.assert_close(maps[:, c], neon_.attribute(images, target=c).sum(dim=1))
+    torch.testing.assert_close(neon_.heatmaps(images, clusters=[2, 0]), maps[:, [2, 0]])
+    per_image = torch.arange(10) % 3
+    torch.testing.assert_close(
+        neon_.heatmaps(images)[range(10), per_image], neon_.attribute(images, target=per_image).sum(dim=1)
+    )
+    assert isinstance(neon_.heatmaps(images.numpy()), np.ndarray)
+
+
+def test_competitors_on_a_map():
+    images = torch.randn(3, 2, 9, 7, dtype=torch.float64)
+    net, _ = deep(conv_map(), images)
+    each = NEON(net).attribute(images, target=[0, 1, 2], competitor=[1, 2, 0])
+    for i, (c, k) in enumerate([(0, 1), (1, 2), (2, 0)]):
+        wanted = NEON(net).attribute(images[i : i + 1], target=c, competitor=k)
+        torch.testing.assert_close(each[i : i + 1], wanted)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_pooled_features(rule):
+    images = torch.randn(12, 2, 9, 7, dtype=torch.float64)
+    net, _ = deep(nn.Sequential(conv_map(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval(), images)
+    neon_ = NEON(net, head_rule=rule)
+    own = net.predict(images)
+    maps = neon_.heatmaps(images)
+    for c in range(3):
+        torch.testing.assert_close(maps[:, c], neon_.attribute(images, target=c).sum(dim=1))
+        wanted = neon_.attribute(images, target=c)[own == c]
+        torch.testing.assert_close(neon_.attribute(images)[own == c], wanted)
+
+
+def test_midpoint_rule_conserves_through_a_network_without_bias():
+    """Where every feature is active, nothing gets lost: relevance sums to the logit."""
+    features = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
+    net, _ = deep(features, tensor(X))
+    relevance = NEON(net, Composite(Gamma(0.0)), head_rule="midpoint").attribute(NEW)
+    assert_close(relevance.sum(axis=1), net(tensor(NEW)).amax(dim=1).detach(), rtol=1e-8)
+
+
+def test_summary_of_deep_features():
+    images = torch.randn(20, 2, 9, 7, dtype=torch.float64)
+    net, centers = deep(conv_map(), images)
+    found = NEON(net).summary(images)
+    points = net.features(images).detach().movedim(1, -1).reshape(-1, 4).numpy()
+    head = neonxc.neuralize(centers)
+    head.beta = net.beta
+    wanted = NEON(head).summary(points)
+    assert_close(found.relevance, wanted.relevance)
+    np.testing.assert_array_equal(found.sizes, wanted.sizes)
+    assert found.sizes.sum() == len(points)
+
+
+# --- captum ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_integrated_gradients_from_the_mid_point(dtype):
+    net, x = network(CENTERS[:2]), tensor(NEW, dtype)
+    baseline = tensor(CENTERS[:2].mean(axis=0), dtype)[None]
+    for target in (0, 1):
+        found = IntegratedGradients(net).attribute(x, baseline, target=target, n_steps=5)
+        wanted = NEON(net).attribute(x, target=target)
+        assert_close(found, wanted, rtol=1e-9 if dtype == torch.float64 else 1e-4)
+
+
+def test_captum_methods_run_on_the_network():
+    net, x = network(), tensor(NEW)
+    logits = two_layer_logits(NEW, CENTERS)
+    steep = Saliency(net).attribute(x, target=1, abs=False)
+    eps = 1e-6
+    for i in range(4):
+        moved = NEW + eps * np.eye(4)[i]
+        assert_close(steep[:, i], (two_layer_logits(moved, CENTERS) - logits)[:, 1] / eps, rtol=1e-5)
+    ablated = FeatureAblation(net).attribute(x, target=1, baselines=2.0)
+    for i in range(4):
+        without = NEW.copy()
+        without[:, i] = 2.0
+        assert_close(ablated[:, i], (logits - two_layer_logits(without, CENTERS))[:, 1])
+
+
+def test_noise_tunnel():
+    net, x = network(), tensor(NEW)
+    plain = NEON(net).attribute(x, target=1)
+    tunnel = NoiseTunnel(NEON(net))
+    kwargs = {"nt_type": "smoothgrad", "nt_samples": 4}
+    assert_close(tunnel.attribute(x, stdevs=0.0, target=1, **kwargs), plain)
+    noisy = tunnel.attribute(x, stdevs=5.0, target=torch.arange(len(x)) % 5, **kwargs)
+    assert noisy.shape == x.shape
+    assert not torch.allclose(noisy, plain)
+    (inside,) = tunnel.attribute((x,), stdevs=0.0, target=1, **kwargs)
+    assert_close(inside, plain)
+    gradients = NoiseTunnel(IntegratedGradients(net)).attribute(x, stdevs=0.1, target=1, n_steps=4, **kwargs)
+    assert gradients.shape == x.shape
+
+
+def test_infidelity_and_sensitivity():
+    net, x = network(CENTERS[:2]), tensor(NEW)
+
+    def perturb(inputs):
+        noise = torch.randn(inputs.shape, dtype=inputs.dtype)
+        return noise, inputs - noise
+
+    def worst(relevance):
+        return infidelity(net, perturb, x, relevance, target=0, n_perturb_samples=8).max()
+
+    # for two clusters f is linear: its slope predicts every perturbation, NEON divided by the step to the mid-point
+    relevance = NEON(net).attribute(x, target=0)
+    slope = relevance / (x - tensor(CENTERS[:2].mean(axis=0)))
+    assert worst(slope) < 1e-12 * worst(0 * slope)
+    for method in (NEON(net), IntegratedGradients(net)):
+        kwargs = {"n_steps": 4} if isinstance(method, IntegratedGradients) else {}
+        found = sensitivity_max(method.attribute, x, target=0, perturb_radius=0.5, **kwargs)
+        assert found.shape == (len(x),)
+        assert torch.isfinite(found).all()
+        assert (found > 0).all()
+
+
+def test_attribution_contract():
+    neon_ = NEON(network())
+    x = tensor(NEW)
+    assert neon_.multiplies_by_inputs is True
+    assert not neon_.has_convergence_delta()
+    assert hasattr(NEON.attribute, "__wrapped__")
+    assert neon_.forward_func is neon_.net
+    (inside,) = neon_.attribute((x,))
+    assert torch.equal(inside, neon_.attribute(x))
+    assert not neon_.attribute(x.requires_grad_()).requires_grad
+
+
+def test_frames_keep_their_index_and_columns():
+    frame = pd.DataFrame(NEW.astype(np.float32), columns=list("wxyz"), index=range(100, 160))
+    relevance = NEON(network()).attribute(frame)
+    assert relevance.index.equals(frame.index)
+    assert list(relevance.columns) == list("wxyz")
+    assert (relevance.dtypes == np.float32).all()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("call", ["attribute", "summary", "heatmaps"])
+def test_cuda(call):
+    images = torch.randn(3, 2, 9, 7, dtype=torch.float64)
+    net, _ = deep(conv_map(), images)
+    neon_ = NEON(net)
+    wanted = getattr(neon_, call)(images)
+    net.to("cuda")
+    found = getattr(neon_, call)(images.cuda())
+    if call == "summary":
+        assert_close(found.relevance, wanted.relevance)
+    else:
+        assert found.is_cuda
+        torch.testing.assert_close(found.cpu(), wanted)
+        assert isinstance(getattr(neon_, call)(images.numpy()), np.ndarray)

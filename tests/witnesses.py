@@ -1,0 +1,213 @@
+"""Slow, literal re-implementations of what the papers define: loops over points, clusters and features.
+
+Nothing here comes from the package; NumPy in float64 throughout.
+"""
+
+from itertools import combinations
+from math import factorial
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Normalizer
+
+
+def blobs(n=90, d=4, k=4, seed=0, spread=0.6):
+    """Points around `k` places, in columns of very different scales and offsets."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(k, d))[np.arange(n) % k] * 2 + spread * rng.normal(size=(n, d))
+    return X * 3.0 ** np.arange(d) + 5 * np.arange(d)
+
+
+def near(X, n=100, seed=1):
+    """New points: mixtures of two given ones, so that many lie between clusters."""
+    rng = np.random.default_rng(seed)
+    share = rng.random((n, 1)) * 1.6 - 0.3
+    return share * X[rng.integers(len(X), size=n)] + (1 - share) * X[rng.integers(len(X), size=n)]
+
+
+# --- logits ------------------------------------------------------------------------------------------------
+
+
+def neuron(c, k):
+    """Weight and bias of the neuron that compares two centers (Prop. 1, layer 1)."""
+    return 2 * (c - k), k @ k - c @ c
+
+
+def two_layer_logits(x, centers):
+    """Prop. 1: K (K - 1) linear neurons, then the minimum of each cluster's K - 1."""
+    logits = np.empty((len(x), len(centers)))
+    for n, point in enumerate(x):
+        for c in range(len(centers)):
+            h = []
+            for k in range(len(centers)):
+                if k != c:
+                    w, b = neuron(centers[c], centers[k])
+                    h.append(w @ point + b)
+            logits[n, c] = min(h)
+    return logits
+
+
+def subcluster_logits(x, centers, labels):
+    """A cluster is as far as its nearest subcentroid; the logit is the margin to the nearest other cluster."""
+    classes = np.unique(labels)
+    logits = np.empty((len(x), len(classes)))
+    for n, point in enumerate(x):
+        far = [min(((point - u) ** 2).sum() for u in centers[labels == label]) for label in classes]
+        for c in range(len(classes)):
+            logits[n, c] = min(far[k] - far[c] for k in range(len(classes)) if k != c)
+    return logits
+
+
+def hierarchy_paths(root, shift=0.0):
+    """{leaf label: [(node center, sibling center), ...]} of scikit-learn's bisecting tree."""
+    paths = {}
+
+    def walk(node, path):
+        if node.left is None:
+            paths[int(node.label)] = path
+            return
+        for child, sibling in ((node.left, node.right), (node.right, node.left)):
+            walk(child, [*path, (child.center + shift, sibling.center + shift)])
+
+    walk(root, [])
+    return paths
+
+
+def hierarchy_logits(x, paths):
+    """Per leaf the minimum over its path of how much farther the sibling is."""
+    logits = np.empty((len(x), len(paths)))
+    for n, point in enumerate(x):
+        for leaf, path in paths.items():
+            logits[n, leaf] = min(((point - s) ** 2).sum() - ((point - c) ** 2).sum() for c, s in path)
+    return logits
+
+
+# --- relevance ---------------------------------------------------------------------------------------------
+
+
+def softmin(h, beta):
+    if np.isinf(beta):
+        weights = (h == h.min()).astype(float)
+    else:
+        weights = np.exp(-beta * (h - h.min()))
+    return weights / weights.sum()
+
+
+def contrast_relevance(h, beta):
+    """Eq. 2 for f >= 0; for f < 0 the logit is shared among the clusters that beat the target alone."""
+    f, share = h.min(), softmin(h, beta)
+    if f >= 0:
+        return share * f
+    share = np.where(h < 0, share, 0.0)
+    return share * h * f / (share * h).sum()
+
+
+def shared(x, weights, references, h, beta):
+    """Eqs. 2 and 4: contrasts ``w_k (x - m_k)`` with their reference points m_k, down to the features."""
+    relevance = np.zeros_like(x)
+    for w, m, R_k in zip(weights, references, contrast_relevance(h, beta), strict=True):
+        parts = (x - m) * w
+        if R_k != 0:
+            relevance += parts / parts.sum() * R_k
+    return relevance
+
+
+def neon(x, centers, c, beta, affine=None, center=None, scale=None, competitor=None):
+    """Relevance [d] of f_c at one point. `affine`: (A, b) from x to the space of the centers.
+
+    A reference point is the raw point that maps to the mid-point of two centers and is nearest to `center` in
+    units of `scale`.
+    """
+    rivals = [k for k in range(len(centers)) if k != c] if competitor is None else [competitor]
+    A, b = (np.eye(len(x)), np.zeros(len(x))) if affine is None else affine
+    center = np.zeros(len(x)) if center is None else center
+    scale = np.ones(len(x)) if scale is None else scale
+    weights, references, h = [], [], []
+    for k in rivals:
+        w, bias = neuron(centers[c], centers[k])
+        weights.append(A.T @ w)
+        references.append(nearest_preimage(A, b, (centers[c] + centers[k]) / 2, center, scale))
+        h.append(w @ (A @ x + b) + bias)
+    return shared(x, weights, references, np.array(h), beta)
+
+
+def nearest_preimage(A, b, z, center, scale):
+    """Of all x with ``A x + b = z`` the one nearest to `center` in units of `scale`."""
+    step, *_ = np.linalg.lstsq(A * scale, z - b - A @ center, rcond=None)
+    return center + scale * step
+
+
+def affine_map(transform, d):
+    """(A, b) of an affine function, from its values at zero and at the unit vectors."""
+    b = transform(np.zeros((1, d)))[0]
+    return (transform(np.eye(d)) - b).T, b
+
+
+def folded(steps, x):
+    """(A, b) of fitted pipeline steps at one point, a Normalizer's norm held constant."""
+    A, b = np.eye(len(x)), np.zeros(len(x))
+    for step in flat(steps):
+        if isinstance(step, Normalizer):
+            z = A @ x + b
+            norm = {"l1": np.abs(z).sum(), "l2": np.sqrt((z**2).sum()), "max": np.abs(z).max()}[step.norm]
+            A, b = A / norm, b / norm
+        else:
+            M, v = affine_map(step.transform, len(b))
+            A, b = M @ A, M @ b + v
+    return A, b
+
+
+def flat(steps):
+    """The steps of nested pipelines, those that do nothing left out."""
+    for step in steps:
+        if isinstance(step, Pipeline):
+            yield from flat([inner for _, inner in step.steps])
+        elif step is not None and step != "passthrough":
+            yield step
+
+
+def pipeline_neon(model, x, c, beta, data):
+    """:func:`neon` for a point of raw columns and a Pipeline fitted on `data`."""
+    *steps, final = [step for _, step in model.steps]
+    spread = data.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    return neon(x, final.cluster_centers_, c, beta, folded(steps, x), data.mean(axis=0), scale)
+
+
+def shapley(value, n):
+    """Exact Shapley values: `value` maps a set of the players 0 ... n-1 to a number."""
+    phi = np.zeros(n)
+    for i in range(n):
+        others = [j for j in range(n) if j != i]
+        for size in range(n):
+            weight = factorial(size) * factorial(n - size - 1) / factorial(n)
+            for coalition in combinations(others, size):
+                phi[i] += weight * (value({*coalition, i}) - value(set(coalition)))
+    return phi
+
+
+# --- rules of LRP for one linear layer ---------------------------------------------------------------------
+
+
+def lrp_epsilon(x, W, b, R, epsilon):
+    """``R_i = sum_j x_i w_ji / (y_j + epsilon sign(y_j)) R_j``."""
+    relevance = np.zeros_like(x)
+    for j in range(len(W)):
+        y = W[j] @ x + b[j]
+        if y != 0:
+            for i in range(len(x)):
+                relevance[i] += x[i] * W[j, i] / (y + epsilon * np.sign(y)) * R[j]
+    return relevance
+
+
+def lrp_gamma(x, W, b, R, gamma):
+    """Contributions (the bias's as well) with the sign of the output count 1 + gamma times."""
+    relevance = np.zeros_like(x)
+    for j in range(len(W)):
+        sign = np.sign(W[j] @ x + b[j])
+        if sign != 0:
+            favoured = lambda z, sign=sign: z * (1 + gamma) if z * sign > 0 else z
+            total = favoured(b[j]) + sum(favoured(x[i] * W[j, i]) for i in range(len(x)))
+            for i in range(len(x)):
+                relevance[i] += favoured(x[i] * W[j, i]) / total * R[j]
+    return relevance
