@@ -57,6 +57,8 @@ class NEON(Attribution):
     ) -> None:
         if not isinstance(net, NeuralizedClustering):
             raise TypeError(f"NEON needs a network from neonxc.neuralize, got {type(net).__name__}")
+        if not isinstance(composite, (Composite, type(None))):
+            raise TypeError(f"composite needs a neonxc.lrp.Composite, got {type(composite).__name__}")
         if head_rule not in ("linear", "midpoint", None):
             raise ValueError(f"head_rule is 'linear' or 'midpoint', got {head_rule!r}")
         super().__init__(net)
@@ -134,7 +136,7 @@ class NEON(Attribution):
         if self.net.features is None:
             raise ValueError("heatmaps need a network with features; use attribute for points")
         batch = self.net.batch(inputs)
-        columns = range(self.net.head.n_clusters) if clusters is None else clusters
+        columns = _some_columns(clusters, self.net.head.n_clusters)
         parts = []
         for x, _ in _chunks(batch.tensor, IMAGES):
             recording = self._record(x)
@@ -153,6 +155,8 @@ class NEON(Attribution):
         n_prototypes : int
             Typical points to name per cluster.
         """
+        if isinstance(n_prototypes, bool) or not isinstance(n_prototypes, int) or n_prototypes < 0:
+            raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
         net, batch = self.net, self.net.batch(X)
         size = CHUNK if net.features is None else IMAGES
         K, d = net.head.n_clusters, net.head.detection.n_features
@@ -267,6 +271,16 @@ class ClusterSummary:
 def _chunks(x: Tensor, size: int) -> Iterator[tuple[Tensor, int]]:
     for first in range(0, len(x), size):
         yield x[first : first + size], first
+
+
+def _some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
+    if clusters is None:
+        return list(range(K))
+    columns = np.asarray(clusters)
+    if columns.ndim != 1 or columns.size == 0 or columns.dtype.kind not in "iu":
+        raise ValueError(f"clusters needs a sequence of column numbers from 0 to {K - 1}, got {clusters!r}")
+    _check_columns(torch.as_tensor(columns), K, "clusters")
+    return [int(column) for column in columns]
 
 
 def _part(argument: Any, want: slice, n: int) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -48,6 +49,8 @@ def save(obj: NeuralizedClustering, path: str | os.PathLike[str]) -> None:
     ------
     TypeError
         An object of another kind.
+    FileNotFoundError
+        The folder does not exist.
     """
     if not isinstance(obj, NeuralizedClustering):
         raise TypeError(f"can't save a {type(obj).__name__}; neonxc saves networks from neonxc.neuralize")
@@ -66,13 +69,17 @@ def save(obj: NeuralizedClustering, path: str | os.PathLike[str]) -> None:
             tensors |= {f"features.{name}": tensor for name, tensor in obj.features.state_dict().items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     path = Path(path)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    os.close(handle)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such folder: {path.parent}")
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
+        partial.touch()
+        mode = partial.stat().st_mode  # the usual one; safetensors lets only the owner read
         save_file(tensors, partial, metadata={KEY: json.dumps(header)})
+        partial.chmod(mode)
         os.replace(partial, path)
     finally:
-        Path(partial).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> NeuralizedClustering:
@@ -90,11 +97,15 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Neu
     ValueError
         A file that is corrupt, of another program, or of a newer version; a feature network that is missing.
     """
+    if features is not None and not isinstance(features, nn.Module):
+        raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     header, tensors = _read(path)
-    if header.get("version", 0) > VERSION:
+    if not isinstance(header.get("version"), int):
+        raise ValueError(f"{path} is damaged: its header has no version")
+    if header["version"] > VERSION:
         raise ValueError(
             f"{path} was written by a newer neonxc (file version {header['version']}, known {VERSION})"
         )
@@ -107,7 +118,8 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Neu
             header["feature_names"],
         )
         net.beta = float(tensors["beta"])
-    except (KeyError, TypeError, RuntimeError) as error:
+        net._beta = tensors["beta"]  # in its own precision
+    except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
     return net
 
@@ -132,7 +144,8 @@ def _pack(module: nn.Module, prefix: str, tensors: dict[str, Tensor]) -> dict[st
     return {
         "class": name,
         "attributes": {key: getattr(module, key) for key in _HEADS[name][1]},
-        "buffers": list(buffers),
+        "buffers": [key for key, value in buffers.items() if value is not None],
+        "unused": [key for key, value in buffers.items() if value is None],
         "children": {key: _pack(child, f"{prefix}{key}.", tensors) for key, child in module.named_children()},
     }
 
@@ -145,7 +158,9 @@ def _unpack(header: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> 
     for key in attributes:
         setattr(module, key, header["attributes"][key])
     for key in header["buffers"]:
-        module.register_buffer(key, tensors.get(prefix + key))
+        module.register_buffer(key, tensors[prefix + key])
+    for key in header["unused"]:
+        module.register_buffer(key, None)
     for key, child in header["children"].items():
         module.add_module(key, _unpack(child, f"{prefix}{key}.", tensors))
     return module
@@ -159,11 +174,14 @@ def _features(
         return given
     if recipe == "custom":
         raise ValueError(f"{path} was saved without its feature network: neonxc.load(path, features=network)")
+    if not isinstance(recipe, dict):
+        raise TypeError(f"no recipe of a feature network: {recipe!r}")
     from neonxc.models.backbones import build  # the core never needs the models otherwise
 
     network = build(recipe)
     prefix = "features."
-    network.load_state_dict({k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)})
+    state = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
+    network.load_state_dict(state, assign=True)  # in the saved precision
     return network
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.heads import Head
-from neonxc.inputs import Batch, as_batch, check_names
+from neonxc.inputs import Batch, as_batch, check_names, check_width
 
 CHUNK = 1 << 14  # points a backbone-free pass handles at once
 
@@ -135,6 +135,7 @@ class NeuralizedClustering(nn.Module):
             check_names(batch.names, self.feature_names_)
             if batch.tensor.ndim != 2:
                 raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
+            check_width(batch.tensor.shape[1], self.head.detection.n_features)
             return batch
         # a network's own weights decide the type its images need
         weight = next((p for p in self.features.parameters() if p.is_floating_point()), None)

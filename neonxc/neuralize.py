@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
@@ -101,7 +102,8 @@ def neuralize(model: Any, X: Any = None, features: nn.Module | None = None) -> N
     if X is not None:
         return net.calibrate(X)
     plain = cluster_model.head(None)
-    net.beta = 1 / float(plain(cluster_model.points).amax(dim=1).mean())
+    mean = float(plain(cluster_model.points).amax(dim=1).mean())
+    net.beta = 1 / mean if mean > 0 else math.inf
     return net
 
 

@@ -47,7 +47,7 @@ def network(centers=CENTERS, beta=1e-3):
 
 
 def tensor(data, dtype=torch.float64):
-    return torch.as_tensor(np.asarray(data), dtype=dtype)
+    return torch.tensor(np.asarray(data), dtype=dtype)
 
 
 def assert_close(got, wanted, rtol=1e-9):

@@ -39,3 +39,9 @@ def test_code_runs(page, tmp_path, monkeypatch):
     assert blocks
     for block in blocks:
         exec(compile(block, page, "exec"), namespace)
+
+
+def test_the_page_of_figures_is_what_the_benchmarks_measured():
+    from tests.benchmarks.page import DOCS, page
+
+    assert (DOCS / "benchmarks.md").read_text(encoding="utf-8") == page()

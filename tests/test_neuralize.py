@@ -113,7 +113,7 @@ def fitted(steps, data=X, k=4):
 
 
 def tensor(data, dtype=torch.float64):
-    return torch.as_tensor(np.asarray(data), dtype=dtype)
+    return torch.tensor(np.asarray(data), dtype=dtype)
 
 
 def assert_same_decisions(net, model, data):

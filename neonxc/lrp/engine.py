@@ -50,6 +50,10 @@ class LRP(Attribution):
     """
 
     def __init__(self, module: nn.Module, composite: Composite | None = None) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"LRP needs an nn.Module, got {type(module).__name__}")
+        if not isinstance(composite, (Composite, type(None))):
+            raise TypeError(f"composite needs a neonxc.lrp.Composite, got {type(composite).__name__}")
         super().__init__(module)
         self.module = module
         self.composite = composite or Composite()
@@ -82,8 +86,12 @@ class LRP(Attribution):
 
     def record(self, x: Tensor) -> Recording:
         """Run the network forward once; any number of backward passes may follow."""
+        if not (isinstance(x, Tensor) and x.is_floating_point()):
+            raise TypeError(f"LRP takes a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
         rules: dict[int, Rule] = {}
         for name, module in self.module.named_modules():
+            if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm):  # it would count this pass
+                raise ValueError(f"LRP needs BatchNorm ({name!r}) in eval mode; call .eval() on the network first")
             for parameter in module.parameters(recurse=False):
                 rules.setdefault(id(parameter), self.composite.rule(name, module))
         leaf = x.detach().clone().requires_grad_()

@@ -66,6 +66,10 @@ class Epsilon:
 
     epsilon: float = 1e-6
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < float("inf"):
+            raise ValueError(f"epsilon needs a number >= 0, got {self.epsilon}")
+
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Multiplier at the input; see :class:`Rule`."""
         size = y.abs()

@@ -81,7 +81,7 @@ class Report:
 def markdown(rows: Table) -> str:
     """A table with the keys of the first row as its head."""
     head = list(rows[0])
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = ["| " + " | ".join(map(_text, head)) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(_text(row.get(key, "")) for key in head) + " |" for row in rows]
     return "\n".join(lines)
 
@@ -98,7 +98,8 @@ def _seconds(run: Callable[[], Any], repeats: int) -> float:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 1000 else str(_round(value))
+    text = f"{value:.3g}" if isinstance(value, float) and abs(value) < 1000 else str(_round(value))
+    return text.replace("|", r"\|")
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,628 @@
+"""LRP against the rules written out, zennit, and gradients; and what it leaves behind in a network: nothing."""
+
+import copy
+import gc
+import re
+import weakref
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision
+from torch import nn
+from torch.nn.utils import parametrizations
+from witnesses import lrp_epsilon, lrp_gamma
+from zennit.canonizers import SequentialMergeBatchNorm
+from zennit.composites import LayerMapComposite
+from zennit.core import Stabilizer
+from zennit.layer import Sum
+from zennit.rules import Epsilon as ZennitEpsilon
+from zennit.rules import Gamma as ZennitGamma
+from zennit.rules import Norm, Pass
+from zennit.types import Activation, AvgPool, Convolution, Linear
+
+from neonxc.lrp import LRP, Composite, Epsilon, Gamma, UnsupportedOperation
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+
+
+class Net(nn.Module):
+    """A forward pass written as a function of the module, whose parts are given by name."""
+
+    def __init__(self, run, **parts):
+        super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+class Residual(nn.Module):
+    """A sum that zennit sees as well, if it is told to."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.branch = nn.Sequential(*layers)
+        self.sum = Sum()
+        self.visible = False
+
+    def forward(self, x):
+        y = self.branch(x)
+        return self.sum(torch.stack([x, y], dim=-1)) if self.visible else x + y
+
+
+def conv(i, o, k=3, **options):
+    return nn.Conv2d(i, o, k, **options)
+
+
+def ready(net, seed=0):
+    """In eval mode and float64, biases and the statistics of BatchNorm drawn at random."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in net.modules():
+        for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+            if tensor.is_floating_point() and (name == "bias" or name.startswith("running") or tensor.ndim == 1):
+                positive = name == "running_var" or (name == "weight" and tensor.ndim == 1)
+                draw = torch.rand(tensor.shape, generator=generator)
+                tensor.data = (0.5 + draw if positive else draw - 0.5).to(tensor)
+    return net.double().eval()
+
+
+def images(n=3, size=10, channels=3, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, channels, size, size, generator=generator, dtype=torch.float64)
+
+
+def points(n=6, d=4, seed=1):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def head(d, k=5):
+    return nn.Sequential(nn.Flatten(), nn.Linear(d, k))
+
+
+NETS = {
+    "conv relu maxpool linear": lambda: nn.Sequential(
+        conv(3, 6), nn.ReLU(), nn.MaxPool2d(2), conv(6, 8), nn.ReLU(), *head(32)
+    ),
+    "batch norm": lambda: nn.Sequential(
+        *(conv(3, 6), nn.BatchNorm2d(6), nn.ReLU(), nn.AvgPool2d(2)),
+        *(conv(6, 8, bias=False), nn.BatchNorm2d(8), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(32, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 5)),
+    ),
+    "depthwise": lambda: nn.Sequential(
+        *(conv(3, 6, 1), nn.BatchNorm2d(6), nn.ReLU(), conv(6, 12, groups=6, stride=2), nn.BatchNorm2d(12)),
+        *(nn.ReLU(), nn.AdaptiveAvgPool2d(2), *head(48)),
+    ),
+    "residual": lambda: nn.Sequential(
+        *(conv(3, 4), nn.ReLU(), Residual(conv(4, 6, padding=1), nn.ReLU(), conv(6, 4, padding=1)), nn.ReLU()),
+        *(nn.AdaptiveMaxPool2d(3), *head(36)),
+    ),
+    "dilated and grouped": lambda: nn.Sequential(
+        conv(3, 6, dilation=2, padding=(2, 1)), nn.ReLU(), conv(6, 4, (3, 2), groups=2, stride=(1, 2)), *head(128)
+    ),
+    "one dimension": lambda: nn.Sequential(
+        nn.Flatten(2), nn.Conv1d(3, 6, 5, stride=3), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(6, 4, 3), *head(56)
+    ),
+}
+RULES = {
+    "epsilon": (Epsilon(1e-6), lambda: ZennitEpsilon(1e-6)),
+    "epsilon 0.3": (Epsilon(0.3), lambda: ZennitEpsilon(0.3)),
+    "gamma": (Gamma(0.25), lambda: ZennitGamma(0.25, stabilizer=Stabilizer(1e-12))),
+    "gamma 3": (Gamma(3.0), lambda: ZennitGamma(3.0, stabilizer=Stabilizer(1e-12))),
+}
+
+
+def zennit(net, rule, x, target):
+    layer_map = [(Activation, Pass()), (Sum, Norm(1e-15)), (AvgPool, Norm(1e-15)), (Convolution, rule), (Linear, rule)]
+    composite = LayerMapComposite(layer_map, canonizers=[SequentialMergeBatchNorm()])
+    x = x.clone().requires_grad_()
+    net = copy.deepcopy(net)
+    for module in net.modules():
+        if isinstance(module, Residual):
+            module.visible = True
+    with composite.context(net) as modified:
+        for module in modified.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eps = 0.0  # folded already; zennit leaves 1 / sqrt(1 + eps) behind
+        output = modified(x)
+        start = torch.zeros_like(output)
+        start[:, target] = output[:, target].detach()
+        (relevance,) = torch.autograd.grad(output, x, start)
+    return relevance
+
+
+def gap(a, b):
+    return float((a - b).norm() / b.norm())
+
+
+# --- witnesses ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", NETS)
+def test_agrees_with_zennit(name, rule):
+    net, x = ready(NETS[name]()), images()
+    ours, theirs = RULES[rule]
+    for target in (0, 3):
+        wanted = zennit(net, theirs(), x, target)
+        assert gap(LRP(net, Composite(ours)).attribute(x, target), wanted) < 1e-9
+    single = LRP(copy.deepcopy(net).float(), Composite(ours)).attribute(x.float(), 3)
+    assert gap(single.double(), wanted) < 1e-3
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize(
+    ("rule", "witness", "strength"),
+    [
+        *((Epsilon, lrp_epsilon, e) for e in (0.0, 1e-6, 0.5)),
+        *((Gamma, lrp_gamma, g) for g in (0.0, 0.25, 100.0)),
+    ],
+)
+def test_rules_written_out(rule, witness, strength, positive, bias):
+    first, second = ready(nn.Linear(4, 6, bias=bias)), ready(nn.Linear(6, 3, bias=bias), seed=2)
+    x = points().abs() if positive else points()
+    x[0, 1] = x[1] = 0.0  # features, and a whole point, without anything to share
+    found = LRP(nn.Sequential(first, nn.ReLU(), second), Composite(rule(strength))).attribute(x, 1)
+
+    def array(layer):
+        W = layer.weight.detach().numpy()
+        return W, layer.bias.detach().numpy() if bias else np.zeros(len(W))
+
+    for row, R in zip(x.numpy(), found, strict=True):
+        W, b = array(first)
+        a = np.maximum(W @ row + b, 0)
+        V, d = array(second)
+        top = np.where(np.arange(3) == 1, V @ a + d, 0.0)
+        middle = witness(a, V, d, top, strength)
+        np.testing.assert_allclose(R, witness(row, W, b, middle, strength), rtol=1e-9, atol=1e-12)
+
+
+@DTYPES
+def test_without_gamma_it_is_gradient_times_input(dtype):
+    nets = {name: NETS[name]() for name in NETS}
+    nets["linear chain"] = nn.Sequential(conv(3, 4, bias=False), conv(4, 2), *head(72))
+    for net in nets.values():
+        net, x = ready(net).to(dtype), images().to(dtype).requires_grad_()
+        (gradient,) = torch.autograd.grad(net(x)[:, 1].sum(), x)
+        for rule in (Gamma(0.0), Epsilon(0.0)):
+            found = LRP(net, Composite(rule)).attribute(x.detach(), 1)
+            torch.testing.assert_close(found, (gradient * x).detach())
+
+
+@pytest.mark.parametrize("rule", [Gamma(0.25), Gamma(10.0), Epsilon(0.0)], ids=repr)
+def test_conserves_without_bias(rule):
+    layers = [conv(3, 6, bias=False), nn.ReLU(), nn.MaxPool2d(2), conv(6, 8, bias=False), nn.ReLU(), nn.Flatten()]
+    net, x = ready(nn.Sequential(*layers, nn.Linear(32, 5, bias=False))), images()
+    for target in range(5):
+        found = LRP(net, Composite(rule)).attribute(x, target)
+        torch.testing.assert_close(found.sum(dim=(1, 2, 3)), net(x)[:, target].detach())
+
+
+# --- what a network may be made of -------------------------------------------------------------------------
+
+OPERATIONS = {
+    "F.relu": lambda n, x: n.b(F.relu(n.a(x))),
+    "torch.relu": lambda n, x: n.b(torch.relu(n.a(x))),
+    "Tensor.relu": lambda n, x: n.b(n.a(x).relu()),
+    "F.relu in place": lambda n, x: n.b(F.relu(n.a(x), inplace=True)),
+    "Tensor.relu_": lambda n, x: n.b(n.a(x).relu_()),
+    "F.linear": lambda n, x: F.linear(torch.relu(F.linear(x, n.a.weight, n.a.bias)), n.b.weight, n.b.bias),
+    "x += y": lambda n, x: n.b(plus(n.a(x), n.a(-x).relu())),
+    "x -= y, x *= 2, x /= 3": lambda n, x: n.b(scaled(n.a(x)).relu()),
+    "torch.flatten": lambda n, x: n.b(torch.flatten(n.a(x).relu()[:, :, None], 1)),
+    "transposed twice": lambda n, x: n.b(n.a(x).relu().T.mT),
+    "cat, stack, split": lambda n, x: n.b(torch.cat(torch.stack([n.a(x), n.a(-x)], 1).sum(1).split(2, 1), 1)),
+    "sum and mean": lambda n, x: n.b(n.a(x).relu() - n.a(x).mean(dim=1, keepdim=True)) + x.sum(1, keepdim=True),
+    "constants": lambda n, x: n.b(2 * n.a(x) / 3 * torch.arange(6.0, dtype=x.dtype) - 1),
+    "parameters": lambda n, x: n.b(n.a(x) * n.scale.view(1, -1) + n.scale[None]),
+    "matrix product": lambda n, x: torch.relu(x @ n.a.weight.T + n.a.bias).matmul(n.b.weight.t()),
+    "into a buffer": lambda n, x: n.b(filled(n.a(x).relu())),
+    "detached": lambda n, x: n.b(n.a(x).relu() + n.a(x).detach()),
+}
+
+
+def plus(x, y):
+    x += y
+    return x
+
+
+def scaled(x):
+    y = x
+    x -= 0.5
+    x *= 2
+    x /= 3
+    return y  # the same tensor
+
+
+def filled(x):
+    buffer = torch.zeros_like(x).detach()
+    buffer[:, :3] = x[:, 3:]
+    buffer += 1
+    return buffer
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations(name):
+    """gradient x input without gamma, and the network's own output."""
+    parts = {"a": nn.Linear(4, 6), "b": nn.Linear(6, 3), "scale": nn.Parameter(torch.randn(6))}
+    net, x = ready(Net(OPERATIONS[name], **parts)), points().requires_grad_()
+    output = net(x)
+    (gradient,) = torch.autograd.grad(output[:, 2].sum(), x)
+    lrp = LRP(net, Composite(Gamma(0.0)))
+    torch.testing.assert_close(lrp.attribute(x.detach(), 2), (gradient * x).detach())
+    torch.testing.assert_close(lrp.record(x).output, output)
+    assert torch.isfinite(LRP(net).attribute(x, 2)).all()
+
+
+def run_and_drop(net, x):
+    x = net.a(x)
+    net.act(x)  # in place: the result is x
+    return net.b(x)
+
+
+@pytest.mark.parametrize("act", [nn.ReLU(inplace=True), nn.ReLU6(inplace=True), torch.relu_], ids=str)
+def test_in_place_activations_whose_result_is_dropped(act):
+    module = act if isinstance(act, nn.Module) else None
+    net = ready(Net(run_and_drop, a=nn.Linear(4, 6), b=nn.Linear(6, 3), act=module or Net(lambda n, x: act(x))))
+    x = points()
+    torch.testing.assert_close(LRP(net).record(x).output, net(x))
+    if module is not None:
+        chain = nn.Sequential(net.a, type(act)(), net.b)
+        torch.testing.assert_close(LRP(net).attribute(x, 0), LRP(chain).attribute(x, 0))
+        assert act.inplace
+
+
+def test_memory_shared_with_a_tensor_modified_in_place_is_an_error():
+    def run(n, x):
+        x = n.a(x)
+        x[:, :2].relu_()
+        return n.b(x)
+
+    net = ready(Net(run, a=nn.Linear(4, 6), b=nn.Linear(6, 3)))
+    with pytest.raises(UnsupportedOperation, match=r"modified in place, used at .*test_lrp\.py:\d+ in run"):
+        LRP(net).attribute(points(), 0)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.AvgPool2d(2),
+        nn.AvgPool2d(3, stride=2, padding=1),
+        nn.AdaptiveAvgPool2d((2, 3)),
+        nn.MaxPool2d(2),
+        nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True),
+        nn.AdaptiveMaxPool2d(3),
+    ],
+    ids=str,
+)
+def test_pooling_passes_relevance_in_proportion(pool):
+    """Averages share by value, maxima go to the winner: a pooling's own relevance, written out."""
+    net, x = ready(nn.Sequential(conv(3, 4), pool, nn.Flatten())), images()
+    a = net[0](x).detach().requires_grad_()
+    pooled = pool(a)
+    target = int(pooled[0].numel() // 2)
+    (share,) = torch.autograd.grad(pooled.flatten(1)[:, target].sum(), a)
+    layer = LRP(net[0]).record(x)
+    torch.testing.assert_close(LRP(net).attribute(x, target), layer.propagate(share))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU6(), nn.Hardtanh(-0.5, 0.7)], ids=str)
+def test_other_activations_pass_relevance_on(activation):
+    first, second, x = ready(nn.Linear(4, 6)), ready(nn.Linear(6, 3), seed=2), 5 * points()
+    first.weight.data *= 10  # so that some units saturate
+    a = activation(first(x)).detach().numpy()
+    assert (np.abs(a) == max(abs(a.min()), a.max())).any()
+    found = LRP(nn.Sequential(first, activation, second), Composite(Epsilon(0.0))).attribute(x, 0)
+    W, b = first.weight.detach().numpy(), first.bias.detach().numpy()
+    V, d = second.weight.detach().numpy(), second.bias.detach().numpy()
+    for row, units, R in zip(x.numpy(), a, found, strict=True):
+        middle = lrp_epsilon(units, V, d, np.array([V[0] @ units + d[0], 0, 0]), 0.0)
+        np.testing.assert_allclose(R, lrp_epsilon(row, W, b, middle, 0.0), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.parametrize("kernel", [3, 4, (2, 5)])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("mode", ["zeros", "reflect"])
+def test_same_padding(kernel, dilation, mode):
+    net = ready(nn.Sequential(conv(3, 4, kernel, padding="same", dilation=dilation, padding_mode=mode), *head(400)))
+    x = images().requires_grad_()
+    (gradient,) = torch.autograd.grad(net(x)[:, 0].sum(), x)
+    torch.testing.assert_close(LRP(net, Composite(Gamma(0.0))).attribute(x, 0), (gradient * x).detach())
+    if mode == "zeros":  # the padding written out gives the same shares
+        rows, cols = ((k - 1) * dilation for k in net[0].kernel_size)
+        pad = nn.ZeroPad2d((cols // 2, cols - cols // 2, rows // 2, rows - rows // 2))
+        plain = ready(conv(3, 4, kernel, dilation=dilation))
+        plain.load_state_dict(net[0].state_dict())
+        torch.testing.assert_close(
+            LRP(nn.Sequential(pad, plain, *net[1:])).attribute(x, 0), LRP(net).attribute(x, 0)
+        )
+
+
+def test_dropout_does_nothing_in_eval_mode():
+    layers = [nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)]
+    net = nn.Sequential(nn.Dropout(), layers[0], nn.Dropout(inplace=True), *layers[1:])
+    ready(net)
+    torch.testing.assert_close(LRP(net).attribute(points(), 1), LRP(nn.Sequential(*layers)).attribute(points(), 1))
+
+
+def test_batch_norm_that_follows_no_linear_layer_keeps_its_gradient():
+    net = ready(nn.Sequential(conv(3, 4), nn.ReLU(), nn.BatchNorm2d(4), conv(4, 2), *head(72)))
+    x = images().requires_grad_()
+    (gradient,) = torch.autograd.grad(net(x)[:, 0].sum(), x)
+    torch.testing.assert_close(LRP(net, Composite(Gamma(0.0))).attribute(x, 0), (gradient * x).detach())
+
+
+def test_weights_that_are_computed_follow_the_default_rule():
+    net = nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 6)), nn.ReLU(), nn.Linear(6, 3)).double()
+    plain = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), net[2]).double()
+    plain[0].weight.data, plain[0].bias.data = net[0].weight.data, net[0].bias.data
+    torch.testing.assert_close(LRP(net).attribute(points(), 0), LRP(plain).attribute(points(), 0))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "squeezenet1_1"])
+def test_networks_of_torchvision(name):
+    net = ready(torchvision.models.get_model(name, weights=None))
+    x = images(1, 64).requires_grad_()
+    output = net(x)
+    (gradient,) = torch.autograd.grad(output[:, 7].sum(), x)
+    recording = LRP(net, Composite(Epsilon(0.0))).record(x)
+    torch.testing.assert_close(recording.output, output)
+    if name == "resnet18":  # no other activation than ReLU
+        start = torch.zeros_like(output).index_fill(1, torch.tensor([7]), 1.0)
+        torch.testing.assert_close(recording.propagate(start), (gradient * x).detach())
+    assert torch.isfinite(LRP(net).attribute(x, 7)).all()
+
+
+# --- composites and rules ----------------------------------------------------------------------------------
+
+
+def test_first_match_by_name_or_type_wins():
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+        def __call__(self, layer, x, y, m):
+            seen.append(self.name)
+            return layer.transpose(m, layer.weight, x)
+
+    net = ready(nn.Sequential(nn.Sequential(conv(3, 4), nn.ReLU(), conv(4, 4)), *head(144), nn.Linear(5, 2)))
+    composite = Composite(
+        Named("default"),
+        {"0.2": Named("name"), nn.Conv2d: Named("type"), "0.?": Named("too late"), "[12]*": Named("pattern")},
+    )
+    seen = []
+    LRP(net, composite).attribute(images(), 0)
+    assert seen == ["default", "pattern", "name", "type"]
+    assert composite.rule("3", net[3]) is composite.default
+    assert "too late" not in seen
+
+
+def test_composite_is_gamma_unless_told():
+    net, x = ready(NETS["batch norm"]()), images()
+    wanted = LRP(net, Composite(Gamma(0.25))).attribute(x, 0)
+    torch.testing.assert_close(LRP(net).attribute(x, 0), wanted)
+    torch.testing.assert_close(LRP(net, Composite()).attribute(x, 0), wanted)
+    assert gap(LRP(net, Composite(Gamma(0.1))).attribute(x, 0), wanted) > 1e-3
+
+
+def test_rule_by_name_also_where_the_function_is_called():
+    net = ready(Net(OPERATIONS["F.linear"], a=nn.Linear(4, 6), b=nn.Linear(6, 3)))
+    plain = nn.Sequential(net.a, nn.ReLU(), net.b)
+    found = LRP(net, Composite(Gamma(0.1), {"a": Epsilon(0.4)})).attribute(points(), 0)
+    torch.testing.assert_close(
+        found, LRP(plain, Composite(Gamma(0.1), {"0": Epsilon(0.4)})).attribute(points(), 0)
+    )
+
+
+def test_a_rule_of_ones_own():
+    """z+ for inputs of both signs, against its definition."""
+
+    class ZPlus:
+        def __call__(self, layer, x, y, m):
+            positive, negative = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
+            z = layer.apply(x.clamp(min=0), positive) + layer.apply(x.clamp(max=0), negative)
+            share = torch.where(z == 0, 0, m * y / z)
+            up, down = (layer.transpose(share, w, x) for w in (positive, negative))
+            return torch.where(x > 0, up, down)
+
+    layer, x = ready(nn.Linear(4, 3, bias=False)), points()
+    found = LRP(layer, Composite(ZPlus())).attribute(x, 1)
+    parts = (x * layer.weight[1]).clamp(min=0).detach()
+    wanted = parts / parts.sum(dim=1, keepdim=True) * layer(x)[:, 1:2].detach()
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("bad", [-0.1, float("inf"), float("nan")])
+def test_gamma_is_a_number_from_0(bad):
+    with pytest.raises(ValueError, match=r"gamma needs a number >= 0, got"):
+        Gamma(bad)
+
+
+# --- targets and recordings --------------------------------------------------------------------------------
+
+
+def test_targets():
+    net, x = ready(NETS["conv relu maxpool linear"]()), images(4)
+    lrp = LRP(net)
+    single = torch.stack([lrp.attribute(x, c) for c in range(5)])
+    each = [3, 0, 4, 3]
+    for target in (each, torch.tensor(each), np.array(each)):
+        torch.testing.assert_close(lrp.attribute(x, target), single[each, range(4)])
+    torch.testing.assert_close(lrp.attribute(x, (2,)), single[2])
+    (inside,) = lrp.attribute((x,), 1)
+    torch.testing.assert_close(inside, single[1])
+    maps = LRP(nn.Sequential(net[0], net[1]))
+    recording = maps.record(x)
+    start = torch.zeros_like(recording.output)
+    start[:, 4, 2, 7] = 1
+    torch.testing.assert_close(maps.attribute(x, (4, 2, 7)), recording.propagate(start))
+    one = nn.Sequential(net, nn.Linear(5, 1).double())
+    torch.testing.assert_close(LRP(one).attribute(x), LRP(one).attribute(x, 0))
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (None, r"target is needed: the network has outputs of shape \[3, 5\]"),
+        (5, r"target 5 is outside the outputs' shape \[3, 5\]"),
+        ((1, 1), r"target \(1, 1\) needs 1 numbers for outputs \[3, 5\]"),
+        ([0, 1], r"target has 2 entries for outputs of shape \[3, 5\]"),
+        ([0, 1, 5], r"target needs whole numbers from 0 to 4"),
+        ([0.0, 1.0, 2.0], r"target needs whole numbers from 0 to 4"),
+    ],
+)
+def test_unknown_targets(target, message):
+    with pytest.raises(ValueError, match=message):
+        LRP(ready(NETS["conv relu maxpool linear"]())).attribute(images(), target)
+
+
+def test_several_walks_back_from_one_recording():
+    net, x = ready(NETS["batch norm"]()), images()
+    recording = LRP(net).record(x)
+    for _ in range(2):  # what a rule remembers of the first walk must not change the second
+        for target in (0, 4):
+            start = torch.zeros_like(recording.output).index_fill(1, torch.tensor([target]), 1.0)
+            torch.testing.assert_close(recording.propagate(start), LRP(net).attribute(x, target))
+    weights = torch.randn_like(recording.output)
+    start = [torch.zeros_like(weights).index_fill(1, torch.tensor([c]), 1.0) * weights for c in range(5)]
+    plain = LRP(net, Composite(Epsilon(0.0))).record(x)  # linear in what it starts from
+    torch.testing.assert_close(plain.propagate(weights), sum(plain.propagate(s) for s in start))
+
+
+def test_output_that_does_not_depend_on_the_input():
+    net = Net(lambda n, x: torch.ones(len(x), 2) * n.scale.exp(), scale=nn.Parameter(torch.ones(2)))
+    assert torch.equal(LRP(net).attribute(points(), 0), torch.zeros(6, 4, dtype=torch.float64))
+
+
+# --- what can't be explained, and what is left behind ------------------------------------------------------
+
+UNKNOWN = {
+    "sigmoid": lambda n, x: torch.sigmoid(n.a(x)),
+    "softmax": lambda n, x: n.a(x).softmax(dim=1),
+    "pow": lambda n, x: n.a(x) ** 2,
+    "mul": lambda n, x: n.a(x) * n.a(x),
+    "exp": lambda n, x: n.a(x).exp(),
+    "abs": lambda n, x: n.a(x).abs(),
+    "exp_": lambda n, x: n.a(x).exp_(),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_functions_are_named_with_their_place(name):
+    net = ready(Net(UNKNOWN[name], a=nn.Linear(4, 3)))
+    line = UNKNOWN[name].__code__.co_firstlineno
+    place = re.escape(f"LRP has no rule for {name!r}, called at {__file__}:{line} in <lambda>: ")
+    with pytest.raises(UnsupportedOperation, match=place + ".*n, x"):
+        LRP(net).attribute(points(), 0)
+
+
+def test_place_of_an_unknown_function_inside_a_library():
+    net = torchvision.models.get_model("vit_b_16", weights=None).eval()
+    with pytest.raises(UnsupportedOperation, match=r"'layer_norm', called at .*torchvision.*vision_transformer\.py"):
+        LRP(net).attribute(torch.rand(1, 3, 224, 224), 0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.BatchNorm1d(4), r"BatchNorm \('1'\) in eval mode; call \.eval\(\) on the network"),
+        (nn.Dropout(), r"dropout in eval mode; call \.eval\(\) on the network"),
+    ],
+    ids=["batch norm", "dropout"],
+)
+def test_training_mode_is_an_error(layer, message):
+    net = nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2)).double().train()
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises(ValueError, match=message):
+        LRP(net).attribute(points(), 0)
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+def test_several_outputs_are_an_error():
+    net = Net(lambda n, x: (n.a(x), x), a=nn.Linear(4, 3).double())
+    with pytest.raises(TypeError, match=r"one tensor as its output, got tuple"):
+        LRP(net).attribute(points(), 0)
+
+
+def test_several_inputs_are_an_error():
+    with pytest.raises(ValueError, match=r"one input tensor, got a tuple of 2"):
+        LRP(nn.Linear(4, 3)).attribute((torch.rand(2, 4), torch.rand(2, 4)), 0)
+
+
+def traces(net):
+    """All that a careless method might leave in a network."""
+    hooks = [
+        dict(getattr(module, name))
+        for module in net.modules()
+        for name in dir(module)
+        if name.endswith("hooks") and isinstance(getattr(module, name, None), dict)
+    ]
+    flags = [(m.training, getattr(m, "inplace", None), set(m.__dict__)) for m in net.modules()]
+    parameters = [(p.requires_grad, p.grad, p.data_ptr(), p._version) for p in net.parameters()]
+    return hooks, flags, parameters
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_network_is_left_as_it_was(frozen, fails):
+    end = nn.Sigmoid() if fails else nn.ReLU(inplace=True)
+    net = nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU(inplace=True), *head(256), end)
+    net = ready(net).requires_grad_(not frozen)
+    net[2].train()  # a flag that is not everywhere the same
+    x, before, state = images(), traces(net), copy.deepcopy(net.state_dict())
+    given = x.clone()
+    if fails:
+        with pytest.raises(UnsupportedOperation):
+            LRP(net).attribute(x, 0)
+    else:
+        found = LRP(net).attribute(x, 0)
+        assert not found.requires_grad
+    assert traces(net) == before
+    assert torch.equal(x, given)
+    assert all(torch.equal(value, net.state_dict()[key]) for key, value in state.items())
+    assert net(x).grad_fn is not None or frozen  # an ordinary pass again
+
+
+@pytest.mark.parametrize("rule", [Gamma(0.25), Epsilon(1e-6)], ids=repr)
+def test_trainable_parameters_do_not_matter(rule):
+    net, x = ready(NETS["batch norm"]()), images()
+    wanted = LRP(copy.deepcopy(net).requires_grad_(False), Composite(rule)).attribute(x, 0)
+    with torch.no_grad():
+        found = LRP(net, Composite(rule)).attribute(x, 0)
+    torch.testing.assert_close(found, wanted)
+    assert all(p.grad is None for p in net.parameters())
+
+
+@pytest.mark.parametrize("name", ["batch norm", "residual"])
+def test_nothing_is_retained(name):
+    net, composite = ready(NETS[name]()), Composite(Gamma(0.25))
+    lrp, x = LRP(net, composite), images()
+    kept = []
+    watch = net[0].register_forward_hook(lambda module, args, y: kept.extend(map(weakref.ref, (args[0], y))))
+    gc.collect()
+    gc.disable()
+    try:
+        recording = lrp.record(x)
+        kept += [weakref.ref(recording.x), weakref.ref(recording.output)]
+        found = recording.propagate(torch.ones_like(recording.output))
+        assert all(ref() is not None for ref in kept[:1])
+        del recording, found
+        assert [ref() for ref in kept] == [None] * len(kept)
+    finally:
+        gc.enable()
+        watch.remove()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", NETS)
+def test_cuda(name):
+    net, x = ready(NETS[name]()), images()
+    wanted = LRP(net).attribute(x, 0)
+    found = LRP(net.cuda()).attribute(x.cuda(), 0)
+    assert found.is_cuda
+    torch.testing.assert_close(found.cpu(), wanted)
