@@ -37,7 +37,7 @@ class NEON(Attribution):
 
     Examples
     --------
-    >>> import neonxc, numpy as np
+    >>> import neonxc, torch, numpy as np
     >>> from sklearn.cluster import KMeans
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris().data
@@ -155,7 +155,7 @@ class NEON(Attribution):
         n_prototypes : int
             Typical points to name per cluster.
         """
-        if isinstance(n_prototypes, bool) or not isinstance(n_prototypes, int) or n_prototypes < 0:
+        if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
             raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
         net, batch = self.net, self.net.batch(X)
         size = CHUNK if net.features is None else IMAGES

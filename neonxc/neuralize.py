@@ -113,7 +113,8 @@ def read(model: Any) -> ClusterModel:
     if isinstance(model, type):
         raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
     if hasattr(model, "detach") or hasattr(model, "__array__") or isinstance(model, (list, tuple)):
-        if np.ndim(model) < 2:
+        flat = not any(map(np.ndim, model)) if isinstance(model, (list, tuple)) else np.ndim(model) < 2
+        if flat:
             raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
         return _centroids(as_batch(model, name="centers").tensor)
     raise TypeError(f"can't neuralize a {type(model).__name__}; supported: {SUPPORTED}")

@@ -136,6 +136,10 @@ def fold(steps: list[tuple[str, Any]], d: int, data: Tensor | None = None) -> Pr
             raise NotFittedError(f"pipeline step {name!r}: {error}") from None
         except ValueError as error:
             raise ValueError(f"pipeline step {name!r}: {error}") from None
+        except RuntimeError as error:
+            raise ValueError(
+                f"pipeline step {name!r} does not fit the steps before it ({error}); fit the Pipeline again"
+            ) from None
     return folded
 
 

@@ -375,7 +375,7 @@ def test_targets_on_a_map(rule):
     everything = torch.zeros_like(images)
     for c in range(3):
         # a cluster's relevance is that of the places assigned to it, an image's own relevance that of them all
-        wanted = sum(single[c, *p] * (own[:, p[0], p[1]] == c)[:, None, None, None] for p in places)
+        wanted = sum(single[(c, *p)] * (own[:, p[0], p[1]] == c)[:, None, None, None] for p in places)
         torch.testing.assert_close(neon_.attribute(images, target=c), wanted)
         everything += wanted
     torch.testing.assert_close(neon_.attribute(images), everything)
@@ -487,7 +487,7 @@ def test_infidelity_and_sensitivity():
     def worst(relevance):
         return infidelity(net, perturb, x, relevance, target=0, n_perturb_samples=8).max()
 
-    # for two clusters f is linear: its slope predicts every perturbation, NEON divided by the step to the mid-point
+    # for two clusters f is linear: its slope, NEON over the step to the mid-point, predicts every perturbation
     relevance = NEON(net).attribute(x, target=0)
     slope = relevance / (x - tensor(CENTERS[:2].mean(axis=0)))
     assert worst(slope) < 1e-12 * worst(0 * slope)

@@ -108,7 +108,9 @@ def on_features(extractor, size, pooled=False, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("pool", [None, "avg"])
 def test_features_of_a_builder_come_with_the_file(pool, dtype, tmp_path):
-    net, images = on_features(resnet18(block=1, weights=None, pool=pool, normalize=True), 24, pool is not None, dtype)
+    net, images = on_features(
+        resnet18(block=1, weights=None, pool=pool, normalize=True), 24, pool is not None, dtype
+    )
     neonxc.save(net, tmp_path / "net.safetensors")
     found = neonxc.load(tmp_path / "net.safetensors")
     assert_same(found, net, images)
@@ -176,7 +178,7 @@ def test_network_is_not_changed_by_saving(tmp_path):
 
 
 def test_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such folder: .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"no such folder: .*nowhere"):
         neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "nowhere" / "net")
 
 
@@ -272,7 +274,9 @@ def test_damaged_headers(path, change):
         neonxc.load(path)
 
 
-@pytest.mark.parametrize("key", ["beta", "head.detection.directions", "head.detection.bias", "head.detection.root"])
+@pytest.mark.parametrize(
+    "key", ["beta", "head.detection.directions", "head.detection.bias", "head.detection.root"]
+)
 def test_lost_tensors(path, key):
     rewritten(path, tensors=lambda held: held.pop(key))
     with pytest.raises(ValueError, match=f"is damaged: .*{key}"):
@@ -287,7 +291,9 @@ def test_features_of_another_shape(tmp_path):
         neonxc.load(tmp_path / "net")
 
 
-@pytest.mark.parametrize("recipe", ["vgg", {"builder": "vgg11", "weights": "/etc/passwd"}, {"builder": "os.system"}])
+@pytest.mark.parametrize(
+    "recipe", ["vgg", {"builder": "vgg11", "weights": "/etc/passwd"}, {"builder": "os.system"}]
+)
 def test_recipes_that_are_none(path, recipe):
     rewritten(path, lambda header: header.update(features=recipe))
     with pytest.raises(ValueError, match=r"recipe of a feature extractor|no backbone is called|damaged: .*recipe"):

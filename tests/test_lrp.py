@@ -116,7 +116,13 @@ RULES = {
 
 
 def zennit(net, rule, x, target):
-    layer_map = [(Activation, Pass()), (Sum, Norm(1e-15)), (AvgPool, Norm(1e-15)), (Convolution, rule), (Linear, rule)]
+    layer_map = [
+        (Activation, Pass()),
+        (Sum, Norm(1e-15)),
+        (AvgPool, Norm(1e-15)),
+        (Convolution, rule),
+        (Linear, rule),
+    ]
     composite = LayerMapComposite(layer_map, canonizers=[SequentialMergeBatchNorm()])
     x = x.clone().requires_grad_()
     net = copy.deepcopy(net)
@@ -329,7 +335,9 @@ def test_other_activations_pass_relevance_on(activation):
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("mode", ["zeros", "reflect"])
 def test_same_padding(kernel, dilation, mode):
-    net = ready(nn.Sequential(conv(3, 4, kernel, padding="same", dilation=dilation, padding_mode=mode), *head(400)))
+    net = ready(
+        nn.Sequential(conv(3, 4, kernel, padding="same", dilation=dilation, padding_mode=mode), *head(400))
+    )
     x = images().requires_grad_()
     (gradient,) = torch.autograd.grad(net(x)[:, 0].sum(), x)
     torch.testing.assert_close(LRP(net, Composite(Gamma(0.0))).attribute(x, 0), (gradient * x).detach())
@@ -523,7 +531,9 @@ def test_unknown_functions_are_named_with_their_place(name):
 
 def test_place_of_an_unknown_function_inside_a_library():
     net = torchvision.models.get_model("vit_b_16", weights=None).eval()
-    with pytest.raises(UnsupportedOperation, match=r"'layer_norm', called at .*torchvision.*vision_transformer\.py"):
+    with pytest.raises(
+        UnsupportedOperation, match=r"'layer_norm', called at .*torchvision.*vision_transformer\.py"
+    ):
         LRP(net).attribute(torch.rand(1, 3, 224, 224), 0)
 
 

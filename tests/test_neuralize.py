@@ -331,7 +331,7 @@ def test_beta_without_data_is_that_of_the_centers(name):
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("container", ["array", "frame", "tensor"])
 def test_inputs(container, kind):
-    whole = np.abs(X).round() if kind != "bool" else X > X.mean(axis=0)
+    whole = np.abs(X).round() if kind != "bool" else X.mean(axis=0) < X
     whole = whole.clip(0, 100).astype(kind) if kind != "bool" else whole
     data = {"array": np.asarray, "frame": lambda a: pd.DataFrame(a, columns=NAMES), "tensor": torch.from_numpy}
     given = data[container](whole)

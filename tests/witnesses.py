@@ -204,10 +204,10 @@ def lrp_gamma(x, W, b, R, gamma):
     """Contributions (the bias's as well) with the sign of the output count 1 + gamma times."""
     relevance = np.zeros_like(x)
     for j in range(len(W)):
-        sign = np.sign(W[j] @ x + b[j])
-        if sign != 0:
-            favoured = lambda z, sign=sign: z * (1 + gamma) if z * sign > 0 else z
-            total = favoured(b[j]) + sum(favoured(x[i] * W[j, i]) for i in range(len(x)))
+        y = W[j] @ x + b[j]
+        if y != 0:
+            parts = [*(x[i] * W[j, i] for i in range(len(x))), b[j]]
+            weighted = [part * (1 + gamma) if part * y > 0 else part for part in parts]
             for i in range(len(x)):
-                relevance[i] += favoured(x[i] * W[j, i]) / total * R[j]
+                relevance[i] += weighted[i] / sum(weighted) * R[j]
     return relevance

@@ -44,6 +44,7 @@ class LRP(Attribution):
     --------
     >>> import torch
     >>> from torch import nn
+    >>> from neonxc.lrp import LRP
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
     >>> LRP(net).attribute(torch.rand(2, 4), target=0).shape
     torch.Size([2, 4])

@@ -9,6 +9,8 @@ patches go first (lower is better), `reversed` where the least relevant go first
 the difference (higher is better; 0 for a random order). `inside` is the share of the positive relevance that lies
 in the cluster's own region, `negative` is negative over positive relevance.
 
+Blocks end in a linear layer, so that their features have both signs; layers inside a block come after a ReLU6.
+
     python -m tests.benchmarks.head_rules [--quick] [--json FILE]
 """
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -32,17 +34,18 @@ from torchvision.transforms.functional import gaussian_blur
 
 from neonxc import NEON, NeuralizedClustering, neuralize
 from neonxc.lrp import Composite, Epsilon, Gamma
-from neonxc.models import efficientnet_lite0, to_tensor
+from neonxc.models import backbone, to_tensor
+from tests.benchmarks.flipping import areas, localisation
 from tests.benchmarks.timing import Report, Table, progress
 
-PATCH = 16
-FRACTIONS = (0.0, 0.05, 0.12, 0.25, 0.5, 0.8, 1.0)  # of the patches; dense where the curves bend
+BLOCKS = ("blocks.4", "blocks.7", "blocks.10", "blocks.14")
+RELU = ("blocks.7.depthwise", "blocks.14.expand")
 COMPOSITES = {"gamma 0.25": Composite(Gamma(0.25)), "gradient x input": Composite(Epsilon(0.0))}
 RULES = ("linear", "midpoint")
-SIDE, CROP, CROPS = 320, 160, 10
+SIDE, CROP = 320, 160
 
-Score = Callable[[Tensor], Tensor]
-"""Images [B, 3, H, W] -> logits [B, K, ...], or the explained one [B]."""
+Logits = Callable[[Tensor], Tensor]
+"""Images [B, 3, H, W] -> logits [B, K, ...]."""
 
 
 def photos(quick: bool) -> dict[str, Tensor]:
@@ -51,37 +54,7 @@ def photos(quick: bool) -> dict[str, Tensor]:
     return {name: to_tensor(array, SIDE) for name, array in list(pictures.items())[: 2 if quick else None]}
 
 
-def blurred(image: Tensor) -> Tensor:
-    """Fill for patches: what is left is a colour that changes slowly."""
-    return gaussian_blur(image, 95, 24.0)
-
-
-def areas(score: Score, image: Tensor, heatmaps: dict[str, Tensor], seed: int) -> Iterator[tuple[str, dict]]:
-    """Areas under the flipping curves of one decision, for each heatmap [H, W]."""
-    fill = blurred(image)
-    start, end = score(torch.stack([image, fill])).tolist()
-    heatmaps = {**heatmaps, "random": torch.rand(image.shape[1:], generator=torch.Generator().manual_seed(seed))}
-    for name, heatmap in heatmaps.items():
-        values = patches(heatmap)
-        area = {}
-        for kind, order in (("deletion", (-values.flatten()).argsort()), ("reversed", values.flatten().argsort())):
-            rank = order.argsort().reshape(values.shape)
-            flipped = torch.stack([rank < round(f * rank.numel()) for f in FRACTIONS[1:-1]])
-            flipped = flipped.repeat_interleave(PATCH, 1).repeat_interleave(PATCH, 2)
-            flipped = flipped[:, None, : image.shape[1], : image.shape[2]]
-            logits = score(torch.where(flipped, fill, image)).tolist()
-            area[kind] = float(np.trapezoid([start, *logits, end], FRACTIONS)) / start
-        yield name, {**area, "score": area["reversed"] - area["deletion"]}
-
-
-def patches(heatmap: Tensor) -> Tensor:
-    """Sum of a heatmap [H, W] over each patch."""
-    height, width = heatmap.shape
-    padded = F.pad(heatmap, (0, -width % PATCH, 0, -height % PATCH))
-    return padded.unfold(0, PATCH, PATCH).unfold(1, PATCH, PATCH).sum(dim=(2, 3))
-
-
-def fast(net: NeuralizedClustering) -> Score:
+def fast(net: NeuralizedClustering) -> Logits:
     """Logits [B, K, ...] of the same network with BatchNorm folded: only they are needed thousands of times."""
     features = copy.deepcopy(net.features)
     for module in features.modules():
@@ -91,17 +64,21 @@ def fast(net: NeuralizedClustering) -> Score:
     return torch.inference_mode()(lambda x: quick(x.contiguous(memory_format=torch.channels_last)))
 
 
-def heatmaps_of(net: NeuralizedClustering, explain: Callable[[NEON], Tensor]) -> dict[str, Tensor]:
+def heatmaps_of(
+    net: NeuralizedClustering, explain: Callable[[NEON], Tensor], composites: tuple[str, ...]
+) -> dict[str, Tensor]:
     """Heatmaps by composite and rule."""
     return {
-        f"{name} / {rule}": explain(NEON(net, composite, head_rule=rule))
-        for name, composite in COMPOSITES.items()
+        f"{name} / {rule}": explain(NEON(net, COMPOSITES[name], head_rule=rule))
+        for name in composites
         for rule in RULES
     }
 
 
-def locations(block: int, K: int, seed: int, pictures: dict[str, Tensor]) -> Table:
-    extractor, rng, rows = efficientnet_lite0(block, normalize=True), np.random.default_rng(seed), []
+def locations(layer: str, K: int, seed: int, pictures: dict[str, Tensor]) -> Table:
+    extractor = backbone("efficientnet_lite0", layer=layer, normalize=True)
+    composites = tuple(COMPOSITES)[: 2 if seed == 0 else 1]  # the default one has the most runs
+    rng, rows = np.random.default_rng(seed), []
     for photo, picture in pictures.items():
         x = extractor.preprocess(picture)
         points = extractor.points(x[None])
@@ -110,43 +87,37 @@ def locations(block: int, K: int, seed: int, pictures: dict[str, Tensor]) -> Tab
         cluster = int(rng.choice(own.unique().numpy()))
         place = own == cluster
         region = F.interpolate(place[None, None].float(), x.shape[1:])[0, 0]
-        maps = heatmaps_of(net, lambda neon, x=x, c=cluster: neon.heatmaps(x[None], [c])[0, 0])
-        maps["region"] = gaussian_blur(region[None], 31)[0]  # the cluster itself, from the inside out
+        maps = heatmaps_of(net, lambda neon, x=x, c=cluster: neon.heatmaps(x[None], [c])[0, 0], composites)
+        maps["the cluster's own region"] = gaussian_blur(region[None], 31)[0]  # from the inside out
         score = partial(explained, logits=fast(net), cluster=cluster, place=place)
         for name, area in areas(score, x, maps, seed):
             where = localisation(maps[name], region) if "/" in name else {}
-            rows.append({"photo": photo, "block": block, "heatmap": name, **area, **where})
+            rows.append({"photo": photo, "layer": layer, "heatmap": name, **area, **where})
     return rows
 
 
-def explained(images: Tensor, logits: Score, cluster: int, place: Tensor | None = None) -> Tensor:
+def explained(images: Tensor, logits: Logits, cluster: int, place: Tensor | None = None) -> Tensor:
     """Logits [B] of a cluster: the image's, or the sum over a place [h, w]."""
     f = logits(images)[:, cluster]
     return f if place is None else f[:, place].sum(dim=1)
 
 
-def localisation(heatmap: Tensor, region: Tensor) -> dict[str, float]:
-    positive, negative = heatmap.clamp(min=0), heatmap.clamp(max=0)
-    inside = (positive * region).sum() / positive.sum()
-    return {"inside": float(inside), "negative": float(-negative.sum() / positive.sum())}
-
-
-def images(block: int, seed: int, pictures: dict[str, Tensor]) -> Table:
-    extractor, rng, rows = efficientnet_lite0(block, pool="avg", normalize=True), np.random.default_rng(seed), []
-    crops, sources = [], []
+def images(layer: str, pictures: dict[str, Tensor], crops_each: int) -> Table:
+    extractor = backbone("efficientnet_lite0", layer=layer, pool="avg", normalize=True)
+    rng, rows, crops, sources = np.random.default_rng(0), [], [], []
     for photo, picture in pictures.items():
-        for _ in range(CROPS):
+        for _ in range(crops_each):
             top, left = (rng.integers(side - CROP + 1) for side in picture.shape[1:])
             crops.append(picture[:, top : top + CROP, left : left + CROP])
             sources.append(photo)
     x = extractor.preprocess(torch.stack(crops))
-    net = neuralize(KMeans(3, n_init=4, random_state=seed).fit(extractor.points(x).numpy()), x, features=extractor)
+    net = neuralize(KMeans(3, n_init=4, random_state=0).fit(extractor.points(x).numpy()), x, features=extractor)
     logits, own = fast(net), net.predict(x)
-    maps = heatmaps_of(net, lambda neon: neon.attribute(x).sum(dim=1))
+    maps = heatmaps_of(net, lambda neon: neon.attribute(x).sum(dim=1), tuple(COMPOSITES))
     for i, photo in enumerate(sources):
         mine = {name: heatmap[i] for name, heatmap in maps.items()}
         for name, area in areas(partial(explained, logits=logits, cluster=int(own[i])), x[i], mine, i):
-            rows.append({"photo": photo, "block": block, "heatmap": name, **area})
+            rows.append({"photo": photo, "layer": layer, "heatmap": name, **area})
     return rows
 
 
@@ -157,51 +128,65 @@ def means(rows: Table, measures: tuple[str, ...]) -> Table:
         for measure in measures:
             values = [row[measure] for row in rows if row["heatmap"] == name and measure in row]
             if values:
-                line[measure] = f"{np.mean(values):.3f} ± {stats.sem(values):.3f}"
+                line[measure] = plus_minus(np.array(values))
         table.append(line | {"n": sum(row["heatmap"] == name for row in rows)})
     return table
 
 
 def differences(rows: Table, measures: tuple[str, ...]) -> Table:
-    """Linear minus midpoint on the same heatmap; per photo, as heatmaps of one photo are not independent."""
+    """Linear minus midpoint on the same heatmap; also over photos, as heatmaps of one photo are not independent."""
     table = []
     for composite in COMPOSITES:
-        for block in ("all", *sorted({row["block"] for row in rows})):
-            chosen = [row for row in rows if block in ("all", row["block"])]
-            line: dict = {"composite": composite, "block": block}
+        for group, layers in {
+            "blocks (linear)": BLOCKS,
+            "after ReLU6": RELU,
+            **{n: (n,) for n in BLOCKS + RELU},
+        }.items():
+            chosen = [row for row in rows if row["layer"] in layers]
+            a, b = ([r for r in chosen if r["heatmap"] == f"{composite} / {rule}"] for rule in RULES)
+            if not a:
+                continue
+            line: dict = {"composite": composite, "features": group, "n": len(a)}
             for measure in measures:
-                a, b = ([r for r in chosen if r["heatmap"] == f"{composite} / {rule}"] for rule in RULES)
                 gap = np.array([p[measure] - q[measure] for p, q in zip(a, b, strict=True)])
-                names = np.array([row["photo"] for row in a])
-                photo = [gap[names == name].mean() for name in dict.fromkeys(names)]
-                line[measure] = f"{gap.mean():+.3f} ± {stats.sem(gap):.3f}"
-                line |= {f"t ({measure})": float(gap.mean() / stats.sem(gap))}
+                line[measure], line[f"t ({measure})"] = plus_minus(gap, "+.3f"), float(gap.mean() / stats.sem(gap))
                 if measure == "score":
-                    line |= {"t over photos": float(np.mean(photo) / stats.sem(photo))}
-                    line |= {"photos won": f"{sum(p > 0 for p in photo)} of {len(photo)}"}
+                    names = np.array([row["photo"] for row in a])
+                    photo = np.array([gap[names == name].mean() for name in dict.fromkeys(names)])
+                    line["t over photos"] = float(photo.mean() / stats.sem(photo))
+                    line["photos won"] = f"{(photo > 0).sum()} of {len(photo)}"
             table.append(line)
     return table
 
 
+def plus_minus(values: np.ndarray, form: str = ".3f") -> str:
+    return f"{np.mean(values):{form}} ± {stats.sem(values):.3f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two photos and blocks, one clustering: a minute")
+    parser.add_argument("--quick", action="store_true", help="two photos and layers, one clustering: a minute")
     parser.add_argument("--json", metavar="FILE", help="save the tables")
     options = parser.parse_args()
     report, pictures = Report("Head rules: flipping and localisation"), photos(options.quick)
-    blocks, clusters, seeds = ((7, 14), (4,), (0,)) if options.quick else ((4, 7, 10, 14), (4, 8), (0, 1, 2))
+    runs = [(layer, K, seed) for layer in BLOCKS for K in (4, 8) for seed in (0, 1, 2)]
+    runs += [(layer, K, 0) for layer in RELU for K in (4, 8)]
+    if options.quick:
+        runs = [("blocks.7", 4, 0), ("blocks.7.depthwise", 4, 0)]
     of_locations, of_images = [], []
-    for block in blocks:
-        for K in clusters:
-            for seed in seeds:
-                progress(f"locations: block {block}, {K} clusters, seed {seed}")
-                of_locations += locations(block, K, seed, pictures)
-        progress(f"images: block {block}")
-        of_images += images(block, 0, pictures)
-    flips = ("score", "deletion", "reversed")
-    report.table("Locations", means(of_locations, (*flips, "inside", "negative")), "Mean and standard error.")
+    for layer, K, seed in runs:
+        progress(f"locations: {layer}, {K} clusters, seed {seed}")
+        of_locations += locations(layer, K, seed, pictures)
+    for layer in dict.fromkeys(layer for layer, _, _ in runs):
+        progress(f"images: {layer}")
+        of_images += images(layer, pictures, 3 if options.quick else 10)
+    flips, note = ("score", "deletion", "reversed"), "Mean and standard error."
+    for name, layers in {"Locations, blocks": BLOCKS, "Locations, after ReLU6": RELU}.items():
+        rows = [row for row in of_locations if row["layer"] in layers]
+        report.table(name, means(rows, (*flips, "inside", "negative")), note)
     report.table("Locations: linear minus midpoint", differences(of_locations, ("score", "inside", "negative")))
-    report.table("Images", means(of_images, flips), "Mean and standard error.")
+    for name, layers in {"Images, blocks": BLOCKS, "Images, after ReLU6": RELU}.items():
+        report.table(name, means([row for row in of_images if row["layer"] in layers], flips), note)
     report.table("Images: linear minus midpoint", differences(of_images, ("score",)))
     report.close(options.json)
 

@@ -15,11 +15,10 @@ from skimage import data
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from zennit.canonizers import AttributeCanonizer, SequentialMergeBatchNorm
-from zennit.composites import LayerMapComposite
+from zennit.composites import LayerMapComposite, layer_map_base
 from zennit.layer import Sum
 from zennit.rules import Gamma as ZennitGamma
-from zennit.rules import Norm, Pass
-from zennit.types import Activation, Linear
+from zennit.types import Linear
 
 from neonxc import NEON, NeuralizedClustering, neuralize
 from neonxc.lrp import LRP, Composite, Gamma
@@ -52,10 +51,19 @@ class Residuals(AttributeCanonizer):
         return self.canonizer_sum(torch.stack([features, out], dim=-1))
 
 
+class ExactMerge(SequentialMergeBatchNorm):
+    """With merged BatchNorms that are the identity: zennit's keep their eps, 0.05% a layer in this network."""
+
+    @staticmethod
+    def merge_batch_norm(modules: tuple[nn.Module, ...], batch_norm: nn.Module) -> None:
+        SequentialMergeBatchNorm.merge_batch_norm(modules, batch_norm)
+        batch_norm.running_var.data -= batch_norm.eps
+
+
 def zennit_composite() -> LayerMapComposite:
     """LRP-gamma in all linear layers, as neonxc's default."""
-    rules = [(Activation, Pass()), (nn.ReLU6, Pass()), (Sum, Norm()), (Linear, ZennitGamma(GAMMA))]
-    return LayerMapComposite(rules, canonizers=[SequentialMergeBatchNorm(), Residuals()])
+    rules = [*layer_map_base(), (Linear, ZennitGamma(GAMMA))]
+    return LayerMapComposite(rules, canonizers=[ExactMerge(), Residuals()])
 
 
 def zennit_relevance(net: nn.Module, x: Tensor, relevance: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:

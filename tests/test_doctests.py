@@ -1,0 +1,58 @@
+"""The examples of everything public, found by the names that the packages export."""
+
+import doctest
+import inspect
+from importlib import import_module
+from importlib.util import find_spec
+
+import pytest
+
+PACKAGES = ["neonxc", "neonxc.lrp", "neonxc.models", "neonxc.plot"]
+
+
+def public():
+    """{name: object} of all that is exported, a package's own documentation included."""
+    found = {}
+    for package in PACKAGES:
+        if find_spec(package) is None:
+            continue
+        module = import_module(package)
+        found[package] = module
+        found |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
+    return found
+
+
+PUBLIC = public()
+
+
+def _examples(name):
+    thing = PUBLIC[name]
+    if inspect.ismodule(thing):  # its names have examples of their own
+        return doctest.DocTestParser().get_doctest(thing.__doc__ or "", {}, name, None, 0), []
+    return None, doctest.DocTestFinder(exclude_empty=True).find(thing, name, globs={})
+
+
+def with_examples(name):
+    of_module, found = _examples(name)
+    return [test for test in [of_module, *found] if test is not None and test.examples]
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if with_examples(name)])
+def test_examples(name):
+    for test in with_examples(name):
+        report = []
+        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+        runner.run(test, out=report.append)
+        assert runner.failures == 0, "".join(report)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_everything_public_says_what_it_is(name):
+    thing = PUBLIC[name]
+    if inspect.ismodule(thing) or inspect.isclass(thing) or callable(thing):
+        assert (inspect.getdoc(thing) or "").strip()
+
+
+@pytest.mark.parametrize("name", ["neonxc.neuralize", "neonxc.NEON", "neonxc.lrp.LRP", "neonxc.lrp.Composite"])
+def test_the_first_things_one_meets_have_examples(name):
+    assert with_examples(name)
