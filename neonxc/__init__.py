@@ -9,10 +9,11 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from neonxc.attribution import NEON, ClusterSummary
+from neonxc.attribution import NEON
 from neonxc.files import load, save
 from neonxc.network import NeuralizedClustering
 from neonxc.neuralize import neuralize
+from neonxc.summary import ClusterSummary
 
 __all__ = ["NEON", "ClusterSummary", "NeuralizedClustering", "load", "neuralize", "save"]
 

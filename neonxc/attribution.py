@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 from neonxc.lrp import LRP, Composite, Recording
 from neonxc.lrp.engine import only
 from neonxc.network import CHUNK, NeuralizedClustering, rows, unrows
+from neonxc.summary import ClusterSummary
 
 IMAGES = 8  # inputs of a feature network that are propagated at once
 
@@ -230,42 +230,6 @@ class NEON(Attribution):
             k = int(same[0])
             raise ValueError(f"target and competitor are both {k}; a cluster does not compete with itself")
         return rival
-
-
-@dataclass(frozen=True)
-class ClusterSummary:
-    """What :meth:`NEON.summary` finds.
-
-    Attributes
-    ----------
-    classes : ndarray [K]
-        The clusterer's labels.
-    sizes : ndarray [K]
-        Points per cluster.
-    relevance : ndarray [K, d]
-        Mean relevance of each feature for a cluster's own points, in units of the logit; 0 for an empty one.
-    prototypes : list of K ndarrays
-        Indices of the points with the greatest logit, most typical first.
-    feature_names : list of str
-    """
-
-    classes: np.ndarray
-    sizes: np.ndarray
-    relevance: np.ndarray
-    prototypes: list[np.ndarray]
-    feature_names: list[str]
-
-    def top(self, column: int, n: int = 5) -> list[tuple[str, float]]:
-        """Return the `n` features that speak most for a cluster, with their mean relevance."""
-        order = np.argsort(-self.relevance[column], kind="stable")[:n]
-        return [(self.feature_names[i], float(self.relevance[column, i])) for i in order]
-
-    def __str__(self) -> str:
-        lines = []
-        for k, label in enumerate(self.classes):
-            reasons = ", ".join(f"{name} {value:+.3g}" for name, value in self.top(k))
-            lines.append(f"cluster {label} ({self.sizes[k]} points): {reasons}")
-        return "\n".join(lines)
 
 
 def _chunks(x: Tensor, size: int) -> Iterator[tuple[Tensor, int]]:

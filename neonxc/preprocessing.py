@@ -180,17 +180,13 @@ def _(step: Pipeline, folded: Preprocessing) -> Preprocessing:
 @_append.register
 def _(step: StandardScaler, folded: Preprocessing) -> Preprocessing:
     check_is_fitted(step)
-    one = np.ones(step.n_features_in_)
-    scale = step.scale_ if step.with_std else one
-    return _scaled(folded, 1 / scale, step.mean_ if step.with_mean else 0 * one)
+    return _scaled(folded, step.scale_, step.mean_ if step.with_mean else None, step.n_features_in_)
 
 
 @_append.register
 def _(step: RobustScaler, folded: Preprocessing) -> Preprocessing:
     check_is_fitted(step)
-    one = np.ones(step.n_features_in_)
-    scale = step.scale_ if step.with_scaling else one
-    return _scaled(folded, 1 / scale, step.center_ if step.with_centering else 0 * one)
+    return _scaled(folded, step.scale_, step.center_, step.n_features_in_)
 
 
 @_append.register
@@ -206,7 +202,7 @@ def _(step: MaxAbsScaler, folded: Preprocessing) -> Preprocessing:
     check_is_fitted(step)
     if getattr(step, "clip", False):
         raise ValueError("MaxAbsScaler(clip=True) is not affine; set clip=False")
-    return _scaled(folded, 1 / step.scale_, 0 * step.scale_)
+    return _scaled(folded, step.scale_, None, step.n_features_in_)
 
 
 @_append.register(PCA)
@@ -276,9 +272,10 @@ def _column_index(columns: Any, names: list[str], d: int) -> list[int]:
     return [names.index(c) if isinstance(c, str) else int(c) % d for c in columns]
 
 
-def _scaled(folded: Preprocessing, factor: Any, shift: Any) -> Preprocessing:
-    weight = _tensor(factor)
-    return folded.then(weight, -weight * _tensor(shift))
+def _scaled(folded: Preprocessing, scale: Any, shift: Any, d: int) -> Preprocessing:
+    """Append ``(z - shift) / scale`` of `d` columns; None leaves either out."""
+    weight = 1 / _tensor(np.ones(d) if scale is None else scale)
+    return folded.then(weight, -weight * _tensor(np.zeros(d) if shift is None else shift))
 
 
 def _full(weight: Tensor) -> Tensor:

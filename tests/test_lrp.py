@@ -427,6 +427,13 @@ def test_rule_by_name_also_where_the_function_is_called():
     )
 
 
+def test_tied_weights_follow_the_rule_of_their_first_name():
+    net = ready(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
+    net[2].weight, net[2].bias = net[0].weight, net[0].bias
+    found = LRP(net, Composite(Gamma(0.1), {"0": Epsilon(0.4), "2": Gamma(9.0)})).attribute(points(), 0)
+    torch.testing.assert_close(found, LRP(net, Composite(Epsilon(0.4))).attribute(points(), 0))
+
+
 def test_a_rule_of_ones_own():
     """z+ for inputs of both signs, against its definition."""
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from neonxc.attribution import ClusterSummary
+    from neonxc.summary import ClusterSummary
 
 FOR, AGAINST = "#b2182b", "#2166ac"
 

@@ -134,7 +134,7 @@ def means(rows: Table, measures: tuple[str, ...]) -> Table:
 
 
 def differences(rows: Table, measures: tuple[str, ...]) -> Table:
-    """Linear minus midpoint on the same heatmap; also over photos, as heatmaps of one photo are not independent."""
+    """Linear minus midpoint on the same heatmap; t also over photos: heatmaps of one photo are not independent."""
     table = []
     for composite in COMPOSITES:
         for group, layers in {
