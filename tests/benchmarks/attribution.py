@@ -79,7 +79,7 @@ def attributions(rounds: int) -> Table:
     }
     rows = results(race(contestants, rounds), base="NEON.attribute, all points at once")
     for row, run in zip(rows, contestants.values(), strict=True):
-        row["max |difference| to NEON"] = float(np.abs(run() - ours()).max())
+        row["largest difference to NEON"] = float(np.abs(run() - ours()).max())
     return rows
 
 
@@ -97,7 +97,7 @@ def logits(rounds: int) -> Table:
     found = net(x).numpy()
     rows[1]["other labels than sklearn"] = int((found.argmax(1) != model.predict(X)).sum())
     rows[2]["other labels than sklearn"] = int((net.predict(X) != model.predict(X)).sum())
-    rows[1]["max |difference| of logits"] = float(np.abs(found - np.stack(wanted, axis=1)).max())
+    rows[1]["largest difference of logits"] = float(np.abs(found - np.stack(wanted, axis=1)).max())
     return [{**dict.fromkeys(rows[1], ""), **row} for row in rows]
 
 

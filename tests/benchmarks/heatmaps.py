@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from textwrap import shorten
 
 import torch
 from captum.attr import LRP as CaptumLRP
@@ -119,7 +120,7 @@ def captum_on(net: nn.Module, x: Tensor) -> str:
     try:
         CaptumLRP(net).attribute(x, target=(0, 0, 0))
     except (TypeError, AssertionError, RuntimeError, NotImplementedError) as error:
-        return f"captum's LRP does not take this network: {type(error).__name__}: {' '.join(str(error).split())}"
+        return f"captum's LRP does not take this network: {type(error).__name__}: {shorten(str(error), 130)}"
     return "captum's LRP takes this network"
 
 
