@@ -106,13 +106,11 @@ class NEON(Attribution):
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
         batch = self.net.batch(inputs)
-        parts = []
+        n, parts = len(batch.tensor), []
         for x, first in _chunks(batch.tensor, CHUNK if self.net.features is None else IMAGES):
             want = slice(first, first + len(x))
             parts.append(
-                self._attribute(
-                    x, _part(target, want, len(batch.tensor)), _part(competitor, want, len(batch.tensor))
-                )
+                self._attribute(x, _part(target, "target", want, n), _part(competitor, "competitor", want, n))
             )
         return batch.restore(torch.cat(parts))
 
@@ -247,12 +245,12 @@ def _some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
     return [int(column) for column in columns]
 
 
-def _part(argument: Any, want: slice, n: int) -> Any:
+def _part(argument: Any, name: str, want: slice, n: int) -> Any:
     """The chunk's share of a per-point argument; scalars, tuples and None are for all."""
     if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
         return argument
     if len(argument) != n:
-        raise ValueError(f"target or competitor has {len(argument)} entries for {n} points")
+        raise ValueError(f"{name} has {len(argument)} entries for {n} inputs")
     return argument[want]
 
 

@@ -88,8 +88,10 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
         return
     where = (~finite).nonzero()[0].tolist()
     value = tensor[tuple(where)].item()
-    column = repr(names[where[1]]) if names is not None else str(where[1])
-    raise ValueError(f"{name} has a value that is not finite: {value} in row {where[0]}, column {column}")
+    place = f"at index {where}"
+    if tensor.ndim == 2:
+        place = f"in row {where[0]}, column {where[1] if names is None else repr(names[where[1]])}"
+    raise ValueError(f"{name} has a value that is not finite: {value} {place}")
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:

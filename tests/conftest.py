@@ -1,6 +1,8 @@
 import os
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # before anything imports pyplot: no test opens a window
+# before anything imports torch: idle threads must not spin, or small operations take 100 times as long
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import hypothesis
 import pytest

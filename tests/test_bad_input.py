@@ -339,8 +339,8 @@ TARGETS = {
     "fractions": (np.zeros(40), r"{} needs column numbers \(whole\), got torch\.float64"),
     "mask": (np.ones(40, dtype=bool), r"{} needs column numbers \(whole\), got torch\.bool"),
     "name": ("cat", r"{} needs column numbers from 0 to 2, got 'cat'"),
-    "too few": ([0, 1], r"{} has 2 entries for 40 points|has 2 entries for 40 points"),
-    "too many": (np.zeros(41, dtype=int), r"has 41 entries for 40 points"),
+    "too few": ([0, 1], r"{} has 2 entries for 40 inputs"),
+    "too many": (np.zeros(41, dtype=int), r"{} has 41 entries for 40 inputs"),
     "two dimensions": (
         np.zeros((40, 2), dtype=int),
         r"{} needs one column or one per input \(40\), got shape \[40, 2",
@@ -371,7 +371,7 @@ def test_a_cluster_does_not_compete_with_itself(make):
         ((0, 1, -1), r"target \(0, 1, -1\) is outside the feature map of shape \[4, 4\]"),
         ((5, 1, 1), r"target 5 is not a cluster: columns go from 0 to 2"),
         ((0, 1), r"target needs one column or one per input \(4\), got shape \[2\]"),
-        ([0, 1, 2], r"has 3 entries for 4 points"),
+        ([0, 1, 2], r"target has 3 entries for 4 inputs"),
     ],
 )
 def test_unusable_targets_on_a_map(target, message):
@@ -392,7 +392,7 @@ def test_unusable_clusters(clusters):
 def test_images_with_values_that_are_not_finite(call, value):
     images = IMAGES.clone()
     images[2, 1, 3, 3] = value
-    with pytest.raises(ValueError, match=rf"X has a value that is not finite: {value} in row 2"):
+    with pytest.raises(ValueError, match=rf"X has a value that is not finite: {value} at index \[2, 1, 3, 3\]"):
         getattr(NEON(deep()), call)(images)
     with pytest.raises(ValueError, match=r"X is empty: shape \[0, 3, 6, 6\]"):
         getattr(NEON(deep()), call)(images[:0])
