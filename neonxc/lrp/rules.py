@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -73,7 +74,7 @@ class Epsilon:
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Multiplier at the input; see :class:`Rule`."""
         size = y.abs()
-        return layer.transpose(m * _ratio(size, size + self.epsilon, size > 0), layer.weight, x)
+        return layer.transpose(_share(size, size + self.epsilon, y != 0).mul_(m), layer.weight, x)
 
 
 @dataclass(frozen=True)
@@ -105,36 +106,34 @@ class Gamma:
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Multiplier at the input; see :class:`Rule`."""
         gamma, weight = self.gamma, layer.weight
-        favoured = weight.clamp(min=0)
-        signed = bool((x < 0).any())
-        positive = layer.memory.get("positive")
-        if positive is None:
-            positive = _positive_part(layer, x, favoured, signed)
-            layer.memory["positive"] = positive
-        up = m * _ratio(y, y + gamma * positive, y > 0)
-        down = m * _ratio(y, y + gamma * (y - positive), y < 0)
-        has_down = bool(down.any())
-        if not signed and not has_down:  # the common case after a ReLU: one transposed product
-            return layer.transpose(up, weight + gamma * favoured, x)
+        signed = bool(x.amin() < 0)
+        lifted = F.leaky_relu(weight, 1 / (1 + gamma)).mul_(1 + gamma)  # W + gamma W+
+        y_lifted = layer.memory.get("lifted")
+        if y_lifted is None:
+            y_lifted = layer.memory["lifted"] = self._lifted_output(layer, x, y, lifted, signed)
+        if not signed and not ((y < 0) & (m != 0)).any():  # the common case after a ReLU: one transposed product
+            return layer.transpose(_share(y, y_lifted, y > 0).mul_(m), lifted, x)
         # contributions of x > 0 are favoured where w > 0 and y > 0, or w < 0 and y < 0; of x < 0 the other way
+        up = _share(y, y_lifted, y > 0).mul_(m)
+        down = _share(y, (2 + gamma) * y - y_lifted, y < 0).mul_(m)  # y + gamma N
         plain = layer.transpose(up, weight, x)
-        flipped = layer.transpose(down, weight, x) if has_down else torch.zeros_like(plain)
-        mixed = gamma * layer.transpose(up - down, favoured, x)
+        flipped = layer.transpose(down, weight, x) if down.any() else torch.zeros_like(plain)
+        mixed = layer.transpose(up - down, lifted - weight, x)
         at_positive = plain + (1 + gamma) * flipped + mixed
         if not signed:
             return at_positive
         return torch.where(x < 0, (1 + gamma) * plain + flipped - mixed, at_positive)
 
+    def _lifted_output(self, layer: LinearLayer, x: Tensor, y: Tensor, lifted: Tensor, signed: bool) -> Tensor:
+        """``y + gamma P``: the output with its positive contributions favoured."""
+        bias = torch.as_tensor(layer.bias)
+        if not signed:
+            return layer.apply(x, lifted).add_(bias + self.gamma * bias.clamp(min=0))
+        positive = layer.apply(x.clamp(min=0), layer.weight.clamp(min=0))
+        positive += layer.apply(x.clamp(max=0), layer.weight.clamp(max=0))
+        return positive.add_(bias.clamp(min=0)).mul_(self.gamma).add_(y)
 
-def _positive_part(layer: LinearLayer, x: Tensor, favoured: Tensor, signed: bool) -> Tensor:
-    """Sum of a layer's positive contributions, the bias among them."""
-    positive = layer.apply(x.clamp(min=0) if signed else x, favoured)
-    if signed:
-        positive = positive + layer.apply(x.clamp(max=0), layer.weight.clamp(max=0))
-    bias = layer.bias
-    return positive + (bias.clamp(min=0) if isinstance(bias, Tensor) else max(bias, 0.0))
 
-
-def _ratio(numerator: Tensor, denominator: Tensor, where: Tensor) -> Tensor:
-    """Quotient, 0 outside `where`."""
-    return torch.where(where, numerator / denominator, 0.0)
+def _share(part: Tensor, whole: Tensor, where: Tensor) -> Tensor:
+    """Quotient, which is in 0..1 up to rounding; 0 outside `where`."""
+    return (part / whole).clamp_(0, 1).masked_fill_(~where, 0.0)
