@@ -41,7 +41,8 @@ def test_code_runs(page, tmp_path, monkeypatch):
         exec(compile(block, page, "exec"), namespace)
 
 
-def test_the_page_of_figures_is_what_the_benchmarks_measured():
+def test_the_page_of_figures_is_what_the_benchmarks_measured(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
     from tests.benchmarks.page import DOCS, page
 
     assert (DOCS / "benchmarks.md").read_text(encoding="utf-8") == page()
