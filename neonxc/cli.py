@@ -106,5 +106,6 @@ def main() -> None:
 
 
 def _fail(message: str) -> int:
-    typer.echo(f"neonxc: {' '.join(message.split())}", err=True)
+    if message:  # there is none where the help was printed instead
+        typer.echo(f"neonxc: {' '.join(message.split())}", err=True)
     return 2

@@ -55,7 +55,7 @@ def neuralize(model: Any, X: Any = None, features: nn.Module | None = None) -> N
     X : array, frame or tensor, optional
         Data to calibrate beta on (and to choose reference points by, where a Pipeline loses dimensions). It is
         what the network will be called with: points [N, d], or images where `features` is given. Without it
-        beta is calibrated on the centers the model remembers, which by Jensen's inequality gives a lower bound.
+        beta is calibrated on the centers the model remembers, each counted once.
     features : nn.Module, optional
         Network from inputs to the features the clusterer was fitted on, [N, d], or a map [N, d, ...] whose
         locations are the points. It is used as it is and should be in eval mode.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
 
 SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
+# Layers for whole photos, where the default one, chosen for locations, is too early in the network
+WHOLE_IMAGES = {"efficientnet_lite0": "blocks.15"}
 Photos = Sequence[tuple[str, Tensor]]
 """Names and images [3, H, W] in 0..1."""
 
@@ -55,6 +58,8 @@ def extractor(backbone: str, layer: str | None, weights: str, device: str, mode:
     from neonxc.models import backbone as build
 
     place = _device(device)
+    if layer is None and mode == "image":
+        layer = WHOLE_IMAGES.get(backbone)
     features = build(
         backbone,
         layer,
@@ -198,18 +203,19 @@ def show(result: Result) -> None:
     """Print what was computed and where the files are."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=result.title, title_justify="left")
+    table = Table(title=Text(result.title), title_justify="left")
     for name in result.header:
         table.add_column(name, overflow="fold")
     for row in result.rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # as it is: names may look like markup
     console = Console()
     console.print(table)
     if "inside" in result.header:
         console.print("inside: share of the positive relevance that lies in the cluster's own region")
     for file in result.files:
-        console.print(str(result.out / file), soft_wrap=True, highlight=False)
+        console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
 
 
 def _kmeans(clusters: int) -> Any:
@@ -228,11 +234,13 @@ def _place(features: FeatureExtractor) -> str:
 
 def _distinct(photos: Photos) -> list[tuple[str, Tensor]]:
     """Photos with names that can serve as file names: equal ones are numbered."""
-    seen: dict[str, int] = {}
+    taken: set[str] = set()
     result = []
     for name, photo in photos:
-        seen[name] = seen.get(name, 0) + 1
-        result.append((name if seen[name] == 1 else f"{name}-{seen[name]}", photo))
+        candidates = (name if i == 1 else f"{name}-{i}" for i in count(1))
+        free = next(candidate for candidate in candidates if candidate.casefold() not in taken)
+        taken.add(free.casefold())
+        result.append((free, photo))
     return result
 
 

@@ -96,12 +96,24 @@ def test_table_reads_gz_semicolons_and_no_header(neonxc_command, tmp_path):
     assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "x0", "x1", "x2"]
 
 
+def test_names_are_taken_as_they_are(neonxc_command, tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    lines = ["speed [m/s][/b],$\\frac{$", *(f"{a},{b}" for a, b in X.tolist())]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    code, out, _ = neonxc_command("table", "a.csv", "-k", 2, "--out", "r [b]")
+    assert code == 0
+    assert "speed [m/s][/b]" in out
+    assert "r [b]" in out
+
+
 def test_heatmaps_of_spatial_clusters(neonxc_command, photos, tmp_path):
     args = ("--backbone", "vgg11", "--layer", "features.5", "--weights", "none", "--size", 32, "-k", 2)
-    code, out, _ = neonxc_command("heatmap", *photos[:2], photos[0], *args, "--out", "maps")
+    clash = photos[0].with_name("PHOTO0-2.png")
+    clash.write_bytes(photos[0].read_bytes())
+    code, out, _ = neonxc_command("heatmap", photos[0], clash, photos[0], *args, "--out", "maps")
     assert code == 0
     names = {file.name for file in (tmp_path / "maps").iterdir()}
-    stems = ("photo0", "photo1", "photo0-2")
+    stems = ("photo0", "PHOTO0-2", "photo0-3")
     assert names == {"contact-sheet.png", *(f"{stem}-cluster-{k}.png" for stem in stems for k in range(2))}
     assert "features.5 of VGG" in out
 

@@ -643,3 +643,30 @@ def test_cuda(name):
     found = LRP(net.cuda()).attribute(x.cuda(), 0)
     assert found.is_cuda
     torch.testing.assert_close(found.cpu(), wanted)
+
+
+def test_batch_norm_of_another_dimension_than_the_products_is_not_folded():
+    norm = nn.BatchNorm1d(4)
+    norm.running_var.uniform_(0.5, 2)
+    norm.running_mean.normal_()
+    net = nn.Sequential(nn.Linear(6, 4), norm).double().eval()
+    x = torch.randn(3, 4, 6, dtype=torch.float64, requires_grad=True)
+    output = net(x)
+    (gradient,) = torch.autograd.grad(output[:, 1, 2].sum(), x)
+    relevance = LRP(net, Composite(Epsilon(0))).attribute(x.detach(), target=(1, 2))
+    torch.testing.assert_close(relevance, (x * gradient).detach())
+
+
+def test_torchscript_is_refused():
+    net = torch.jit.trace(nn.Linear(3, 2), torch.rand(1, 3))
+    with pytest.raises(UnsupportedOperation, match="TorchScript"):
+        LRP(net).attribute(torch.rand(1, 3), 0)
+
+
+def test_inference_mode_changes_nothing():
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)).eval()
+    x = torch.rand(2, 1, 4, 4)
+    expected = LRP(net).attribute(x, 1)
+    with torch.inference_mode():
+        torch.testing.assert_close(LRP(net).attribute(x, 1), expected)
+        torch.testing.assert_close(LRP(net).attribute(torch.rand_like(x).copy_(x), 1), expected)

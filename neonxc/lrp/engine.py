@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.rules import Rule
-from neonxc.lrp.watch import Watch
+from neonxc.lrp.watch import UnsupportedOperation, Watch
 
 
 class LRP(Attribution):
@@ -80,13 +80,19 @@ class LRP(Attribution):
         if not (isinstance(x, Tensor) and x.is_floating_point()):
             raise TypeError(f"LRP takes a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
         rules: dict[int, Rule] = {}
+        scripted = [n for n, m in self.module.named_modules() if isinstance(m, torch.jit.ScriptModule)]
+        if scripted:
+            raise UnsupportedOperation(f"LRP can't see into TorchScript ({scripted[0]!r}); pass the Python module")
         for name, module in self.module.named_modules():
             if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm):  # it would count this pass
                 raise ValueError(f"LRP needs BatchNorm ({name!r}) in eval mode; call .eval() on the network first")
             for parameter in module.parameters(recurse=False):
                 rules.setdefault(id(parameter), self.composite.rule(name, module))
+        with torch.inference_mode(False):
+            return self._record(x, Watch(rules, self.composite.default))
+
+    def _record(self, x: Tensor, watch: Watch) -> Recording:
         leaf = x.detach().clone().requires_grad_()
-        watch = Watch(rules, self.composite.default)
         with torch.enable_grad(), watch:
             output = self.module(leaf)
         output = watch.current(output)
@@ -106,8 +112,9 @@ class Recording:
         """Relevance like x from the output's multipliers (relevance / output)."""
         if not self.output.requires_grad:
             return torch.zeros_like(self.x)
-        (m,) = torch.autograd.grad(self.output, self.x, multiplier.to(self.output), retain_graph=True)
-        return (self.x * m).detach()
+        with torch.inference_mode(False):
+            (m,) = torch.autograd.grad(self.output, self.x, multiplier.to(self.output), retain_graph=True)
+            return (self.x * m).detach()
 
 
 def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

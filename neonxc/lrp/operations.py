@@ -98,7 +98,8 @@ def _batch_norm(
         raise ValueError("LRP needs BatchNorm in eval mode; call .eval() on the network first")
     norm = (running_mean, running_var, weight, bias, False, momentum, eps)
     source = getattr(input, "_neonxc_layer", None)
-    if source is None:
+    # channels of a matrix product are its last dimension, those of a BatchNorm the second
+    if source is None or (source[1].weight.ndim == 2 and input.ndim != 2):
         return func(input, *norm)
     x, layer, rule = source
     value = input.detach()

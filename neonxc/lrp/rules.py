@@ -106,6 +106,8 @@ class Gamma:
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Multiplier at the input; see :class:`Rule`."""
         gamma, weight = self.gamma, layer.weight
+        if gamma == 0:
+            return layer.transpose(m.masked_fill(y == 0, 0.0), weight, x)
         signed = bool(x.amin() < 0)
         lifted = F.leaky_relu(weight, 1 / (1 + gamma)).mul_(1 + gamma)  # W + gamma W+
         y_lifted = layer.memory.get("lifted")

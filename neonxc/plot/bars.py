@@ -37,7 +37,7 @@ def bars(
     figure = Figure(figsize=(4.2, 0.6 + 0.24 * min(len(values), most + 1)), layout="constrained")
     _draw(figure.add_subplot(), values, labels, most)
     if title:
-        figure.axes[0].set_title(title, fontsize=9)
+        figure.axes[0].set_title(title, fontsize=9, parse_math=False)
     figure.axes[0].set_xlabel("relevance", fontsize=8)
     return figure
 
@@ -61,7 +61,7 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
         _draw(grid[k], *_checked(summary.relevance[k], summary.feature_names), most)
         count = int(summary.sizes[k])
         points = "point" if count == 1 else "points"
-        grid[k].set_title(f"cluster {summary.classes[k]}: {count} {points}", fontsize=9)
+        grid[k].set_title(f"cluster {summary.classes[k]}: {count} {points}", fontsize=9, parse_math=False)
     for axes in grid[K:]:
         axes.set_axis_off()
     figure.supxlabel("mean relevance", fontsize=8)
@@ -76,7 +76,8 @@ def _draw(axes: Axes, values: np.ndarray, labels: list[str], most: int) -> None:
         heights.append(float(values[order[most:]].sum()))
         names.append(f"{len(order) - most} others")
     axes.barh(range(len(heights)), heights, color=[FOR if v >= 0 else AGAINST for v in heights])
-    axes.set_yticks(range(len(heights)), [name if len(name) <= 28 else name[:27] + "…" for name in names])
+    short = [name if len(name) <= 28 else name[:27] + "…" for name in names]
+    axes.set_yticks(range(len(heights)), short, parse_math=False)
     axes.invert_yaxis()
     axes.axvline(0, color="0.3", linewidth=0.8)
     axes.tick_params(labelsize=7, length=2)

@@ -37,7 +37,7 @@ def overlay(image: Any, heatmap: Any, *, limit: float | None = None, title: str 
     figure = Figure(figsize=(4, height + (0.3 if title else 0)), layout="constrained")
     _draw_overlay(figure.add_subplot(), photo, _as_heatmap(heatmap), limit)
     if title:
-        figure.axes[0].set_title(title, fontsize=9)
+        figure.axes[0].set_title(title, fontsize=9, parse_math=False)
     return figure
 
 
@@ -79,7 +79,7 @@ def contact_sheet(
     for row, (photo, stack) in enumerate(zip(photos, stacks, strict=True)):
         _bare(grid[row, 0]).imshow(photo)
         if row_titles is not None:
-            grid[row, 0].set_ylabel(row_titles[row], fontsize=9)
+            grid[row, 0].set_ylabel(row_titles[row], fontsize=9, parse_math=False)
         if maps is not None:
             _draw_cluster_map(_bare(grid[row, 1]), photo, maps[row], colors)
         for k in range(K):
@@ -88,7 +88,7 @@ def contact_sheet(
             for spine in axes.spines.values():
                 spine.set(visible=True, color=colors(k), linewidth=1.5)
     for axes, title in zip(grid[0], ["photo", "clusters"][:lead] + titles, strict=True):
-        axes.set_title(title, fontsize=9)
+        axes.set_title(title, fontsize=9, parse_math=False)
     return figure
 
 
