@@ -1,8 +1,28 @@
 """Layer-wise relevance propagation through any PyTorch network, as a modified backward pass."""
 
-from neonxc.lrp.composites import Composite
+from neonxc.lrp import presets
+from neonxc.lrp.composites import Composite, Constant, FunctionRule, Pass, Place
 from neonxc.lrp.engine import LRP, Recording
-from neonxc.lrp.rules import Epsilon, Gamma, LinearLayer, Rule
+from neonxc.lrp.rules import AlphaBeta, Epsilon, Flat, Gamma, LinearLayer, Rule, WSquare, ZBox, ZPlus
 from neonxc.lrp.watch import UnsupportedOperation
 
-__all__ = ["LRP", "Composite", "Epsilon", "Gamma", "LinearLayer", "Recording", "Rule", "UnsupportedOperation"]
+__all__ = [
+    "LRP",
+    "AlphaBeta",
+    "Composite",
+    "Constant",
+    "Epsilon",
+    "Flat",
+    "FunctionRule",
+    "Gamma",
+    "LinearLayer",
+    "Pass",
+    "Place",
+    "Recording",
+    "Rule",
+    "UnsupportedOperation",
+    "WSquare",
+    "ZBox",
+    "ZPlus",
+    "presets",
+]

@@ -7,6 +7,7 @@ adds, moves or pools values keeps its gradient; anything else that depends on th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,15 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from neonxc.lrp.composites import Composite
-from neonxc.lrp.rules import Rule
-from neonxc.lrp.watch import UnsupportedOperation, Watch
+from neonxc.lrp.operations.linear import _Linear
+from neonxc.lrp.operations.registry import Ruled, Scaled
+from neonxc.lrp.watch import Layers, UnsupportedOperation, Watch
+from neonxc.targets import as_columns, part
+
+ELEMENTS = 8 * 3 * 224 * 224  # of the inputs that go through a network at once
 
 
 class LRP(Attribution):
@@ -71,50 +77,143 @@ class LRP(Attribution):
             Like `inputs`.
         """
         if isinstance(inputs, tuple):
-            return tuple(self.attribute(x, target) for x in only(inputs))
-        recording = self.record(inputs)
-        return recording.propagate(select(recording.output, target))
+            return tuple(self.attribute.__wrapped__(self, x, target) for x in only(inputs))
+        parts = []
+        for x, first in chunks(inputs, "LRP"):
+            recording = self.record(x, several=False)
+            wanted = part(target, "target", slice(first, first + len(x)), len(inputs))
+            parts.append(recording.propagate(select(recording.output, wanted)))
+        return torch.cat(parts)
 
-    def record(self, x: Tensor) -> Recording:
-        """Run the network forward once; any number of backward passes may follow."""
+    def record(self, x: Tensor, several: bool = True) -> Recording:
+        """Run the network forward once, for any number of walks back.
+
+        Parameters
+        ----------
+        x : Tensor [N, ...]
+            What the network takes; float16 and bfloat16 are computed in float32.
+        several : bool
+            False: there will be one walk back alone, which then frees memory as it goes.
+        """
         if not (isinstance(x, Tensor) and x.is_floating_point()):
             raise TypeError(f"LRP takes a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
-        rules: dict[int, Rule] = {}
-        scripted = [n for n, m in self.module.named_modules() if isinstance(m, torch.jit.ScriptModule)]
-        if scripted:
-            raise UnsupportedOperation(f"LRP can't see into TorchScript ({scripted[0]!r}); pass the Python module")
-        for name, module in self.module.named_modules():
-            if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm):  # it would count this pass
-                raise ValueError(f"LRP needs BatchNorm ({name!r}) in eval mode; call .eval() on the network first")
-            for parameter in module.parameters(recurse=False):
-                rules.setdefault(id(parameter), self.composite.rule(name, module))
-        with torch.inference_mode(False):
-            return self._record(x, Watch(rules, self.composite.default))
-
-    def _record(self, x: Tensor, watch: Watch) -> Recording:
-        leaf = x.detach().clone().requires_grad_()
-        with torch.enable_grad(), watch:
-            output = self.module(leaf)
-        output = watch.current(output)
-        if not isinstance(output, Tensor):
-            raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
-        return Recording(leaf, output)
+        module = unwrapped(self.module)
+        for name, inner in module.named_modules():
+            _check(name, inner)
+        owners, names = _owners(module)
+        self.composite.check_names(names)
+        with torch.inference_mode(False), _full_precision(x.device):
+            return _record(module, x, Layers(self.composite, owners, _side(x)), several)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One forward pass, ready to be walked back."""
+    """One forward pass, ready to be walked back.
+
+    Attributes
+    ----------
+    x : Tensor [N, ...]
+        The input.
+    output : Tensor
+        What the network made of it.
+    """
 
     x: Tensor
     output: Tensor
+    _leaf: Tensor
+    _several: bool
 
     def propagate(self, multiplier: Tensor) -> Tensor:
         """Relevance like x from the output's multipliers (relevance / output)."""
         if not self.output.requires_grad:
             return torch.zeros_like(self.x)
-        with torch.inference_mode(False):
-            (m,) = torch.autograd.grad(self.output, self.x, multiplier.to(self.output), retain_graph=True)
+        with torch.inference_mode(False), _full_precision(self.x.device):
+            m = multiplier.to(self.output)
+            (m,) = torch.autograd.grad(self.output, self._leaf, m, retain_graph=self._several)
             return (self.x * m).detach()
+
+
+def _record(module: nn.Module, x: Tensor, layers: Layers, several: bool) -> Recording:
+    x = x.detach()
+    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x.clone()
+    tiny = torch.finfo(x.dtype).tiny ** 0.5  # relevance of a zero has a multiplier if zero is this
+    source = torch.where(x.abs() < tiny, tiny, x)
+    leaf = source.detach().requires_grad_()
+    watch = Watch(layers, leaf, several)
+    with torch.enable_grad(), watch:
+        output = module(leaf)
+    output = watch.finish(output)
+    if not isinstance(output, Tensor):
+        raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
+    _check_graph(output)
+    return Recording(source if watch.tiny or watch.shifted else x, output, leaf, several)
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The network inside ``DataParallel`` or ``DistributedDataParallel``."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    return unwrapped(module.module) if isinstance(module, parallel) else module
+
+
+def _owners(network: nn.Module) -> tuple[dict[int, tuple[str, nn.Module]], set[str]]:
+    """Name and module of every parameter and buffer by its id, and all names, as in the user's network.
+
+    That is: inside a feature extractor, and of the layer rather than its parametrization.
+    """
+    modules = dict(network.named_modules())
+    wrapped = getattr(network, "wraps", None)
+    owners: dict[int, tuple[str, nn.Module]] = {}
+    names = set()
+    for name, module in modules.items():
+        layer = name.partition(".parametrizations.")[0]
+        shown = layer.removeprefix(f"{wrapped}.") if wrapped else layer
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            owners.setdefault(id(tensor), (shown, modules[layer]))
+            names.add(shown)
+    return owners, names
+
+
+def _check(name: str, module: nn.Module) -> None:
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedOperation(f"LRP can't see into TorchScript ({name!r}); pass the Python module")
+    if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm):  # it would count this pass
+        raise ValueError(f"LRP needs BatchNorm ({name!r}) in eval mode; call .eval() on the network first")
+    if module.training and type(module).__name__ in ("StochasticDepth", "DropPath"):
+        raise ValueError(f"LRP needs stochastic depth ({name!r}) in eval mode; call .eval() on the network first")
+
+
+def _check_graph(output: Tensor) -> None:
+    """Raise UnsupportedOperation where a function of the user's own has slipped into the backward pass."""
+    ours = (_Linear, Scaled, Ruled)
+    seen, stack = set(), [output.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        function = getattr(node, "_forward_cls", None)
+        if function is not None and function not in ours:
+            raise UnsupportedOperation(
+                f"LRP can't see into the autograd.Function {function.__name__!r}; write it with PyTorch's operations"
+            )
+        stack += [parent for parent, _ in node.next_functions]
+
+
+def _side(x: Tensor) -> int | None:
+    return x.shape[-1] if x.ndim > 2 else None
+
+
+def _full_precision(device: torch.device) -> Any:
+    """Autocast off: multipliers of deep networks leave the range of float16."""
+    return torch.autocast(device.type, enabled=False)
+
+
+def chunks(x: Tensor, what: str) -> Iterator[tuple[Tensor, int]]:
+    """Parts of a batch that go through a network at once, with their first index; a bar where it takes long."""
+    size = max(1, ELEMENTS // max(1, x[0].numel())) if len(x) else 1
+    starts = range(0, len(x), size) if len(x) else range(1)
+    for first in tqdm(starts, desc=what, delay=2, leave=False, disable=len(starts) < 2):
+        yield x[first : first + size], first
 
 
 def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -131,17 +230,14 @@ def select(output: Tensor, target: Any) -> Tensor:
         if output[0].numel() != 1:
             raise ValueError(f"target is needed: the network has outputs of shape {list(output.shape)}")
         return indicator + 1
-    if isinstance(target, (int, tuple)):
-        index = (target,) if isinstance(target, int) else target
-        if len(index) != output.ndim - 1:
+    if isinstance(target, tuple):
+        if len(target) != output.ndim - 1:
             raise ValueError(f"target {target} needs {output.ndim - 1} numbers for outputs {list(output.shape)}")
-        if any(not -n <= i < n for i, n in zip(index, output.shape[1:], strict=True)):
+        if any(not 0 <= i < n for i, n in zip(target, output.shape[1:], strict=True)):
             raise ValueError(f"target {target} is outside the outputs' shape {list(output.shape)}")
-        indicator[(slice(None), *index)] = 1
+        indicator[(slice(None), *target)] = 1
         return indicator
-    columns = torch.as_tensor(target, device=output.device).reshape(-1)
-    if output.ndim != 2 or len(columns) != len(output):
-        raise ValueError(f"target has {len(columns)} entries for outputs of shape {list(output.shape)}")
-    if columns.is_floating_point() or columns.min() < 0 or columns.max() >= output.shape[1]:
-        raise ValueError(f"target needs whole numbers from 0 to {output.shape[1] - 1}")
-    return indicator.scatter_(1, columns[:, None].long(), 1)
+    if output.ndim != 2:
+        raise ValueError(f"target {target} needs {output.ndim - 1} numbers for outputs {list(output.shape)}")
+    columns = as_columns(target, len(output), output.shape[1], "target", output.device)
+    return indicator.scatter_(1, columns[:, None], 1)

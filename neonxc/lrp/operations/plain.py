@@ -1,0 +1,95 @@
+"""Operations, by name, through which multipliers flow as gradients do: values are added, moved, averaged, picked."""
+
+from __future__ import annotations
+
+ARITHMETIC = {
+    *(
+        "add",
+        "__add__",
+        "__radd__",
+        "sub",
+        "__sub__",
+        "__rsub__",
+        "rsub",
+        "subtract",
+        "neg",
+        "__neg__",
+        "negative",
+    ),
+    *("positive", "sum", "mean", "cumsum"),
+}
+LAYOUT = {
+    *(
+        "view",
+        "view_as",
+        "reshape",
+        "reshape_as",
+        "ravel",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "permute",
+    ),
+    *("transpose", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "flip", "rot90", "roll"),
+    *(
+        "__getitem__",
+        "select",
+        "narrow",
+        "index_select",
+        "gather",
+        "take_along_dim",
+        "split",
+        "chunk",
+        "tensor_split",
+    ),
+    *(
+        "unbind",
+        "expand",
+        "expand_as",
+        "broadcast_to",
+        "repeat",
+        "repeat_interleave",
+        "tile",
+        "contiguous",
+        "clone",
+    ),
+    *("detach", "data", "to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda"),
+    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "unfold", "fold", "diagonal"),
+}
+JOINING = {
+    *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"),
+    *("pad", "where", "masked_fill", "tril", "triu"),
+}
+POOLING = {f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)}
+PICKING = {"max", "min", "amax", "amin", "maximum", "minimum", "topk", "sort"}
+UPSAMPLING = {"interpolate", "upsample", "upsample_nearest", "upsample_bilinear", "grid_sample"}
+
+PLAIN = ARITHMETIC | LAYOUT | JOINING | POOLING | PICKING | UPSAMPLING
+
+# Linear as long as one factor does not depend on the input.
+PRODUCTS = {
+    *("mul", "multiply", "__mul__", "__rmul__", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot"),
+    *("einsum", "inner", "outer", "bilinear"),
+}
+MATRIX_PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}
+QUOTIENTS = {"div", "divide", "true_divide", "__truediv__"}
+REFLECTED = {"__rsub__": "sub", "__rmul__": "mul", "__rmatmul__": "matmul"}
+SHIFTS = {"add", "__add__", "__radd__", "sub", "subtract", "__sub__", "__rsub__", "rsub"}
+SCALINGS = {"mul", "multiply", "__mul__", "__rmul__"} | QUOTIENTS
+
+# `x += y` and its like, as PyTorch calls them
+IN_PLACE = {
+    **{f"__i{name}__": name for name in ("add", "sub", "mul")},
+    **dict.fromkeys(("__idiv__", "__itruediv__"), "div"),
+}
+
+# What the table in the documentation says of them
+DESCRIPTIONS = [
+    ("sums and means", ARITHMETIC, "in proportion to the summands; a constant absorbs its share"),
+    ("reshaping and indexing", LAYOUT, "relevance moves with the values"),
+    ("joining, padding, masking", JOINING, "relevance moves with the values"),
+    ("pooling", POOLING, "averages: in proportion to the values; maxima: to the winner"),
+    ("extrema and sorting", PICKING, "to the values that were picked"),
+    ("upsampling", UPSAMPLING, "in proportion to the values"),
+]

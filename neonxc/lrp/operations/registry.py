@@ -1,0 +1,82 @@
+"""Which operation is handled by what: the engine looks here, and the table of the documentation comes from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Handler:
+    """An operation's own way through the engine: called with the watch, the function and its arguments."""
+
+    run: Function
+    what: str
+
+
+HANDLERS: dict[Function, Handler] = {}
+
+
+def handles(*functions: Function, what: str) -> Callable[[Function], Function]:
+    """Register a handler for PyTorch's functions; `what` happens is for the documentation."""
+
+    def register(run: Function) -> Function:
+        for function in functions:
+            HANDLERS[function] = Handler(run, what)
+        return run
+
+    return register
+
+
+class Scaled(torch.autograd.Function):
+    """A value `y` computed from x, through which multipliers come back times `slope`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, compute: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
+        """Give y."""
+        y, slope = compute()
+        ctx.save_for_backward(slope)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None]:
+        """Scale the multiplier."""
+        (slope,) = ctx.saved_tensors
+        return m * slope, None
+
+
+class Ruled(torch.autograd.Function):
+    """A value `y` computed from x, through which multipliers come back by a rule."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, compute: Callable[[], Tensor], rule: Callable[[Tensor, Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Give y."""
+        y = compute()
+        ctx.save_for_backward(x, y)
+        ctx.rule = rule
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None, None]:
+        """Apply the rule."""
+        return ctx.rule(*ctx.saved_tensors, m), None, None
+
+
+def elementwise(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a function of single values; relevance passes it unchanged."""
+
+    def compute() -> tuple[Tensor, Tensor]:
+        z = x.detach()
+        y = function(z)
+        return y, torch.where(z == 0, 0.0, y / z)
+
+    result: Tensor = Scaled.apply(x, compute)
+    return result

@@ -1,0 +1,46 @@
+"""Which outputs, or clusters, are to be explained: what a user may write for `target`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> Tensor:
+    """Columns [n] from one for all inputs or one per input.
+
+    Raises
+    ------
+    ValueError
+        No whole numbers, another count than `n`, or outside 0 ... K - 1.
+    """
+    try:
+        columns = torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} needs column numbers from 0 to {K - 1}, got {value!r}") from None
+    check_columns(columns, K, name)
+    if columns.ndim == 0 or (columns.numel() == 1 and columns.ndim == 1):
+        return columns.long().reshape(()).expand(n)
+    if columns.shape != (n,):
+        raise ValueError(f"{name} needs one column or one per input ({n}), got shape {list(columns.shape)}")
+    return columns.long()
+
+
+def check_columns(columns: Tensor, K: int, name: str) -> None:
+    """Raise ValueError unless all are whole numbers from 0 to K - 1."""
+    if columns.is_floating_point() or columns.dtype == torch.bool:
+        raise ValueError(f"{name} needs column numbers (whole), got {columns.dtype}")
+    if columns.numel() and not (int(columns.min()) >= 0 and int(columns.max()) < K):
+        raise ValueError(f"{name} {columns.tolist()} is outside: columns go from 0 to {K - 1}")
+
+
+def part(argument: Any, name: str, want: slice, n: int) -> Any:
+    """The share that a chunk has of a per-input argument; scalars, tuples and None are for all."""
+    if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
+        return argument
+    if len(argument) != n:
+        raise ValueError(f"{name} has {len(argument)} entries for {n} inputs")
+    return argument[want]
