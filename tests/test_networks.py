@@ -1,0 +1,96 @@
+"""LRP on the networks people use, unmodified, with random weights and random statistics."""
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from neonxc.lrp import LRP, Composite, Constant, Epsilon, presets
+
+TORCHVISION = [
+    *("vgg11", "vgg16", "vgg16_bn", "alexnet", "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small"),
+    *("efficientnet_b0", "convnext_tiny", "vit_b_16"),
+]
+TIMM = [
+    *("resnet18", "convnext_atto", "efficientnet_lite0", "vit_tiny_patch16_224", "vit_small_patch14_reg4_dinov2"),
+]
+SMALL = {"vit_b_16": 224, "alexnet": 96, "vit_tiny_patch16_224": 64, "vit_small_patch14_reg4_dinov2": 56}
+ONLY_RELU = {"vgg11", "vgg16", "vgg16_bn", "alexnet", "resnet18", "resnet50"}
+
+
+def build(library, name):
+    if library == "torchvision":
+        net = torchvision.models.get_model(name, weights=None)
+        if isinstance(net, (torchvision.models.VGG, torchvision.models.AlexNet)):  # a classifier that fits in memory
+            width = net.classifier[-1].in_features // 64
+            first = next(m for m in net.classifier if isinstance(m, nn.Linear)).in_features
+            net.classifier = nn.Sequential(
+                *(nn.Dropout(), nn.Linear(first, width), nn.ReLU(inplace=True), nn.Linear(width, 10))
+            )
+    else:
+        timm = pytest.importorskip("timm")
+        options = {"dynamic_img_size": True} if name.startswith("vit") else {}
+        net = timm.create_model(name, pretrained=False, num_classes=10, **options)
+    generator = torch.Generator().manual_seed(0)
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1, generator=generator)
+            module.running_var.uniform_(0.5, 1.5, generator=generator)
+            nn.init.uniform_(module.weight, 0.5, 1.5, generator=generator)  # timm starts some at zero
+        elif isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight, generator=generator)  # torchvision starts ViT heads at zero
+    return net.eval()
+
+
+def picture(name, n=1):
+    return torch.randn(n, 3, *[SMALL.get(name, 64)] * 2, generator=torch.Generator().manual_seed(1))
+
+
+def gradient_times_input(net, x, target):
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(net(leaf)[:, target].sum(), leaf)
+    return x * gradient
+
+
+@pytest.mark.parametrize(
+    ("library", "name"), [*(("torchvision", n) for n in TORCHVISION), *(("timm", n) for n in TIMM)]
+)
+def test_works_unmodified(library, name):
+    net, x = build(library, name), picture(name)
+    recording = LRP(net).record(x)
+    with torch.no_grad():
+        torch.testing.assert_close(recording.output, net(x), rtol=1e-3, atol=1e-4)
+    start = torch.zeros_like(recording.output)
+    start[:, 3] = 1
+    relevance = recording.propagate(start)
+    assert relevance.shape == x.shape
+    assert torch.isfinite(relevance).all()
+    assert (relevance != 0).float().mean() > 0.9
+    torch.testing.assert_close(LRP(net, Composite()).attribute(x, 3), relevance)  # one walk or several
+    if name in ONLY_RELU:
+        plain = LRP(net, Composite(Epsilon(0.0))).attribute(x, 3)
+        wanted = gradient_times_input(net, x, 3)
+        assert (plain - wanted).norm() < 1e-3 * wanted.norm()
+
+
+def small_transformer():
+    net = torchvision.models.VisionTransformer(32, 8, 2, 2, 32, 64, num_classes=10)
+    nn.init.xavier_uniform_(net.heads.head.weight)
+    return net.eval(), torch.randn(2, 3, 32, 32)
+
+
+@pytest.mark.parametrize("preset", presets.PRESETS)
+def test_presets(preset):
+    bounds = () if preset == "epsilon" else (-3.0, 3.0)
+    for net, x in (small_transformer(), (build("torchvision", "resnet18"), picture("resnet18"))):
+        relevance = LRP(net, presets.PRESETS[preset](*bounds)).attribute(x, 3)
+        assert torch.isfinite(relevance).all()
+        assert relevance.abs().sum() > 0
+
+
+def test_attention_by_its_taylor_rule_or_held_constant():
+    net, x = small_transformer()
+    taylor = LRP(net, Composite(Epsilon(0.0))).attribute(x, 3)
+    constant = LRP(net, Composite(Epsilon(0.0), functions={torch.softmax: Constant()})).attribute(x, 3)
+    assert not torch.allclose(taylor, constant)
+    assert torch.isfinite(constant).all()
