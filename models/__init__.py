@@ -5,8 +5,13 @@ from __future__ import annotations
 from .backbones import (
     BACKBONES,
     EfficientNetLite0,
+    alexnet,
     backbone,
+    convnext_tiny,
+    efficientnet_b0,
     efficientnet_lite0,
+    mobilenet_v2,
+    mobilenet_v3_small,
     resnet18,
     resnet50,
     vgg11,
@@ -17,6 +22,8 @@ from .backbones import (
     vgg16_bn,
     vgg19,
     vgg19_bn,
+    vgg_small,
+    vit_b_16,
 )
 from .features import FeatureExtractor
 from .images import load_image, to_tensor
@@ -25,9 +32,14 @@ __all__ = [
     "BACKBONES",
     "EfficientNetLite0",
     "FeatureExtractor",
+    "alexnet",
     "backbone",
+    "convnext_tiny",
+    "efficientnet_b0",
     "efficientnet_lite0",
     "load_image",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
     "resnet18",
     "resnet50",
     "to_tensor",
@@ -39,4 +51,6 @@ __all__ = [
     "vgg16_bn",
     "vgg19",
     "vgg19_bn",
+    "vgg_small",
+    "vit_b_16",
 ]

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import threading
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from .layers import find_module, layer_output, unwrap
+from .layout import Pool, arrange, check_pool
+
 __all__ = ["FeatureExtractor"]
-
-Pool = Literal["avg"] | None
-
-
-class _Reached(Exception):
-    """Leaves the network as soon as the wanted layer has its output, and carries that output."""
-
-    def __init__(self, call: object, output: object) -> None:
-        super().__init__()
-        self.call = call
-        self.output = output
 
 
 class FeatureExtractor(nn.Module):
@@ -34,29 +24,36 @@ class FeatureExtractor(nn.Module):
     Parameters
     ----------
     net : nn.Module
-        Any network that takes a batch of images.
+        Any network that takes a batch of images. Of `DataParallel` and `DistributedDataParallel` the network
+        inside is taken.
     layer : str
         A name of `net.named_modules()`, such as ``"features.30"``; ``""`` is the network's own output. If the
         network runs the layer more than once, its first output counts.
-    pool : {"avg"}, optional
-        ``"avg"``: the mean over all positions, features [N, d]. None: features as they are, [N, d, h, w] (or
-        [N, d], which pooling leaves alone). Channels are dimension 1.
+    pool : {"avg", "class"}, optional
+        ``"avg"``: the mean over all positions, features [N, d]. ``"class"``: the first token, [N, d]. None:
+        features as they are, [N, d, h, w] (or [N, d], which pooling leaves alone).
     normalize : bool, default=False
         Scale to unit Euclidean norm along the channels (after pooling). A zero vector stays zero.
     mean, std : tuple of float, optional
         The normalisation of the network's inputs, one number per channel, for images in 0..1: `preprocess`
         and `deprocess`. Both or neither. `forward` does not apply it.
+    tokens : int, optional
+        For a layer of a vision transformer, which gives tokens [N, T, d]: how many of them, class and register
+        tokens, come before those of the patches. ``pool=None`` then arranges the patch tokens as a map
+        [N, d, h, w], and ``"avg"`` is their mean. 0 also takes a map with its channels last, [N, h, w, d].
+        None: channels are dimension 1, there are no tokens.
+    size : tuple of int, optional
+        Height and width of the images, for a network that takes no other ones. None: any.
 
     Attributes
     ----------
-    recipe : dict or None
-        What `neonxc.models.backbones.build` needs to make this extractor again, apart from the weights: JSON
-        values. None if the network is not one of `neonxc.models.BACKBONES`.
+    net, layer, pool, normalize, mean, std, tokens, size
+        As given, the network unwrapped; they may be changed.
 
     Raises
     ------
     ValueError
-        No such layer, no such pooling, `mean` and `std` that are no normalisation.
+        No such layer or pooling, a class token without `tokens`, `mean` and `std` that are no normalisation.
 
     Examples
     --------
@@ -70,6 +67,8 @@ class FeatureExtractor(nn.Module):
     torch.Size([32, 8])
     """
 
+    wraps: ClassVar[str] = "net"  # rules of LRP name the layers of that network as it does itself
+
     def __init__(
         self,
         net: nn.Module,
@@ -79,19 +78,41 @@ class FeatureExtractor(nn.Module):
         normalize: bool = False,
         mean: tuple[float, ...] | None = None,
         std: tuple[float, ...] | None = None,
+        tokens: int | None = None,
+        size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
-        _check_layer(net, layer)
-        if pool not in ("avg", None):
-            raise ValueError(f'pool must be "avg" or None; got {pool!r}')
+        net, layer = unwrap(net, layer)
+        find_module(net, layer)
+        check_pool(pool, tokens)
         _check_normalisation(mean, std)
         self.net = net
         self.layer = layer
         self.pool = pool
         self.normalize = normalize
-        self.mean = mean
-        self.std = std
-        self.recipe: dict[str, Any] | None = None
+        self.mean = None if mean is None else tuple(map(float, mean))
+        self.std = None if std is None else tuple(map(float, std))
+        self.tokens = tokens
+        self.size = size
+        self._origin: tuple[str, nn.Module] | None = None  # the builder's name, and the network it built
+
+    @property
+    def recipe(self) -> dict[str, Any] | None:
+        """What makes this extractor again, apart from its weights, or None if no builder made its network.
+
+        JSON values for `neonxc.models.backbones.build`. Computed, so that it follows the attributes.
+        """
+        if self._origin is None or self._origin[1] is not self.net:
+            return None
+        return {
+            "builder": self._origin[0],
+            "layer": self.layer,
+            "pool": self.pool,
+            "normalize": self.normalize,
+            "tokens": self.tokens,
+            "mean": None if self.mean is None else list(self.mean),
+            "std": None if self.std is None else list(self.std),
+        }
 
     def forward(self, images: Tensor) -> Tensor:
         """Features of `images`, differentiable.
@@ -109,14 +130,17 @@ class FeatureExtractor(nn.Module):
         Raises
         ------
         ValueError
-            `images` has another number of dimensions, or the layer's output has fewer than two.
+            `images` has another number of dimensions or, where the network minds, another size; or the layer
+            gives fewer than two dimensions, or no such tokens.
         TypeError
             `images` or the layer's output is no tensor.
         RuntimeError
             The network does not run the layer.
         """
         _check_images(images)
-        features = self._layer_output(images)
+        self._check_size(images)
+        check_pool(self.pool, self.tokens)
+        features = layer_output(self.net, self.layer, images)
         if not isinstance(features, Tensor):
             got = type(features).__name__
             raise TypeError(f"layer {self.layer!r} gives a {got}, not a tensor; choose a layer inside it")
@@ -124,29 +148,8 @@ class FeatureExtractor(nn.Module):
             raise ValueError(
                 f"layer {self.layer!r} gives shape {list(features.shape)}; needed are [N, d, ...] features"
             )
-        if self.pool == "avg" and features.ndim > 2:
-            features = features.flatten(2).mean(2)
+        features = arrange(features, self.pool, self.tokens, images.shape[2:])
         return F.normalize(features, dim=1) if self.normalize else features
-
-    def _layer_output(self, images: Tensor) -> object:
-        # The output travels in the exception, which knows its call, and the hook minds its own thread only:
-        # extractors may share a network, contain each other and run at the same time.
-        call, thread = object(), threading.get_ident()
-
-        def stop(module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-            if threading.get_ident() == thread:
-                raise _Reached(call, output)
-
-        hook = self.net.get_submodule(self.layer).register_forward_hook(stop)
-        try:
-            self.net(images)
-        except _Reached as reached:
-            if reached.call is not call:
-                raise
-            return reached.output
-        finally:
-            hook.remove()
-        raise RuntimeError(f"layer {self.layer!r} does not run when {type(self.net).__name__} is called")
 
     def points(self, images: Tensor, batch_size: int = 32) -> Tensor:
         """Features as rows, without gradient: what a clusterer is fitted on.
@@ -228,9 +231,38 @@ class FeatureExtractor(nn.Module):
         restored = images * self._per_channel(self.std, images) + self._per_channel(self.mean, images)
         return restored.clamp(0, 1)
 
+    def pixel_range(self) -> tuple[Tensor, Tensor]:
+        """What black and white pixels are for the network: the range of its inputs.
+
+        Returns
+        -------
+        low, high : Tensor [C, 1, 1]
+            0 and 1 as `preprocess` turns them out, on the device and in the dtype of the network's parameters.
+
+        Raises
+        ------
+        ValueError
+            `mean` and `std` are unknown.
+        """
+        if self.mean is None or self.std is None:
+            raise ValueError("the range of the network's inputs needs its mean and std; they are None")
+        like = next(self.net.parameters(), torch.empty(0))
+        black = like.new_zeros(len(self.mean), 1, 1)
+        return self.preprocess(black), self.preprocess(black + 1)
+
     def extra_repr(self) -> str:
         """Show the layer and what is done to its output (for ``print``)."""
-        return f"layer={self.layer!r}, pool={self.pool!r}, normalize={self.normalize}"
+        shown = f"layer={self.layer!r}, pool={self.pool!r}, normalize={self.normalize}"
+        return shown if self.tokens is None else f"{shown}, tokens={self.tokens}"
+
+    def _check_size(self, images: Tensor) -> None:
+        if self.size is None or tuple(images.shape[2:]) == tuple(self.size):
+            return
+        needed, got = (f"{height} x {width}" for height, width in (self.size, images.shape[2:]))
+        raise ValueError(
+            f"{type(self.net).__name__} takes images of {needed} pixels; got {got} "
+            "(load_image(path, size) sets the shorter side; crop the longer one)"
+        )
 
     @staticmethod
     def _per_channel(values: tuple[float, ...], images: Tensor) -> Tensor:
@@ -242,18 +274,6 @@ class FeatureExtractor(nn.Module):
 
 def _rows(features: Tensor) -> Tensor:
     return features.movedim(1, -1).reshape(-1, features.shape[1])
-
-
-def _check_layer(net: nn.Module, layer: str) -> None:
-    names = [name for name, _ in net.named_modules(remove_duplicate=False)]
-    if layer in names:
-        return
-    close = difflib.get_close_matches(str(layer), names, n=5, cutoff=0.5)
-    hint = f"close matches: {', '.join(map(repr, close))}; " if close else ""
-    raise ValueError(
-        f"layer {layer!r} is no module of {type(net).__name__}; {hint}"
-        "all names: [name for name, _ in net.named_modules()]"
-    )
 
 
 def _check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:

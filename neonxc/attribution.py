@@ -12,11 +12,10 @@ from captum.log import log_usage
 from torch import Tensor
 
 from neonxc.lrp import LRP, Composite, Recording
-from neonxc.lrp.engine import only
+from neonxc.lrp.engine import chunks, only
 from neonxc.network import CHUNK, NeuralizedClustering, rows, unrows
 from neonxc.summary import ClusterSummary
-
-IMAGES = 8  # inputs of a feature network that are propagated at once
+from neonxc.targets import as_columns, check_columns, part
 
 HeadRule = Literal["linear", "midpoint"]
 
@@ -107,10 +106,10 @@ class NEON(Attribution):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
         batch = self.net.batch(inputs)
         n, parts = len(batch.tensor), []
-        for x, first in _chunks(batch.tensor, CHUNK if self.net.features is None else IMAGES):
+        for x, first in self._chunks(batch.tensor):
             want = slice(first, first + len(x))
             parts.append(
-                self._attribute(x, _part(target, "target", want, n), _part(competitor, "competitor", want, n))
+                self._attribute(x, part(target, "target", want, n), part(competitor, "competitor", want, n))
             )
         return batch.restore(torch.cat(parts))
 
@@ -136,8 +135,8 @@ class NEON(Attribution):
         batch = self.net.batch(inputs)
         columns = _some_columns(clusters, self.net.head.n_clusters)
         parts = []
-        for x, _ in _chunks(batch.tensor, IMAGES):
-            recording = self._record(x)
+        for x, _ in self._chunks(batch.tensor):
+            recording = self._record(x, several=len(columns) > 1)
             maps = [recording.propagate(self._multiplier(recording.output, c, None)).sum(dim=1) for c in columns]
             parts.append(torch.stack(maps, dim=1))
         return batch.restore(torch.cat(parts))
@@ -156,10 +155,9 @@ class NEON(Attribution):
         if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
             raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
         net, batch = self.net, self.net.batch(X)
-        size = CHUNK if net.features is None else IMAGES
         K, d = net.head.n_clusters, net.head.detection.n_features
         total, logits, columns = None, [], []
-        for x, _ in _chunks(batch.tensor, size):
+        for x, _ in self._chunks(batch.tensor):
             a = rows(x if net.features is None else net.features(x))
             f = net.head(a)
             own = net.head.assign(a)
@@ -183,12 +181,20 @@ class NEON(Attribution):
             with torch.no_grad():
                 _, columns, _ = self._columns(x, target)
                 return net.head.relevance(x, columns, net._beta, self._competitor(competitor, target, x, columns))
-        recording = self._record(x)
+        recording = self._record(x, several=False)
         return recording.propagate(self._multiplier(recording.output, target, competitor))
 
-    def _record(self, x: Tensor) -> Recording:
+    def _record(self, x: Tensor, several: bool) -> Recording:
         assert self.net.features is not None
-        return LRP(self.net.features, self.composite).record(x)
+        return LRP(self.net.features, self.composite).record(x, several)
+
+    def _chunks(self, x: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """Parts of a batch, with their first index, that memory has room for."""
+        if self.net.features is not None:
+            yield from chunks(x, "NEON")
+            return
+        for first in range(0, len(x), CHUNK):
+            yield x[first : first + CHUNK], first
 
     @torch.no_grad()
     def _multiplier(self, a: Tensor, target: Any, competitor: Any) -> Tensor:
@@ -210,29 +216,24 @@ class NEON(Attribution):
             return own, own, torch.ones_like(own)
         if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
             column, *place = target
-            _check_columns(torch.as_tensor(column), K, "target")
+            check_columns(torch.as_tensor(column), K, "target")
             if any(not 0 <= i < n for i, n in zip(place, a.shape[2:], strict=True)):
                 raise ValueError(f"target {target} is outside the feature map of shape {list(a.shape[2:])}")
             wanted = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.long, device=a.device)
             wanted[(slice(None), *place)] = 1
             return own, torch.full_like(own, int(column)), wanted.flatten()
-        columns = _as_columns(target, a, K, "target")
+        columns = _at_places(target, a, K, "target")
         return own, columns, (own == columns).long() if a.ndim > 2 else torch.ones_like(own)
 
     def _competitor(self, competitor: Any, target: Any, a: Tensor, columns: Tensor) -> Tensor | None:
         if competitor is None:
             return None
-        rival = _as_columns(competitor, a, self.net.head.n_clusters, "competitor")
+        rival = _at_places(competitor, a, self.net.head.n_clusters, "competitor")
         same = rival[rival == columns]
         if target is not None and len(same):
             k = int(same[0])
             raise ValueError(f"target and competitor are both {k}; a cluster does not compete with itself")
         return rival
-
-
-def _chunks(x: Tensor, size: int) -> Iterator[tuple[Tensor, int]]:
-    for first in range(0, len(x), size):
-        yield x[first : first + size], first
 
 
 def _some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
@@ -241,36 +242,10 @@ def _some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
     columns = np.asarray(clusters)
     if columns.ndim != 1 or columns.size == 0 or columns.dtype.kind not in "iu":
         raise ValueError(f"clusters needs a sequence of column numbers from 0 to {K - 1}, got {clusters!r}")
-    _check_columns(torch.as_tensor(columns), K, "clusters")
+    check_columns(torch.as_tensor(columns), K, "clusters")
     return [int(column) for column in columns]
 
 
-def _part(argument: Any, name: str, want: slice, n: int) -> Any:
-    """The chunk's share of a per-point argument; scalars, tuples and None are for all."""
-    if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
-        return argument
-    if len(argument) != n:
-        raise ValueError(f"{name} has {len(argument)} entries for {n} inputs")
-    return argument[want]
-
-
-def _as_columns(value: Any, a: Tensor, K: int, name: str) -> Tensor:
+def _at_places(value: Any, a: Tensor, K: int, name: str) -> Tensor:
     """Column [n] for every point of the features `a`, from one for all or one per input."""
-    try:
-        columns = torch.as_tensor(value, device=a.device)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} needs column numbers from 0 to {K - 1}, got {value!r}") from None
-    _check_columns(columns, K, name)
-    inputs, places = a.shape[0], a.shape[2:].numel()
-    if columns.numel() == 1:
-        return columns.long().reshape(()).expand(inputs * places)
-    if columns.shape != (inputs,):
-        raise ValueError(f"{name} needs one column or one per input ({inputs}), got shape {list(columns.shape)}")
-    return columns.long().repeat_interleave(places)
-
-
-def _check_columns(columns: Tensor, K: int, name: str) -> None:
-    if columns.is_floating_point() or columns.dtype == torch.bool:
-        raise ValueError(f"{name} needs column numbers (whole), got {columns.dtype}")
-    if columns.numel() and not (int(columns.min()) >= 0 and int(columns.max()) < K):
-        raise ValueError(f"{name} {columns.tolist()} is not a cluster: columns go from 0 to {K - 1}")
+    return as_columns(value, a.shape[0], K, name, a.device).repeat_interleave(a.shape[2:].numel())

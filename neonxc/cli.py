@@ -54,7 +54,9 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
 def heatmap(
     images: Annotated[list[Path], typer.Argument(help="Photos.", show_default=False)],
     clusters: Clusters = 4,
-    backbone: Annotated[str, typer.Option(help="Pretrained network.")] = "efficientnet_lite0",
+    backbone: Annotated[
+        str, typer.Option(help="Pretrained network: one of ours, or any of timm's by its name.")
+    ] = "efficientnet_lite0",
     layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
     mode: Annotated[
         Mode, typer.Option(help="Cluster the locations of each photo, or whole photos.")
@@ -63,17 +65,27 @@ def heatmap(
     weights: Annotated[
         str, typer.Option(help='File of weights, "default", or "none" for random ones.')
     ] = "default",
+    composite: Annotated[
+        str, typer.Option(help="Rules of LRP: gamma, paper, epsilon or epsilon-gamma-box.")
+    ] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
     out: Out = Path("neonxc-heatmaps"),
+    save: Annotated[
+        Path | None, typer.Option(help="A .safetensors file for the relevance itself.", show_default=False)
+    ] = None,
 ) -> None:
     """Draw what in the pixels makes each cluster."""
     from neonxc import workflows
     from neonxc.models import load_image
 
+    if save is not None and save.suffix != ".safetensors":
+        raise ValueError(f"--save needs a file called .safetensors, got {save}")
     photos = [(path.stem, load_image(path, size)) for path in images]
     extract = workflows.extractor(backbone, layer, weights, device, mode.value)
+    photos = [(name, workflows.fitted(photo, extract)) for name, photo in photos]
+    rules = workflows.composite(composite, extract)
     run = workflows.spatial_heatmaps if mode is Mode.spatial else workflows.image_heatmaps
-    workflows.show(run(photos, clusters=clusters, out=out, features=extract))
+    workflows.show(run(photos, clusters, out, extract, rules, save))
 
 
 @app.command()

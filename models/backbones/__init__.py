@@ -6,17 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..features import FeatureExtractor
-from .builder import Builder
+from .builder import Builder, at_layer, named
 from .efficientnet_lite0 import EfficientNetLite0, efficientnet_lite0
+from .from_timm import timm_extractor
 from .resnet import resnet18, resnet50
+from .sequential import alexnet, convnext_tiny, efficientnet_b0, mobilenet_v2, mobilenet_v3_small
 from .vgg import vgg11, vgg11_bn, vgg13, vgg13_bn, vgg16, vgg16_bn, vgg19, vgg19_bn
+from .vgg_small import vgg_small
+from .vit import vit_b_16
 
 __all__ = [
     "BACKBONES",
     "EfficientNetLite0",
+    "alexnet",
     "backbone",
     "build",
+    "convnext_tiny",
+    "efficientnet_b0",
     "efficientnet_lite0",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
     "resnet18",
     "resnet50",
     "vgg11",
@@ -27,6 +36,8 @@ __all__ = [
     "vgg16_bn",
     "vgg19",
     "vgg19_bn",
+    "vgg_small",
+    "vit_b_16",
 ]
 
 BACKBONES: dict[str, Builder] = {
@@ -36,9 +47,13 @@ BACKBONES: dict[str, Builder] = {
         *(vgg11, vgg13, vgg16, vgg19),
         *(vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn),
         *(resnet18, resnet50),
+        *(alexnet, mobilenet_v2, mobilenet_v3_small, efficientnet_b0, convnext_tiny),
+        vit_b_16,
     )
 }
 """Builders by name."""
+
+_SETTINGS = ("pool", "normalize", "tokens", "mean", "std")
 
 
 def backbone(name: str, layer: str | None = None, **options: Any) -> FeatureExtractor:
@@ -47,7 +62,8 @@ def backbone(name: str, layer: str | None = None, **options: Any) -> FeatureExtr
     Parameters
     ----------
     name : str
-        A key of `BACKBONES`.
+        A key of `BACKBONES`, or any name in ``timm.list_models()``, with ``"timm/"`` before it where ours are
+        called the same: ``"resnet18"`` is torchvision's, ``"timm/resnet18"`` timm's.
     layer : str, optional
         A module of the network by its name, such as ``"features.3"``, instead of one of the builder's blocks.
     **options
@@ -62,6 +78,14 @@ def backbone(name: str, layer: str | None = None, **options: Any) -> FeatureExtr
     ------
     ValueError
         No such backbone or layer; and what the builder raises.
+    ImportError
+        A network of timm, and timm is not installed.
+
+    Notes
+    -----
+    Of a network of timm the blocks are the entries of its `feature_info`, counted from 0: stages, or the blocks
+    of a vision transformer. The default is the last one at 1/16 of the image's resolution or more. A vision
+    transformer takes any image that its patches tile, and its features may be pooled to the ``"class"`` token.
 
     Examples
     --------
@@ -72,9 +96,9 @@ def backbone(name: str, layer: str | None = None, **options: Any) -> FeatureExtr
     torch.Size([1, 128])
     """
     if name not in BACKBONES:
-        raise ValueError(f"no backbone is called {name!r}; there are: {', '.join(BACKBONES)}")
+        return timm_extractor(name, layer, **options)
     extractor = BACKBONES[name](**options)
-    return extractor if layer is None else _at_layer(extractor, name, layer)
+    return extractor if layer is None else at_layer(extractor, layer)
 
 
 def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
@@ -83,7 +107,8 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
     Parameters
     ----------
     recipe : mapping
-        `FeatureExtractor.recipe`: ``builder``, ``block`` or ``layer``, ``pool`` and ``normalize``.
+        `FeatureExtractor.recipe`: ``builder``, ``layer`` (or ``block``), and what to change of the extractor
+        that this builds: ``pool``, ``normalize``, ``tokens``, ``mean``, ``std``.
 
     Returns
     -------
@@ -98,15 +123,9 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
     # A recipe comes out of a file, so it may hold anything; weights=PATH, for one, must not get through.
     options = dict(recipe)
     name = options.pop("builder", None)
-    if not isinstance(name, str) or not options.keys() <= {"block", "layer", "pool", "normalize"}:
+    if not isinstance(name, str) or not options.keys() <= {"block", "layer", *_SETTINGS}:
         raise ValueError(f"not the recipe of a feature extractor: {recipe}")
-    return backbone(name, weights=None, **options)
-
-
-def _at_layer(extractor: FeatureExtractor, name: str, layer: str) -> FeatureExtractor:
-    pool, normalize = extractor.pool, extractor.normalize
-    moved = FeatureExtractor(
-        extractor.net, layer, pool=pool, normalize=normalize, mean=extractor.mean, std=extractor.std
-    ).eval()
-    moved.recipe = {"builder": name, "layer": layer, "pool": pool, "normalize": normalize}
-    return moved
+    place = {key: options.pop(key) for key in ("block", "layer") if key in options}
+    built = backbone(name, weights=None, **place)
+    settings = {key: options.get(key, getattr(built, key)) for key in _SETTINGS}
+    return named(FeatureExtractor(built.net, built.layer, size=built.size, **settings), name)

@@ -8,10 +8,12 @@ from typing import Protocol
 
 from torch import nn
 
-from ..features import FeatureExtractor, Pool
+from ..features import FeatureExtractor
+from ..layers import find_module
+from ..layout import Pool
 from .weights import Weights
 
-__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Backbone", "Builder"]
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Backbone", "Builder", "at_layer", "named"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -25,15 +27,14 @@ _DOCUMENTATION = """Feature extractor on {title}, ready to use: evaluation mode,
     weights : "default", None or path, default="default"
         {published}; None: random ones; or the path of a .pth or .safetensors
         file with the state dict of the network.
-    pool : {{"avg"}}, optional
-        ``"avg"``: the mean over all positions, [N, d]; None: a feature map, [N, d, h, w].
+    pool : {pool}
     normalize : bool, default=False
         Scale the features to unit Euclidean norm along the channels.
 
     Returns
     -------
     FeatureExtractor
-        On the CPU, float32; with the `mean` and `std` of the network's inputs, and a `recipe`.
+        On the CPU, float32; with the `mean` and `std` of the network's inputs{inputs}, and a `recipe`.
 
     Raises
     ------
@@ -47,6 +48,12 @@ _DOCUMENTATION = """Feature extractor on {title}, ready to use: evaluation mode,
     ----------
     {source}
     """
+
+_POOL = """{"avg"}, optional
+        ``"avg"``: the mean over all positions, [N, d]; None: a feature map, [N, d, h, w]."""
+_POOL_TOKENS = """{"avg", "class"}, optional
+        ``"avg"``: the mean over the patch tokens, [N, d]; ``"class"``: the class token, [N, d]; None: the
+        patch tokens as a map, [N, d, h, w]."""
 
 
 class Builder(Protocol):
@@ -74,19 +81,26 @@ class Backbone:
     blocks: range
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
+    tokens: int | None = None
+    size: tuple[int, int] | None = None
 
     def extractor(self, block: int, weights: Weights, pool: Pool, normalize: bool) -> FeatureExtractor:
         """Load the network and put an extractor on one of its blocks."""
         if block not in self.blocks:
             first, last = self.blocks[0], self.blocks[-1]
             raise ValueError(f"block of {self.name} must be {first} to {last}; got {block!r}")
-        net = self.load(weights).requires_grad_(False)
-        layer = self.layer(net, block)
+        net = self.load(weights)
         extractor = FeatureExtractor(
-            net, layer, pool=pool, normalize=normalize, mean=self.mean, std=self.std
-        ).eval()
-        extractor.recipe = {"builder": self.name, "block": int(block), "pool": pool, "normalize": normalize}
-        return extractor
+            net,
+            self.layer(net, block),
+            pool=pool,
+            normalize=normalize,
+            mean=self.mean,
+            std=self.std,
+            tokens=self.tokens,
+            size=self.size,
+        )
+        return named(extractor, self.name)
 
     def builder(self, default: int, module: str) -> Builder:
         """Make the public function of `module` that builds extractors on this network."""
@@ -105,6 +119,21 @@ class Backbone:
             last=self.blocks[-1],
             where=self.where,
             published=self.published,
+            pool=_POOL if self.tokens is None else _POOL_TOKENS,
+            inputs="" if self.size is None else ", their `size`",
             source=self.source,
         )
         return build
+
+
+def named(extractor: FeatureExtractor, name: str) -> FeatureExtractor:
+    """Make ready what the builder `name` built: evaluation mode, parameters frozen, a recipe."""
+    extractor._origin = (name, extractor.net)
+    return extractor.requires_grad_(False).eval()
+
+
+def at_layer(extractor: FeatureExtractor, layer: str) -> FeatureExtractor:
+    """Move the extractor to another layer of its network."""
+    find_module(extractor.net, layer)
+    extractor.layer = layer
+    return extractor

@@ -12,7 +12,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-__all__ = ["Weights", "load_state_dict", "read_state_dict", "torchvision_net"]
+__all__ = ["OFFLINE", "Weights", "first_line", "load_state_dict", "read_state_dict", "torchvision_net"]
+
+OFFLINE = (
+    "give weights=PATH for a .pth or .safetensors file, or weights=None for random weights; "
+    "efficientnet_lite0() needs no download."
+)
+"""What to do without the default weights."""
 
 Weights = str | os.PathLike[str] | None
 """``"default"``: the published ones; None: random; otherwise the path of a .pth or .safetensors file."""
@@ -39,7 +45,7 @@ def read_state_dict(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # on a foreign file the readers raise whatever they stumble over
-        reason = f"damaged or no weights ({_first_line(error)})"
+        reason = f"damaged or no weights ({first_line(error)})"
         raise ValueError(f"cannot read the weights {path!r}: {reason}") from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path!r} holds no state dict, that is, tensors by name")
@@ -92,14 +98,13 @@ def _fetch(published: Any, name: str) -> Mapping[str, Tensor]:
         file = PurePosixPath(published.url).name
         folder = os.path.join(torch.hub.get_dir(), "checkpoints")
         raise RuntimeError(
-            f"could not get the default weights of {name} ({_first_line(error)}). "
-            f"Torch looks for the file {file} in {folder}: put it there (or remove a damaged one), or give "
-            "weights=PATH for a .pth or .safetensors file, or weights=None for random weights; "
-            "efficientnet_lite0() needs no download."
+            f"could not get the default weights of {name} ({first_line(error)}). "
+            f"Torch looks for the file {file} in {folder}: put it there (or remove a damaged one), or {OFFLINE}"
         ) from error
     return state
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Kind of error and the beginning of its message."""
     line = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {textwrap.shorten(line, 200, placeholder=' ...')}"

@@ -78,6 +78,7 @@ class LRP(Attribution):
         """
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target) for x in only(inputs))
+        _check_input(inputs)
         parts = []
         for x, first in chunks(inputs, "LRP"):
             recording = self.record(x, several=False)
@@ -95,8 +96,7 @@ class LRP(Attribution):
         several : bool
             False: there will be one walk back alone, which then frees memory as it goes.
         """
-        if not (isinstance(x, Tensor) and x.is_floating_point()):
-            raise TypeError(f"LRP takes a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
+        _check_input(x)
         module = unwrapped(self.module)
         for name, inner in module.named_modules():
             _check(name, inner)
@@ -155,6 +155,11 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return unwrapped(module.module) if isinstance(module, parallel) else module
 
 
+def _check_input(x: Any) -> None:
+    if not (isinstance(x, Tensor) and x.is_floating_point()):
+        raise TypeError(f"LRP takes a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
+
+
 def _owners(network: nn.Module) -> tuple[dict[int, tuple[str, nn.Module]], set[str]]:
     """Name and module of every parameter and buffer by its id, and all names, as in the user's network.
 
@@ -194,7 +199,7 @@ def _check_graph(output: Tensor) -> None:
         function = getattr(node, "_forward_cls", None)
         if function is not None and function not in ours:
             raise UnsupportedOperation(
-                f"LRP can't see into the autograd.Function {function.__name__!r}; write it with PyTorch's operations"
+                f"LRP can't see into the autograd.Function {function.__name__!r}; use PyTorch's operations"
             )
         stack += [parent for parent, _ in node.next_functions]
 

@@ -28,7 +28,7 @@ class LinearLayer:
     apply : callable
         ``apply(x, weight)`` is ``W x``, without bias.
     transpose : callable
-        ``transpose(m, weight, x)`` is ``W' m``, shaped like x (with the leading dimension of m, if it has one more).
+        ``transpose(m, weight, x)`` is ``W' m``, shaped like x (and with the leading dimension that m may have).
     rectified : bool
         Only a ReLU follows: there is no relevance where y < 0, and such entries of y are 0.
     memory : dict or None
@@ -54,8 +54,8 @@ class LinearLayer:
 class Rule(Protocol):
     """A rule is a callable from the output's multiplier to the input's.
 
-    A rule that gives relevance to inputs which are exactly zero says so with an attribute ``reaches_zeros = True``:
-    the engine then sees to it that no input is, so that the relevance has a multiplier.
+    A rule that gives relevance to inputs which are zero says so with an attribute ``reaches_zeros = True``: the
+    engine then sees to it that no input is, so that the relevance has a multiplier.
     """
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
@@ -83,8 +83,8 @@ class Epsilon:
 
     References
     ----------
-    .. [1] S. Bach et al., "On pixel-wise explanations for non-linear classifier decisions by layer-wise relevance
-       propagation", PLoS ONE, 2015.
+    .. [1] S. Bach et al., "On pixel-wise explanations for non-linear classifier decisions by layer-wise
+       relevance propagation", PLoS ONE, 2015.
     """
 
     epsilon: float = 1e-6
@@ -172,8 +172,8 @@ class AlphaBeta:
 
     References
     ----------
-    .. [1] S. Bach et al., "On pixel-wise explanations for non-linear classifier decisions by layer-wise relevance
-       propagation", PLoS ONE, 2015, Eq. 60.
+    .. [1] S. Bach et al., "On pixel-wise explanations for non-linear classifier decisions by layer-wise
+       relevance propagation", PLoS ONE, 2015, Eq. 60.
     """
 
     alpha: float = 2.0
@@ -215,8 +215,8 @@ class ZPlus:
 
     References
     ----------
-    .. [1] G. Montavon et al., "Explaining nonlinear classification decisions with deep Taylor decomposition", Pattern
-       Recognition, 2017.
+    .. [1] G. Montavon et al., "Explaining nonlinear classification decisions with deep Taylor decomposition",
+       Pattern Recognition, 2017.
     """
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
@@ -230,8 +230,8 @@ class Flat:
 
     References
     ----------
-    .. [1] S. Lapuschkin et al., "Unmasking Clever Hans predictors and assessing what machines really learn", Nature
-       Communications, 2019.
+    .. [1] S. Lapuschkin et al., "Unmasking Clever Hans predictors and assessing what machines really learn",
+       Nature Communications, 2019.
     """
 
     reaches_zeros: ClassVar[bool] = True
@@ -247,8 +247,8 @@ class WSquare:
 
     References
     ----------
-    .. [1] G. Montavon et al., "Explaining nonlinear classification decisions with deep Taylor decomposition", Pattern
-       Recognition, 2017.
+    .. [1] G. Montavon et al., "Explaining nonlinear classification decisions with deep Taylor decomposition",
+       Pattern Recognition, 2017.
     """
 
     reaches_zeros: ClassVar[bool] = True
@@ -267,14 +267,14 @@ class ZBox:
     Parameters
     ----------
     low, high : float, sequence of float or Tensor
-        Least and greatest value of the inputs: one for all, one per channel (dimension 1 of the inputs), or a tensor
-        that broadcasts against them. :meth:`neonxc.models.FeatureExtractor.pixel_range` gives those of an
-        image network.
+        Least and greatest value of the inputs: one for all, one per channel (dimension 1 of the inputs), or a
+        tensor that broadcasts against them. :meth:`neonxc.models.FeatureExtractor.pixel_range` gives those of
+        an image network.
 
     References
     ----------
-    .. [1] G. Montavon et al., "Explaining nonlinear classification decisions with deep Taylor decomposition", Pattern
-       Recognition, 2017.
+    .. [1] G. Montavon et al., "Explaining nonlinear classification decisions with deep Taylor decomposition",
+       Pattern Recognition, 2017.
     """
 
     low: float | Sequence[float] | Tensor

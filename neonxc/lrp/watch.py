@@ -194,7 +194,7 @@ class Watch(TorchFunctionMode):
     def unsupported(self, name: str, place: str | None = None) -> UnsupportedOperation:
         """Return the error for an operation that has no rule."""
         return UnsupportedOperation(
-            f"LRP has no rule for {name!r}, called {place or _place()}; Composite(functions={{...}}) can give one: "
+            f"LRP has no rule for {name!r}, called {place or _place()}; Composite(functions={{...}}) gives one: "
             "Pass() if it is elementwise, Constant() if it is a gate"
         )
 

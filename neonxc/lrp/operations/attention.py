@@ -1,9 +1,9 @@
 """Attention, by the rules of AttnLRP.
 
 Softmax follows its gradient: with ``m = R / s`` at the output that is the rule from its Taylor expansion,
-``R_i = x_i (R_i - s_i sum_j R_j)``. In a product of two values that both depend on the input each factor gets half
-of the relevance. (R. Achtibat et al., "AttnLRP: attention-aware layer-wise relevance propagation for transformers",
-ICML 2024, Props. 3.1 and 3.3.)
+``R_i = x_i (R_i - s_i sum_j R_j)``. In a product of two values that both depend on the input each factor gets
+half of the relevance. (R. Achtibat et al., "AttnLRP: attention-aware layer-wise relevance propagation for
+transformers", ICML 2024.)
 """
 
 from __future__ import annotations
@@ -119,12 +119,11 @@ def _multi_head(
         weights = in_proj_weight.chunk(3)
         for part in weights:
             watch.layers.derive(part, [in_proj_weight])
-    heads = [
+    q, k, v = (
         watch.run(F.linear, x, w, b).unflatten(-1, (num_heads, -1)).movedim(0, -2)  # [(N,) heads, tokens, d]
         for x, w, b in zip((query, key, value), weights, biases, strict=True)
-    ]
-    mask = _merged_mask(attn_mask, key_padding_mask, heads[0])
-    values, attention = _attention(watch, *heads, mask)
+    )
+    values, attention = _attention(watch, q, k, v, _merged_mask(attn_mask, key_padding_mask, q))
     y = watch.run(F.linear, values.movedim(-2, 0).flatten(-2), out_proj_weight, out_proj_bias)
     if not need_weights:
         return y, None
@@ -133,13 +132,14 @@ def _multi_head(
 
 def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:
     """One additive mask [(N,) heads or 1, queries, keys]; True in a boolean one means: not to be seen."""
-    masks = []
+    mask = None
     if attn_mask is not None:
-        attn_mask = _additive(attn_mask, query)
-        masks.append(attn_mask.unflatten(0, (query.shape[:-2])) if attn_mask.ndim == 3 else attn_mask)
-    if padding is not None:
-        masks.append(_additive(padding, query)[..., None, None, :])
-    return sum(masks) if masks else None
+        mask = _additive(attn_mask, query)
+        mask = mask.unflatten(0, query.shape[:-2]) if mask.ndim == 3 else mask
+    if padding is None:
+        return mask
+    hidden = _additive(padding, query)[..., None, None, :]
+    return hidden if mask is None else mask + hidden
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:

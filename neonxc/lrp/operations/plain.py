@@ -1,4 +1,4 @@
-"""Operations, by name, through which multipliers flow as gradients do: values are added, moved, averaged, picked."""
+"""Operations, by name, through which multipliers flow as gradients do: values are added, moved or picked."""
 
 from __future__ import annotations
 

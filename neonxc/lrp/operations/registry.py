@@ -1,4 +1,4 @@
-"""Which operation is handled by what: the engine looks here, and the table of the documentation comes from here."""
+"""Which operation is handled by what: for the engine, and for the documentation's table."""
 
 from __future__ import annotations
 

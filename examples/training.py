@@ -1,0 +1,163 @@
+"""Watch a network learn: which clusters its features form after every epoch, and what in the pixels makes them.
+
+    pip install "neonxc[train]"
+    python examples/training.py --epochs 3
+    tensorboard --logdir runs
+
+A small VGG learns the digits of MNIST. `explain`, with the two functions below it, is what a training script of
+your own needs: it knows neither digits nor optimizer, and leaves the network untouched, in training mode.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from matplotlib.figure import Figure
+from mnist import load_mnist
+from scipy.optimize import linear_sum_assignment
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.cluster import contingency_matrix
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.tensorboard import SummaryWriter
+from torchvision.utils import make_grid
+
+import neonxc
+from neonxc.models import FeatureExtractor, vgg_small
+
+PER_ROW = 12  # images of each cluster in the figure
+
+
+def explain(
+    writer: SummaryWriter,
+    net: nn.Module,
+    images: Tensor,
+    epoch: int,
+    layer: str = "features.block3",
+    clusters: int = 10,
+    previous: np.ndarray | None = None,
+) -> np.ndarray:
+    """Cluster the features of `images`, write what makes each cluster, and return every image's cluster."""
+    net.eval()  # in training mode the features of an image would depend on its batch
+    features = FeatureExtractor(net, layer, pool="avg", normalize=True)  # unit norm: epochs can be compared
+    kmeans = KMeans(clusters, n_init=4, random_state=0).fit(features.points(images).cpu())
+    clustering = neonxc.neuralize(renumber(kmeans, previous), images, features)
+    with torch.no_grad():
+        logits, labels = clustering(images).max(dim=1)  # how clearly an image is in its cluster, and which
+    order = logits.argsort(descending=True)
+    members = [order[labels[order] == k] for k in range(clusters)]
+    shown = torch.cat([row[torch.linspace(0, len(row) - 1, PER_ROW).long()] for row in members])
+    relevance = neonxc.NEON(clustering).attribute(images[shown])
+    net.train()
+
+    writer.add_figure("clusters/heatmaps", sheet(images[shown], relevance, [len(row) for row in members]), epoch)
+    writer.add_histogram("clusters/logits", logits, epoch)
+    for k, row in enumerate(members):
+        writer.add_scalar(f"cluster_sizes/{k}", len(row), epoch)
+    return labels.cpu().numpy()
+
+
+def renumber(kmeans: KMeans, previous: np.ndarray | None) -> np.ndarray:
+    """Centers of k-means, which numbers at random, in the order that agrees most with the epoch before."""
+    if previous is None:
+        return kmeans.cluster_centers_
+    _, order = linear_sum_assignment(contingency_matrix(previous, kmeans.labels_), maximize=True)
+    return kmeans.cluster_centers_[order]
+
+
+def sheet(images: Tensor, relevance: Tensor, sizes: list[int]) -> Figure:
+    """Draw a row per cluster, from its clearest member to its most doubtful; red speaks for it, blue against."""
+    heat = relevance.sum(dim=1, keepdim=True)
+    heat = heat / heat.abs().amax(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)  # each on a scale of its own
+    nrow = len(images) // len(sizes)
+    paper = make_grid(1 - images, nrow, pad_value=1)  # black on white, and the heatmap brings the colour
+    figure = neonxc.plot.overlay(paper, make_grid(heat, nrow)[0])
+    height, width = paper.shape[1:]
+    figure.set_size_inches(8.2, 7.2 * height / width)
+    names = [f"cluster {k}\n{size} images" for k, size in enumerate(sizes)]
+    figure.axes[0].set_yticks((np.arange(len(sizes)) + 0.5) * height / len(sizes), names, fontsize=8)
+    figure.axes[0].tick_params(length=0)
+    return figure
+
+
+def train(
+    net: nn.Module, loader: DataLoader[tuple[Tensor, ...]], optimizer: torch.optim.Optimizer, amp: bool
+) -> float:
+    """One epoch; returns the mean loss."""
+    device = next(net.parameters()).device
+    losses = []
+    for images, digits in loader:
+        with torch.autocast(device.type, torch.bfloat16, enabled=amp):
+            loss = F.cross_entropy(net(images.to(device)), digits.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return float(torch.stack(losses).mean())
+
+
+@torch.no_grad()
+def accuracy(net: nn.Module, images: Tensor, digits: Tensor) -> float:
+    """Share of the images that the network itself classifies correctly."""
+    net.eval()
+    correct = net(images).argmax(dim=1).cpu() == digits
+    net.train()
+    return float(correct.float().mean())
+
+
+def purity(labels: np.ndarray, digits: np.ndarray) -> float:
+    """Share of the images that show the most frequent digit of their cluster."""
+    return float(contingency_matrix(digits, labels).max(axis=0).sum() / len(digits))
+
+
+def main(
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    clusters: Annotated[int, typer.Option(min=2)] = 10,
+    layer: Annotated[str, typer.Option(help="Whose features are clustered.")] = "features.block3",
+    train_images: Annotated[int, typer.Option(min=2, max=50_000, help="How many of MNIST's.")] = 10_000,
+    batch_size: Annotated[int, typer.Option(min=2)] = 128,
+    device: Annotated[str, typer.Option()] = "cuda" if torch.cuda.is_available() else "cpu",
+    amp: Annotated[bool, typer.Option("--amp", help="Train with autocast to bfloat16.")] = False,
+    data_parallel: Annotated[bool, typer.Option("--data-parallel", help="Train on all GPUs.")] = False,
+    out: Annotated[Path | None, typer.Option(help="For TensorBoard; default: a new folder in runs/.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few hundred images, to see that it runs.")] = False,
+    seed: Annotated[int, typer.Option()] = 0,
+) -> None:
+    """Train a small VGG on MNIST and explain the clusters of its features after every epoch."""
+    torch.manual_seed(seed)
+    train_images, held_out, width = (384, 256, 8) if quick else (train_images, 1000, 32)
+    loader = DataLoader(
+        TensorDataset(*(tensor[:train_images] for tensor in load_mnist("train"))), batch_size, shuffle=True
+    )
+    images, digits = (tensor[:held_out] for tensor in load_mnist("test"))
+    images = images.to(device)
+    net: nn.Module = vgg_small(width=width).to(device)
+    if data_parallel:
+        net = nn.DataParallel(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+
+    labels = None
+    with SummaryWriter(out) as writer:
+        for epoch in range(epochs + 1):  # epoch 0 is before any training
+            if epoch:
+                writer.add_scalar("loss", train(net, loader, optimizer, amp), epoch)
+            labels = explain(writer, net, images, epoch, layer, clusters, previous=labels)
+            quality = {
+                "accuracy": accuracy(net, images, digits),
+                "purity": purity(labels, digits.numpy()),
+                "adjusted_rand_index": adjusted_rand_score(digits.numpy(), labels),
+            }
+            for name, value in quality.items():
+                writer.add_scalar(f"quality/{name}", value, epoch)
+            typer.echo(f"epoch {epoch}: " + ", ".join(f"{name} {value:.3f}" for name, value in quality.items()))
+    typer.echo(f"tensorboard --logdir {writer.log_dir}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

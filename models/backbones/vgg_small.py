@@ -1,0 +1,86 @@
+"""A small VGG to train on small images, such as digits."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import nn
+
+__all__ = ["vgg_small"]
+
+
+def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.Sequential:
+    """Build a small VGG with random weights, to be trained on images of 28 x 28 pixels or so.
+
+    Three blocks of two 3 x 3 convolutions, each with batch normalisation and ReLU, and a max-pooling; then the
+    mean over all positions and a linear classifier. The blocks are the layers ``"features.block1"`` to
+    ``"features.block3"`` of a :class:`neonxc.models.FeatureExtractor`.
+
+    Parameters
+    ----------
+    in_channels : int, default=1
+        Channels of the images.
+    n_classes : int, default=10
+        Outputs of the classifier.
+    width : int, default=32
+        Channels of the first block; the second has twice, the third four times as many.
+
+    Returns
+    -------
+    nn.Sequential
+        In training mode: images [N, in_channels, H, W] of at least 8 x 8 pixels to class scores [N, n_classes].
+        Its parts are called `features`, `pool`, `flatten` and `classifier`.
+
+    Raises
+    ------
+    ValueError
+        A size below 1.
+
+    References
+    ----------
+    K. Simonyan, A. Zisserman: "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.
+    Batch normalisation is added, and global average pooling takes the place of the fully connected layers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neonxc.models import FeatureExtractor, vgg_small
+    >>> net = vgg_small()
+    >>> net(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
+    >>> FeatureExtractor(net.eval(), "features.block2")(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 64, 7, 7])
+    """
+    if min(in_channels, n_classes, width) < 1:
+        raise ValueError(
+            f"in_channels, n_classes and width must be at least 1; got {in_channels}, {n_classes} and {width}"
+        )
+    features: OrderedDict[str, nn.Module] = OrderedDict(
+        block1=_block(in_channels, width),
+        block2=_block(width, 2 * width),
+        block3=_block(2 * width, 4 * width),
+    )
+    return nn.Sequential(
+        OrderedDict(
+            features=nn.Sequential(features),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            classifier=nn.Linear(4 * width, n_classes),
+        )
+    )
+
+
+def _block(in_channels: int, out_channels: int) -> nn.Sequential:
+    return nn.Sequential(
+        *_convolution(in_channels, out_channels),
+        *_convolution(out_channels, out_channels),
+        nn.MaxPool2d(2),
+    )
+
+
+def _convolution(in_channels: int, out_channels: int) -> tuple[nn.Module, ...]:
+    return (
+        nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False),  # the normalisation has a bias
+        nn.BatchNorm2d(out_channels),
+        nn.ReLU(inplace=True),
+    )

@@ -1,0 +1,82 @@
+"""One layer of a network: found by its name, and its output, without what comes after it."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from typing import Any
+
+from torch import Tensor, nn
+
+__all__ = ["find_module", "layer_output", "unwrap"]
+
+
+class _Reached(Exception):
+    """Leaves the network as soon as the wanted layer has its output, and carries that output."""
+
+    def __init__(self, call: object, output: object) -> None:
+        super().__init__()
+        self.call = call
+        self.output = output
+
+
+def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
+    """Take the network out of `DataParallel` or `DistributedDataParallel`, whose names begin with ``module``."""
+    if not isinstance(net, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return net, layer
+    inner: nn.Module = net.module
+    outer_name = layer.partition(".")[0] == "module" and not hasattr(inner, "module")
+    return inner, layer.partition(".")[2] if outer_name else layer
+
+
+def find_module(net: nn.Module, layer: str) -> nn.Module:
+    """Module of `net` that is called `layer`.
+
+    Raises
+    ------
+    ValueError
+        There is none; the message tells names that are close.
+    """
+    try:
+        return net.get_submodule(layer)
+    except AttributeError:
+        names = [name for name, _ in net.named_modules(remove_duplicate=False)]
+        close = difflib.get_close_matches(str(layer), names, n=5, cutoff=0.5)
+        hint = f"close matches: {', '.join(map(repr, close))}; " if close else ""
+        raise ValueError(
+            f"layer {layer!r} is no module of {type(net).__name__}; {hint}"
+            "all names: [name for name, _ in net.named_modules()]"
+        ) from None
+
+
+def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:
+    """First output of `layer` when `net` is called on `images`; nothing after it is computed.
+
+    Raises
+    ------
+    ValueError
+        There is no such layer, or the network does not take images of this shape.
+    RuntimeError
+        The network does not run the layer.
+    """
+    # The output travels in the exception, which knows its call, and the hook minds its own thread only:
+    # extractors may share a network, contain each other and run at the same time.
+    call, thread = object(), threading.get_ident()
+
+    def stop(module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        if threading.get_ident() == thread:
+            raise _Reached(call, output)
+
+    hook = find_module(net, layer).register_forward_hook(stop)
+    try:
+        net(images)
+    except _Reached as reached:
+        if reached.call is not call:
+            raise
+        return reached.output
+    except AssertionError as error:  # how torchvision and timm say which image sizes they take
+        shape = list(images.shape)
+        raise ValueError(f"{type(net).__name__} does not take images of shape {shape}: {error}") from error
+    finally:
+        hook.remove()
+    raise RuntimeError(f"layer {layer!r} does not run when {type(net).__name__} is called")

@@ -1,0 +1,96 @@
+"""Where a layer's output has its channels and positions: feature maps, tokens, and how they are pooled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import Tensor
+
+__all__ = ["Pool", "arrange", "check_pool", "prefix_tokens"]
+
+Pool = Literal["avg", "class"] | None
+
+
+def check_pool(pool: Pool, tokens: int | None) -> None:
+    """Refuse a `pool` that is none, `tokens` that are no number, and a class token where there is none."""
+    if pool not in ("avg", "class", None):
+        raise ValueError(f'pool must be "avg", "class" or None; got {pool!r}')
+    if tokens is not None and (not isinstance(tokens, int) or tokens < 0):
+        raise ValueError(f"tokens must be None or the number of prefix tokens, 0 or more; got {tokens!r}")
+    if pool == "class" and not tokens:
+        raise ValueError(f'pool="class" needs a layer with a class token, tokens=1 or more; got tokens={tokens}')
+
+
+def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int]) -> Tensor:
+    """Bring a layer's output to [N, d, ...] and pool it.
+
+    Parameters
+    ----------
+    features : Tensor [N, d], [N, d, ...], [N, T, d] or [N, h, w, d]
+        The last two only with `tokens`.
+    pool, tokens
+        As in `FeatureExtractor`.
+    size : sequence of int
+        Height and width of the image: the patches form a grid of the same shape.
+
+    Returns
+    -------
+    Tensor [N, d] or [N, d, ...]
+
+    Raises
+    ------
+    ValueError
+        The layer does not give tokens, or its patches form no such grid.
+    """
+    if features.ndim == 2:
+        return features
+    if tokens is None:
+        return features.flatten(2).mean(2) if pool == "avg" else features
+    grid: Sequence[int] | None = None
+    if features.ndim == 4 and tokens == 0:
+        grid = features.shape[1:3]
+        features = features.flatten(1, 2)
+    if features.ndim != 3 or features.shape[1] <= tokens:
+        raise ValueError(
+            f"tokens={tokens} needs a layer that gives more tokens than that, [N, T, d]; "
+            f"got shape {list(features.shape)} (tokens=None takes [N, d, h, w])"
+        )
+    if pool == "class":
+        return features[:, 0]
+    patches = features[:, tokens:]
+    if pool == "avg":
+        return patches.mean(1)
+    return patches.transpose(1, 2).unflatten(2, grid or _grid(patches.shape[1], size))
+
+
+def _grid(patches: int, size: Sequence[int]) -> tuple[int, int]:
+    height, width = size
+    rows, columns = (round(math.sqrt(patches * ratio)) for ratio in (height / width, width / height))
+    if rows * columns != patches:
+        raise ValueError(
+            f"the layer gives {patches} patch tokens, which form no grid for an image of {height} x {width} "
+            'pixels; needed is the right number of prefix tokens, or pool="avg"'
+        )
+    return rows, columns
+
+
+def prefix_tokens(shape: Sequence[int]) -> int | None:
+    """Read off `tokens` from the shape that a layer's output has for one square image.
+
+    Examples
+    --------
+    >>> from neonxc.models.layout import prefix_tokens
+    >>> prefix_tokens([1, 197, 768])  # a class token and 14 x 14 patches
+    1
+    >>> prefix_tokens([1, 14, 14, 768])  # channels last
+    0
+    >>> prefix_tokens([1, 768, 14, 14]) is None
+    True
+    """
+    if len(shape) == 3:
+        return shape[1] - math.isqrt(shape[1]) ** 2
+    if len(shape) == 4 and shape[1] == shape[2] != shape[3]:
+        return 0
+    return None

@@ -1,0 +1,256 @@
+"""Networks by name: their blocks, their tokens, their recipes and their weights."""
+
+import copy
+import inspect
+import json
+import pickle
+from urllib.error import URLError
+
+import pytest
+import safetensors.torch
+import torch
+import torchvision
+from torch import nn
+
+from neonxc.models import (
+    BACKBONES,
+    FeatureExtractor,
+    backbone,
+    efficientnet_lite0,
+    resnet18,
+    vgg16,
+    vit_b_16,
+)
+from neonxc.models.backbones import build
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_builders_look_like_functions(name):
+    builder = BACKBONES[name]
+    assert builder.__name__ == name
+    assert pickle.loads(pickle.dumps(builder)) is builder
+    assert list(inspect.signature(builder).parameters) == ["block", "weights", "pool", "normalize"]
+    default = inspect.signature(builder).parameters["block"].default
+    assert f"default={default}" in inspect.getdoc(builder)
+    with pytest.raises(ValueError, match=rf"block of {name} must be \d to \d+; got 99"):
+        builder(99, weights=None)
+
+
+def test_extractors_are_frozen_and_know_their_normalisation():
+    extractor = resnet18(weights=None)
+    assert not any(module.training for module in extractor.modules())
+    assert not any(parameter.requires_grad for parameter in extractor.parameters())
+    assert extractor.mean == (0.485, 0.456, 0.406)
+    assert extractor.layer == "layer4"
+
+
+@pytest.mark.parametrize("depth", [11, 13, 16, 19])
+@pytest.mark.parametrize("suffix", ["", "_bn"])
+def test_vgg_blocks_are_max_poolings(depth, suffix):
+    name = f"vgg{depth}{suffix}"
+    with torch.device("meta"):  # no memory and no time for 140 million weights
+        for block in range(1, 6):
+            extractor = BACKBONES[name](block, weights=None)
+            assert isinstance(extractor.net.get_submodule(extractor.layer), nn.MaxPool2d)
+            assert extractor(torch.rand(1, 3, 64, 64)).shape[-1] == 64 // 2**block
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "shape"),
+    [
+        ("alexnet", (64, 96), (256, 3, 5)),
+        ("mobilenet_v2", (64, 96), (96, 4, 6)),
+        ("mobilenet_v3_small", (64, 96), (48, 4, 6)),
+        ("efficientnet_b0", (64, 96), (112, 4, 6)),
+        ("convnext_tiny", (64, 96), (384, 4, 6)),
+        ("vit_b_16", (224, 224), (768, 14, 14)),
+    ],
+)
+def test_shapes_of_torchvision(name, size, shape):
+    with torch.device("meta"):
+        extractor = backbone(name, weights=None)
+        images = torch.empty(2, 3, *size)
+        assert extractor(images).shape == (2, *shape)
+        extractor.pool = "avg"
+        assert extractor(images).shape == (2, shape[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "block", "kind", "channels"),
+    [
+        ("alexnet", 1, "ReLU", 64),
+        ("alexnet", 4, "ReLU", 256),
+        ("mobilenet_v2", 0, "Conv2dNormActivation", 32),
+        ("mobilenet_v2", 18, "Conv2dNormActivation", 1280),
+        ("mobilenet_v3_small", 12, "Conv2dNormActivation", 576),
+        ("efficientnet_b0", 7, "Sequential", 320),
+        ("convnext_tiny", 1, "Sequential", 96),
+        ("convnext_tiny", 4, "Sequential", 768),
+    ],
+)
+def test_blocks_of_torchvision(name, block, kind, channels):
+    with torch.device("meta"):
+        extractor = BACKBONES[name](block, weights=None)
+        assert type(extractor.net.get_submodule(extractor.layer)).__name__ == kind
+        assert extractor(torch.empty(1, 3, 64, 64)).shape[1] == channels
+
+
+# --- the vision transformer of torchvision -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vit():
+    return vit_b_16(weights=None)
+
+
+@torch.no_grad()
+def test_vit_tokens(vit):
+    images, net = torch.randn(1, 3, 224, 224), vit.net
+    nn.init.normal_(net.heads.head.weight)  # torchvision's is zero
+    tokens = torch.cat([net.class_token, net._process_input(images)], 1) + net.encoder.pos_embedding
+    tokens = net.encoder.layers(tokens)
+    expected = tokens[:, 1:].reshape(1, 14, 14, 768).permute(0, 3, 1, 2)
+    torch.testing.assert_close(vit(images), expected)
+    normed = FeatureExtractor(net, "encoder.ln", tokens=vit.tokens, pool="class")(images)
+    torch.testing.assert_close(net.heads(normed), net(images))  # it classifies the normed class token
+
+
+def test_vit_takes_one_size(vit):
+    assert vit.size == (224, 224)
+    for height, width in [(64, 64), (224, 288)]:
+        with pytest.raises(ValueError, match=f"takes images of 224 x 224 pixels; got {height} x {width}"):
+            vit(torch.rand(1, 3, height, width))
+
+
+def test_vit_documents_its_tokens():
+    assert 'pool : {"avg", "class"}' in inspect.getdoc(vit_b_16)
+    assert 'pool : {"avg"}' in inspect.getdoc(resnet18)
+    with pytest.raises(ValueError, match='pool="class" needs a layer with a class token'):
+        resnet18(weights=None, pool="class")
+
+
+# --- recipes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", [{"block": 1}, {"layer": "layer1"}])
+def test_recipe_rebuilds(where):
+    extractor = backbone("resnet18", weights=None, pool="avg", normalize=True, **where)
+    assert extractor.recipe == {
+        "builder": "resnet18",
+        "layer": "layer1",
+        "pool": "avg",
+        "normalize": True,
+        "tokens": None,
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+    }
+    again = build(json.loads(json.dumps(extractor.recipe)))
+    again.load_state_dict(extractor.state_dict())
+    images = torch.rand(2, 3, 32, 32)
+    assert torch.equal(again(images), extractor(images))
+    assert again.recipe == extractor.recipe
+    assert (again.mean, again.std) == (extractor.mean, extractor.std)
+    assert not any(module.training for module in again.modules())
+
+
+def test_recipe_tells_the_truth():
+    extractor = resnet18(weights=None)
+    extractor.layer, extractor.pool, extractor.normalize = "layer2", "avg", True
+    extractor.mean, extractor.std = (0.5,) * 3, (0.25,) * 3
+    for found in (build(extractor.recipe), copy.deepcopy(extractor)):
+        assert found.recipe == extractor.recipe
+        assert (found.layer, found.pool, found.normalize, found.mean) == ("layer2", "avg", True, (0.5,) * 3)
+    assert FeatureExtractor(extractor.net, "layer1").recipe is None
+    extractor.net = nn.Sequential(extractor.net)
+    assert extractor.recipe is None
+
+
+def test_older_recipes_build():
+    extractor = build({"builder": "resnet18", "block": 2, "pool": "avg", "normalize": True})
+    assert (extractor.layer, extractor.pool, extractor.normalize) == ("layer2", "avg", True)
+    assert extractor.mean == (0.485, 0.456, 0.406)
+
+
+def test_errors_of_backbone_and_build():
+    for name in ("vgg12", 12, None):
+        with pytest.raises(
+            ValueError, match=rf"no backbone is called {name!r}; .*there are: efficientnet_lite0, "
+        ):
+            backbone(name)
+    with pytest.raises(ValueError, match="'layer9' is no module of ResNet; close matches: 'layer"):
+        backbone("resnet18", "layer9", weights=None)
+    for recipe in ({}, {"block": 1}, {"builder": []}, {"builder": "resnet18", "weights": "secret.pth"}):
+        with pytest.raises(ValueError, match="not the recipe of a feature extractor"):
+            build(recipe)
+
+
+# --- weights -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("builder", [resnet18, efficientnet_lite0])
+def test_weights_from_a_file(tmp_path, builder, suffix):
+    extractor = builder(2, weights=None)
+    path = tmp_path / f"weights{suffix}"
+    write = safetensors.torch.save_file if suffix == ".safetensors" else torch.save
+    write(extractor.net.state_dict(), path)
+    images = torch.rand(1, 3, 32, 32)
+    assert torch.equal(builder(2, weights=path)(images), extractor(images))
+    assert torch.equal(builder(2, weights=str(path))(images), extractor(images))
+
+
+def test_damaged_and_foreign_weights(tmp_path):
+    for name in ("text.pth", "text.safetensors"):
+        (tmp_path / name).write_text("no weights")
+        with pytest.raises(ValueError, match=rf"'.*{name}': damaged or no weights \(\w+: "):
+            resnet18(weights=tmp_path / name)
+    for name in ("none.pth", "none.safetensors"):
+        with pytest.raises(ValueError, match=rf"cannot read the weights '.*{name}': no such file"):
+            efficientnet_lite0(weights=tmp_path / name)
+    for content in ([1, 2], {"epoch": 3}):
+        torch.save(content, tmp_path / "other.pth")
+        with pytest.raises(ValueError, match=r"other.pth' holds no state dict"):
+            resnet18(weights=tmp_path / "other.pth")
+    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "linear.pth")
+    for builder in (resnet18, efficientnet_lite0):
+        with pytest.raises(ValueError, match=r"linear.pth' does not fit \w+: .*Missing key"):
+            builder(weights=tmp_path / "linear.pth")
+    torch.save(Evil(), tmp_path / "evil.pth")
+    with pytest.raises(ValueError, match="cannot read the weights"):
+        resnet18(weights=tmp_path / "evil.pth")
+
+
+class Evil:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was executed",))
+
+
+@pytest.mark.parametrize("error", [URLError("offline"), RuntimeError("invalid hash"), OSError("disk full")])
+def test_default_weights_without_network(monkeypatch, tmp_path, error):
+    def fail(url, **options):
+        raise error
+
+    monkeypatch.setattr(torchvision.models._api, "load_state_dict_from_url", fail)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    with pytest.raises(RuntimeError) as raised:
+        vgg16()
+    message = str(raised.value)
+    for part in ("vgg16-397923af.pth", str(tmp_path / "checkpoints"), "weights=PATH", "weights=None"):
+        assert part in message
+    assert "efficientnet_lite0()" in message
+    assert str(error) in message
+
+
+def test_default_weights_are_those_of_torchvision(monkeypatch):
+    extractor, asked = resnet18(1, weights=None), []
+
+    def fetch(url, **options):
+        asked.append((url, options))
+        return extractor.net.state_dict()
+
+    monkeypatch.setattr(torchvision.models._api, "load_state_dict_from_url", fetch)
+    images = torch.rand(1, 3, 32, 32)
+    assert torch.equal(resnet18(1)(images), extractor(images))
+    ((url, options),) = asked
+    assert url.endswith("/resnet18-f37072fd.pth")
+    assert options == {"check_hash": True, "weights_only": True}

@@ -1,0 +1,549 @@
+"""Every rule of LRP against its formula written out, zennit, and the sum that it should keep."""
+
+import copy
+from functools import lru_cache, partial
+from itertools import chain, pairwise, product, repeat
+
+import lrp_witnesses as witness
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lrp_witnesses import Attention, Concatenation, Gated, Sum
+from torch import nn
+from torchvision.models import resnet18
+from torchvision.models.vgg import cfgs, make_layers
+from witnesses import lrp_epsilon, lrp_gamma
+from zennit import rules as zennit_rules
+from zennit import types
+from zennit.canonizers import SequentialMergeBatchNorm
+from zennit.composites import SpecialFirstLayerMapComposite
+from zennit.layer import Sum as ZennitSum
+from zennit.torchvision import ResNetCanonizer
+
+from neonxc.lrp import LRP, AlphaBeta, Composite, Epsilon, Flat, Gamma, WSquare, ZBox, ZPlus
+
+LOW, HIGH = -4.0, 5.0
+# ours, and the witness's
+RULES = {
+    "epsilon": (Epsilon(0.0), partial(witness.epsilon, size=0.0)),
+    "epsilon 0.1": (Epsilon(0.1), partial(witness.epsilon, size=0.1)),
+    "gamma": (Gamma(0.25), partial(witness.gamma, gamma=0.25)),
+    "gamma 10": (Gamma(10.0), partial(witness.gamma, gamma=10.0)),
+    "z+": (ZPlus(), witness.z_plus),
+    "alpha-beta": (AlphaBeta(2.0, 1.0), partial(witness.alpha_beta, alpha=2.0, beta=1.0)),
+    "alpha-beta 1.5": (AlphaBeta(1.5, 0.5), partial(witness.alpha_beta, alpha=1.5, beta=0.5)),
+    "flat": (Flat(), witness.flat),
+    "w2": (WSquare(), witness.w_square),
+    "box": (ZBox(LOW, HIGH), partial(witness.z_box, low=LOW, high=HIGH)),
+}
+REACHING_ZEROS = ["flat", "w2", "box"]
+EVERY_RULE = pytest.mark.parametrize("rule", RULES)
+SIGNS = pytest.mark.parametrize("positive", [False, True], ids=["both signs", "positive"])
+BIAS = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+
+
+def points(*shape, n=2, positive=False, seed=1):
+    """Of both signs, or positive with some exact zeros."""
+    x = torch.randn(n, *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return x.relu() if positive else x
+
+
+def ready(net, bias=True, seed=0):
+    """In eval mode and float64; biases, scales and statistics of normalizations at random, biases 0 if so told."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in net.modules():
+        for name, tensor in chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+            if tensor.is_floating_point():
+                draw = torch.rand(tensor.shape, generator=generator)
+                if tensor.ndim > 1:  # weights: all of a size
+                    draw = (2 * draw - 1) * (3 / tensor[0].numel()) ** 0.5
+                elif name in ("weight", "running_var"):
+                    draw = draw + 0.5
+                else:
+                    draw = (draw - 0.5) * bias
+                tensor.data = draw.to(tensor)
+    return net.double().eval()
+
+
+def with_head(*layers, shape, k=3):
+    trunk = nn.Sequential(*layers, nn.Flatten()).eval()
+    return nn.Sequential(*trunk, nn.Linear(trunk(torch.zeros(1, *shape)).shape[1], k))
+
+
+def gap(a, b):
+    return float((a - b).norm() / b.norm())
+
+
+def agrees(net, composite, x, witness_rules, target=1):
+    """With the witness, point by point; `witness_rules` makes the rules of the layers, in order."""
+    wanted = np.array([witness.relevance(net, point, target, witness_rules()) for point in x.numpy()])
+    assert np.abs(wanted).max() > 0
+    found = LRP(net, composite).attribute(x, target)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12 * np.abs(wanted).max())
+    single = LRP(copy.deepcopy(net).float(), composite).attribute(x.float(), target)
+    assert gap(single.double(), torch.from_numpy(wanted)) < 1e-3
+
+
+# --- the witness: plain loops ------------------------------------------------------------------------------
+
+
+def literal_z_plus(x, W, b, R):
+    relevance = np.zeros(len(x))
+    for j in range(len(W)):
+        whole = sum(max(x[i] * W[j, i], 0) for i in range(len(x))) + max(b[j], 0)
+        for i in range(len(x)):
+            if whole > 0:
+                relevance[i] += max(x[i] * W[j, i], 0) / whole * R[j]
+    return relevance
+
+
+def literal_alpha_beta(x, W, b, R, alpha, beta):
+    relevance = np.zeros(len(x))
+    for j in range(len(W)):
+        for sign, factor in ((1, alpha), (-1, -beta)):
+            whole = sum(max(sign * x[i] * W[j, i], 0) for i in range(len(x))) + max(sign * b[j], 0)
+            for i in range(len(x)):
+                if whole > 0:
+                    relevance[i] += factor * max(sign * x[i] * W[j, i], 0) / whole * R[j]
+    return relevance
+
+
+def literal_flat(x, W, b, R):
+    return np.array([sum(R[j] / len(x) for j in range(len(W))) for _ in range(len(x))])
+
+
+def literal_w_square(x, W, b, R):
+    relevance = np.zeros(len(x))
+    for j in range(len(W)):
+        for i in range(len(x)):
+            relevance[i] += W[j, i] ** 2 / sum(W[j, k] ** 2 for k in range(len(x))) * R[j]
+    return relevance
+
+
+def literal_box(x, W, b, R, low, high):
+    relevance = np.zeros(len(x))
+    for j in range(len(W)):
+        parts = [
+            x[i] * W[j, i] - low * max(W[j, i], 0) - high * min(W[j, i], 0)  # from the corner farthest below
+            for i in range(len(x))
+        ]
+        for i in range(len(x)):
+            relevance[i] += parts[i] / sum(parts) * R[j]
+    return relevance
+
+
+LITERAL = {
+    "epsilon": partial(lrp_epsilon, epsilon=0.0),
+    "epsilon 0.1": partial(lrp_epsilon, epsilon=0.1),
+    "gamma": partial(lrp_gamma, gamma=0.25),
+    "gamma 10": partial(lrp_gamma, gamma=10.0),
+    "z+": literal_z_plus,
+    "alpha-beta": partial(literal_alpha_beta, alpha=2.0, beta=1.0),
+    "alpha-beta 1.5": partial(literal_alpha_beta, alpha=1.5, beta=0.5),
+    "flat": literal_flat,
+    "w2": literal_w_square,
+    "box": partial(literal_box, low=LOW, high=HIGH),
+}
+
+
+@BIAS
+@SIGNS
+@EVERY_RULE
+def test_written_out(rule, positive, bias):
+    """One layer: the loops, the witness and the rule itself."""
+    layer = ready(nn.Linear(5, 3, bias=bias))
+    x = points(5, n=5, positive=positive)
+    x[0] = 0.0  # nothing to share
+    ours, formula = RULES[rule]
+    found = LRP(layer, Composite(ours)).attribute(x, 2).numpy()
+    W, b = layer.weight.detach().numpy(), layer.bias.detach().numpy() if bias else np.zeros(3)
+    for point, R in zip(x.numpy(), found, strict=True):
+        start = np.array([0.0, 0.0, W[2] @ point + b[2]])
+        wanted = LITERAL[rule](point, W, b, start)
+        np.testing.assert_allclose(formula(point, witness.Matrix(W, b, W != 0), start), wanted, rtol=1e-9)
+        np.testing.assert_allclose(R, wanted, rtol=1e-9, atol=1e-14)
+
+
+def test_the_witness_knows_convolutions():
+    """A matrix made of unit vectors against a convolution's definition, weight by weight."""
+    layer = ready(nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2))
+    layer.weight.data[0, 0, 1, 1] = 0.0  # an input all the same
+    W, b, wired = witness.matrix(layer, (4, 5, 6))
+    height, width = layer(torch.zeros(1, 4, 5, 6).double()).shape[2:]
+    wanted, reads = np.zeros((6, height, width, 4, 5, 6)), np.zeros((6, height, width, 4, 5, 6), bool)
+    for o, h, w, i, k, m in product(*map(range, (6, height, width, 2, 3, 2))):
+        row, column = 2 * h + k - 1, w + 2 * m - 2
+        if 0 <= row < 5 and 0 <= column < 6:
+            place = (o, h, w, o // 3 * 2 + i, row, column)
+            wanted[place], reads[place] = layer.weight[o, i, k, m].item(), True
+    np.testing.assert_allclose(W, wanted.reshape(W.shape), atol=1e-15)
+    np.testing.assert_array_equal(wired, reads.reshape(W.shape))
+    np.testing.assert_allclose(b, layer.bias.detach().repeat_interleave(height * width))
+
+
+def test_the_witness_knows_transposed_convolutions():
+    options = {"stride": 3, "padding": 2, "output_padding": 1, "dilation": 2, "groups": 2}
+    layer = ready(nn.ConvTranspose1d(4, 6, 3, **options))
+    W, b, wired = witness.matrix(layer, (4, 5))
+    length = layer(torch.zeros(1, 4, 5).double()).shape[2]
+    wanted, reads = np.zeros((6, length, 4, 5)), np.zeros((6, length, 4, 5), bool)
+    for i, o, p, k in product(*map(range, (4, 3, 5, 3))):
+        at = 3 * p + 2 * k - 2
+        if 0 <= at < length:
+            place = (i // 2 * 3 + o, at, i, p)
+            wanted[place], reads[place] = layer.weight[i, o, k].item(), True
+    np.testing.assert_allclose(W, wanted.reshape(W.shape), atol=1e-15)
+    np.testing.assert_array_equal(wired, reads.reshape(W.shape))
+    np.testing.assert_allclose(b, layer.bias.detach().repeat_interleave(length))
+
+
+# --- every rule in every layer -----------------------------------------------------------------------------
+
+# name: (shape of a point, a layer from i to o channels); each comes first in a network, and again behind a ReLU
+KINDS = {
+    "linear": ((5,), lambda i, o, **b: nn.Linear(i, o, **b)),
+    "linear on tokens": ((3, 4), lambda i, o, **b: nn.Linear(4, 4, **b)),
+    "conv1d": ((3, 13), lambda i, o, **b: nn.Conv1d(i, o, 3, stride=2, padding=1, dilation=2, **b)),
+    "conv2d": ((3, 7, 7), lambda i, o, **b: nn.Conv2d(i, o, 3, **b)),
+    "strided, padded": ((3, 7, 6), lambda i, o, **b: nn.Conv2d(i, o, (3, 2), stride=(2, 1), padding=(1, 2), **b)),
+    "dilated": ((3, 8, 8), lambda i, o, **b: nn.Conv2d(i, o, 3, dilation=2, padding=1, **b)),
+    "padding same": ((3, 5, 6), lambda i, o, **b: nn.Conv2d(i, o, 3, padding="same", dilation=(1, 2), **b)),
+    "grouped": ((4, 5, 5), lambda i, o, **b: nn.Conv2d(i, o, 3, groups=2, padding=1, **b)),
+    "depthwise": ((4, 6, 6), lambda i, o, **b: nn.Conv2d(i, i, 3, groups=i, stride=2, padding=1, **b)),
+    "conv3d": ((2, 4, 5, 4), lambda i, o, **b: nn.Conv3d(i, o, 2, padding=(0, 1, 0), **b)),
+    "transposed 1d": ((3, 5), lambda i, o, **b: nn.ConvTranspose1d(i, o, 3, stride=2, padding=1, **b)),
+    "transposed 2d": (
+        (4, 3, 4),
+        lambda i, o, **b: nn.ConvTranspose2d(i, o, 3, stride=2, output_padding=1, padding=1, groups=2, **b),
+    ),
+    "transposed, dilated": ((2, 4, 3), lambda i, o, **b: nn.ConvTranspose2d(i, o, 2, dilation=(1, 2), **b)),
+    "conv, norm": (
+        (3, 6, 6),
+        lambda i, o, **b: nn.Sequential(nn.Conv2d(i, o, 3, padding=1, stride=2, **b), nn.BatchNorm2d(o)),
+    ),
+    "transposed, norm": (
+        (4, 3, 3),
+        lambda i, o, **b: nn.Sequential(
+            nn.ConvTranspose2d(i, o, 2, stride=2, groups=2, **b), nn.BatchNorm2d(o, affine=False)
+        ),
+    ),
+    "linear, norm": ((5,), lambda i, o, **b: nn.Sequential(nn.Linear(i, o, **b), nn.BatchNorm1d(o))),
+    "norm alone": ((3, 5, 5), lambda i, o, **b: nn.Sequential(nn.BatchNorm2d(i), nn.Conv2d(i, o, 3, **b))),
+}
+
+
+@lru_cache(2)
+def two_layers(kind, bias):
+    """The same network for all rules, whose matrices the witness need not find again."""
+    shape, make = KINDS[kind]
+    layers = make(shape[0], 4, bias=bias), nn.ReLU(), make(4, 4, bias=bias), nn.ReLU()
+    return ready(with_head(*layers, shape=shape), bias)
+
+
+@EVERY_RULE
+@pytest.mark.parametrize("kind", KINDS)
+def test_rules_in_layers(kind, rule):
+    shape, _ = KINDS[kind]
+    ours, formula = RULES[rule]
+    for bias, positive in product([True, False], [True, False]):
+        x = points(*shape, positive=positive)
+        agrees(two_layers(kind, bias), Composite(ours), x, lambda: repeat(formula))
+
+
+@pytest.mark.parametrize("above", ["gamma", "flat", "box"])
+@pytest.mark.parametrize("first", RULES)
+def test_rules_follow_each_other(first, above):
+    """Relevance that rules above give to zeros reaches the rules below, through a ReLU that is not active."""
+    layers = nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)
+    net = ready(with_head(*layers, shape=(2, 8, 8)))
+    composite = Composite(RULES["z+"][0], {0: RULES[first][0], 1: RULES[above][0]})
+    agrees(net, composite, points(2, 8, 8), lambda: [RULES[name][1] for name in (first, above, "z+")])
+
+
+def test_last_layers_by_depth():
+    layers = nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU()
+    net = ready(nn.Sequential(*layers, nn.Linear(6, 3)))
+    composite = Composite(Gamma(0.25), {-1: Epsilon(0.1), range(2): ZPlus(), 1: Flat()})
+    agrees(net, composite, points(4), lambda: [RULES[r][1] for r in ("z+", "z+", "gamma", "epsilon 0.1")])
+
+
+CHANNELS = {
+    "numbers": (-4, 5),
+    "a sequence per channel": ([-4.0, -3.0], (3.5, 5.0)),
+    "arrays": (np.array([-4.0, -3.0]), np.array([3.5, 5.0])),
+    "tensors": (torch.tensor([-4.0, -3.0])[:, None, None], torch.full((1, 2, 6, 6), 5.0)),
+    "a pixel each": (points(2, 6, 6, n=1).abs() - 9, 4.5),
+    "above zero": (1.0, 7.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_box_per_channel(name):
+    low, high = CHANNELS[name]
+    net = ready(with_head(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), shape=(2, 6, 6)))
+
+    def pixels(bound):
+        bound = torch.as_tensor(bound).double()
+        return torch.broadcast_to(bound[:, None, None] if bound.ndim == 1 else bound, (1, 2, 6, 6)).numpy().ravel()
+
+    first = partial(witness.z_box, low=pixels(low), high=pixels(high))
+    x = points(2, 6, 6).clamp(-2.9, 3.4) if name != "above zero" else points(2, 6, 6).abs() + 1
+    agrees(net, Composite(ZPlus(), {0: ZBox(low, high)}), x, lambda: [first, witness.z_plus])
+
+
+# --- what is between the layers ----------------------------------------------------------------------------
+
+
+def conv(i, o, k=3, **options):
+    return nn.Conv2d(i, o, k, **options)
+
+
+ACTIVATIONS = [
+    *(nn.ReLU(inplace=True), nn.ReLU6(), nn.LeakyReLU(0.2), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Hardswish()),
+    *(nn.ELU(), nn.SELU(), nn.CELU(), nn.Mish(), nn.Tanh(), nn.Hardtanh(-0.5, 0.7)),
+]
+PARTS = {
+    "maximum": lambda: nn.MaxPool2d(2),
+    "overlapping maxima": lambda: nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True),
+    "adaptive maximum": lambda: nn.AdaptiveMaxPool2d(3),
+    "average": lambda: nn.AvgPool2d(2),
+    "padded average": lambda: nn.AvgPool2d(3, stride=2, padding=1),
+    "adaptive average": lambda: nn.AdaptiveAvgPool2d((2, 3)),
+    "enlarged": lambda: nn.Upsample(scale_factor=2),
+    "pixel shuffle": lambda: nn.PixelShuffle(2),
+    "dropout": lambda: nn.Sequential(nn.Dropout(), nn.Identity()),
+    "residual": lambda: Sum(nn.Identity(), nn.Sequential(conv(4, 3, padding=1), nn.ReLU(), conv(3, 4, padding=1))),
+    "downsampled": lambda: Sum(conv(4, 3, 1, stride=2), conv(4, 3, stride=2, padding=1)),
+    "concatenation": lambda: Concatenation(nn.Identity(), nn.Sequential(conv(4, 3, padding=1), nn.ReLU())),
+    "layer norm": lambda: nn.LayerNorm([4, 6, 6]),
+    "layer norm of rows": lambda: nn.LayerNorm(6),
+    "group norm": lambda: nn.GroupNorm(2, 4),
+    "gate": lambda: Gated(conv(4, 4, 1), nn.Sigmoid()),
+    "squeeze and excite": lambda: Gated(nn.AdaptiveAvgPool2d(1), conv(4, 4, 1), nn.Hardsigmoid()),
+}
+
+
+@EVERY_RULE
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_activations(activation, rule):
+    ours, formula = RULES[rule]
+    net = ready(nn.Sequential(nn.Linear(4, 16), activation, nn.Linear(16, 9), activation, nn.Linear(9, 3)))
+    agrees(net, Composite(ours), 2 * points(4), lambda: repeat(formula))
+
+
+@EVERY_RULE
+@pytest.mark.parametrize("name", PARTS)
+def test_between_layers(name, rule):
+    ours, formula = RULES[rule]
+    # no ReLU before a pooling: of nothing but zeros, any may be the maximum
+    net = ready(with_head(conv(3, 4), PARTS[name](), nn.ReLU(), shape=(3, 8, 8)))
+    agrees(net, Composite(ours), points(3, 8, 8), lambda: repeat(formula))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@EVERY_RULE
+def test_attention(rule, fused):
+    ours, formula = RULES[rule]
+    net = ready(with_head(nn.Linear(3, 4), nn.LayerNorm(4), Attention(4, fused), shape=(5, 3)))
+    agrees(net, Composite(ours), points(5, 3), lambda: repeat(formula))
+
+
+# --- the sum -----------------------------------------------------------------------------------------------
+
+SPREADING = ["epsilon", "gamma", "gamma 10", *REACHING_ZEROS]  # whatever the inputs
+UNBIASED = {  # of wide layers, so that outputs have contributions of both signs; a ReLU follows
+    "conv": lambda: (conv(2, 16), nn.ReLU(), conv(16, 16, stride=2)),
+    "pooling": lambda: (conv(2, 16), nn.ReLU(), nn.MaxPool2d(2), conv(16, 16, 2), nn.ReLU(), nn.AvgPool2d(2)),
+    "residual": lambda: (conv(2, 16), nn.ReLU(), Sum(nn.Identity(), conv(16, 16, padding=1))),
+    "concatenation": lambda: (conv(2, 16), nn.ReLU(), Concatenation(nn.Identity(), conv(16, 8, padding=1))),
+    "transposed": lambda: (nn.ConvTranspose2d(2, 16, 6, 2, padding=4), nn.ReLU(), conv(16, 4, stride=3)),
+}
+
+
+def conserves(net, rule, x, target):
+    found = LRP(net, Composite(RULES[rule][0])).attribute(x, target)
+    torch.testing.assert_close(found.flatten(1).sum(1), net(x)[:, target].detach())
+
+
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "epsilon 0.1"])
+@pytest.mark.parametrize("name", UNBIASED)
+def test_conserves_without_bias(name, rule):
+    net = ready(with_head(*UNBIASED[name](), shape=(2, 8, 8)), bias=False)
+    for target in range(
+        3
+    ):  # of positive pixels and in wide layers, so that outputs have contributions of both signs
+        conserves(net, rule, points(2, 8, 8).abs(), target)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**20),
+    widths=st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    positive=st.booleans(),
+    rule=st.sampled_from(SPREADING),
+)
+def test_conserves_whatever_the_network(seed, widths, positive, rule):
+    layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())]
+    net = ready(nn.Sequential(*layers[:-1]), bias=False, seed=seed)
+    conserves(net, rule, points(widths[0], positive=positive, seed=seed), 0)
+
+
+@pytest.mark.parametrize("rule", REACHING_ZEROS)
+def test_rules_without_inputs_ignore_the_bias(rule):
+    net, x = ready(with_head(conv(2, 4), nn.ReLU(), conv(4, 4), shape=(2, 8, 8))), points(2, 8, 8)
+    conserves(net, rule, x, 0)
+    assert (LRP(net, Composite(RULES[rule][0])).attribute(torch.zeros_like(x), 0) != 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("rule", REACHING_ZEROS)
+def test_zeros_that_come_from_zeros(rule, dtype):
+    """Layers that see nothing but zeros, and ReLUs that see the zeros of others: relevance is finite, and kept."""
+    layers = [(nn.Linear(8, 8, bias=False), nn.ReLU(), nn.ReLU()) for _ in range(3)]
+    net = ready(nn.Sequential(*chain(*layers), nn.Linear(8, 3))).to(dtype)
+    for x in (torch.zeros(1, 8), points(8, positive=True), -points(8, positive=True)):
+        conserves(net, rule, x.to(dtype), 0)
+
+
+def test_lost_and_doubled_shares():
+    """Outputs without a positive contribution lose z+'s relevance; alpha-beta keeps one part of two."""
+    layer, x = nn.Linear(2, 2, bias=False).double(), torch.tensor([[1.0, 3.0]]).double()
+    layer.weight.data = torch.tensor([[-1.0, -2.0], [1.0, 2.0]]).double()
+    for target, rule, total in ((0, ZPlus(), 0), (0, AlphaBeta(), 7), (1, ZPlus(), 7), (1, AlphaBeta(), 14)):
+        assert LRP(layer, Composite(rule)).attribute(x, target).sum().item() == pytest.approx(total)
+
+
+@SIGNS
+def test_rules_that_are_the_same(positive):
+    net = ready(with_head(conv(2, 4, padding=1), nn.ReLU(), conv(4, 4), nn.ReLU(), shape=(2, 6, 6)))
+    x = points(2, 6, 6, positive=positive)
+
+    def relevance(rule, net=net):
+        return LRP(net, Composite(rule)).attribute(x, 1)
+
+    torch.testing.assert_close(relevance(ZPlus()), relevance(AlphaBeta(1.0, 0.0)))
+    torch.testing.assert_close(relevance(Gamma(0.0)), relevance(Epsilon(0.0)))
+    torch.testing.assert_close(relevance(Epsilon()), relevance(Epsilon(1e-6)), rtol=0, atol=0)
+    torch.testing.assert_close(relevance(Gamma()), relevance(Gamma(0.25)), rtol=0, atol=0)
+    torch.testing.assert_close(relevance(AlphaBeta()), relevance(AlphaBeta(2.0, 1.0)), rtol=0, atol=0)
+    even = copy.deepcopy(net)
+    for weight in even.parameters():
+        weight.data = weight.data.sign() / 10
+    torch.testing.assert_close(relevance(WSquare(), even), relevance(Flat(), even))
+
+
+@EVERY_RULE
+def test_each_point_on_its_own(rule):
+    net, x = ready(with_head(conv(2, 4), nn.ReLU(), nn.MaxPool2d(2), shape=(2, 8, 8))), points(2, 8, 8, n=3)
+    lrp = LRP(net, Composite(RULES[rule][0]))
+    torch.testing.assert_close(lrp.attribute(x, 1), torch.cat([lrp.attribute(point, 1) for point in x.split(1)]))
+
+
+# --- zennit ------------------------------------------------------------------------------------------------
+
+
+def vgg16(norm):
+    features = make_layers(cfgs["D"], batch_norm=norm)
+    return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+NETWORKS = {
+    "vgg16": (lambda: vgg16(norm=False), SequentialMergeBatchNorm),
+    "vgg16_bn": (lambda: vgg16(norm=True), SequentialMergeBatchNorm),
+    "resnet18": (lambda: resnet18(weights=None, num_classes=10), ResNetCanonizer),
+}
+TINY = {"stabilizer": 1e-12}
+# ours and zennit's, in the first layer and above
+COMPOSITES = {
+    "epsilon": (Composite(Epsilon(1e-6)), (zennit_rules.Epsilon, 1e-6), None),
+    "gamma": (Composite(Gamma(0.25)), (partial(zennit_rules.Gamma, **TINY), 0.25), None),
+    "z+": (Composite(ZPlus()), (partial(zennit_rules.ZPlus, **TINY),), None),
+    "box, z+": (
+        Composite(ZPlus(), {0: ZBox(LOW, HIGH)}),
+        (partial(zennit_rules.ZPlus, **TINY),),
+        zennit_rules.ZBox(LOW, HIGH, **TINY),
+    ),
+    "flat, z+": (
+        Composite(ZPlus(), {0: Flat()}),
+        (partial(zennit_rules.ZPlus, **TINY),),
+        zennit_rules.Flat(**TINY),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def network(request):
+    torch.manual_seed(0)
+    make, canonizer = NETWORKS[request.param]
+    net = ready(make()).requires_grad_(False)
+    return net, canonizer, points(3, 64, 64, n=1).clamp(LOW, HIGH)
+
+
+def zennit(net, rule, first, canonizer, x, target):
+    layers = [
+        (types.Activation, zennit_rules.Pass()),
+        ((ZennitSum, *types.AvgPool.__subclass__), zennit_rules.Norm(1e-15)),
+        (types.Linear, rule),
+    ]
+    composite = SpecialFirstLayerMapComposite(layers, [(types.Linear, first or rule)], canonizers=[canonizer()])
+    leaf = x.clone().requires_grad_()
+    with composite.context(net) as modified:
+        for module in modified.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_var.data -= module.eps  # merged; zennit leaves 1 / sqrt(1 + eps) behind
+        output = modified(leaf)
+        start = torch.zeros_like(output)
+        start[:, target] = output[:, target].detach()
+        return torch.autograd.grad(output, leaf, start)[0]
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_agrees_with_zennit(network, name):
+    net, canonizer, x = network
+    composite, (rule, *options), first = COMPOSITES[name]
+    found = LRP(net, composite).attribute(x, 3)
+    assert gap(found, zennit(net, rule(*options), first, canonizer, x, 3)) < 1e-9
+
+
+# --- bad arguments -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [-0.1, float("inf"), float("nan")])
+@pytest.mark.parametrize(("rule", "name"), [(Epsilon, "epsilon"), (Gamma, "gamma")])
+def test_strengths_are_numbers_from_0(rule, name, bad):
+    with pytest.raises(ValueError, match=f"{name} .*got {bad}"):
+        rule(bad)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "beta"), [(1.0, 1.0), (2.0, 0.0), (0.0, 1.0), (0.5, -0.5), (float("inf"), float("inf"))]
+)
+def test_alpha_and_beta_are_one_apart(alpha, beta):
+    with pytest.raises(ValueError, match=r"alpha|beta"):
+        AlphaBeta(alpha, beta)
+
+
+def test_alpha_minus_beta_is_one_up_to_rounding():
+    assert AlphaBeta(1.1, 0.1).alpha == 1.1  # 1.1 - 0.1 is not 1.0
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        *((1.0, 0.0), (0.5, 0.5), (float("nan"), 1.0), (0.0, float("inf"))),
+        *(([0.0, 2.0], 1.0), ([0.0, 0.0], [1.0, 1.0, 1.0]), (torch.zeros(2, 1, 1), torch.zeros(2, 1, 1))),
+    ],
+    ids=str,
+)
+def test_low_is_less_than_high(low, high):
+    with pytest.raises(ValueError, match=r"low.* high"):
+        ZBox(low, high)
+
+
+@pytest.mark.parametrize(("low", "high", "name"), [([0.0] * 3, 1.0, "low"), (0.0, torch.ones(1, 2, 9, 9), "high")])
+def test_a_box_has_the_shape_of_the_inputs(low, high, name):
+    net = with_head(nn.Conv2d(2, 4, 3), shape=(2, 8, 8))
+    with pytest.raises(ValueError, match=rf"{name} .*\[1, 2, 8, 8\]"):
+        LRP(net, Composite(layers={0: ZBox(low, high)})).attribute(torch.rand(1, 2, 8, 8), 0)

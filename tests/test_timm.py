@@ -1,0 +1,244 @@
+"""Networks of timm by name: an optional package, and no way out to a hub."""
+
+import json
+import sys
+
+import pytest
+import torch
+from sklearn.cluster import KMeans
+
+import neonxc
+from neonxc.models import BACKBONES, backbone
+from neonxc.models.backbones import build
+
+try:
+    import timm
+except ImportError:
+    timm = None
+needs_timm = pytest.mark.skipif(timm is None, reason="timm is not installed")
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    ("name", "block", "size", "shape"),
+    [
+        ("convnext_atto", None, (64, 96), (160, 4, 6)),
+        ("convnext_atto", 0, (64, 96), (40, 16, 24)),
+        ("timm/resnet18", None, (64, 96), (256, 4, 6)),
+        ("resnet34", 4, (64, 96), (512, 2, 3)),
+        ("vit_tiny_patch16_224", None, (64, 96), (192, 4, 6)),
+        ("timm/vit_small_patch16_224", 5, (64, 96), (384, 4, 6)),
+        ("vit_small_patch14_dinov2", None, (56, 84), (384, 4, 6)),
+        ("vit_small_patch14_reg4_dinov2", None, (56, 84), (384, 4, 6)),
+        ("deit_tiny_distilled_patch16_224", None, (64, 96), (192, 4, 6)),
+        ("swin_tiny_patch4_window7_224", None, (224, 224), (384, 14, 14)),
+        ("efficientformer_l1", 3, (224, 224), (448, 7, 7)),
+        ("mixer_s32_224", None, (224, 224), (512, 7, 7)),
+    ],
+)
+def test_shapes(name, block, size, shape):
+    with torch.device("meta"):
+        extractor = backbone(name, block=block, weights=None)
+        images = torch.empty(2, 3, *size)
+        assert extractor(images).shape == (2, *shape)
+        extractor.pool = "avg"
+        assert extractor(images).shape == (2, shape[0])
+    assert extractor.recipe["builder"] == "timm/" + name.removeprefix("timm/")
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    ("name", "block", "prefix", "size"),
+    [
+        ("convnext_atto", 2, None, (64, 96)),
+        ("vit_tiny_patch16_224", 3, 1, (64, 96)),
+        ("vit_small_patch14_reg4_dinov2", 1, 5, (56, 112)),
+        ("swin_tiny_patch4_window7_224", 2, 0, (224, 224)),
+    ],
+)
+def test_features_are_those_that_timm_gives(name, block, prefix, size):
+    extractor = backbone(name, block=block, weights=None)
+    assert extractor.tokens == prefix
+    images = torch.rand(1, 3, *size)
+    options = {"return_prefix_tokens": True} if prefix else {}
+    (witness,) = extractor.net.forward_intermediates(images, indices=[block], intermediates_only=True, **options)
+    expected, first = witness if prefix else (witness, None)
+    torch.testing.assert_close(extractor(images), expected)
+    extractor.pool = "avg"
+    torch.testing.assert_close(extractor(images), expected.mean((2, 3)))
+    if prefix:
+        extractor.pool = "class"
+        torch.testing.assert_close(extractor(images), first[:, 0])
+
+
+@needs_timm
+def test_ready_to_use():
+    extractor = backbone("timm/vit_tiny_patch16_224", "norm", weights=None, pool="class", normalize=True)
+    assert (extractor.layer, extractor.tokens, extractor.size) == ("norm", 1, None)
+    assert extractor.mean == (0.5, 0.5, 0.5)  # timm's, not ImageNet's
+    assert not any(module.training for module in extractor.modules())
+    assert not any(parameter.requires_grad for parameter in extractor.parameters())
+    torch.testing.assert_close(extractor(torch.rand(2, 3, 32, 48)).norm(dim=1), torch.ones(2))
+    assert backbone("resnet18", weights=None).net.__module__.startswith("torchvision")
+    assert backbone("timm/resnet18", weights=None).net.__module__.startswith("timm")
+    with pytest.raises(ValueError, match=r"VisionTransformer does not take images .* divisible by patch size"):
+        extractor(torch.rand(1, 3, 33, 48))
+
+
+@needs_timm
+def test_layout_follows_the_layer():
+    for layer, tokens in [("patch_embed.proj", None), ("patch_embed", 0), ("blocks.2.mlp", 1), ("head", None)]:
+        assert backbone("vit_tiny_patch16_224", layer, weights=None).tokens == tokens
+
+
+@needs_timm
+@pytest.mark.parametrize("name", ["timm/convnext_atto", "timm/vit_tiny_patch16_224"])
+def test_round_trip_through_a_file(tmp_path, name):
+    extractor = backbone(name, weights=None)
+    extractor.normalize = True
+    images = torch.rand(2, 3, 64, 96)
+    clusters = KMeans(3, n_init=1, random_state=0).fit(extractor.points(images).numpy())
+    net = neonxc.neuralize(clusters, images, extractor)
+    neonxc.save(net, tmp_path / "net.safetensors")
+    found = neonxc.load(tmp_path / "net.safetensors")
+    assert found.features.recipe == extractor.recipe
+    with torch.no_grad():
+        assert torch.equal(found(images), net(images))
+
+
+@needs_timm
+def test_recipe_of_a_class_token():
+    extractor = backbone("vit_tiny_patch16_224", "norm", weights=None, pool="class")
+    again = build(json.loads(json.dumps(extractor.recipe)))
+    assert again.recipe == extractor.recipe
+    assert (again.tokens, again.pool, again.mean) == (1, "class", (0.5, 0.5, 0.5))
+
+
+@needs_timm
+def test_fixed_size():
+    with torch.device("meta"):
+        extractor = backbone("mixer_s32_224", weights=None)
+        assert extractor.size == (224, 224)
+        with pytest.raises(ValueError, match="MlpMixer takes images of 224 x 224 pixels; got 64 x 64"):
+            extractor(torch.empty(1, 3, 64, 64))
+
+
+# --- errors ------------------------------------------------------------------------------------------------
+
+
+@needs_timm
+def test_unknown_names():
+    with pytest.raises(ValueError, match=r"no backbone is called 'convnext_ato'; close matches: 'convnext_atto'"):
+        backbone("convnext_ato")
+    with pytest.raises(ValueError, match=r"'timm/convnext_ato'; close matches: .*those of timm.list_models\(\)"):
+        backbone("timm/convnext_ato")
+    with pytest.raises(ValueError, match=r"block of convnext_atto must be 0 to 3; got 4"):
+        backbone("convnext_atto", block=4, weights=None)
+    with pytest.raises(ValueError, match=r"layer 'stage.1' is no module of ConvNeXt; close matches: 'stages.1'"):
+        backbone("convnext_atto", "stage.1", weights=None)
+    with pytest.raises(TypeError, match="gives a list, not a tensor; choose a layer inside it"):
+        backbone("crossvit_tiny_240", "blocks.2", weights=None)
+    with pytest.raises(ValueError, match="needs a class token; timm's vit_medium_patch16_reg4_gap_256 has none"):
+        backbone("vit_medium_patch16_reg4_gap_256", weights=None, pool="class")
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hf-hub:timm/resnet18.a1_in1k",
+        "hf_hub:timm/resnet18.a1_in1k",
+        "timm/hf-hub:timm/resnet18.a1_in1k",
+        "timm/hf_hub:evil/model",
+        "local-dir:/tmp",
+        "timm/local-dir:/tmp",
+        "timm/../x",
+        "timm/timm/resnet18",
+        "timm/resnet18.a1_in1k/../../x",
+        "timm/resnet18.no_such_tag",
+        "timm/",
+        "",
+    ],
+)
+def test_recipes_reach_no_hub(monkeypatch, name):
+    monkeypatch.setattr(timm, "create_model", lambda *args, **options: pytest.fail("timm was asked"))
+    for refused in (lambda: build({"builder": name}), lambda: backbone(name)):
+        with pytest.raises(ValueError, match="no backbone is called "):
+            refused()
+
+
+@needs_timm
+def test_recipes_ask_for_no_weights(monkeypatch):
+    real, asked = timm.create_model, []
+    monkeypatch.setattr(timm, "create_model", lambda *a, **options: asked.append(options) or real(*a, **options))
+    build({"builder": "timm/test_vit.r160_in1k"})
+    assert asked
+    assert not any(options.get("pretrained") for options in asked)
+
+
+@pytest.mark.parametrize("name", ["timm/convnext_atto", "timm/hf-hub:x/y"])
+def test_without_timm(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ImportError, match=r'is a network of timm.*: pip install "neonxc\[timm\]"'):
+        backbone(name, weights=None)
+
+
+def test_bare_names_without_timm(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ValueError, match=r'no backbone is called .*those of timm \(pip install "neonxc\[timm\]"'):
+        backbone("convnext_atto")
+    assert backbone("resnet18", weights=None).layer == "layer4"
+
+
+# --- weights -----------------------------------------------------------------------------------------------
+
+
+@needs_timm
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_weights_from_a_file(tmp_path, suffix):
+    extractor = backbone("timm/test_resnet", weights=None)
+    path = tmp_path / f"weights{suffix}"
+    if suffix == ".pth":
+        torch.save(extractor.net.state_dict(), path)
+    else:
+        neonxc.files.save_file(extractor.net.state_dict(), path)
+    images = torch.rand(1, 3, 32, 32)
+    assert torch.equal(backbone("timm/test_resnet", weights=path)(images), extractor(images))
+    with pytest.raises(ValueError, match="does not fit EfficientNet: "):
+        backbone("timm/test_efficientnet", weights=path)
+
+
+@needs_timm
+def test_default_weights(monkeypatch):
+    real, asked = timm.create_model, []
+
+    def create(name, pretrained=False, **options):
+        asked.append(pretrained)
+        return real(name, **options)
+
+    monkeypatch.setattr(timm, "create_model", create)
+    backbone("timm/test_vit")
+    assert asked == [True]
+
+
+@needs_timm
+@pytest.mark.parametrize("error", [OSError("offline"), RuntimeError("No pretrained weights exist for it")])
+def test_default_weights_that_do_not_come(monkeypatch, error):
+    real = timm.create_model
+
+    def fail(name, pretrained=False, **options):
+        if pretrained:
+            raise error
+        return real(name, **options)
+
+    monkeypatch.setattr(timm, "create_model", fail)
+    with pytest.raises(RuntimeError) as raised:
+        backbone("timm/test_vit")
+    for part in ("timm's test_vit", str(error), "list_pretrained", "weights=PATH", "efficientnet_lite0()"):
+        assert part in str(raised.value)
+
+
+@needs_timm
+def test_our_names_stay_ours():
+    assert set(BACKBONES) & set(timm.list_models()) >= {"resnet18", "efficientnet_b0", "convnext_tiny"}
+    assert backbone("mobilenetv2_100", weights=None).recipe["builder"] == "timm/mobilenetv2_100"

