@@ -87,9 +87,13 @@ def sheet(images: Tensor, relevance: Tensor, sizes: list[int]) -> Figure:
 
 
 def train(
-    net: nn.Module, loader: DataLoader[tuple[Tensor, ...]], optimizer: torch.optim.Optimizer, amp: bool
+    net: nn.Module,
+    loader: DataLoader[tuple[Tensor, ...]],
+    optimizer: torch.optim.Optimizer,
+    schedule: torch.optim.lr_scheduler.LRScheduler,
+    amp: bool,
 ) -> float:
-    """One epoch; returns the mean loss."""
+    """Train for one epoch and return the mean loss."""
     device = next(net.parameters()).device
     losses = []
     for images, digits in loader:
@@ -98,6 +102,7 @@ def train(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        schedule.step()
         losses.append(loss.detach())
     return float(torch.stack(losses).mean())
 
@@ -140,13 +145,14 @@ def main(
     net: nn.Module = vgg_small(width=width).to(device)
     if data_parallel:
         net = nn.DataParallel(net)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(net.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=epochs * len(loader))
 
     labels = None
     with SummaryWriter(out) as writer:
         for epoch in range(epochs + 1):  # epoch 0 is before any training
             if epoch:
-                writer.add_scalar("loss", train(net, loader, optimizer, amp), epoch)
+                writer.add_scalar("loss", train(net, loader, optimizer, schedule, amp), epoch)
             labels = explain(writer, net, images, epoch, layer, clusters, previous=labels)
             quality = {
                 "accuracy": accuracy(net, images, digits),

@@ -137,8 +137,9 @@ class NEON(Attribution):
         parts = []
         for x, _ in self._chunks(batch.tensor):
             recording = self._record(x, several=len(columns) > 1)
-            maps = [recording.propagate(self._multiplier(recording.output, c, None)).sum(dim=1) for c in columns]
-            parts.append(torch.stack(maps, dim=1))
+            starts = torch.stack([self._multiplier(recording.output, c, None) for c in columns])
+            maps = [recording.propagate(some).sum(dim=2) for some in starts.split(recording.room)]
+            parts.append(torch.cat(maps).transpose(0, 1))
         return batch.restore(torch.cat(parts))
 
     @torch.no_grad()

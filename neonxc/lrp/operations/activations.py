@@ -20,7 +20,7 @@ _PASS = "relevance passes unchanged: the multiplier is scaled by `a(z) / z`"
 @handles(F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, what=_PASS)
 def _relu(watch: Watch, func: Callable[..., Tensor], input: Tensor) -> Tensor:
     if watch.tiny:  # relevance must reach units that are off: give them a value, too small to matter
-        return F.leaky_relu(input, watch.tiny)
+        return elementwise(input, torch.relu, watch.tiny)
     result = torch.relu(input)
     recorded = getattr(input, "_neonxc_layer", None)
     if recorded is not None:
@@ -37,7 +37,7 @@ def _relu(watch: Watch, func: Callable[..., Tensor], input: Tensor) -> Tensor:
     what=_PASS,
 )
 def _activation(watch: Watch, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return elementwise(input, lambda z: func(z, *args, **kwargs))
+    return elementwise(input, lambda z: func(z, *args, **kwargs), watch.tiny)
 
 
 @handles(F.local_response_norm, what="the divisor is held constant")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def product(func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """Apply a product of two values that both depend on the input; each gets half of its relevance."""
     y = func(*args, **kwargs)
-    y.register_hook(lambda m: m / 2)
+    if y.requires_grad:
+        y.register_hook(lambda m: m / 2)
     return y
 
 

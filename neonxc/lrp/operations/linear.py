@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.operations.registry import handles
+from neonxc.lrp.operations.registry import handles, nonzero
 from neonxc.lrp.rules import LinearLayer, Rule
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class _Linear(torch.autograd.Function):
         return ctx.recorded.pull(x, m), None, None
 
 
-def _record(compute: Callable[[], Tensor], recorded: Recorded) -> Tensor:
-    result: Tensor = _Linear.apply(recorded.x, compute, recorded)
+def _record(watch: Watch, compute: Callable[[], Tensor], recorded: Recorded) -> Tensor:
+    result: Tensor = _Linear.apply(recorded.x, lambda: nonzero(compute(), watch.tiny), recorded)
     recorded.y = result.detach()
     result._neonxc_layer = recorded  # type: ignore[attr-defined]  # for a BatchNorm or ReLU that may follow
     return result
@@ -83,7 +83,7 @@ def _layer(
     offset = 0.0 if bias is None else bias.detach().to(x.dtype).reshape(column)
     memory: dict[Any, Any] | None = {} if watch.several else None
     layer = LinearLayer(weight, offset, apply, transpose, memory=memory)
-    return _record(compute, Recorded(x, layer, watch.layers.rule(owner, x), scale_outputs))
+    return _record(watch, compute, Recorded(x, layer, watch.layers.rule(owner, x), scale_outputs))
 
 
 @handles(torch.conv1d, torch.conv2d, torch.conv3d, what="the composite's rule")
@@ -100,15 +100,21 @@ def _convolution(
 ) -> Tensor:
     n = weight.ndim - 2
     stride, dilation = _each(stride, n), _each(dilation, n)
+    sides = [0] * n  # of zeros that "same" puts at the far end only
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-        input = F.pad(input, [side for t in reversed(total) for side in (t // 2, t - t // 2)])
-    padding = _each(0 if isinstance(padding, str) else padding, n)
+        padding, sides = [t // 2 for t in total], [t % 2 for t in total]
+    padding = _each(0 if padding == "valid" else padding, n)
+    more = [size for side in reversed(sides) for size in (0, side)]
 
     def apply(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-        return func(x, w, b, stride, padding, dilation, groups)
+        return func(F.pad(x, more) if any(more) else x, w, b, stride, padding, dilation, groups)
 
-    transpose = _transposed_convolution(stride, padding, dilation, False, [0] * n, groups)
+    inner = _transposed_convolution(stride, padding, dilation, False, [0] * n, groups)
+
+    def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
+        return F.pad(inner(m, w, F.pad(x, more)), [-size for size in more]) if any(more) else inner(m, w, x)
+
     w, b = _constants(input, weight, bias)
     args = (weight, w, b, (-1, *[1] * n), apply, transpose, _scale_rows)
     return _layer(watch, *args, input, lambda: apply(input.detach(), w, b))
@@ -205,7 +211,7 @@ def _batch_norm(
         folded = LinearLayer(
             source.scale_outputs(old.weight, scale), folded_bias, old.apply, old.transpose, memory=old.memory
         )
-        return _record(compute, Recorded(source.x, folded, source.rule, source.scale_outputs))
+        return _record(watch, compute, Recorded(source.x, folded, source.rule, source.scale_outputs))
 
     def apply(x: Tensor, w: Tensor) -> Tensor:
         return x * w.reshape(column)

@@ -70,12 +70,17 @@ class Ruled(torch.autograd.Function):
         return ctx.rule(*ctx.saved_tensors, m), None, None
 
 
-def elementwise(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+def nonzero(values: Tensor, tiny: float) -> Tensor:
+    """Put what is too small to matter in the place of zeros, so that relevance there has a multiplier."""
+    return values.masked_fill(values == 0, tiny) if tiny else values
+
+
+def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], tiny: float = 0.0) -> Tensor:
     """Apply a function of single values; relevance passes it unchanged."""
 
     def compute() -> tuple[Tensor, Tensor]:
         z = x.detach()
-        y = function(z)
+        y = nonzero(function(z), tiny)
         return y, torch.where(z == 0, 0.0, y / z)
 
     result: Tensor = Scaled.apply(x, compute)

@@ -1,0 +1,250 @@
+"""What the engine costs, what it holds constant, and how it meets what it does not know."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from neonxc.lrp import LRP, AlphaBeta, Composite, Constant, Epsilon, Flat, Gamma, Pass, UnsupportedOperation, ZBox
+from neonxc.lrp.presets import paper
+from neonxc.models import FeatureExtractor
+
+
+class Net(nn.Module):
+    """Two linear layers, and between them what a test gives."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.a, self.b, self.gate = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 6)
+        self.between = between
+        self.double().eval()
+
+    def forward(self, x):
+        return self.b(self.between(self, self.a(x)))
+
+
+def points(n=5, d=4):
+    return torch.randn(n, d, dtype=torch.float64)
+
+
+def small_vgg():
+    layers = []
+    for i, (inside, outside) in enumerate(((3, 8), (8, 8), (8, 16), (16, 16))):
+        layers += [nn.Conv2d(inside, outside, 3, padding=1), nn.ReLU(inplace=True)]
+        layers += [nn.MaxPool2d(2)] if i % 2 else []
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * 4 * 4, 10)).eval()
+
+
+# --- cost --------------------------------------------------------------------------------------------------
+
+
+class Count(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.forward = self.backward = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        self.forward += name == "convolution"
+        self.backward += name == "convolution_backward"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("composite", [paper(), None], ids=["paper", "default"])
+def test_two_forward_convolutions_and_one_backward_per_layer(composite):
+    with Count() as count:
+        LRP(small_vgg(), composite).attribute(torch.rand(2, 3, 16, 16), 3)
+    assert (count.forward, count.backward) == (8, 4)
+
+
+def test_further_walks_back_repeat_no_forward_convolution():
+    with Count() as count:
+        recording = LRP(small_vgg()).record(torch.rand(2, 3, 16, 16))
+        for _ in range(5):
+            recording.propagate(torch.ones_like(recording.output))
+    assert (count.forward, count.backward) == (8, 20)
+
+
+@pytest.mark.parametrize("composite", [Composite(Gamma(0.25)), Composite(AlphaBeta(), {0: Flat()})], ids=repr)
+def test_several_explanations_at_once(composite):
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), *small_vgg()[1:2], nn.Conv2d(4, 4, 3))
+    recording = LRP(net.eval(), composite).record(torch.randn(2, 3, 12, 12))
+    starts = torch.randn(5, *recording.output.shape)
+    together = recording.propagate(starts)
+    torch.testing.assert_close(together, torch.stack([recording.propagate(start) for start in starts]))
+
+
+def test_large_sets_go_through_in_parts(monkeypatch):
+    net, x = small_vgg(), torch.rand(7, 3, 16, 16)
+    target = torch.arange(7)
+    whole = LRP(net).attribute(x, target)
+    monkeypatch.setattr("neonxc.lrp.engine.ELEMENTS", 3 * x[0].numel())
+    torch.testing.assert_close(LRP(net).attribute(x, target), whole)
+    torch.testing.assert_close(
+        LRP(net).attribute(x, 4), torch.stack([LRP(net).attribute(i[None], 4)[0] for i in x])
+    )
+
+
+# --- gates -------------------------------------------------------------------------------------------------
+
+GATES = {
+    "sigmoid": lambda n, x: x * torch.sigmoid(n.gate(x)),
+    "hardsigmoid in place": lambda n, x: F.hardsigmoid(n.gate(x), inplace=True) * x,
+    "gate over a view": lambda n, x: n.gate(x).sigmoid()[:, None, :].squeeze(1).expand_as(x) * x,
+    "norm": lambda n, x: x / (x.norm(dim=1, keepdim=True) + 1e-6),
+    "rms by hand": lambda n, x: x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-6),
+    "sum": lambda n, x: x / (x * x.detach()).sum(1, keepdim=True),
+    "gelu by hand": lambda n, x: 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * x**3)).exp()),
+    "in place": lambda n, x: x.mul_(torch.sigmoid(n.gate(x))),
+    "glu": lambda n, x: F.glu(torch.cat([x, n.gate(x)], 1)),
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_gates_are_held_constant(name):
+    net, x = Net(GATES[name]), points()
+    found = LRP(net, Composite(Epsilon(0.0))).attribute(x, 1)
+    hidden = net.a(x).detach()
+    factor = GATES[name](net, hidden.clone()).detach() / hidden
+    wanted = x * ((net.b.weight[1] * factor) @ net.a.weight)
+    torch.testing.assert_close(found, wanted.detach())
+
+
+NO_GATES = {
+    "sigmoid": lambda n, x: torch.sigmoid(x),
+    "exp": lambda n, x: x + torch.exp(x),
+    "sin": lambda n, x: torch.cat([x[:, :3], torch.sin(x[:, 3:])], 1),
+    "reciprocal": lambda n, x: 1 / x,
+}
+
+
+@pytest.mark.parametrize("name", NO_GATES)
+def test_unknown_functions_that_are_no_gates_are_errors(name):
+    with pytest.raises(UnsupportedOperation, match=r"has no rule for '\w+', called at .*in <lambda>"):
+        LRP(Net(NO_GATES[name])).attribute(points(), 1)
+
+
+def test_rules_for_functions():
+    x = points()
+    net = Net(lambda n, h: torch.sigmoid(h))
+    found = LRP(net, Composite(Epsilon(0.0), functions={torch.sigmoid: Pass()})).attribute(x, 1)
+    h = net.a(x).detach()
+    wanted = x * ((net.b.weight[1] * torch.sigmoid(h) / h) @ net.a.weight)
+    torch.testing.assert_close(found, wanted.detach())
+    net = Net(lambda n, h: h + torch.exp(h))
+    found = LRP(net, Composite(Epsilon(0.0), functions={torch.exp: Constant()})).attribute(x, 1)
+    torch.testing.assert_close(found, (x * (net.b.weight[1] @ net.a.weight)).detach())
+
+
+def test_products_of_two_values_share_equally():
+    net, x = Net(lambda n, h: h * n.gate(h)), points()
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(net(leaf)[:, 1].sum(), leaf)
+    found = LRP(net, Composite(Epsilon(0.0))).attribute(x, 1)
+    torch.testing.assert_close(found, (x * gradient / 2).detach())
+
+
+# --- what can't be seen ------------------------------------------------------------------------------------
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0] * g
+
+
+def test_functions_of_autograd_are_refused():
+    with pytest.raises(UnsupportedOperation, match=r"can't see into the autograd.Function 'Square'"):
+        LRP(Net(lambda n, h: Square.apply(h))).attribute(points(), 1)
+
+
+@pytest.mark.parametrize("name", ["StochasticDepth", "DropPath"])
+def test_stochastic_depth_in_training_mode_is_refused(name):
+    net = nn.Sequential(nn.Linear(4, 3), type(name, (nn.Identity,), {})()).double()
+    with pytest.raises(ValueError, match=r"stochastic depth \('1'\) in eval mode"):
+        LRP(net.train()).attribute(points(), 0)
+    assert torch.isfinite(LRP(net.eval()).attribute(points(), 0)).all()
+
+
+# --- composites --------------------------------------------------------------------------------------------
+
+
+def test_patterns_that_match_no_layer_are_errors():
+    with pytest.raises(ValueError, match=r"rule for 'classifer\*', which is no layer with weights"):
+        LRP(small_vgg(), Composite(layers={"classifer*": Epsilon()})).attribute(torch.rand(1, 3, 16, 16), 0)
+
+
+@pytest.mark.parametrize(("bad", "what"), [(Gamma, "a rule is a callable"), (0.25, "a rule is a callable")])
+def test_what_is_no_rule_is_refused(bad, what):
+    with pytest.raises(TypeError, match=what):
+        Composite(layers={"a": bad})
+
+
+def test_names_are_those_of_the_users_network():
+    net, x = small_vgg(), torch.rand(1, 3, 16, 16)
+    rules = {"0": Epsilon(0.5), "7": AlphaBeta()}
+    wanted = LRP(net, Composite(layers=rules)).attribute(x, 3)
+    extractor = FeatureExtractor(net, "")
+    torch.testing.assert_close(LRP(extractor, Composite(layers=rules)).attribute(x, 3), wanted)
+    torch.testing.assert_close(LRP(nn.DataParallel(net), Composite(layers=rules)).attribute(x, 3), wanted)
+
+
+def test_depths_and_blocks():
+    seen = []
+
+    def spy(place):
+        seen.append((place.name, place.depth, place.block))
+        return False
+
+    net, x = small_vgg(), torch.rand(1, 3, 16, 16)
+    LRP(net, Composite(layers={spy: Epsilon()})).attribute(x, 3)
+    assert sorted(set(seen), key=lambda s: s[1]) == [
+        *(("0", 0, 1), ("2", 1, 1), ("5", 2, 2), ("7", 3, 2), ("11", 4, None)),
+    ]
+    by_name = Composite(Gamma(0.1), {"0": Epsilon(0.5), "11": Epsilon(0.2)})
+    by_depth = Composite(Gamma(0.1), {0: Epsilon(0.5), -1: Epsilon(0.2)})
+    torch.testing.assert_close(LRP(net, by_depth).attribute(x, 3), LRP(net, by_name).attribute(x, 3))
+    ranged = Composite(Gamma(0.1), {range(1, 3): Epsilon(0.5)})
+    named = Composite(Gamma(0.1), {"2": Epsilon(0.5), "5": Epsilon(0.5)})
+    torch.testing.assert_close(LRP(net, ranged).attribute(x, 3), LRP(net, named).attribute(x, 3))
+
+
+# --- normalisation inside the network ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [Gamma(0.25), ZBox(-3.0, 3.0), Flat()], ids=repr)
+def test_normalisation_inside_the_network_passes_relevance_unchanged(rule):
+    class Normalized(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return self.net((x - mean) / std)
+
+    net = small_vgg()
+    mean, std = torch.tensor([0.5, 0.4, 0.3])[:, None, None], torch.tensor([0.2, 0.3, 0.4])[:, None, None]
+    x = torch.rand(2, 3, 16, 16)
+    x[:, :, :4] = 0.0  # black
+    outside = LRP(net, Composite(Gamma(0.25), {0: rule})).attribute((x - mean) / std, 3)
+    inside = LRP(Normalized(net), Composite(Gamma(0.25), {0: rule})).attribute(x, 3)
+    torch.testing.assert_close(inside, outside)
+
+
+def test_half_precision_and_autocast_are_computed_in_float32():
+    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
+    wanted = LRP(net).attribute(x, 3)
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=dtype):
+            torch.testing.assert_close(LRP(net).attribute(x, 3), wanted)
+    half = small_vgg()
+    half.load_state_dict(net.state_dict())
+    found = LRP(half.half()).attribute(x.half(), 3)
+    assert found.dtype == torch.float32
+    assert float(torch.corrcoef(torch.stack([found.flatten(), wanted.flatten()]))[0, 1]) > 0.99
