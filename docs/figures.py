@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import torch
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_sample_image, load_wine
 from sklearn.pipeline import make_pipeline
@@ -11,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import neonxc
 from neonxc import plot
+from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import efficientnet_lite0, to_tensor
 
 IMAGES = Path(__file__).parent / "images"
@@ -37,6 +40,29 @@ def spatial_clusters() -> None:
     plot.contact_sheet(*first).savefig(IMAGES / "chelsea.png", dpi=110)
 
 
+def rules() -> None:
+    features = efficientnet_lite0(block=10)
+    net, photo = features.net, to_tensor(data_chelsea(), 224)[:, :, 50:274]
+    x = features.preprocess(photo[None])
+    low, high = features.pixel_range()
+    composites = {
+        "gamma": presets.gamma(),
+        "paper, z^B": presets.paper(low, high),
+        "epsilon": presets.epsilon(),
+        "z+": Composite(ZPlus()),
+        "w2, then gamma": Composite(Gamma(0.25), {0: WSquare()}),
+        "flat, then gamma": Composite(Gamma(0.25), {0: Flat()}),
+    }
+    maps = torch.stack([LRP(net, c).attribute(x, 285)[0].sum(0) for c in composites.values()])
+    plot.contact_sheet([photo], maps[None], column_titles=list(composites)).savefig(IMAGES / "rules.png", dpi=110)
+
+
+def data_chelsea() -> Any:
+    from skimage import data
+
+    return data.chelsea()
+
+
 def wine() -> None:
     data = load_wine(as_frame=True).data
     model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(data)
@@ -46,4 +72,5 @@ def wine() -> None:
 
 if __name__ == "__main__":
     spatial_clusters()
+    rules()
     wine()

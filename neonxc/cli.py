@@ -33,6 +33,15 @@ class Scale(str, Enum):
     robust = "robust"
 
 
+class Rules(str, Enum):
+    """Which preset of LRP rules explains; the names of `neonxc.lrp.presets.PRESETS`."""
+
+    gamma = "gamma"
+    paper = "paper"
+    epsilon = "epsilon"
+    epsilon_gamma_box = "epsilon-gamma-box"
+
+
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.")]
 Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
 
@@ -61,29 +70,35 @@ def heatmap(
     mode: Annotated[
         Mode, typer.Option(help="Cluster the locations of each photo, or whole photos.")
     ] = Mode.spatial,
-    size: Annotated[int, typer.Option(min=32, help="Shorter side of a photo in the network, in pixels.")] = 320,
+    size: Annotated[
+        int,
+        typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
+    ] = 320,
     weights: Annotated[
         str, typer.Option(help='File of weights, "default", or "none" for random ones.')
     ] = "default",
-    composite: Annotated[
-        str, typer.Option(help="Rules of LRP: gamma, paper, epsilon or epsilon-gamma-box.")
-    ] = "gamma",
+    composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = Rules.gamma,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
     out: Out = Path("neonxc-heatmaps"),
     save: Annotated[
-        Path | None, typer.Option(help="A .safetensors file for the relevance itself.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="A .safetensors file for the relevance itself; its folder is made if need be.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Draw what in the pixels makes each cluster."""
     from neonxc import workflows
     from neonxc.models import load_image
 
-    if save is not None and save.suffix != ".safetensors":
-        raise ValueError(f"--save needs a file called .safetensors, got {save}")
+    if save is not None:
+        workflows.check_keep(save)
     photos = [(path.stem, load_image(path, size)) for path in images]
     extract = workflows.extractor(backbone, layer, weights, device, mode.value)
+    if extract.size is not None:  # read again, lest a photo that `size` made smaller be blown up
+        photos = [(path.stem, load_image(path, max(extract.size))) for path in images]
     photos = [(name, workflows.fitted(photo, extract)) for name, photo in photos]
-    rules = workflows.composite(composite, extract)
+    rules = workflows.composite(composite.value, extract)
     run = workflows.spatial_heatmaps if mode is Mode.spatial else workflows.image_heatmaps
     workflows.show(run(photos, clusters, out, extract, rules, save))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
@@ -252,10 +255,36 @@ def show(result: Result) -> None:
         console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
 
 
+def check_keep(file: Path) -> None:
+    """Find out before a long computation whether its tensors can go to `file`; makes nothing yet."""
+    if file.suffix != ".safetensors":
+        raise ValueError(f"--save needs a file called .safetensors, got {file}")
+    if file.is_dir():
+        raise ValueError(f"{file} is a folder; --save needs a file")
+    parent = next(parent for parent in file.absolute().parents if parent.exists())
+    if not parent.is_dir():
+        raise ValueError(f"{parent} is a file; --save needs a folder there")
+    if not os.access(parent, os.W_OK):
+        raise ValueError(f"can't write to the folder {parent}, which --save needs")
+
+
 def _keep(tensors: dict[str, Tensor], file: str | Path | None, features: FeatureExtractor) -> None:
-    if file is not None:
-        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        save_file(contiguous, file, metadata={"layer": _place(features)})
+    if file is None:
+        return
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    file = Path(file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.part")
+    try:
+        partial.touch()
+        mode = partial.stat().st_mode  # the usual one; safetensors lets only the owner read
+        save_file(contiguous, partial, metadata={"layer": _place(features)})
+        partial.chmod(mode)
+        os.replace(partial, file)
+    except SafetensorError as error:  # a full disk, say
+        raise OSError(f"can't write {file}: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _kmeans(clusters: int) -> Any:
@@ -265,12 +294,24 @@ def _kmeans(clusters: int) -> Any:
 def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
     """Cut and scale a photo [3, H, W] for a network that takes one size alone, or whole patches."""
     if features.size is None:
-        return photo
+        return _whole_patches(photo, features)
     height, width = features.size
     scale = max(height / photo.shape[1], width / photo.shape[2])
     size = (max(height, round(photo.shape[1] * scale)), max(width, round(photo.shape[2] * scale)))
     photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
-    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    return _middle(photo, height, width)
+
+
+def _whole_patches(photo: Tensor, features: FeatureExtractor) -> Tensor:
+    patch: Any = getattr(getattr(features.net, "patch_embed", None), "patch_size", 1)  # as timm tells it
+    patches = patch if isinstance(patch, tuple | list) else (patch, patch)
+    # of what is smaller than a patch nothing would be left: the network says so itself
+    height, width = (side // p * p or side for side, p in zip(photo.shape[1:], patches, strict=True))
+    return _middle(photo, height, width)
+
+
+def _middle(photo: Tensor, height: int, width: int) -> Tensor:
+    top, left = (photo.shape[1] - height) // 2, (photo.shape[2] - width) // 2
     return photo[:, top : top + height, left : left + width]
 
 

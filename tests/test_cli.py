@@ -6,9 +6,20 @@ import gzip
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
 import neonxc
-from neonxc.cli import main
+from neonxc import workflows
+from neonxc.cli import Rules, main
+from neonxc.lrp import presets
+from neonxc.models import load_image
+
+try:
+    import timm
+except ImportError:
+    timm = None
+needs_timm = pytest.mark.skipif(timm is None, reason="timm is not installed")
 
 
 @pytest.fixture
@@ -125,6 +136,248 @@ def test_heatmaps_of_whole_photos(neonxc_command, photos, tmp_path):
     names = sorted(file.name for file in (tmp_path / "maps").iterdir())
     assert len(names) == 5
     assert {name.split("-")[1] for name in names[:-1]} == {"0", "1"}
+
+
+# Random weights come from the seed: each run, and each test that builds its own network, sets it again.
+SMALL = ("--backbone", "mobilenet_v3_small", "--weights", "none", "--size", 64, "-k", 2)
+VIT = ("--backbone", "timm/vit_tiny_patch16_224", "--weights", "none", "-k", 2)
+
+
+@pytest.fixture
+def no_drawing(monkeypatch):
+    """Pictures take longest; these tests read the numbers."""
+
+    class Nothing:
+        def savefig(self, *_, **__):
+            pass
+
+    for name in ("overlay", "contact_sheet"):
+        monkeypatch.setattr(f"neonxc.plot.{name}", lambda *_, **__: Nothing())
+
+
+def test_composites_on_the_command_line_are_the_presets():
+    assert [rules.value for rules in Rules] == list(presets.PRESETS)
+
+
+def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_path, no_drawing):
+    twin = tmp_path / "other" / "photo0.png"  # another photo of the same name
+    twin.parent.mkdir()
+    twin.write_bytes(photos[1].read_bytes())
+    relevance = {}
+    for name in presets.PRESETS:
+        torch.manual_seed(0)
+        args = (
+            photos[0],
+            twin,
+            *SMALL,
+            "--composite",
+            name,
+            "--save",
+            f"maps/{name}.safetensors",
+            "--out",
+            "maps",
+        )
+        code, _, err = neonxc_command("heatmap", *args)
+        assert code == 0, err
+        saved = load_file(tmp_path / "maps" / f"{name}.safetensors")
+        assert set(saved) == {
+            f"{stem}/{what}" for stem in ("photo0", "photo0-2") for what in ("relevance", "logits")
+        }
+
+        torch.manual_seed(0)
+        features = workflows.extractor("mobilenet_v3_small", None, "none", "cpu", "spatial")
+        low, high = features.pixel_range()
+        rules = {
+            "gamma": presets.gamma(),
+            "paper": presets.paper(low, high),
+            "epsilon": presets.epsilon(),
+            "epsilon-gamma-box": presets.epsilon_gamma_box(low, high),
+        }[name]
+        for stem, file in [("photo0", photos[0]), ("photo0-2", twin)]:
+            x = features.preprocess(load_image(file, 64)[None])
+            model = workflows._kmeans(2).fit(features.points(x).numpy())
+            net = neonxc.neuralize(model, x, features)
+            torch.testing.assert_close(saved[f"{stem}/logits"], net(x)[0].detach())
+            expected = neonxc.NEON(net, rules).heatmaps(x)[0]
+            assert expected.shape == (2, 64, 80)
+            assert expected.abs().max() > 0
+            torch.testing.assert_close(saved[f"{stem}/relevance"], expected, rtol=1e-4, atol=1e-6)
+        relevance[name] = saved["photo0/relevance"]
+        assert not torch.allclose(saved["photo0/relevance"], saved["photo0-2/relevance"], rtol=1e-2)
+
+    names = list(relevance)
+    for i, one in enumerate(names):
+        for other in names[:i]:  # each preset has rules of its own, and they reach the network
+            difference = (relevance[one] - relevance[other]).norm() / relevance[one].norm()
+            assert difference > 1e-2, (one, other)
+    with safe_open(tmp_path / "maps" / "gamma.safetensors", framework="pt") as file:
+        assert file.metadata()["layer"].endswith(" of MobileNetV3")
+
+
+def test_saved_relevance_of_whole_photos(neonxc_command, photos, tmp_path, no_drawing):
+    torch.manual_seed(0)
+    code, _, err = neonxc_command(
+        "heatmap", *photos, *SMALL, "--mode", "image", "--save", "new/folder/r.safetensors"
+    )
+    assert code == 0, err
+    saved = load_file(tmp_path / "new" / "folder" / "r.safetensors")
+    assert len(saved) == 8
+    usual = tmp_path / "usual"
+    usual.touch()
+    assert (tmp_path / "new" / "folder" / "r.safetensors").stat().st_mode == usual.stat().st_mode
+
+    torch.manual_seed(0)
+    features = workflows.extractor("mobilenet_v3_small", None, "none", "cpu", "image")
+    x = features.preprocess(torch.stack([load_image(photo, 64) for photo in photos]))
+    net = neonxc.neuralize(workflows._kmeans(2).fit(features.points(x).numpy()), x, features)
+    logits, expected = net(x).detach(), neonxc.NEON(net).attribute(x).sum(1)
+    for i, photo in enumerate(photos):
+        torch.testing.assert_close(saved[f"{photo.stem}/logits"], logits[i], rtol=1e-3, atol=1e-5)
+        got = saved[f"{photo.stem}/relevance"]
+        assert (got - expected[i]).norm() < 1e-3 * expected[i].norm()
+
+
+@needs_timm
+def test_heatmaps_with_a_network_of_timm(neonxc_command, photos, tmp_path):
+    args = ("--backbone", "timm/convnext_atto", "--weights", "none", "--size", 64, "-k", 2)
+    code, out, err = neonxc_command("heatmap", photos[0], *args, "--out", "maps", "--save", "r.safetensors")
+    assert code == 0, err
+    assert "of ConvNeXt" in out
+    assert len(list((tmp_path / "maps").iterdir())) == 3
+    saved = load_file(tmp_path / "r.safetensors")
+    assert {name: list(tensor.shape) for name, tensor in saved.items()} == {
+        "photo0/relevance": [2, 64, 80],
+        "photo0/logits": [2, 4, 5],
+    }
+
+
+@needs_timm
+@pytest.mark.parametrize("mode", ["spatial", "image"])
+def test_photos_are_cut_to_the_patches_of_a_transformer(neonxc_command, photos, tmp_path, mode):
+    code, _, err = neonxc_command(  # 70 x 88 pixels: no multiples of 16
+        "heatmap", *photos[:2], *VIT, "--size", 70, "--mode", mode, "--out", "maps", "--save", "r.safetensors"
+    )
+    assert code == 0, err
+    assert len(list((tmp_path / "maps").iterdir())) == {"spatial": 5, "image": 3}[mode]
+    saved = load_file(tmp_path / "r.safetensors")
+    logits = [2, 4, 5] if mode == "spatial" else [2]
+    for stem in ("photo0", "photo1"):
+        assert list(saved[f"{stem}/logits"].shape) == logits
+        relevance = saved[f"{stem}/relevance"]
+        assert list(relevance.shape) == ([2, 64, 80] if mode == "spatial" else [64, 80])
+        assert relevance.isfinite().all()
+        assert relevance.abs().max() > 0
+
+
+class Embedding(torch.nn.Module):
+    def __init__(self, patch_size):
+        super().__init__()
+        self.patch_embed = torch.nn.Identity()
+        self.patch_embed.patch_size = patch_size
+
+
+@pytest.mark.parametrize(
+    ("patch_size", "shape", "rows", "columns"),
+    [
+        ((16, 16), (70, 88), (3, 67), (4, 84)),
+        (14, (70, 88), (0, 70), (2, 86)),
+        ((8, 32), (33, 64), (0, 32), (0, 64)),
+        ((64, 64), (40, 70), (0, 40), (3, 67)),  # smaller than a patch: for the network to refuse
+    ],
+)
+def test_fitted_cuts_the_middle(patch_size, shape, rows, columns):
+    photo = torch.rand(3, *shape)
+    features = neonxc.models.FeatureExtractor(Embedding(patch_size), "")
+    assert torch.equal(workflows.fitted(photo, features), photo[:, slice(*rows), slice(*columns)])
+    plain = neonxc.models.FeatureExtractor(torch.nn.Identity(), "")
+    assert torch.equal(workflows.fitted(photo, plain), photo)
+
+
+@pytest.mark.parametrize("shape", [(32, 48), (48, 32), (32, 32), (64, 96), (20, 31)])
+def test_fitted_gives_the_one_size(shape):
+    features = neonxc.models.FeatureExtractor(torch.nn.Identity(), "", size=(32, 32))
+    photo = torch.rand(3, *shape)
+    fitted = workflows.fitted(photo, features)
+    assert fitted.shape == (3, 32, 32)
+    assert fitted.min() >= 0
+    assert fitted.max() <= 1
+    if min(shape) == 32:
+        top, left = ((side - 32) // 2 for side in shape)
+        torch.testing.assert_close(fitted, photo[:, top : top + 32, left : left + 32])
+
+
+def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_path, monkeypatch):
+    sizes = []
+
+    def read(path, size):
+        sizes.append(size)
+        return load_image(path, size)
+
+    def stop(photos, *_):
+        assert [photo.shape for _, photo in photos] == [(3, 224, 224)]
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("neonxc.models.load_image", read)
+    monkeypatch.setattr("neonxc.workflows.spatial_heatmaps", stop)
+    with torch.device("meta"):  # nothing is computed: weights without values do
+        features = neonxc.models.backbone("vit_b_16", weights=None)
+    monkeypatch.setattr("neonxc.workflows.extractor", lambda *_: features)
+    code, _, err = neonxc_command("heatmap", photos[0], "--size", 64)
+    assert (code, err) == (2, "neonxc: far enough\n")
+    assert sizes[-1] == 224  # not 64, blown up
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["--composite", "alpha-beta"],
+            "'alpha-beta' is not one of 'gamma', 'paper', 'epsilon', 'epsilon-gamma-box'",
+        ),
+        (["--save", "r.pt"], "--save needs a file called .safetensors, got r.pt"),
+        (["--save", "r"], "--save needs a file called .safetensors, got r"),
+        (["--save", "d.safetensors"], "d.safetensors is a folder; --save needs a file"),
+        (["--save", "photo0.png/r.safetensors"], "photo0.png is a file; --save needs a folder there"),
+        (["--save", "photo0.png/a/r.safetensors"], "photo0.png is a file; --save needs a folder there"),
+    ],
+)
+def test_bad_options_are_told_before_the_network_is_built(
+    neonxc_command, photos, tmp_path, monkeypatch, args, message
+):
+    (tmp_path / "d.safetensors").mkdir()
+    before = set(tmp_path.iterdir())
+    monkeypatch.setattr("neonxc.workflows.extractor", lambda *_: pytest.fail("built a network"))
+    code, _, err = neonxc_command("heatmap", photos[0], *SMALL, *args)
+    assert code == 2
+    assert message in err
+    assert err.startswith("neonxc: ")
+    assert err.count("\n") == 1
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_an_unknown_composite_is_told_by_the_library_too():
+    with pytest.raises(ValueError, match="no composite is called 'x'; there are: gamma, paper, epsilon"):
+        workflows.composite("x", None)
+
+
+def test_a_failure_makes_no_folder_for_what_it_would_save(neonxc_command, photos, tmp_path):
+    args = (*SMALL[:-1], 99, "--save", "new/r.safetensors")
+    code, _, err = neonxc_command("heatmap", photos[0], *args)
+    assert code == 2
+    assert "too few for 99 clusters" in err
+    assert set(tmp_path.iterdir()) == set(photos)
+
+
+def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, no_drawing):
+    from safetensors import SafetensorError
+
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("neonxc.workflows.save_file", full)
+    code, _, err = neonxc_command("heatmap", photos[0], *SMALL, "--save", "r.safetensors")
+    assert (code, err) == (2, "neonxc: can't write r.safetensors: I/O error: No space left on device\n")
+    assert not list(tmp_path.glob("r.safetensors*"))
 
 
 def test_a_failure_leaves_nothing_and_spares_what_was_there(neonxc_command, wine_csv, tmp_path, monkeypatch):

@@ -41,6 +41,13 @@ def test_code_runs(page, tmp_path, monkeypatch):
         exec(compile(block, page, "exec"), namespace)
 
 
+def test_the_table_of_operations_is_the_engines(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from supported import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
 def test_the_page_of_figures_is_what_the_benchmarks_measured(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from tests.benchmarks.page import DOCS, page

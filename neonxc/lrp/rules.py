@@ -115,8 +115,8 @@ class Gamma:
 
     Notes
     -----
-    With ``A = |W| |x| + |b|``, P and N are ``(y + A) / 2`` and ``(y - A) / 2``. All four cases of signs are then one
-    formula: ``s = m |y| / ((1 + gamma/2) |y| + gamma/2 A)`` at the output, and at the input
+    With ``A = |W| |x| + |b|``, P and N are ``(y + A) / 2`` and ``(y - A) / 2``. All four cases of signs are then
+    one formula: ``s = m |y| / ((1 + gamma/2) |y| + gamma/2 A)`` at the output, and at the input
     ``(1 + gamma/2) W' s + gamma/2 sign(x) |W|' (sign(y) s)``. Where neither x nor a y with relevance is negative,
     one transposed product with ``W + gamma W+`` is enough.
 
