@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+LARGE = 1 << 23  # entries of a matrix, beyond which it is not copied as a whole
 
 
 @dataclass
@@ -137,6 +139,8 @@ class Gamma:
             return layer.transpose(m.where(y != 0, 0.0), layer.weight, x)
         signed = layer.remember("signed", lambda: bool(x.amin() < 0))
         if layer.rectified and not signed:  # between two ReLUs
+            if layer.weight.ndim == 2 and layer.weight.numel() > LARGE:
+                return self._by_rows(layer, x, y, m)
             lifted, share = layer.remember(self, lambda: self._lifted(layer, x, y))
             return layer.transpose(share * m, lifted, x)
         size, share = layer.remember(self, lambda: self._shares(layer, x, y))  # share has the sign of y
@@ -150,6 +154,18 @@ class Gamma:
         bias = torch.as_tensor(layer.bias)
         whole = layer.apply(x, weight).add_(bias + self.gamma * bias.clamp(min=0))
         return weight, _quotient(y, torch.maximum(whole, y))
+
+    def _by_rows(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
+        """The same for a large matrix, a few outputs at a time: its copy would outweigh all activations."""
+        rows = max(1, LARGE // layer.weight.shape[1])
+        bias = torch.as_tensor(layer.bias).to(y).expand(y.shape[-1])
+        total = torch.zeros((), dtype=x.dtype, device=x.device)
+        for first in range(0, len(layer.weight), rows):
+            part = slice(first, first + rows)
+            block = replace(layer, weight=layer.weight[part], bias=bias[part], memory=None)
+            lifted, share = self._lifted(block, x, y[..., part])
+            total = total + layer.transpose(share * m[..., part], lifted, x)
+        return total
 
     def _shares(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """``|W|`` and the share ``y / ((1 + gamma/2) |y| + gamma/2 A)``."""
