@@ -6,7 +6,11 @@ python -m tests.benchmarks.heatmaps [--quick] [--json FILE]
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
+import os
 from collections.abc import Callable
+from pathlib import Path
 from textwrap import shorten
 
 import torch
@@ -22,7 +26,7 @@ from zennit.rules import Gamma as ZennitGamma
 from zennit.types import Linear
 
 from neonxc import NEON, NeuralizedClustering, neuralize
-from neonxc.lrp import LRP, Composite, Gamma
+from neonxc.lrp import LRP, Composite, Gamma, presets
 from neonxc.models import backbone, efficientnet_lite0, to_tensor
 from neonxc.models.backbones.efficientnet_lite0 import InvertedResidual
 from neonxc.network import rows
@@ -32,6 +36,7 @@ CLUSTERS = 4
 GAMMA = 0.25
 GRADIENT = "plain gradient"
 OURS = "neonxc, LRP-gamma"
+PAPER = "neonxc, the paper's preset"
 
 
 class Residuals(AttributeCanonizer):
@@ -129,7 +134,7 @@ def vgg(rounds: int) -> Table:
     x = torch.rand(4, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     target = net(x).argmax(dim=1)
     chosen = nn.functional.one_hot(target, 1000).float()
-    ours = LRP(net, Composite(Gamma(GAMMA)))
+    ours, paper = LRP(net, Composite(Gamma(GAMMA))), LRP(net, presets.paper())
     for module in net.modules():  # captum keeps its rules on the modules
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             module.rule = GammaRule(gamma=GAMMA)
@@ -144,15 +149,35 @@ def vgg(rounds: int) -> Table:
         "forward pass": torch.no_grad()(lambda: net(x)),
         GRADIENT: gradient,
         OURS: lambda: ours.attribute(x, target),
+        PAPER: lambda: paper.attribute(x, target),
         "zennit, Gamma": lambda: zennit_relevance(net, x, lambda logits: [logits * chosen])[0],
         "captum, GammaRule": lambda: CaptumLRP(net).attribute(x, target=target),
     }
     found = {name: run().detach() for name, run in contestants.items() if name not in ("forward pass", GRADIENT)}
+    peaks = {name: peak_memory(run) for name, run in contestants.items()}
     table = results(race(contestants, rounds), base=GRADIENT)
     for row in table:
-        known = row["what"] in found and row["what"] != OURS
+        known = row["what"] in found and row["what"] not in (OURS, PAPER)
         row["relative difference to neonxc"] = distance(found[row["what"]], found[OURS]) if known else ""
+        row["peak MB"] = peaks[row["what"]]
     return table
+
+
+def peak_memory(run: Callable[[], object]) -> float | str:
+    """Megabytes that a call adds to the process at its peak; Linux alone can tell."""
+    if not os.path.exists("/proc/self/clear_refs"):
+        return ""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what earlier calls have freed must not be at hand
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    run()
+    return _status("VmHWM") - before
+
+
+def _status(key: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1]) / 1024
 
 
 def distance(a: Tensor, b: Tensor) -> float:
