@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from neonxc.lrp.engine import unwrapped
+
 __all__ = ["find_module", "layer_output", "unwrap"]
 
 
@@ -22,9 +24,9 @@ class _Reached(Exception):
 
 def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
     """Take the network out of `DataParallel` or `DistributedDataParallel`, whose names begin with ``module``."""
-    if not isinstance(net, nn.DataParallel | nn.parallel.DistributedDataParallel):
+    inner = unwrapped(net)
+    if inner is net:
         return net, layer
-    inner: nn.Module = net.module
     outer_name = layer.partition(".")[0] == "module" and not hasattr(inner, "module")
     return inner, layer.partition(".")[2] if outer_name else layer
 

@@ -259,3 +259,27 @@ def test_large_matrices_go_by_rows(monkeypatch):
     monkeypatch.setattr("neonxc.lrp.rules.LARGE", 250)  # six rows of the matrix in the middle
     torch.testing.assert_close(LRP(net).attribute(x, 1), wanted)
     torch.testing.assert_close(LRP(net).record(x).propagate(starts), several)
+
+
+USES = {
+    "sum": lambda n, h: torch.relu(h) + h,
+    "sum before": lambda n, h: h + torch.relu(h),
+    "item assignment": lambda n, h: torch.relu(h) + with_item(h),
+    "addmm": lambda n, h: torch.relu(h) + torch.addmm(h, h, torch.eye(6, dtype=h.dtype)),
+    "cat": lambda n, h: torch.cat([torch.relu(h[:, :3]), h[:, 3:]], 1),
+}
+
+
+def with_item(h):
+    h[:, 0] = 1.0
+    return h
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_second_use_of_what_a_relu_takes_is_seen(name):
+    """Outputs below zero have relevance then, which a layer between two ReLUs may forget."""
+    net, x = Net(USES[name]), points()
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(net(leaf)[:, 1].sum(), leaf)
+    found = LRP(net, Composite(Epsilon(0.0))).attribute(x, 1)
+    torch.testing.assert_close(found, (x * gradient).detach())

@@ -57,10 +57,6 @@ class Pass:
 class Constant:
     """What a function gives is held constant, as are the values of gates: no relevance passes."""
 
-    def __call__(self, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`FunctionRule`."""
-        return x.new_zeros(()).expand_as(x)
-
 
 class Composite:
     """Map the layers of a network to rules.
@@ -73,7 +69,7 @@ class Composite:
         Keys are names (as in ``named_modules()``, with ``*`` and ``?``), types of modules, depths (0 is the first
         linear layer that runs, negative ones count from the end, a ``range`` names several), or functions that
         take a :class:`Place` and say yes or no. The first match in order wins.
-    functions : mapping of function to FunctionRule, optional
+    functions : mapping of function to FunctionRule or Constant, optional
         Rules for nonlinear functions by PyTorch's name for them, such as ``{torch.exp: Pass()}``; they go before
         the engine's own treatment.
 
@@ -88,7 +84,7 @@ class Composite:
         self,
         default: Rule | None = None,
         layers: Mapping[Any, Rule] | None = None,
-        functions: Mapping[Callable[..., Any], FunctionRule] | None = None,
+        functions: Mapping[Callable[..., Any], FunctionRule | Constant] | None = None,
     ) -> None:
         self.default = default or Gamma(0.25)
         self.layers: dict[Key, Rule] = dict(layers or {})
@@ -97,7 +93,7 @@ class Composite:
             if not (isinstance(key, (str, int, range)) or callable(key)):
                 raise TypeError(f"layers has the key {key!r}; needed is a name, type, depth, range or function")
         for rule in (self.default, *self.layers.values(), *self.functions.values()):
-            if not callable(rule) or isinstance(rule, type):
+            if isinstance(rule, type) or not (callable(rule) or isinstance(rule, Constant)):
                 raise TypeError(f"a rule is a callable such as Gamma(0.25), got {rule!r}")
 
     @property
@@ -112,7 +108,7 @@ class Composite:
                 return rule
         return self.default
 
-    def function_rule(self, name: str) -> FunctionRule | None:
+    def function_rule(self, name: str) -> FunctionRule | Constant | None:
         """Return the rule that was given for functions of this name, if any."""
         return next((rule for f, rule in self.functions.items() if f.__name__ == name), None)
 

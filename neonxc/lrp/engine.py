@@ -2,7 +2,7 @@
 
 Operations are seen as they are called (a ``TorchFunctionMode``), whether a module or a plain function calls them,
 so the network is never changed. Linear layers and activations get a backward pass of their own; whatever merely
-adds, moves or pools values keeps its gradient; anything else that depends on the input is an error.
+adds, moves or pools values keeps its gradient; anything else is held constant, and may only serve as a gate.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from neonxc.lrp.composites import Composite
-from neonxc.lrp.operations.linear import _Linear
-from neonxc.lrp.operations.registry import Ruled, Scaled
+from neonxc.lrp.operations.linear import Linear
+from neonxc.lrp.operations.registry import Ruled, Scaled, tiny
 from neonxc.lrp.watch import Layers, UnsupportedOperation, Watch
 from neonxc.targets import as_columns, part
 
@@ -153,8 +153,7 @@ class Recording:
 def _record(module: nn.Module, x: Tensor, layers: Layers, several: bool) -> Recording:
     x = x.detach()
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x.clone()
-    tiny = torch.finfo(x.dtype).tiny ** 0.5  # relevance of a zero has a multiplier if zero is this
-    source = torch.where(x.abs() < tiny, tiny, x)
+    source = torch.where(x.abs() < tiny(x.dtype), tiny(x.dtype), x)  # relevance of a zero needs a multiplier
     leaf = source.detach().requires_grad_()
     watch = Watch(layers, leaf, several)
     before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
@@ -216,7 +215,7 @@ def _check(name: str, module: nn.Module) -> None:
 
 def _check_graph(output: Tensor) -> None:
     """Raise UnsupportedOperation where a function of the user's own has slipped into the backward pass."""
-    ours = (_Linear, Scaled, Ruled)
+    ours = (Linear, Scaled, Ruled)
     seen, stack = set(), [output.grad_fn]
     while stack:
         node = stack.pop()

@@ -30,8 +30,9 @@ from neonxc.lrp.operations.plain import (
     QUOTIENTS,
     SCALINGS,
     SHIFTS,
+    SUMS_OF_PRODUCTS,
 )
-from neonxc.lrp.operations.registry import Ruled, elementwise
+from neonxc.lrp.operations.registry import Ruled, elementwise, tiny
 from neonxc.lrp.rules import Rule
 
 
@@ -88,7 +89,7 @@ class Watch(TorchFunctionMode):
         super().__init__()
         self.layers = layers
         self.several = several  # walks back
-        self.tiny = _tiny(leaf.dtype) if layers.composite.reaches_zeros else 0.0
+        self.tiny = tiny(leaf.dtype) if layers.composite.reaches_zeros else 0.0
         self.shifted = False  # the pixels themselves, so that zeros have relevance as well
         leaf._neonxc_pixels = True  # type: ignore[attr-defined]
         # by id: what was modified in place, and its new value
@@ -131,9 +132,9 @@ class Watch(TorchFunctionMode):
         return self._unhandled(func, name, depends, args, kwargs)
 
     def _unhandled(self, func: Any, name: str, depends: list[Tensor], args: Any, kwargs: Any) -> Any:
-        if name in PLAIN | PRODUCTS | QUOTIENTS:
+        if name in PLAIN | PRODUCTS | QUOTIENTS | SUMS_OF_PRODUCTS or func is _with_item:
             _note_use(depends)
-        if name in QUOTIENTS and _depends_on_input(args[1]):  # a norm, however it was computed
+        if name in QUOTIENTS and len(args) > 1 and _depends_on_input(args[1]):  # a norm, however it was computed
             if not _depends_on_input(args[0]):
                 return self._hold(func, args, kwargs)
             args, depends = (args[0], args[1].detach(), *args[2:]), depends[:1]
@@ -145,7 +146,7 @@ class Watch(TorchFunctionMode):
             if len(depends) == 1 and getattr(depends[0], "_neonxc_pixels", False):
                 return self._pixels(func, name, depends[0], args, kwargs)
             return func(*args, **kwargs)
-        if name in ("addmm", "baddbmm", "addbmm"):
+        if name in SUMS_OF_PRODUCTS:
             scale = kwargs.get("alpha", 1)
             return args[0] * kwargs.get("beta", 1) + scale * self.run(torch.matmul, *args[1:])
         return self._hold(func, args, kwargs)
@@ -163,7 +164,9 @@ class Watch(TorchFunctionMode):
                 value._neonxc_held = held  # type: ignore[attr-defined]
         return result
 
-    def _ruled(self, rule: FunctionRule, func: Any, depends: list[Tensor], args: Any, kwargs: Any) -> Any:
+    def _ruled(
+        self, rule: FunctionRule | Constant, func: Any, depends: list[Tensor], args: Any, kwargs: Any
+    ) -> Any:
         if isinstance(rule, Constant):
             with torch.no_grad():
                 return func(*args, **kwargs)
@@ -224,12 +227,6 @@ def function_name(func: Any) -> str:
     """Name of a function as PyTorch calls it; of a property, its own."""
     name: str = getattr(func, "__name__", str(func))
     return getattr(func.__self__, "__name__", name) if name == "__get__" else name
-
-
-def _tiny(dtype: torch.dtype) -> float:
-    """What stands for zero where zeros have relevance: multipliers relevance / value stay finite."""
-    info = torch.finfo(dtype)
-    return float(info.tiny**0.5)
 
 
 def _out_of_place(func: Any, kwargs: dict[str, Any]) -> Any | None:

@@ -48,21 +48,25 @@ class Recorded:
         return self.rule()(self.layer, x, y, m)
 
 
-class _Linear(torch.autograd.Function):
+class Linear(torch.autograd.Function):
+    """The value of a linear layer, through which multipliers come back by its rule."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, compute: Callable[[], Tensor], recorded: Recorded) -> Tensor:
+        """Give y."""
         ctx.save_for_backward(x)
         ctx.recorded = recorded
         return compute()
 
     @staticmethod
     def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None, None]:
+        """Apply the rule."""
         (x,) = ctx.saved_tensors
         return ctx.recorded.pull(x, m), None, None
 
 
 def _record(watch: Watch, compute: Callable[[], Tensor], recorded: Recorded) -> Tensor:
-    result: Tensor = _Linear.apply(recorded.x, lambda: nonzero(compute(), watch.tiny), recorded)
+    result: Tensor = Linear.apply(recorded.x, lambda: nonzero(compute(), watch.tiny), recorded)
     recorded.y = result.detach()
     result._neonxc_layer = recorded  # type: ignore[attr-defined]  # for a BatchNorm or ReLU that may follow
     return result

@@ -73,6 +73,7 @@ PRODUCTS = {
     *("einsum", "inner", "outer", "bilinear"),
 }
 MATRIX_PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}
+SUMS_OF_PRODUCTS = {"addmm", "baddbmm"}
 QUOTIENTS = {"div", "divide", "true_divide", "__truediv__"}
 REFLECTED = {"__rsub__": "sub", "__rmul__": "mul", "__rmatmul__": "matmul"}
 SHIFTS = {"add", "__add__", "__radd__", "sub", "subtract", "__sub__", "__rsub__", "rsub"}

@@ -70,17 +70,22 @@ class Ruled(torch.autograd.Function):
         return ctx.rule(*ctx.saved_tensors, m), None, None
 
 
-def nonzero(values: Tensor, tiny: float) -> Tensor:
+def tiny(dtype: torch.dtype) -> float:
+    """What stands for zero where zeros have relevance: multipliers relevance / value stay finite."""
+    return float(torch.finfo(dtype).tiny ** 0.5)
+
+
+def nonzero(values: Tensor, stand_in: float) -> Tensor:
     """Put what is too small to matter in the place of zeros, so that relevance there has a multiplier."""
-    return values.masked_fill(values == 0, tiny) if tiny else values
+    return values.masked_fill(values == 0, stand_in) if stand_in else values
 
 
-def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], tiny: float = 0.0) -> Tensor:
+def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], stand_in: float = 0.0) -> Tensor:
     """Apply a function of single values; relevance passes it unchanged."""
 
     def compute() -> tuple[Tensor, Tensor]:
         z = x.detach()
-        y = nonzero(function(z), tiny)
+        y = nonzero(function(z), stand_in)
         return y, torch.where(z == 0, 0.0, y / z)
 
     result: Tensor = Scaled.apply(x, compute)
