@@ -67,17 +67,24 @@ def save(obj: NeuralizedClustering, path: str | os.PathLike[str]) -> None:
         header["features"] = getattr(obj.features, "recipe", None) or "custom"
         if header["features"] != "custom":
             tensors |= {f"features.{name}": tensor for name, tensor in obj.features.state_dict().items()}
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such folder: {path.parent}")
+    write_tensors(tensors, path, {KEY: json.dumps(header)})
+
+
+def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """Write a safetensors file: as a whole, or not at all."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         partial.touch()
         mode = partial.stat().st_mode  # the usual one; safetensors lets only the owner read
-        save_file(tensors, partial, metadata={KEY: json.dumps(header)})
+        save_file(tensors, partial, metadata=metadata)
         partial.chmod(mode)
         os.replace(partial, path)
+    except SafetensorError as error:  # a full disk, say
+        raise OSError(f"can't write {path}: {error}") from error
     finally:
         partial.unlink(missing_ok=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -12,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
@@ -21,7 +18,7 @@ from torch import Tensor
 
 from neonxc import plot
 from neonxc.attribution import NEON
-from neonxc.files import save, staged_folder
+from neonxc.files import save, staged_folder, write_tensors
 from neonxc.lrp import Composite, presets
 from neonxc.neuralize import neuralize
 from neonxc.tables import read_csv, write_csv
@@ -271,20 +268,9 @@ def check_keep(file: Path) -> None:
 def _keep(tensors: dict[str, Tensor], file: str | Path | None, features: FeatureExtractor) -> None:
     if file is None:
         return
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     file = Path(file)
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.part")
-    try:
-        partial.touch()
-        mode = partial.stat().st_mode  # the usual one; safetensors lets only the owner read
-        save_file(contiguous, partial, metadata={"layer": _place(features)})
-        partial.chmod(mode)
-        os.replace(partial, file)
-    except SafetensorError as error:  # a full disk, say
-        raise OSError(f"can't write {file}: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    write_tensors(tensors, file, {"layer": _place(features)})
 
 
 def _kmeans(clusters: int) -> Any:

@@ -374,7 +374,7 @@ def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, 
     def full(*_, **__):
         raise SafetensorError("I/O error: No space left on device")
 
-    monkeypatch.setattr("neonxc.workflows.save_file", full)
+    monkeypatch.setattr("neonxc.files.save_file", full)
     code, _, err = neonxc_command("heatmap", photos[0], *SMALL, "--save", "r.safetensors")
     assert (code, err) == (2, "neonxc: can't write r.safetensors: I/O error: No space left on device\n")
     assert not list(tmp_path.glob("r.safetensors*"))

@@ -51,10 +51,11 @@ class Count(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("pixels", [torch.rand, torch.randn], ids=["positive", "signed"])
 @pytest.mark.parametrize("composite", [paper(), None], ids=["paper", "default"])
-def test_two_forward_convolutions_and_one_backward_per_layer(composite):
+def test_two_forward_convolutions_and_one_backward_per_layer(composite, pixels):
     with Count() as count:
-        LRP(small_vgg(), composite).attribute(torch.rand(2, 3, 16, 16), 3)
+        LRP(small_vgg(), composite).attribute(pixels(2, 3, 16, 16), 3)
     assert (count.forward, count.backward) == (8, 4)
 
 
@@ -256,7 +257,7 @@ def test_large_matrices_go_by_rows(monkeypatch):
     wanted = LRP(net).attribute(x, 1)
     starts = torch.randn(3, 5, 4, dtype=torch.float64)
     several = LRP(net).record(x).propagate(starts)
-    monkeypatch.setattr("neonxc.lrp.rules.LARGE", 250)  # six rows of the matrix in the middle
+    monkeypatch.setattr("neonxc.lrp.gamma.LARGE", 250)  # six rows of the matrix in the middle
     torch.testing.assert_close(LRP(net).attribute(x, 1), wanted)
     torch.testing.assert_close(LRP(net).record(x).propagate(starts), several)
 

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from neonxc.lrp.rules import Gamma, Rule
+from neonxc.lrp.gamma import Gamma
+from neonxc.lrp.layer import Rule
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from typing import Any
 from torch import nn
 
 from neonxc.lrp.composites import Composite, Place
-from neonxc.lrp.rules import Epsilon, Gamma, Rule, ZBox
+from neonxc.lrp.gamma import Gamma
+from neonxc.lrp.layer import Rule
+from neonxc.lrp.rules import Epsilon, ZBox
 
 
 def gamma(low: Any = None, high: Any = None) -> Composite:

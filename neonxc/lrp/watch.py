@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from neonxc.lrp.composites import Composite, Constant, FunctionRule, Place
+from neonxc.lrp.layer import Rule
 from neonxc.lrp.operations import HANDLERS
 from neonxc.lrp.operations.attention import product
 from neonxc.lrp.operations.linear import matrix_product
@@ -33,7 +34,6 @@ from neonxc.lrp.operations.plain import (
     SUMS_OF_PRODUCTS,
 )
 from neonxc.lrp.operations.registry import Ruled, elementwise, tiny
-from neonxc.lrp.rules import Rule
 
 
 class UnsupportedOperation(RuntimeError):

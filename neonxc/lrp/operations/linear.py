@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from neonxc.lrp.layer import LinearLayer, Rule
 from neonxc.lrp.operations.registry import handles, nonzero
-from neonxc.lrp.rules import LinearLayer, Rule
 
 if TYPE_CHECKING:
     from neonxc.lrp.watch import Watch
@@ -75,18 +75,13 @@ def _record(watch: Watch, compute: Callable[[], Tensor], recorded: Recorded) -> 
 def _layer(
     watch: Watch,
     owner: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    column: tuple[int, ...],
-    apply: Callable[[Tensor, Tensor], Tensor],
-    transpose: Callable[[Tensor, Tensor, Tensor], Tensor],
+    layer: LinearLayer,
     scale_outputs: Callable[[Tensor, Tensor], Tensor],
     x: Tensor,
     compute: Callable[[], Tensor],
 ) -> Tensor:
-    offset = 0.0 if bias is None else bias.detach().to(x.dtype).reshape(column)
-    memory: dict[Any, Any] | None = {} if watch.several else None
-    layer = LinearLayer(weight, offset, apply, transpose, memory=memory)
+    if watch.several:
+        layer.memory = {}
     return _record(watch, compute, Recorded(x, layer, watch.layers.rule(owner, x), scale_outputs))
 
 
@@ -120,8 +115,8 @@ def _convolution(
         return F.pad(inner(m, w, F.pad(x, more)), [-size for size in more]) if any(more) else inner(m, w, x)
 
     w, b = _constants(input, weight, bias)
-    args = (weight, w, b, (-1, *[1] * n), apply, transpose, _scale_rows)
-    return _layer(watch, *args, input, lambda: apply(input.detach(), w, b))
+    layer = LinearLayer(w, _column(b, n), apply, transpose, channels=-n - 1 if groups == 1 else None)
+    return _layer(watch, weight, layer, _scale_rows, input, lambda: apply(input.detach(), w, b))
 
 
 @handles(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d, what="the composite's rule")
@@ -149,8 +144,8 @@ def _convolution_transpose(
 
     transpose = _transposed_convolution(stride, padding, dilation, True, output_padding, groups)
     w, b = _constants(input, weight, bias)
-    args = (weight, w, b, (-1, *[1] * n), apply, transpose, scale_outputs)
-    return _layer(watch, *args, input, lambda: apply(input.detach(), w, b))
+    layer = LinearLayer(w, _column(b, n), apply, transpose)
+    return _layer(watch, weight, layer, scale_outputs, input, lambda: apply(input.detach(), w, b))
 
 
 @handles(F.linear, what="the composite's rule")
@@ -158,8 +153,8 @@ def _linear(
     watch: Watch, func: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
     w, b = _constants(input, weight, bias)
-    args = (weight, w, b, (-1,), F.linear, lambda m, w, x: m @ w, _scale_rows)
-    return _layer(watch, *args, input, lambda: F.linear(input.detach(), w, b))
+    layer = LinearLayer(w, _column(b, 0), F.linear, lambda m, w, x: m @ w, channels=-1)
+    return _layer(watch, weight, layer, _scale_rows, input, lambda: F.linear(input.detach(), w, b))
 
 
 def matrix_product(watch: Watch, func: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
@@ -177,7 +172,8 @@ def matrix_product(watch: Watch, func: Callable[..., Tensor], a: Tensor, b: Tens
 
     (w,) = _constants(x, weight)
     last = (lambda w, s: w * s[:, None]) if left else (lambda w, s: w * s)
-    return _layer(watch, weight, w, None, (-1,), apply, transpose, last, x, lambda: apply(x.detach(), w))
+    layer = LinearLayer(w, 0.0, apply, transpose)
+    return _layer(watch, weight, layer, last, x, lambda: apply(x.detach(), w))
 
 
 @handles(
@@ -207,23 +203,26 @@ def _batch_norm(
 
     scale = torch.rsqrt(var + eps) * (1.0 if weight is None else weight)
     shift = (0.0 if bias is None else bias) - mean * scale
-    column = (-1, *[1] * (input.ndim - 2))
+    n = input.ndim - 2
     source: Recorded | None = getattr(input, "_neonxc_layer", None)
     if source is not None and _channels_second(source.layer, input):
         old = source.layer
-        folded_bias = old.bias * scale.reshape(column) + shift.reshape(column)
-        folded = LinearLayer(
-            source.scale_outputs(old.weight, scale), folded_bias, old.apply, old.transpose, memory=old.memory
+        folded = replace(
+            old,
+            weight=source.scale_outputs(old.weight, scale),
+            bias=old.bias * _column(scale, n) + _column(shift, n),
+            memory={} if watch.several else None,
         )
         return _record(watch, compute, Recorded(source.x, folded, source.rule, source.scale_outputs))
 
     def apply(x: Tensor, w: Tensor) -> Tensor:
-        return x * w.reshape(column)
+        return x * _column(w, n)
 
     def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
-        return m * w.reshape(column)
+        return m * _column(w, n)
 
-    return _layer(watch, owner, scale, shift, column, apply, transpose, torch.mul, input, compute)
+    layer = LinearLayer(scale, _column(shift, n), apply, transpose)
+    return _layer(watch, owner, layer, torch.mul, input, compute)
 
 
 def _channels_second(layer: LinearLayer, y: Tensor) -> bool:
@@ -254,6 +253,11 @@ def _transposed_convolution(
 
 def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
     return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+
+
+def _column(values: Tensor | None, n: int) -> Any:
+    """One value per channel, shaped to broadcast over n dimensions behind the channels."""
+    return 0.0 if values is None else values.reshape(-1, *[1] * n)
 
 
 def _constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:

@@ -1,0 +1,100 @@
+"""LRP-gamma, for inputs and outputs of both signs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neonxc.lrp.layer import LinearLayer, check_number, quotient
+
+LARGE = 1 << 23  # entries of a matrix, beyond which it is not copied as a whole
+
+
+@dataclass(frozen=True)
+class Gamma:
+    r"""LRP-gamma for inputs and outputs of both signs.
+
+    Contributions with the sign of the output are favoured: with P the sum of the positive contributions
+    (bias included) and N that of the negative ones, so that ``y = P + N``, relevance is shared in proportion to
+    ``x_i w_ij (1 + gamma [x_i w_ij > 0])`` over ``y + gamma P`` where y > 0, and with N and negative contributions
+    in the place of P where y < 0. The denominator keeps the sign of y, so there is no pole.
+
+    Parameters
+    ----------
+    gamma : float
+        0 (gradient x input) and more; large values tend to z+.
+
+    Notes
+    -----
+    With ``A = |W| |x| + |b|``, P and N are ``(y + A) / 2`` and ``(y - A) / 2``. All four cases of signs are then
+    one formula: ``s = m |y| / ((1 + gamma/2) |y| + gamma/2 A)`` at the output, and at the input
+    ``(1 + gamma/2) W' s + gamma/2 sign(x) |W|' (sign(y) s)``. Where no y with relevance
+    is negative, one transposed product is enough: with ``W + gamma W+``, beside which ``W + gamma W-`` is set for
+    inputs that are negative.
+
+    References
+    ----------
+    .. [1] G. Montavon et al., "Layer-wise relevance propagation: an overview", 2019.
+    .. [2] J. Kauffmann et al., "From clustering to cluster explanations via neural networks", VI-B.
+    """
+
+    gamma: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_number("gamma", self.gamma)
+
+    def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
+        """Multiplier at the input; see :class:`Rule`."""
+        if self.gamma == 0:
+            return layer.transpose(m.where(y != 0, 0.0), layer.weight, x)
+        signed = layer.remember("signed", lambda: bool(x.amin() < 0))
+        if layer.rectified and not signed:  # between two ReLUs
+            if layer.weight.ndim == 2 and layer.weight.numel() > LARGE:
+                return self._by_rows(layer, x, y, m)
+            lifted, share = layer.remember(self, lambda: self._lifted(layer, x, y))
+            return layer.transpose(share * m, lifted, x)
+        if layer.rectified and layer.channels is not None and layer.weight.numel() <= LARGE:
+            return self._side_by_side(layer, x, y, m, layer.channels)
+        size, share = layer.remember(self, lambda: self._shares(layer, x, y))  # share has the sign of y
+        along = layer.transpose(share.abs() * m, layer.weight, x)
+        across = layer.transpose(share * m, size, x)
+        return along.mul_(1 + self.gamma / 2).add_(across * x.sign() if signed else across, alpha=self.gamma / 2)
+
+    def _lifted(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """``W + gamma W+`` and the share ``y / (y + gamma P)``, for x and y >= 0."""
+        weight = F.leaky_relu(layer.weight, 1 / (1 + self.gamma)).mul_(1 + self.gamma)
+        bias = torch.as_tensor(layer.bias)
+        whole = layer.apply(x, weight).add_(bias + self.gamma * bias.clamp(min=0))
+        whole = torch.maximum(whole, y, out=whole).clamp_(min=torch.finfo(y.dtype).tiny)
+        return weight, torch.div(y, whole, out=whole)  # in place: each pass over large maps costs some percent
+
+    def _by_rows(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
+        """The same for a large matrix, a few outputs at a time: its copy would outweigh all activations."""
+        rows = max(1, LARGE // layer.weight.shape[1])
+        bias = torch.as_tensor(layer.bias).to(y).expand(y.shape[-1])
+        total = torch.zeros((), dtype=x.dtype, device=x.device)
+        for first in range(0, len(layer.weight), rows):
+            part = slice(first, first + rows)
+            block = replace(layer, weight=layer.weight[part], bias=bias[part], memory=None)
+            lifted, share = self._lifted(block, x, y[..., part])
+            total = total + layer.transpose(share * m[..., part], lifted, x)
+        return total
+
+    def _side_by_side(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, channels: int) -> Tensor:
+        """For y >= 0 and x of both signs, such as pixels: the weights for either sign in one product."""
+        _, share = layer.remember(self, lambda: self._shares(layer, x, y))
+        above, below = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
+        both = torch.cat([layer.weight + self.gamma * above, layer.weight + self.gamma * below], dim=1)
+        wide = torch.cat([x, x], dim=channels)
+        positive, negative = layer.transpose(share * m, both, wide).chunk(2, dim=channels)
+        return torch.where(x < 0, negative, positive)
+
+    def _shares(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """``|W|`` and the share ``y / ((1 + gamma/2) |y| + gamma/2 A)``."""
+        weight = layer.weight.abs()
+        whole = layer.apply(x.abs(), weight).add_(torch.as_tensor(layer.bias).abs())
+        whole.mul_(self.gamma / 2).add_(y.abs(), alpha=1 + self.gamma / 2)
+        return weight, quotient(y, whole)
