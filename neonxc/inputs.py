@@ -23,7 +23,9 @@ class Batch:
     """Array with one label per point -> array or tensor like the input (an array where labels are names)."""
 
 
-def as_batch(X: Any, *, name: str = "X", device: torch.device | str | None = None) -> Batch:
+def as_batch(
+    X: Any, *, name: str = "X", device: torch.device | str | None = None, integers: bool = False
+) -> Batch:
     """Turn data into a finite floating tensor of at least two dimensions.
 
     Parameters
@@ -35,6 +37,8 @@ def as_batch(X: Any, *, name: str = "X", device: torch.device | str | None = Non
         What the errors call the argument.
     device : torch.device, optional
         Where the tensor shall be; default: where it is.
+    integers : bool
+        Leave integers as they are.
 
     Raises
     ------
@@ -56,7 +60,8 @@ def as_batch(X: Any, *, name: str = "X", device: torch.device | str | None = Non
         raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
     _check_shape(tensor, name)
     source_dtype, source_device = tensor.dtype, tensor.device
-    tensor = tensor.to(device=device, dtype=compute_dtype(source_dtype))
+    keep_type = integers and not source_dtype.is_floating_point and source_dtype != torch.bool
+    tensor = tensor.to(device=device, dtype=source_dtype if keep_type else compute_dtype(source_dtype))
     check_finite(tensor, name=name, names=names)
 
     def restore(result: Tensor) -> Any:
@@ -83,6 +88,8 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first bad column unless every value is finite."""
+    if not tensor.is_floating_point():
+        return
     finite = torch.isfinite(tensor)
     if finite.all():
         return

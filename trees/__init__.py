@@ -1,3 +1,6 @@
-"""Threshold-tree explainers: a whole clustering as a few readable rules. None is released yet."""
+"""Threshold-tree explainers: a whole clustering as a few readable rules."""
 
-__all__: list[str] = []
+from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.tree import ThresholdTree
+
+__all__ = ["EMN", "IMM", "ExGreedy", "ExShallow", "ThresholdTree"]

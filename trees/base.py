@@ -1,0 +1,268 @@
+"""What all tree explainers share: the way from data to a problem, and from leaves to a fitted tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from neonxc.inputs import as_batch
+from neonxc.trees import reference as references
+from neonxc.trees.columns import code
+from neonxc.trees.growth import leaf_of_points
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.reference import Reference
+from neonxc.trees.table import Table
+from neonxc.trees.tree import ThresholdTree, TreeBuilder
+
+NOISE = -1
+"""The label of points that a density-based clustering leaves out."""
+
+
+class TreeExplainer(ClusterMixin, BaseEstimator):
+    """A clustering by a threshold tree that explains a reference clustering."""
+
+    n_clusters: int
+    reference: Any
+    random_state: Any
+    max_bins: int | None = None
+    metric: str = "l2"
+
+    tree_: ThresholdTree
+    labels_: Any
+    cluster_centers_: Any
+
+    def fit(
+        self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None, sample_weight: Any = None
+    ) -> TreeExplainer:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array-like, data frame, sparse matrix or tensor [n, d]
+            The columns that are cut. Finite numbers.
+        y : ignored
+        labels : array-like [n], optional
+            The reference clustering, instead of `reference`; points of label -1 (noise) are left out.
+        centers : array-like [k, d], optional
+            Its centers: every point belongs to the nearest. Instead of `reference`.
+        sample_weight : array-like [n], optional
+            Weights >= 0; a weight of 2 is a point twice, a point of weight 0 is left out.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            Values that are not finite, more clusters than distinct points, both `labels` and `centers`, or centers
+            that no column tells apart.
+        """
+        del y
+        if labels is not None and centers is not None:
+            raise ValueError("fit takes labels or centers, not both")
+        self._check_parameters()
+        data, names, give = self._read(X, reset=True)
+        self._is_tensor = isinstance(X, Tensor)
+        weight = self._weights(sample_weight, X, data)
+        table, kept = Table(data), self._kept(labels, weight, data)
+        part = table if kept is None else table.take(kept)
+        weight = weight if kept is None or weight is None else weight[kept]
+        found = self._reference(part, X, labels, centers, weight, kept)
+        builder, leaves, best, found = self._search(part, found, weight)
+        self._finish(builder, leaves, best, found, part, weight, names)
+        every = self._leaf if kept is None else self.tree_.apply(data)
+        self.labels_ = give(self.tree_.classes[self.tree_.label[torch.as_tensor(every)].numpy()])
+        self.cluster_centers_ = self._like(self._means, data)
+        del self._leaf, self._means
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Cluster of every point, [N], in the labels of the reference clustering.
+
+        Parameters
+        ----------
+        X : array-like, data frame, sparse matrix or tensor [N, d]
+
+        Returns
+        -------
+        array or tensor, as X is
+        """
+        check_is_fitted(self, "tree_")
+        data, _, give = self._read(X, reset=False)
+        return give(np.asarray(self.tree_.predict(data)))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
+
+        Measured where the reference clustering was: behind the scaler, if `reference` is a pipeline with one.
+        """
+        check_is_fitted(self, "tree_")
+        data, _, _ = self._read(X, reset=False)
+        leaf = torch.as_tensor(np.asarray(self.tree_.apply(data)))
+        own = self.tree_.label[leaf]
+        table = Table(data) if self._steps is None else Table(_tensor(self._steps.transform(X)))
+        distances = table.distances(self._space_means.to(table.device))
+        return -float(distances.gather(1, own.to(distances.device)[:, None]).sum())
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that sparse input will do."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that mean nothing."""
+        if not isinstance(self.n_clusters, int | np.integer) or self.n_clusters < 1:
+            raise ValueError(f"n_clusters needs a whole number >= 1, got {self.n_clusters!r}")
+        if self.metric not in ("l1", "l2"):
+            raise ValueError(f'metric needs "l2" or "l1", got {self.metric!r}')
+        if self.max_bins is not None and self.max_bins < 2:
+            raise ValueError(f"max_bins needs a number >= 2 or None, got {self.max_bins!r}")
+
+    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+        """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
+        raise NotImplementedError
+
+    def _search(
+        self, table: Table, found: Reference, weight: Tensor | None
+    ) -> tuple[TreeBuilder, list[Node], dict[int, int] | None, Reference]:
+        return *self._grow(self._problem(table, found, weight)), found
+
+    def _problem(self, table: Table, found: Reference, weight: Tensor | None) -> Problem:
+        columns = code(table, found.centers, self.max_bins)
+        return Problem(
+            table, columns, found.centers, found.labels, weight, found.space, found.space_centers, self.metric
+        )
+
+    def _reference(
+        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
+    ) -> Reference:
+        if centers is not None:
+            return references.from_centers(table, centers, self.metric)
+        if labels is not None:
+            own = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+            return references.from_labels(
+                table, own if kept is None else own[kept.cpu().numpy()], self.metric, weight
+            )
+        if isinstance(self.reference, str):
+            X = table.data.cpu().numpy() if isinstance(table.data, Tensor) else table.data
+        elif kept is not None:
+            X = _rows(X, kept)
+        if isinstance(X, Tensor):
+            X = X.cpu().numpy()
+        found = references.from_estimator(
+            table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state
+        )
+        if len(found.classes) and found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
+            raise ValueError("reference leaves points out as noise (label -1); fit it first, and pass its labels_")
+        return found
+
+    def _finish(
+        self,
+        builder: TreeBuilder,
+        leaves: list[Node],
+        clusters: dict[int, int] | None,
+        found: Reference,
+        table: Table,
+        weight: Tensor | None,
+        names: Sequence[str] | None,
+    ) -> None:
+        """Set what fitting leaves behind."""
+        label = [0] * len(builder.feature)
+        order = {node: place for place, node in enumerate(n for n in builder.preorder() if builder.feature[n] < 0)}
+        labels = found.labels.cpu()
+        for leaf in leaves:
+            label[leaf.id] = _majority(found, leaf, weight) if clusters is None else clusters[leaf.id]
+        tree, leaf_of = builder.finish(
+            leaf_of_points(leaves, table.n),
+            label,
+            labels,
+            None if weight is None else weight.cpu(),
+            table.d,
+            found.classes,
+            names,
+        )
+        if clusters is None:
+            numbers = torch.full((tree.n_nodes,), -1)
+            numbers[tree.leaves] = torch.arange(len(order))
+            tree = replace(tree, label=numbers, classes=np.arange(len(order)))
+        self.tree_, self._leaf, self._steps = tree, leaf_of, found.steps
+        own = tree.label[leaf_of].to(found.labels.device)
+        k = len(tree.classes)
+        self._means = _filled(table.means(own, k, weight), found.centers)
+        self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
+        cost = found.space.distances(self._space_means).gather(1, own[:, None])[:, 0]
+        self.inertia_ = float((cost if weight is None else cost * weight).sum())
+
+    def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
+        """X as a tensor (sparse: as a matrix), its column names, and how to hand back one value per point."""
+        if isinstance(X, Tensor) or hasattr(X, "iloc"):
+            batch = as_batch(X, integers=True)
+            if batch.tensor.ndim != 2:
+                raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
+            validate_data(self, X=X, reset=reset, skip_check_array=True)
+            return batch.tensor, batch.names, batch.labels
+        X = validate_data(self, X=X, reset=reset, accept_sparse=["csc", "csr"])
+        return (X if hasattr(X, "tocsc") else _tensor(X)), None, lambda values: values
+
+    def _weights(self, sample_weight: Any, X: Any, data: Any) -> Tensor | None:
+        if sample_weight is None:
+            return None
+        if isinstance(sample_weight, Tensor):
+            sample_weight = sample_weight.cpu().numpy()
+        values = _check_sample_weight(sample_weight, np.empty((data.shape[0], 1)), dtype=np.float64)
+        if (values < 0).any():
+            raise ValueError("sample_weight needs weights >= 0, got negative ones")
+        if not values.any():
+            raise ValueError("sample_weight is 0 for every point")
+        return torch.from_numpy(values).to(data.device if isinstance(data, Tensor) else "cpu")
+
+    def _kept(self, labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
+        """The points that count; None for all of them."""
+        counts = torch.ones(
+            data.shape[0], dtype=torch.bool, device=data.device if isinstance(data, Tensor) else "cpu"
+        )
+        if labels is not None:
+            values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+            if values.dtype.kind in "if" and values.shape == (data.shape[0],):
+                counts &= torch.from_numpy(values != NOISE).to(counts.device)
+        if weight is not None:
+            counts &= weight > 0
+        if bool(counts.all()):
+            return None
+        if not bool(counts.any()):
+            raise ValueError("labels are -1 (noise) for every point")
+        return counts.nonzero()[:, 0]
+
+    def _like(self, values: Tensor, data: Any) -> Any:
+        """Centers as a tensor for tensors, an array otherwise."""
+        return values if self._is_tensor else values.cpu().numpy()
+
+
+def _majority(found: Reference, leaf: Node, weight: Tensor | None) -> int:
+    labels = found.labels[leaf.rows]
+    own = None if weight is None else weight[leaf.rows]
+    return int(torch.bincount(labels, own, minlength=len(found.classes)).argmax())
+
+
+def _filled(means: Tensor, centers: Tensor) -> Tensor:
+    """Means, with the reference center for a cluster that has no points."""
+    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
+
+
+def _tensor(values: Any) -> Tensor:
+    array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def _rows(X: Any, rows: Tensor) -> Any:
+    index = rows.cpu().numpy()
+    return X.iloc[index] if hasattr(X, "iloc") else X[rows] if isinstance(X, Tensor) else np.asarray(X)[index]

@@ -1,0 +1,189 @@
+"""What a cut costs if every point goes to the nearest center left on its side: ExGreedy and ExShallow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neonxc.trees import sweep
+from neonxc.trees.depth import estimated_depth
+from neonxc.trees.problem import Cut, Node, Problem
+
+
+@dataclass
+class Cuts:
+    """All cuts of a node that separate centers, with a lower bound of their cost.
+
+    Attributes
+    ----------
+    feature, code : Tensor [cuts]
+        `code` in the node's own codes.
+    bound : Tensor [cuts]
+        At most the induced cost.
+    centers_left, points_left : Tensor [cuts]
+    """
+
+    feature: Tensor
+    code: Tensor
+    bound: Tensor
+    centers_left: Tensor
+    points_left: Tensor
+
+    def __getitem__(self, which: Tensor) -> Cuts:
+        return Cuts(
+            self.feature[which],
+            self.code[which],
+            self.bound[which],
+            self.centers_left[which],
+            self.points_left[which],
+        )
+
+
+class InducedCost:
+    """The least induced cost (ExGreedy), or its ratio to the current cost plus an estimate of depth (ExShallow).
+
+    Parameters
+    ----------
+    problem : Problem
+    depth_factor : float or None
+        Cost ratio that one test less is worth; None: ExGreedy, the cost alone.
+
+    Notes
+    -----
+    With a point's distances to the node's centers sorted, ``D_1 <= D_2 <= ...``, a cut that leaves it none of its r
+    nearest centers costs it at least ``D_(r+1) - D_1``. For r = 1 that is a weighted count of points cut from
+    their nearest center: one sweep bounds the cost of all cuts from below, and the few cuts whose bound is not
+    above the best cost found are computed in full.
+
+    References
+    ----------
+    .. [1] E. Laber, L. Murtinho, "On the price of explainability for some clustering problems", ICML 2021.
+    .. [2] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
+       Pattern Recognition, 2023, Eqs. 4 to 7.
+    """
+
+    def __init__(self, problem: Problem, depth_factor: float | None = None) -> None:
+        self.problem = problem
+        self.columns = problem.columns
+        self.depth_factor = depth_factor
+
+    def cut(self, node: Node) -> Cut | None:
+        """The best cut that separates two of the node's centers; None if there is none."""
+        codes, centers, original = self._codes(node)
+        distances = self.problem.distances[node.rows][:, node.centers]
+        weight = self.problem.weights(node.rows)
+        near = distances.topk(2, dim=1, largest=False)
+        gap = near.values[:, 1] - near.values[:, 0]
+        current = near.values[:, 0]
+        if weight is not None:
+            gap, current = gap * weight, current * weight
+        total = float(current.sum())
+        # Of n signed terms that add up to at most `extent` in size, any order of summing errs by less than this
+        extent = float(gap.sum()) + total
+        slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * extent
+        cuts = self._bounded(codes, centers, near.indices[:, 0], gap, total, weight)
+        if not len(cuts.feature):
+            return None
+        if self.depth_factor is None:
+            scale, extra = 1.0, torch.zeros_like(cuts.bound)
+        else:
+            scale = 1 / total if total > 0 else 1.0
+            cuts, extra = self._with_depth(node, cuts, codes, centers, distances, weight, scale, slack)
+        first = (cuts.bound * scale + extra).argmin()[None]
+        known = self._cost(cuts[first], codes, centers, distances, weight) * scale + extra[first]
+        open_ = cuts.bound * scale + extra <= known + slack * scale
+        cuts, extra = cuts[open_], extra[open_]
+        score = self._cost(cuts, codes, centers, distances, weight) * scale + extra
+        best = int((score <= score.min() + slack * scale).to(torch.uint8).argmax())
+        feature, code = int(cuts.feature[best]), int(cuts.code[best])
+        return self.problem.cut(node, feature, code if original is None else int(original[feature, code]))
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Nothing to hand on: which center is nearest changes with the centers left."""
+
+    def _codes(self, node: Node) -> tuple[Tensor, Tensor, Tensor | None]:
+        codes, centers = self.columns.at(node.rows), self.columns.centers[:, node.centers]
+        return (codes, centers, None) if self.columns.separated else sweep.compressed(codes, centers)
+
+    def _bounded(
+        self, codes: Tensor, centers: Tensor, nearest: Tensor, gap: Tensor, total: float, weight: Tensor | None
+    ) -> Cuts:
+        """All cuts that separate centers."""
+        bins = sweep.number_of_bins(codes, centers)
+        k = centers.shape[1]
+        step = max(1, sweep.BUDGET // max(len(nearest), bins * min(k, 16)))
+        parts = []
+        for first in range(0, len(codes), step):
+            part, own = codes[first : first + step], centers[first : first + step]
+            if k * bins <= len(nearest):
+                bound = sweep.separated(sweep.histogram(part, bins, nearest, k, gap), own)
+            else:
+                bound = sweep.separated_directly(part, bins, nearest, own, gap)
+            left = sweep.centers_left(own, bins)
+            feature, code = ((left > 0) & (left < k)).nonzero(as_tuple=True)
+            points = torch.zeros_like(bound)
+            if self.depth_factor is not None:
+                points = sweep.histogram(part, bins, torch.zeros_like(nearest), 1, weight)[:, 0]
+                points = points.to(torch.float64).cumsum(1)
+            place = (feature, code)
+            parts.append(Cuts(feature + first, code, total + bound[place], left[place], points[place]))
+        return Cuts(*(torch.cat(values) for values in zip(*(vars(p).values() for p in parts), strict=True)))
+
+    def _with_depth(
+        self,
+        node: Node,
+        cuts: Cuts,
+        codes: Tensor,
+        centers: Tensor,
+        distances: Tensor,
+        weight: Tensor | None,
+        scale: float,
+        slack: float,
+    ) -> tuple[Cuts, Tensor]:
+        """The cuts that may be the best, and their depth terms; two levels of the estimate bound the whole."""
+        assert self.depth_factor is not None
+        k, points = len(node.centers), float(len(node.rows) if weight is None else weight.sum())
+        share = cuts.points_left / max(points, torch.finfo(torch.float64).tiny)
+        saved = self._saved(node, cuts.feature, share)
+        least = 1 + share * (cuts.centers_left > 1) + (1 - share) * (k - cuts.centers_left > 1)
+        floor = cuts.bound * scale + self.depth_factor * (least - saved)
+        few = floor.topk(min(16, len(floor)), largest=False).indices
+        depth = estimated_depth(cuts.points_left[few], cuts.centers_left[few], points, k) - saved[few]
+        known = self._cost(cuts[few], codes, centers, distances, weight) * scale + self.depth_factor * depth
+        open_ = floor <= known.min() + slack * scale
+        cuts, saved = cuts[open_], saved[open_]
+        depth = estimated_depth(cuts.points_left, cuts.centers_left, points, k) - saved
+        return cuts, self.depth_factor * depth
+
+    def _saved(self, node: Node, feature: Tensor, share_left: Tensor) -> Tensor:
+        """Share of points for which a cut makes an earlier test redundant."""
+        used = torch.zeros(2, self.problem.table.d, dtype=torch.float64, device=feature.device)
+        for column, left in node.sides:
+            used[0 if left else 1, column] = 1
+        return used[0, feature] * share_left + used[1, feature] * (1 - share_left)
+
+    def _cost(
+        self, cuts: Cuts, codes: Tensor, centers: Tensor, distances: Tensor, weight: Tensor | None
+    ) -> Tensor:
+        """Induced cost in full, [cuts]. Cuts of a column that part the centers alike share the work."""
+        n, k = distances.shape
+        group, member = torch.unique(cuts.feature * k + cuts.centers_left, return_inverse=True)
+        feature = group // k
+        ranked = centers[feature].sort(dim=1).values
+        last_left = ranked.gather(1, (group % k - 1)[:, None])  # the greatest center on the left
+        bins = sweep.number_of_bins(codes, centers)
+        cost = torch.empty(len(group), bins, dtype=torch.float64, device=codes.device)
+        step = max(1, sweep.BUDGET // 4 // max(n * k, bins))
+        for first in range(0, len(group), step):
+            part = slice(first, first + step)
+            left = (centers[feature[part]] <= last_left[part])[:, None]
+            on_left = distances.masked_fill(~left, torch.inf).amin(2)
+            on_right = distances.masked_fill(left, torch.inf).amin(2)
+            if weight is not None:
+                on_left, on_right = on_left * weight, on_right * weight
+            place = codes.index_select(0, feature[part]).to(torch.int64)
+            change = torch.zeros_like(cost[part]).scatter_add_(1, place, on_left - on_right)
+            cost[part] = on_right.sum(1, keepdim=True) + change.cumsum(1)
+        return cost[member, cuts.code]

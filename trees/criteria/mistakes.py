@@ -1,0 +1,126 @@
+"""Points that a cut separates from their reference center: IMM and EMN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neonxc.trees import sweep
+from neonxc.trees.columns import BINS
+from neonxc.trees.problem import Cut, Node, Problem
+
+
+@dataclass
+class Memory:
+    """Points whose center is still in the node, and their histogram by bins, [d, centers, bins]."""
+
+    rows: Tensor
+    counts: Tensor
+
+
+class Mistakes:
+    """The least mistakes (IMM), or mistakes over the lesser number of centers on a side (EMN).
+
+    A mistake counts once: points that were cut from their center do not count any more.
+
+    Parameters
+    ----------
+    problem : Problem
+    shared : bool
+        Divide by the lesser number of centers.
+
+    Notes
+    -----
+    Cuts within a bin are bounded from below by the points that lie in other bins; only the columns whose bound
+    is not above the best cut between two bins are looked at value by value.
+
+    References
+    ----------
+    .. [1] M. Moshkovitz, S. Dasgupta, C. Rashtchian, N. Frost, "Explainable k-means and k-medians clustering",
+       ICML 2020, Algorithm 1.
+    .. [2] H. Esfandiari, V. Mirrokni, S. Narayanan, "Almost tight approximation algorithms for explainable
+       clustering", SODA 2022.
+    """
+
+    def __init__(self, problem: Problem, shared: bool = False) -> None:
+        self.problem = problem
+        self.columns = problem.columns
+        self.shared = shared
+        self.bin_of_centers = self.columns.centers.div(self.columns.width[:, None], rounding_mode="floor")
+
+    def cut(self, node: Node) -> Cut | None:
+        """The best cut that separates two of the node's centers; None if there is none."""
+        if node.memory is None:  # the root
+            node.memory = Memory(node.rows, self._count(node.rows, node.centers))
+        counts = node.memory.counts
+        centers = self.bin_of_centers[:, node.centers]
+        score = self._score(sweep.separated(counts, centers), centers)
+        feature, place, best = sweep.first_minimum(score)
+        width = self.columns.width
+        if best < torch.inf:
+            found = (best, feature, int(width[feature]) * (place + 1) - 1)
+        else:
+            found = (torch.inf, self.problem.table.d, 0)
+        if not self.columns.separated:
+            found = min(found, self._within_bins(node, centers, found))
+        return None if found[0] == torch.inf else self.problem.cut(node, *found[1:])
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Hand the points that still count on to the children."""
+        memory: Memory = node.memory
+        labels = self.problem.labels
+        left = torch.zeros(self.problem.table.n, dtype=torch.bool, device=self.problem.device)
+        left[node.rows] = cut.left
+        center_left = torch.zeros(self.problem.k, dtype=torch.bool, device=self.problem.device)
+        center_left[node.centers] = cut.centers_left
+        with_center = center_left[labels[memory.rows]]
+        stays = left[memory.rows] == with_center
+        for child, side, kept in ((children[0], with_center, cut.centers_left), (children[1], ~with_center, None)):
+            kept = ~cut.centers_left if kept is None else kept
+            if len(child.centers) > 1:
+                counts = memory.counts[:, kept] - self._count(memory.rows[~stays & side], child.centers)
+                child.memory = Memory(memory.rows[stays & side], counts)
+        node.memory = None
+
+    def _count(self, rows: Tensor, centers: Tensor) -> Tensor:
+        local = self._local(rows, centers)
+        codes = self.columns.binned(rows)
+        bins = min(BINS, self.columns.bins)
+        return sweep.histogram(codes, bins, local, len(centers), self.problem.weights(rows))
+
+    def _local(self, rows: Tensor, centers: Tensor) -> Tensor:
+        """Labels of some points as positions in `centers`."""
+        place = torch.zeros(self.problem.k, dtype=torch.int64, device=self.problem.device)
+        place[centers] = torch.arange(len(centers), device=self.problem.device)
+        return place[self.problem.labels[rows]]
+
+    def _score(self, mistakes: Tensor, centers: Tensor) -> Tensor:
+        """Mistakes of the cuts that separate centers, divided as EMN does if asked to; infinite for others."""
+        left = sweep.centers_left(centers, mistakes.shape[1])
+        lesser = torch.minimum(left, centers.shape[1] - left)
+        score = mistakes / lesser if self.shared else mistakes.to(torch.float64)
+        return score.masked_fill_(lesser == 0, torch.inf)
+
+    def _within_bins(self, node: Node, centers: Tensor, found: tuple[float, int, int]) -> tuple[float, int, int]:
+        """The best cut between values of one bin, if it may be better than the one found."""
+        bound = sweep.within_bins(node.memory.counts, centers).to(torch.float64)
+        low, high = centers.amin(1, keepdim=True), centers.amax(1, keepdim=True)
+        place = torch.arange(bound.shape[1], device=bound.device)
+        bound.masked_fill_((place < low) | (place > high), torch.inf)
+        least = bound.amin(1) / (len(node.centers) // 2 if self.shared else 1)
+        number = torch.arange(len(least), device=least.device)
+        possible = (least < found[0]) | ((least == found[0]) & (number <= found[1]))
+        features = (possible & (self.columns.width > 1)).nonzero()[:, 0]
+        rows = node.memory.rows
+        local, weight = self._local(rows, node.centers), self.problem.weights(rows)
+        best = (torch.inf, self.problem.table.d, 0)
+        step = max(1, sweep.BUDGET // max(len(rows), self.columns.bins))
+        for part in features.split(step) if len(features) else ():
+            codes = self.columns.codes.index_select(0, part).index_select(1, rows)
+            exact = self.columns.centers[part][:, node.centers]
+            mistakes = sweep.separated_directly(codes, self.columns.bins, local, exact, weight)
+            row, code, score = sweep.first_minimum(self._score(mistakes, exact))
+            best = min(best, (score, int(part[row]), code))
+        return best

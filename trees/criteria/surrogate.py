@@ -1,0 +1,72 @@
+"""The surrogate cost, with reference centers that stay where they are: ExKMC."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neonxc.trees import sweep
+from neonxc.trees.problem import Cut, Node, Problem
+
+
+class Surrogate:
+    """The greatest decrease of the surrogate cost: every leaf costs what its best reference center does.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    References
+    ----------
+    .. [1] N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020,
+       Definition 1 and Algorithm 1.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.columns = problem.columns
+
+    def bound(self, node: Node) -> float:
+        """At most the gain of splitting the node: every point to its own nearest center."""
+        gains = self._gains(node)
+        gain = float(-gains.amin(1).sum())
+        return gain if gain > self._slack(node) else 0.0
+
+    def best(self, node: Node) -> tuple[float, Cut] | None:
+        """The best cut and its gain; None where no cut lowers the cost."""
+        gains = self._gains(node)
+        gains = gains[:, (gains < 0).any(0)].T.contiguous()  # other centers can't be a leaf's best one
+        slack = self._slack(node)
+        best: tuple[float, int, int] = (0.0, 0, 0)
+        for first, codes, original in sweep.node_codes(self.problem, node, len(gains)):
+            bins = int(codes.max()) + 1
+            left = sweep.channels(codes, bins, gains).cumsum_(2)
+            right = left[..., -1:] - left
+            score = left.amin(1).clamp_(max=0).add_(right.amin(1).clamp_(max=0))
+            row, code, least = sweep.first_minimum(score, slack)
+            if least < best[0] - slack:
+                best = (least, row + first, code if original is None else int(original[row, code]))
+        if -best[0] <= slack:
+            return None
+        return -best[0], self.problem.cut(node, best[1], best[2])
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Nothing to hand on."""
+
+    def label(self, rows: Tensor) -> int:
+        """The reference center at which some points cost least."""
+        distances, weight = self.problem.distances[rows], self.problem.weights(rows)
+        return int((distances.sum(0) if weight is None else weight @ distances).argmin())
+
+    def _gains(self, node: Node) -> Tensor:
+        """What every point would cost more at each center than at the node's, [points, k]."""
+        distances, weight = self.problem.distances[node.rows], self.problem.weights(node.rows)
+        gains = distances - distances[:, [self.label(node.rows)]]
+        return gains if weight is None else gains * weight[:, None]
+
+    def _slack(self, node: Node) -> float:
+        """What rounding may make of sums of the node's distances."""
+        distances = self.problem.distances[node.rows]
+        weight = self.problem.weights(node.rows)
+        total = float((distances.amax(1) if weight is None else distances.amax(1) * weight).sum())
+        return 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * total

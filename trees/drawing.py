@@ -1,0 +1,357 @@
+"""Drawings of a threshold tree: indented text, Graphviz source, a matplotlib figure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neonxc.trees.rules import cluster_texts, counts, feature_texts, readable
+from neonxc.trees.tree import ThresholdTree
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Of a figure, in points
+FONT, LINE = 8.5, 11.0
+PAD, APART = 5.0, 9.0  # around the text of a box, between boxes
+BETWEEN = 34.0  # rows, where edges run
+THICKEST = 6.0  # edge, of all training points
+LARGEST = 20_000.0  # side of a figure; canvases have less than 65536 pixels
+COLUMN = 18  # characters in which names are wrapped
+
+
+def export_text(
+    tree: ThresholdTree,
+    feature_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    precision: int = 4,
+    show_samples: bool = True,
+) -> str:
+    """Write a tree as indented lines, a line for every branch.
+
+    Parameters
+    ----------
+    tree : ThresholdTree
+    feature_names : sequence of str, one per column, optional
+        Default: the tree's own, or x[0], x[1], ...
+    class_names : sequence of str, one per cluster, optional
+        In the order of ``tree.classes``, which are the default.
+    precision : int
+        Significant digits of thresholds; more where two thresholds of one column would look the same.
+    show_samples : bool
+        Whether to tell how many training points there are, and at leaves how many are of other clusters.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonxc.trees import IMM
+    >>> from neonxc.trees.drawing import export_text
+    >>> X = np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]])
+    >>> tree = IMM(n_clusters=2, random_state=0).fit(X, labels=[0, 0, 1, 1]).tree_
+    >>> print(export_text(tree, feature_names=["width", "height"]))
+    |--- width <= 2: cluster 0 (2 samples, 0 mistakes)
+    |--- width > 2: cluster 1 (2 samples, 0 mistakes)
+    """
+    words = _words(tree, feature_names, class_names, precision)
+    lines = []
+    for node, (parent, depth) in enumerate(zip(tree.parents.tolist(), tree.depths.tolist(), strict=True)):
+        line = "" if node == 0 else "|   " * (depth - 1) + "|--- "
+        if node:
+            sign = "<=" if tree.left[parent] == node else ">"
+            line += f"{words[parent].name} {sign} {words[parent].number}"
+        leaf = words[node].cluster is not None
+        if leaf:
+            line += (": " if node else "") + words[node].name
+        if show_samples:
+            line += f" ({counts(words[node].samples, words[node].mistakes if leaf else None)})"
+        if node or leaf:  # the root's test is told by its branches
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def export_graphviz(
+    tree: ThresholdTree,
+    feature_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    precision: int = 4,
+) -> str:
+    """Write a tree in the DOT language of Graphviz.
+
+    Leaves have the colour of their cluster, the paler the more of their training points are of others. At a
+    test, mistakes are the training points that it sends where no leaf has their cluster. Edges are as thick as
+    the share of training points that take them.
+
+    Parameters
+    ----------
+    tree : ThresholdTree
+    feature_names : sequence of str, one per column, optional
+        Default: the tree's own, or x[0], x[1], ...
+    class_names : sequence of str, one per cluster, optional
+        In the order of ``tree.classes``, which are the default.
+    precision : int
+        Significant digits of thresholds; more where two thresholds of one column would look the same.
+
+    Returns
+    -------
+    str
+    """
+    words, color = _words(tree, feature_names, class_names, precision), _colors(tree)
+    lines = [
+        "digraph tree {",
+        "    graph [ordering=out, bgcolor=transparent];",
+        '    node [shape=box, style="rounded,filled", fillcolor=white, color="#737373", fontname=Helvetica];',
+        '    edge [color="#8c8c8c", fontcolor="#595959", fontname=Helvetica, arrowhead=none];',
+    ]
+    for node, word in enumerate(words):
+        label = "\\n".join(_quoted(line) for line in (word.title("<="), *word.details))
+        line, fill = color(word)
+        looks = "" if word.cluster is None else f', color="{line}", fillcolor="{fill}"'
+        lines.append(f'    {node} [label="{label}"{looks}];')
+    for node, word in enumerate(words):
+        for child, answer in word.branches(tree, node):
+            width = _thickness(words[child], words[0])
+            lines.append(f'    {node} -> {child} [label=" {answer} ", penwidth={width:.2f}];')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def plot_tree(
+    tree: ThresholdTree,
+    feature_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    precision: int = 4,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a tree: tests in white boxes, leaves in the colours of their clusters, side by side.
+
+    Leaves are the paler the more of their training points are of other clusters. At a test, mistakes are the
+    training points that it sends where no leaf has their cluster. Edges are as thick as the share of training
+    points that take them.
+
+    Parameters
+    ----------
+    tree : ThresholdTree
+    feature_names : sequence of str, one per column, optional
+        Default: the tree's own, or x[0], x[1], ...
+    class_names : sequence of str, one per cluster, optional
+        In the order of ``tree.classes``, which are the default.
+    precision : int
+        Significant digits of thresholds; more where two thresholds of one column would look the same.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; text shrinks until the tree fits into it. Default: a figure as large as the tree needs,
+        outside pyplot's registry.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Its ``figure`` shows itself in a notebook and is kept with ``figure.savefig(path)``.
+    """
+    from matplotlib.figure import Figure
+
+    words, color = _words(tree, feature_names, class_names, precision), _colors(tree)
+    layout = _Layout(tree, words)
+    if ax is None:
+        scale = min(1.0, LARGEST / max(layout.width, layout.height))
+        ax = Figure(figsize=(layout.width * scale / 72, layout.height * scale / 72)).add_axes((0, 0, 1, 1))
+    else:
+        box = ax.get_window_extent()
+        points = 72 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+        scale = min(1.0, box.width * points / layout.width, box.height * points / layout.height)
+    ax.set(xlim=(0, layout.width), ylim=(layout.height, 0))
+    ax.set_axis_off()
+    for node, word in enumerate(words):
+        _draw_edges(ax, tree, words, layout, node, scale)
+        _draw_box(ax, word, layout.x[node], layout.y[node], color(word), scale)
+    return ax
+
+
+@dataclass(frozen=True)
+class _Word:
+    """What is said of a node."""
+
+    name: str
+    number: str  # a test's threshold
+    cluster: int | None  # a leaf's
+    samples: float
+    mistakes: float
+
+    def title(self, sign: str) -> str:
+        return self.name if self.cluster is not None else f"{self.name} {sign} {self.number}"
+
+    @property
+    def details(self) -> list[str]:
+        lines = counts(self.samples, self.mistakes).split(", ")
+        return lines if self.cluster is not None or self.mistakes else lines[:1]
+
+    @property
+    def lines(self) -> tuple[list[str], list[str]]:
+        """The name, in a narrow column, and the counts."""
+        name = textwrap.wrap(self.name, COLUMN, break_on_hyphens=False)
+        return name + ([] if self.cluster is not None else [f"≤ {self.number}"]), self.details
+
+    def branches(self, tree: ThresholdTree, node: int) -> list[tuple[int, str]]:
+        """A test's children, and its answer for them."""
+        return [] if self.cluster is not None else [(int(tree.left[node]), "yes"), (int(tree.right[node]), "no")]
+
+
+def _words(
+    tree: ThresholdTree, feature_names: Sequence[str] | None, class_names: Sequence[str] | None, precision: int
+) -> list[_Word]:
+    features, clusters = feature_texts(tree, feature_names), cluster_texts(tree, class_names)
+    thresholds: dict[int, list[float]] = defaultdict(list)
+    for feature, threshold in zip(tree.feature.tolist(), tree.threshold.tolist(), strict=True):
+        thresholds[feature].append(threshold)
+    numbers = {feature: readable(values, precision) for feature, values in thresholds.items()}
+    words = []
+    columns = (tree.feature, tree.threshold, tree.label, tree.samples, tree.mistakes)
+    for feature, threshold, label, samples, mistakes in zip(*(c.tolist() for c in columns), strict=True):
+        if feature < 0:
+            words.append(_Word(clusters[label], "", label, samples, mistakes))
+        else:
+            words.append(_Word(features[feature], numbers[feature][threshold], None, samples, mistakes))
+    return words
+
+
+class _Layout:
+    """Centres of all nodes in points, y downwards: a slot for every leaf, parents midway between children.
+
+    A parent is at least half a slot inside the slots of its leaves. So boxes of one row are at least 1 slot apart
+    where both are leaves, 1.5 where one is, and 2 where none is: as wide has a slot to be.
+    """
+
+    def __init__(self, tree: ThresholdTree, words: list[_Word]) -> None:
+        sizes = [_size(word) for word in words]
+        leaf = max(size[0] for size, word in zip(sizes, words, strict=True) if word.cluster is not None) + APART
+        inner = max((size[0] for size, word in zip(sizes, words, strict=True) if word.cluster is None), default=0)
+        inner += APART
+        slot = max(leaf, (leaf + inner) / 3, inner / 2)
+        self.x = [0.0] * tree.n_nodes
+        for i, node in enumerate(tree.leaves.tolist()):
+            self.x[node] = i * slot
+        for node in reversed(range(tree.n_nodes)):  # children come after their parents
+            if words[node].cluster is None:
+                self.x[node] = (self.x[int(tree.left[node])] + self.x[int(tree.right[node])]) / 2
+        left = min(x - size[0] / 2 for x, size in zip(self.x, sizes, strict=True)) - APART
+        self.x = [x - left for x in self.x]
+        self.width = max(x + size[0] / 2 for x, size in zip(self.x, sizes, strict=True)) + APART
+
+        depths = tree.depths.tolist()
+        rows = [0.0] * (tree.depth + 1)
+        for depth, size in zip(depths, sizes, strict=True):
+            rows[depth] = max(rows[depth], size[1])
+        tops = [APART + sum(rows[:depth]) + BETWEEN * depth for depth in range(len(rows))]
+        self.y = [tops[depth] + rows[depth] / 2 for depth in depths]
+        self.bends = [tops[depth] + rows[depth] + BETWEEN / 2 for depth in depths]  # where a node's edges turn
+        self.height = tops[-1] + rows[-1] + APART
+
+
+def _size(word: _Word) -> tuple[float, float]:
+    """Width and height of a node's box, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width = 0.0
+    for lines, weight in zip(word.lines, ("bold", "normal"), strict=True):
+        font = FontProperties(size=FONT, weight=weight)
+        for line in lines:
+            width = max(width, text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
+    return width + 2 * PAD, LINE * sum(map(len, word.lines)) + 2 * PAD
+
+
+def _draw_box(ax: Axes, word: _Word, x: float, y: float, colors: tuple[str, str], scale: float) -> None:
+    from matplotlib.offsetbox import AnnotationBbox, TextArea, VPacker
+
+    line, fill = colors
+    parts = [
+        TextArea(
+            "\n".join(lines),
+            multilinebaseline=True,
+            textprops=style
+            | {
+                "size": FONT * scale,
+                "ha": "left",
+                "multialignment": "center",
+                "parse_math": False,
+                "linespacing": 1.2,
+            },
+        )
+        for lines, style in zip(word.lines, ({"weight": "bold", "color": "0.1"}, {"color": "0.3"}), strict=True)
+    ]
+    content = VPacker(children=parts, align="center", pad=0, sep=1)
+    ax.add_artist(
+        AnnotationBbox(
+            content,
+            (x, y),
+            pad=PAD / FONT,
+            fontsize=FONT * scale,
+            annotation_clip=False,
+            bboxprops={
+                "boxstyle": "round,rounding_size=0.4",
+                "facecolor": fill,
+                "edgecolor": line,
+                "linewidth": 1.2 * scale,
+            },
+        )
+    )
+
+
+def _draw_edges(
+    ax: Axes, tree: ThresholdTree, words: list[_Word], layout: _Layout, node: int, scale: float
+) -> None:
+    from matplotlib.lines import Line2D
+
+    x, y, bend = layout.x[node], layout.y[node], layout.bends[node]
+    for child, answer in words[node].branches(tree, node):
+        to = layout.x[child]
+        width = scale * _thickness(words[child], words[0])
+        ax.add_line(
+            Line2D([x, x, to, to], [y, bend, bend, layout.y[child]], color="0.6", linewidth=width, zorder=1)
+        )
+        ax.text(
+            (x + to) / 2,
+            bend,
+            answer,
+            size=0.85 * FONT * scale,
+            color="0.25",
+            ha="center",
+            va="center",
+            zorder=2,
+            bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"},
+        )
+
+
+def _thickness(child: _Word, root: _Word) -> float:
+    return max(0.6, THICKEST * child.samples / root.samples) if root.samples > 0 else 0.6
+
+
+def _colors(tree: ThresholdTree) -> Callable[[_Word], tuple[str, str]]:
+    """Colours of a node's line and area."""
+    from matplotlib.colors import to_hex
+
+    from neonxc.plot.images import cluster_colors
+
+    table = cluster_colors(len(tree.classes))
+
+    def colors(word: _Word) -> tuple[str, str]:
+        if word.cluster is None:
+            return "#737373", "#ffffff"
+        red, green, blue, _ = table(word.cluster)
+        purity = 1 - word.mistakes / word.samples if word.samples > 0 else 1.0
+        strength = 0.08 + 0.5 * purity**2  # never so strong that black text is hard to read
+        pale = [1 - strength * (1 - part) for part in (red, green, blue)]
+        return to_hex((red, green, blue)), to_hex(pale)
+
+    return colors
+
+
+def _quoted(text: str) -> str:
+    """Text inside a quoted string of DOT, where backslashes and HTML's entities have a meaning."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

@@ -1,0 +1,89 @@
+"""How a tree grows: until every leaf has one center, or leaf by leaf, the best first."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import Protocol
+
+import torch
+
+from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.tree import TreeBuilder
+
+
+class Separator(Protocol):
+    """A criterion that separates centers."""
+
+    def cut(self, node: Node) -> Cut | None:
+        """The best cut that separates two of the node's centers; None if there is none."""
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Hand on to the children what the criterion keeps for a node."""
+
+
+class Gain(Protocol):
+    """A criterion that says what splitting a leaf is worth."""
+
+    def bound(self, node: Node) -> float:
+        """At most the gain of splitting the node; 0 where it shall stay a leaf."""
+
+    def best(self, node: Node) -> tuple[float, Cut] | None:
+        """The best cut and its gain."""
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Hand on to the children what the criterion keeps for a node."""
+
+
+def separate_centers(problem: Problem, criterion: Separator, builder: TreeBuilder) -> list[Node]:
+    """Split nodes until each has one center; return the leaves."""
+    leaves, open_ = [], [problem.root()]
+    while open_:
+        node = open_.pop()
+        if len(node.centers) == 1:
+            leaves.append(node)
+            continue
+        cut = criterion.cut(node) or problem.cut_between_centers(node)
+        children = problem.children(node, cut, builder.split(node.id, cut.feature, cut.threshold))
+        criterion.split(node, cut, children)
+        open_ += children[::-1]
+    return leaves
+
+
+def best_first(
+    problem: Problem, criterion: Gain, builder: TreeBuilder, leaves: list[Node], max_leaves: int
+) -> list[Node]:
+    """Split the leaf that gains most until there are `max_leaves` or none gains any more; return the leaves.
+
+    A leaf's cut is searched for only when its bound is the greatest.
+    """
+    order = count()  # of equals, the first one wins
+    heap: list[tuple[float, int, Node, Cut | None]] = []
+    done = []
+    for node in leaves:
+        heapq.heappush(heap, (-criterion.bound(node), next(order), node, None))
+    while heap and len(heap) + len(done) < max_leaves:
+        priority, _, node, cut = heapq.heappop(heap)
+        if priority == 0 and cut is None:
+            done.append(node)
+            continue
+        if cut is None:
+            found = criterion.best(node)
+            if found is None:
+                done.append(node)
+            else:
+                heapq.heappush(heap, (-found[0], next(order), node, found[1]))
+            continue
+        children = problem.children(node, cut, builder.split(node.id, cut.feature, cut.threshold))
+        criterion.split(node, cut, children)
+        for child in children:
+            heapq.heappush(heap, (-criterion.bound(child), next(order), child, None))
+    return done + [entry[2] for entry in heap]
+
+
+def leaf_of_points(leaves: list[Node], n: int) -> torch.Tensor:
+    """The leaf of every point, [n], as the builder numbers it; on the CPU."""
+    result = torch.empty(n, dtype=torch.int64, device=leaves[0].rows.device)
+    for leaf in leaves:
+        result[leaf.rows] = leaf.id
+    return result.cpu()

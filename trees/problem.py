@@ -1,0 +1,161 @@
+"""A reference clustering that a tree shall explain, and the nodes of the tree while it grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.columns import Columns
+from neonxc.trees.table import Table
+
+
+@dataclass
+class Node:
+    """A node of a growing tree.
+
+    Attributes
+    ----------
+    id : int
+        Its number in the :class:`~neonxc.trees.tree.TreeBuilder`.
+    rows : Tensor [points] of int64
+        The points that reach it.
+    centers : Tensor [centers] of int64
+        The reference centers that do; empty where centers play no part.
+    sides : frozenset of (feature, whether to the left)
+        The tests on its path, each direction once.
+    memory : Any
+        What the criterion keeps for it.
+    """
+
+    id: int
+    rows: Tensor
+    centers: Tensor
+    sides: frozenset[tuple[int, bool]] = frozenset()
+    memory: Any = None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A test, and whom it sends to the left: of a node's points, and of its centers."""
+
+    feature: int
+    threshold: float
+    left: Tensor
+    centers_left: Tensor
+
+
+@dataclass
+class Problem:
+    """Points, the columns that are cut, and the reference clustering.
+
+    Attributes
+    ----------
+    table : Table
+    columns : Columns
+    centers : Tensor [k, d] of float64
+        Reference centers, in the units of the columns.
+    labels : Tensor [n] of int64
+        Reference clusters.
+    weight : Tensor [n] of float64 or None
+    distances_table, distance_centers
+        Points and centers in the space in which costs are measured, where that is not the columns' own.
+    metric : {"l2", "l1"}
+        Costs are squared Euclidean or Manhattan distances.
+    """
+
+    table: Table
+    columns: Columns
+    centers: Tensor
+    labels: Tensor
+    weight: Tensor | None
+    space: Table
+    space_centers: Tensor
+    metric: str = "l2"
+
+    @property
+    def k(self) -> int:
+        """Reference clusters."""
+        return len(self.centers)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the computation takes place."""
+        return self.labels.device
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """Distance of every point to every reference center, as its cost counts it, [n, k] of float64."""
+        return self.space.distances(self.space_centers, self.metric)
+
+    def weights(self, rows: Tensor) -> Tensor | None:
+        """Weights of some points."""
+        return None if self.weight is None else self.weight[rows]
+
+    def mass(self, rows: Tensor) -> float:
+        """Number of some points, or the sum of their weights."""
+        return float(len(rows) if self.weight is None else self.weight[rows].sum())
+
+    def root(self) -> Node:
+        """The node of all points and centers."""
+        return Node(0, torch.arange(self.table.n, device=self.device), torch.arange(self.k, device=self.device))
+
+    def cut(self, node: Node, feature: int, code: int) -> Cut:
+        """The test between two codes of a column, with its threshold midway between the values in the node."""
+        left = self.columns.codes[feature].index_select(0, node.rows) <= code
+        centers_left = self.columns.centers[feature, node.centers] <= code
+        values = self.table.column(feature, node.rows).to(torch.float64)
+        centers = self.centers[node.centers, feature]
+        low = torch.cat([values[left], centers[centers_left]]).max()
+        high = torch.cat([values[~left], centers[~centers_left]]).min()
+        return Cut(feature, between(float(low), float(high), self.table.data.dtype), left, centers_left)
+
+    def cut_between_centers(self, node: Node) -> Cut:
+        """The test in the widest gap between two centers that no value of the data lies between.
+
+        Raises
+        ------
+        ValueError
+            No column tells the node's centers apart.
+        """
+        ordered = self.centers[node.centers].sort(dim=0).values
+        gaps = ordered.diff(dim=0)
+        place = int(gaps.T.flatten().argmax())
+        feature, rank = place // len(gaps), place % len(gaps)
+        if not gaps[rank, feature] > 0:
+            clusters = node.centers.tolist()
+            raise ValueError(
+                f"the centers of clusters {clusters[:5]} are the same in every column, so that no cut separates "
+                "them; remove one of them, or explain the labels by CART, which needs no centers"
+            )
+        threshold = between(float(ordered[rank, feature]), float(ordered[rank + 1, feature]), torch.float64)
+        left = self.table.column(feature, node.rows).to(torch.float64) <= threshold
+        return Cut(feature, threshold, left, self.centers[node.centers, feature] <= threshold)
+
+    def children(self, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
+        """The nodes on the two sides of a cut."""
+        return (
+            Node(
+                ids[0],
+                node.rows[cut.left],
+                node.centers[cut.centers_left],
+                node.sides | {(cut.feature, True)},
+            ),
+            Node(
+                ids[1],
+                node.rows[~cut.left],
+                node.centers[~cut.centers_left],
+                node.sides | {(cut.feature, False)},
+            ),
+        )
+
+
+def between(low: float, high: float, dtype: Any) -> float:
+    """The number midway between two, such that ``low <= number < high`` also as a number of the data's type."""
+    middle = low / 2 + high / 2
+    if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
+        middle = torch.tensor(middle, dtype=dtype).item()
+    return middle if low <= middle < high else low

@@ -1,0 +1,176 @@
+"""The reference clustering: given, fitted here, or taken from an estimator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from neonxc.trees.table import Table
+
+
+@dataclass
+class Reference:
+    """A reference clustering of a table.
+
+    Attributes
+    ----------
+    labels : Tensor [n] of int64
+        Positions in `classes`.
+    centers : Tensor [k, d] of float64
+        In the units of the columns.
+    classes : ndarray
+    space : Table
+        The points where costs are measured: the table itself, or what a pipeline's first steps make of it.
+    space_centers : Tensor [k, p] of float64
+    steps : Pipeline or None
+        Those first steps.
+    """
+
+    labels: Tensor
+    centers: Tensor
+    classes: np.ndarray
+    space: Table
+    space_centers: Tensor
+    steps: Pipeline | None = None
+
+
+def from_centers(table: Table, centers: Any, metric: str) -> Reference:
+    """Every point belongs to its nearest center."""
+    centers = torch.as_tensor(np.asarray(centers) if not isinstance(centers, Tensor) else centers)
+    if centers.ndim != 2 or centers.shape[1] != table.d or not len(centers):
+        raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
+    centers = centers.to(device=table.device, dtype=torch.float64)
+    if not bool(torch.isfinite(centers).all()):
+        raise ValueError("centers has values that are not finite")
+    labels = table.distances(centers, metric).argmin(1)
+    return Reference(labels, centers, np.arange(len(centers)), table, centers)
+
+
+def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
+    """Centers are the clusters' means (medians for "l1")."""
+    values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if values.shape != (table.n,):
+        raise ValueError(f"labels needs one label per point, shape ({table.n},), got {values.shape}")
+    classes, position = np.unique(values, return_inverse=True)
+    index = torch.from_numpy(position).to(table.device)
+    centers = centers_of(table, index, len(classes), metric, weight)
+    return Reference(index, centers, classes, table, centers)
+
+
+def from_estimator(
+    table: Table, X: Any, reference: Any, n_clusters: int, metric: str, weight: Tensor | None, random_state: Any
+) -> Reference:
+    """Fit the reference, unless it is a fitted estimator."""
+    if isinstance(reference, str) and reference == "kmeans":
+        centers, labels = kmeans(table, n_clusters, weight, random_state)
+        found = Reference(labels, centers, np.arange(n_clusters), table, centers)
+        return k_medians(found, weight) if metric == "l1" else found
+    if isinstance(reference, str) and reference == "spectral":
+        spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
+        return from_labels(table, spectral.fit_predict(X), metric, weight)
+    if not hasattr(reference, "fit"):
+        raise ValueError(f'reference needs "kmeans", "spectral" or an estimator, got {reference!r}')
+    model, labels = _fitted(reference, X)
+    found = from_labels(table, labels, metric, weight)
+    if isinstance(model, Pipeline) and len(model.steps) > 1:
+        found.steps = model[:-1]
+        found.space = Table(torch.from_numpy(np.ascontiguousarray(_dense(found.steps.transform(X)))))
+        found.space_centers = centers_of(found.space, found.labels, len(found.classes), metric, weight)
+    final = model[-1] if isinstance(model, Pipeline) else model
+    centers = getattr(final, "cluster_centers_", None)
+    if centers is not None and np.shape(centers) == tuple(found.space_centers.shape) and metric == "l2":
+        found.space_centers = torch.as_tensor(np.asarray(centers, dtype=np.float64)).to(table.device)
+        if found.space is table:
+            found.centers = found.space_centers
+    return found
+
+
+def kmeans(
+    table: Table, k: int, weight: Tensor | None, random_state: Any, n_init: int = 10
+) -> tuple[Tensor, Tensor]:
+    """Centers [k, d] and labels [n] of k-means.
+
+    Equal points are one point with their weight in sum, so that a weight of two means the same as a point twice.
+    """
+    if table.sparse:
+        rows, inverse = table.data.tocsr(), np.arange(table.n)
+        mass = np.ones(table.n) if weight is None else weight.numpy()
+    else:
+        rows, inverse, count = np.unique(table.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
+        inverse = inverse.reshape(-1)
+        mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
+        rows = rows if rows.dtype == np.float32 else rows.astype(np.float64)
+    if rows.shape[0] < k:
+        raise ValueError(
+            f"X has n_samples={table.n} and {rows.shape[0]} distinct points, fewer than n_clusters={k}"
+        )
+    model = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
+    centers = torch.from_numpy(model.cluster_centers_.astype(np.float64)).to(table.device)
+    return centers, torch.from_numpy(model.labels_[inverse].astype(np.int64)).to(table.device)
+
+
+def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Reference:
+    """Lloyd's iterations with Manhattan distances and medians, from where k-means ended."""
+    for _ in range(steps):
+        labels = found.space.distances(found.space_centers, "l1").argmin(1)
+        centers = centers_of(found.space, labels, len(found.classes), "l1", weight)
+        centers = torch.where(centers.isnan(), found.space_centers, centers)  # a cluster without points stays
+        done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
+        found.labels, found.centers, found.space_centers = labels, centers, centers
+        if done:
+            break
+    return found
+
+
+def centers_of(table: Table, labels: Tensor, k: int, metric: str, weight: Tensor | None) -> Tensor:
+    """Means of the clusters, [k, d]; medians for "l1"."""
+    if metric == "l2":
+        return table.means(labels, k, weight)
+    centers = torch.full((k, table.d), torch.nan, dtype=torch.float64, device=table.device)
+    for first, last in table.chunks():
+        values = table.columns(first, last).to(torch.float64)
+        for cluster in range(k):
+            own = labels == cluster
+            if bool(own.any()):
+                centers[cluster, first:last] = _medians(values[:, own], None if weight is None else weight[own])
+    return centers
+
+
+def _medians(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Median of every row, midway between the two middle values where there are two."""
+    ordered, order = values.sort(dim=1)
+    share = torch.ones_like(ordered) if weight is None else weight[order]
+    up_to, half = share.cumsum(1), share.sum(1, keepdim=True) / 2
+    low = (up_to < half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
+    high = (up_to <= half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
+    return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
+
+
+def _fitted(reference: Any, X: Any) -> tuple[Any, Any]:
+    """A fitted estimator and its labels of X."""
+    try:
+        check_is_fitted(reference[-1] if isinstance(reference, Pipeline) else reference)
+    except NotFittedError:
+        model = clone(reference)
+        return model, model.fit_predict(X)
+    if hasattr(reference, "predict"):
+        return reference, reference.predict(X)
+    labels = getattr(reference, "labels_", None)
+    if labels is None or len(labels) != np.shape(X)[0]:
+        raise ValueError(
+            f"reference is a fitted {type(reference).__name__} that can't predict; pass labels= or an unfitted one"
+        )
+    return reference, labels
+
+
+def _dense(values: Any) -> np.ndarray:
+    return values.toarray() if hasattr(values, "toarray") else np.asarray(values)

@@ -1,0 +1,101 @@
+"""The columns that are cut: a dense tensor, or a sparse matrix that is made dense a few columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 21  # entries of a table that are worked on at once
+
+
+class Table:
+    """Points [n] by columns [d], read a few columns (or rows) at a time.
+
+    Parameters
+    ----------
+    data : Tensor [n, d] or scipy sparse matrix
+        Finite numbers; integers stay integers.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self.sparse = not isinstance(data, Tensor)
+        self.data = data.tocsc() if self.sparse else data
+        self.n, self.d = self.data.shape
+
+    @property
+    def device(self) -> torch.device:
+        """Where the columns are."""
+        return torch.device("cpu") if self.sparse else self.data.device
+
+    def columns(self, first: int, last: int) -> Tensor:
+        """Columns `first` to `last`, one per row, [last - first, n]."""
+        if self.sparse:
+            return torch.from_numpy(np.ascontiguousarray(self.data[:, first:last].toarray().T))
+        return self.data[:, first:last].T.contiguous()
+
+    def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
+        """One column, [n], or its entries at `rows`."""
+        column = self.columns(feature, feature + 1)[0] if self.sparse else self.data[:, feature]
+        return column if rows is None else column[rows]
+
+    def take(self, rows: Tensor) -> Table:
+        """The table of some of the points."""
+        return Table(self.data.tocsr()[rows.numpy()] if self.sparse else self.data[rows])
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of columns of about equal size."""
+        step = max(1, CHUNK // self.n)
+        for first in range(0, self.d, step):
+            yield first, min(first + step, self.d)
+
+    def _rows(self) -> Iterator[tuple[slice, Tensor]]:
+        """Ranges of points, with their values in float64."""
+        rows = self.data.tocsr() if self.sparse else self.data
+        step = max(1, CHUNK // self.d)
+        for first in range(0, self.n, step):
+            part = slice(first, first + step)
+            values = torch.from_numpy(rows[part].toarray()) if self.sparse else rows[part]
+            yield part, values.to(torch.float64)
+
+    def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
+        """Squared Euclidean ("l2") or Manhattan ("l1") distances [n, k] to the centers [k, d], in float64."""
+        result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
+        middle = centers.mean(0)  # distances far from the origin would lose digits
+        moved = centers - middle
+        for part, values in self._rows():
+            if metric == "l1":
+                result[part] = torch.cdist(values, centers, p=1)
+                continue
+            values = values - middle
+            squares = torch.linalg.vector_norm(values, dim=1).square()[:, None]
+            result[part] = torch.addmm(squares + moved.square().sum(1), values, moved.T, alpha=-2)
+        return result.clamp_(min=0)
+
+    def means(self, labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
+        """Mean of the points of every label, [k, d] in float64; NaN for a label without points."""
+        sums = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
+        mass = torch.zeros(k, dtype=torch.float64, device=self.device)
+        for part, values in self._rows():
+            member = torch.nn.functional.one_hot(labels[part], k).to(torch.float64)
+            if weight is not None:
+                member *= weight[part, None]
+            sums += member.T @ values
+            mass += member.sum(0)
+        return sums / mass[:, None]
+
+    def variances(self, rows: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Variance of every column over some points, [d] in float64."""
+        part = self.take(rows)
+        labels = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
+        weight = None if weight is None else weight[rows]
+        middle = part.means(labels, 1, weight)[0]
+        total = torch.zeros(self.d, dtype=torch.float64, device=self.device)
+        mass = len(rows) if weight is None else weight.sum()
+        for piece, values in part._rows():
+            squares = (values - middle).square()
+            total += squares.sum(0) if weight is None else weight[piece] @ squares
+        return total / mass

@@ -1,0 +1,294 @@
+"""A threshold tree: its nodes as tensors, and what they decide for points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.inputs import as_batch, check_names, check_width
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdTree:
+    """A binary tree of tests ``x[feature] <= threshold``, each leaf of which has the label of a cluster.
+
+    Nodes are numbered from the root, 0, in preorder: a parent, all of its left branch, all of its right one.
+
+    Attributes
+    ----------
+    feature : Tensor [nodes] of int
+        The column that a node tests; -1 at leaves.
+    threshold : Tensor [nodes] of float64
+        In the units of the column; NaN at leaves. Points with ``x <= threshold`` go left.
+    left, right : Tensor [nodes] of int
+        The children; -1 at leaves.
+    label : Tensor [nodes] of int
+        Position in `classes` of a leaf's cluster; -1 elsewhere.
+    samples : Tensor [nodes] of float64
+        Training points that reached a node, or the sum of their weights.
+    mistakes : Tensor [nodes] of float64
+        Training points that a test sends where no leaf has their reference cluster; at leaves, those of other
+        clusters.
+    n_features : int
+    classes : ndarray
+        The label of every cluster.
+    feature_names : tuple of str or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonxc.trees import IMM
+    >>> X = np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]])
+    >>> tree = IMM(n_clusters=2, random_state=0).fit(X, labels=[0, 0, 1, 1]).tree_
+    >>> tree.predict(X)
+    array([0, 0, 1, 1])
+    >>> tree.threshold[0].item()
+    2.0
+    """
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    label: Tensor
+    samples: Tensor
+    mistakes: Tensor
+    n_features: int
+    classes: np.ndarray = field(default_factory=lambda: np.arange(1))
+    feature_names: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"
+
+    @property
+    def n_nodes(self) -> int:
+        """Inner nodes and leaves."""
+        return len(self.feature)
+
+    @property
+    def n_leaves(self) -> int:
+        """Leaves."""
+        return int((self.feature < 0).sum())
+
+    @cached_property
+    def leaves(self) -> Tensor:
+        """The leaves' nodes, from left to right."""
+        return (self.feature < 0).nonzero()[:, 0]
+
+    @property
+    def depth(self) -> int:
+        """Tests on the longest path; 0 for a single leaf."""
+        return int(self.depths.max())
+
+    @cached_property
+    def depths(self) -> Tensor:
+        """Tests before every node, [nodes]."""
+        depths = torch.zeros(self.n_nodes, dtype=torch.int64)
+        for node in (self.feature >= 0).nonzero()[:, 0].tolist():  # parents come before their children
+            depths[self.left[node]] = depths[self.right[node]] = depths[node] + 1
+        return depths
+
+    @cached_property
+    def parents(self) -> Tensor:
+        """The parent of every node, [nodes]; -1 at the root."""
+        parents = torch.full((self.n_nodes,), -1)
+        inner = (self.feature >= 0).nonzero()[:, 0]
+        parents[self.left[inner]] = parents[self.right[inner]] = inner
+        return parents
+
+    @cached_property
+    def explanation_sizes(self) -> Tensor:
+        """Tests on the path to every node that no later test makes redundant, [nodes]."""
+        sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
+        sides: list[frozenset[tuple[int, bool]]] = [frozenset()] * self.n_nodes
+        for node in (self.feature >= 0).nonzero()[:, 0].tolist():
+            for child, is_left in ((int(self.left[node]), True), (int(self.right[node]), False)):
+                sides[child] = sides[node] | {(int(self.feature[node]), is_left)}
+                sizes[child] = len(sides[child])
+        return sizes
+
+    @property
+    def feature_importances(self) -> Tensor:
+        """Share of all tests made by training points that a column has, [features]; sums to 1 (0 for one leaf)."""
+        inner = self.feature >= 0
+        sums = torch.zeros(self.n_features, dtype=torch.float64)
+        sums.scatter_add_(0, self.feature[inner], self.samples[inner])
+        return sums / sums.sum().clamp(min=torch.finfo(torch.float64).tiny)
+
+    def apply(self, X: Any) -> Any:
+        """Leaf (its node) of every point, [N]; an array for an array, a tensor for a tensor."""
+        used, values, labels = self._read(X)
+        return labels(self._nodes(used, values)[0])
+
+    def predict(self, X: Any) -> Any:
+        """Label of every point's leaf, [N]; an array for an array, a tensor for a tensor.
+
+        Parameters
+        ----------
+        X : array-like, data frame, sparse matrix or tensor [N, features]
+            In the columns and units of the training data.
+
+        Raises
+        ------
+        ValueError
+            Another number of columns, other names, or values that are not finite.
+        """
+        used, values, labels = self._read(X)
+        leaf = self._nodes(used, values)[0]
+        return labels(self.classes[self.label[leaf].numpy()])
+
+    def decision_path(self, X: Any) -> Any:
+        """Whether a point passes through a node, [N, nodes] of bool."""
+        used, values, labels = self._read(X)
+        passed = torch.zeros(len(values), self.n_nodes, dtype=torch.bool)
+        for nodes in self._nodes(used, values)[1]:
+            passed[torch.arange(len(values)), nodes] = True
+        return labels(passed)
+
+    def relabel(self, label: Tensor, classes: np.ndarray) -> ThresholdTree:
+        """Give the same tests with other labels at the leaves, [nodes]."""
+        return replace(self, label=label, classes=classes)
+
+    def __getstate__(self) -> dict[str, Any]:  # cached properties come back by themselves
+        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
+
+    def _read(self, X: Any) -> tuple[Tensor, Tensor, Any]:
+        """The columns that are tested, [used], their values [N, used], and how to hand back results."""
+        used = self.feature[self.feature >= 0].unique()
+        if hasattr(X, "tocsc"):
+            check_width(X.shape[1], self.n_features)
+            values = (
+                as_batch(X.tocsc()[:, used.numpy()].toarray()).tensor if len(used) else torch.empty(X.shape[0], 0)
+            )
+            return used, values, lambda result: result if isinstance(result, np.ndarray) else result.numpy()
+        batch = as_batch(X)
+        check_width(batch.tensor.shape[1], self.n_features)
+        check_names(batch.names, self.feature_names)
+        values = batch.tensor[:, used.to(batch.tensor.device)]
+
+        def labels(result: Any) -> Any:
+            return batch.labels(result if isinstance(result, np.ndarray) else result.cpu().numpy())
+
+        return used, values, labels
+
+    def _nodes(self, used: Tensor, values: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The leaf of every point on the CPU, and the node at every depth on the way there."""
+        device = values.device
+        column = torch.searchsorted(used, self.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
+        feature, left, right = self.feature.to(device), self.left.to(device), self.right.to(device)
+        threshold = self.threshold.to(device)
+        node = torch.zeros(len(values), dtype=torch.int64, device=device)
+        way = [node]
+        for _ in range(self.depth):
+            goes_left = values.gather(1, column[node][:, None])[:, 0] <= threshold[node]
+            node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
+            way.append(node)
+        return node.cpu(), [nodes.cpu() for nodes in way]
+
+
+class TreeBuilder:
+    """A tree while it grows: nodes in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.feature, self.threshold, self.left, self.right = [-1], [float("nan")], [-1], [-1]
+
+    def split(self, node: int, feature: int, threshold: float) -> tuple[int, int]:
+        """Turn a leaf into a test; return its children."""
+        first = len(self.feature)
+        self.feature[node], self.threshold[node] = feature, threshold
+        self.left[node], self.right[node] = first, first + 1
+        self.feature += [-1, -1]
+        self.threshold += [float("nan")] * 2
+        self.left += [-1, -1]
+        self.right += [-1, -1]
+        return first, first + 1
+
+    def preorder(self) -> list[int]:
+        """The nodes, each before its left and its right branch."""
+        order, stack = [], [0]
+        while stack:
+            node = stack.pop()
+            order.append(node)
+            if self.feature[node] >= 0:
+                stack += [self.right[node], self.left[node]]
+        return order
+
+    def finish(
+        self,
+        leaf: Tensor,
+        label: Sequence[int],
+        reference: Tensor,
+        weight: Tensor | None,
+        n_features: int,
+        classes: np.ndarray,
+        feature_names: Sequence[str] | None,
+    ) -> tuple[ThresholdTree, Tensor]:
+        """Number the nodes in preorder and count points; returns the tree and the leaf of every point.
+
+        Parameters
+        ----------
+        leaf : Tensor [n] of int
+            The leaf of every training point, as this builder numbers it.
+        label : sequence of int, one per node
+            Cluster of the leaves.
+        reference : Tensor [n] of int
+            The reference cluster of every training point.
+        weight : Tensor [n] or None
+        """
+        order = torch.tensor(self.preorder())
+        new = torch.empty_like(order)
+        new[order] = torch.arange(len(order))
+        leaf = new[leaf]
+        feature = torch.tensor(self.feature)[order]
+        left, right = (torch.tensor(side)[order] for side in (self.left, self.right))
+        left, right = (torch.where(feature < 0, -1, new[side.clamp(min=0)]) for side in (left, right))
+        labels = torch.where(feature < 0, torch.tensor(label)[order], -1)
+        samples, mistakes = _count(feature, left, right, labels, leaf, reference, weight)
+        tree = ThresholdTree(
+            feature,
+            torch.tensor(self.threshold, dtype=torch.float64)[order],
+            left,
+            right,
+            labels,
+            samples,
+            mistakes,
+            n_features,
+            classes,
+            None if feature_names is None else tuple(feature_names),
+        )
+        return tree, leaf
+
+
+def _count(
+    feature: Tensor,
+    left: Tensor,
+    right: Tensor,
+    label: Tensor,
+    leaf: Tensor,
+    reference: Tensor,
+    weight: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Points at every node, and those that it separates from all leaves of their cluster."""
+    k = int(max(reference.max(), label.max())) + 1
+    reach = torch.zeros(len(feature), k, dtype=torch.float64)  # points of a cluster at a node
+    ones = torch.ones(len(leaf), dtype=torch.float64) if weight is None else weight
+    reach.view(-1).scatter_add_(0, leaf * k + reference, ones)
+    below = torch.zeros(len(feature), k, dtype=torch.bool)  # whether a leaf below has the cluster
+    mistakes = torch.zeros(len(feature), dtype=torch.float64)
+    for node in reversed(range(len(feature))):  # children come after their parents
+        if feature[node] < 0:
+            below[node, label[node]] = True
+            mistakes[node] = reach[node].sum() - reach[node, label[node]]
+            continue
+        for child in (left[node], right[node]):
+            reach[node] += reach[child]
+            below[node] |= below[child]
+        for child in (left[node], right[node]):
+            mistakes[node] += reach[child][below[node] & ~below[child]].sum()
+    return reach.sum(1), mistakes
