@@ -1,19 +1,22 @@
-"""Columns as codes: the rank of a value among the distinct values of its column.
+"""Columns as codes: ranks among the distinct values that the points and the centers have in a column.
 
-On codes a cut is an integer: ``code <= b`` goes left. Centers get the code of the nearest value, which is to say
-that the cut between two neighbouring values stands for the threshold midway between them.
+On codes a cut is an integer: ``code <= b`` goes left. Cuts between two neighbouring codes are all the cuts there are
+that differ for some point or center.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from neonxc.trees.table import Table
 
-BINS = 256  # of a histogram: what a byte can tell apart
+BINS = 512  # of a histogram, at least
+HISTOGRAM = 1 << 19  # entries of a whole histogram that are no reason yet for fewer bins
+INTEGERS = 1 << 10  # whole numbers in a range as small as this are coded without sorting
 
 
 @dataclass
@@ -24,13 +27,14 @@ class Columns:
     ----------
     codes : Tensor [d, n] of uint8, int16 or int32
     centers : Tensor [d, k] of int64
-        The code of the value nearest to a center.
     size : Tensor [d] of int64
         Distinct codes of every column.
-    rows : Tensor [n, d] of uint8
+    rows : Tensor [n, d] of uint8 or int16
         ``codes // width`` once more, point by point: points are gathered faster so.
     width : Tensor [d] of int64
-        Codes that share one of the 256 bins of `rows`; 1 where bins separate all values.
+        Codes that share one bin of `rows`; 1 where bins separate all values.
+    row_bins : int
+        Bins of the column that has most.
     """
 
     codes: Tensor
@@ -38,24 +42,25 @@ class Columns:
     size: Tensor
     rows: Tensor
     width: Tensor
+    row_bins: int
 
-    @property
+    @cached_property
     def bins(self) -> int:
         """Codes of the column that has most."""
         return int(self.size.max())
 
-    @property
+    @cached_property
     def separated(self) -> bool:
         """Whether the bins separate all values of all columns."""
         return bool((self.width == 1).all())
 
     def at(self, rows: Tensor) -> Tensor:
         """The codes of some points, [d, points]."""
-        return _transpose(self.rows.index_select(0, rows)) if self.separated else self.codes.index_select(1, rows)
+        return self.binned(rows) if self.separated else self.codes.index_select(1, rows)
 
     def binned(self, rows: Tensor) -> Tensor:
         """The bins of some points, [d, points]."""
-        return _transpose(self.rows.index_select(0, rows))
+        return transposed(self.rows.index_select(0, rows))
 
 
 def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
@@ -78,55 +83,65 @@ def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
         middles.append(middle)
         sizes.append(size)
     size = torch.cat(sizes)
-    codes = torch.cat([part.to(_type(int(size.max()))) for part in parts])
-    width = (size + BINS - 1).div(BINS, rounding_mode="floor")
-    binned = (
-        codes if bool((width == 1).all()) else codes.div(width[:, None], rounding_mode="floor").to(torch.uint8)
-    )
-    return Columns(codes, torch.cat(middles), size, _transpose(binned), width)
+    most = int(size.max())
+    codes = torch.cat([part.to(_type(most)) for part in parts])
+    row_bins = min(most, max(BINS, HISTOGRAM // (table.d * len(centers))))
+    width = (size + row_bins - 1).div(row_bins, rounding_mode="floor")
+    binned = codes if most <= row_bins else codes.div(width[:, None], rounding_mode="floor").to(_type(row_bins))
+    return Columns(codes, torch.cat(middles), size, transposed(binned), width, row_bins)
 
 
 def _integers(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Whole numbers in a small range are codes already."""
+    """Whole numbers in a small range are ranked by counting."""
     if values.is_floating_point() and not bool((values[:, :100] == values[:, :100].round()).all()):
         return None
     low, high = values.amin(1), values.amax(1)
-    if bool((high.to(torch.float64) - low.to(torch.float64) >= BINS).any()):
+    if bool((high.to(torch.float64) - low.to(torch.float64) >= INTEGERS).any()):
         return None
     if values.is_floating_point() and not bool((values == values.round()).all()):
         return None
-    size = (high.to(torch.int64) - low.to(torch.int64)) + 1
-    codes = (values - low[:, None]).to(torch.uint8)
-    nearest = (centers - 0.5).ceil().to(torch.int64) - low.to(torch.int64)[:, None]
-    return codes, nearest.clamp(min=0).minimum(size[:, None] - 1), size
+    low = low.to(torch.int64)
+    numbers = low[:, None] + torch.arange(int((high.to(torch.int64) - low).max()) + 1, device=values.device)
+    grid, order = torch.cat([numbers.to(torch.float64), centers], 1).sort(dim=1)
+    rank = _new(grid).cumsum(1, dtype=torch.int32).sub_(1)
+    ranks = torch.empty_like(rank).scatter_(1, order, rank)
+    table = ranks[:, : numbers.shape[1]].to(_type(grid.shape[1]))
+    index = torch.sub(values, low[:, None]).to(torch.int64) if values.is_floating_point() else values - low[:, None]
+    return table.gather(1, index), ranks[:, numbers.shape[1] :].to(torch.int64), rank[:, -1].to(torch.int64) + 1
 
 
 def _ranks(values: Tensor, centers: Tensor, max_bins: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes of any numbers, by sorting."""
+    """Codes of any numbers, by sorting them together with the centers."""
     n = values.shape[1]
-    ordered, order = values.sort(dim=1)
-    first = torch.ones_like(ordered, dtype=torch.bool)  # of its value
-    torch.ne(ordered[:, 1:], ordered[:, :-1], out=first[:, 1:])
-    if max_bins is not None and int(first.sum(1).max()) > max_bins:
-        place = torch.arange(n, device=values.device).where(first, 0).cummax(1).values  # of the first of equals
-        quantile = place * max_bins // n
-        first[:, 1:] = quantile[:, 1:] != quantile[:, :-1]
-    rank = first.cumsum(1, dtype=torch.int32).sub_(1)
+    exact = torch.float64 if values.dtype != torch.float32 or not _representable(centers) else torch.float32
+    ordered, order = torch.cat([values.to(exact), centers.to(exact)], 1).sort(dim=1)
+    new = _new(ordered)
+    if max_bins is not None and int(new.sum(1).max()) > max_bins:
+        place = torch.arange(new.shape[1], device=values.device).where(new, 0).cummax(1).values  # of equals' first
+        quantile = place * max_bins // new.shape[1]
+        new[:, 1:] = quantile[:, 1:] != quantile[:, :-1]
+    rank = new.cumsum(1, dtype=torch.int32).sub_(1)
     codes = torch.empty_like(rank).scatter_(1, order, rank)
-    ordered = ordered.to(torch.float64)
-    above = torch.searchsorted(ordered, centers).clamp(max=n - 1)
-    below = (above - 1).clamp(min=0)
-    upper, lower = ordered.gather(1, above), ordered.gather(1, below)
-    nearest = torch.where(centers - lower <= upper - centers, below, above)
-    return codes, rank.gather(1, nearest).to(torch.int64), rank[:, -1].to(torch.int64) + 1
+    return codes[:, :n], codes[:, n:].to(torch.int64), rank[:, -1].to(torch.int64) + 1
+
+
+def _new(ordered: Tensor) -> Tensor:
+    """Whether a value differs from the one before it in its row; the first one always does."""
+    new = torch.ones_like(ordered, dtype=torch.bool)
+    torch.ne(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])
+    return new
+
+
+def _representable(centers: Tensor) -> bool:
+    return bool((centers.to(torch.float32).to(torch.float64) == centers).all())
 
 
 def _type(size: int) -> torch.dtype:
-    return torch.uint8 if size <= BINS else torch.int16 if size <= 1 << 15 else torch.int32
+    return torch.uint8 if size <= 256 else torch.int16 if size <= 1 << 15 else torch.int32
 
 
-def _transpose(codes: Tensor) -> Tensor:
-    """Transposed copy, in blocks that fit into a cache."""
+def transposed(codes: Tensor) -> Tensor:
+    """A transposed copy, in blocks that fit into a cache."""
     rows, columns = codes.shape
     result = codes.new_empty(columns, rows)
     for first in range(0, rows, 256):

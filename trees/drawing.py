@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING
 
 from neonxc.trees.rules import cluster_texts, counts, feature_texts, readable
 from neonxc.trees.tree import ThresholdTree
@@ -19,10 +17,10 @@ if TYPE_CHECKING:
 # Of a figure, in points
 FONT, LINE = 8.5, 11.0
 PAD, APART = 5.0, 9.0  # around the text of a box, between boxes
-BETWEEN = 34.0  # rows, where edges run
-THICKEST = 6.0  # edge, of all training points
+BETWEEN = 30.0  # rows, where edges run
+THINNEST, THICKEST = 0.8, 6.0  # edges, of few and of all training points
 LARGEST = 20_000.0  # side of a figure; canvases have less than 65536 pixels
-COLUMN = 18  # characters in which names are wrapped
+COLUMN = 20  # characters in which names are wrapped
 
 
 def export_text(
@@ -194,8 +192,7 @@ class _Word:
     @property
     def lines(self) -> tuple[list[str], list[str]]:
         """The name, in a narrow column, and the counts."""
-        name = textwrap.wrap(self.name, COLUMN, break_on_hyphens=False)
-        return name + ([] if self.cluster is not None else [f"≤ {self.number}"]), self.details
+        return _wrapped(self.title("≤").replace("≤ ", "≤\N{NO-BREAK SPACE}")), self.details
 
     def branches(self, tree: ThresholdTree, node: int) -> list[tuple[int, str]]:
         """A test's children, and its answer for them."""
@@ -270,37 +267,15 @@ def _draw_box(ax: Axes, word: _Word, x: float, y: float, colors: tuple[str, str]
     from matplotlib.offsetbox import AnnotationBbox, TextArea, VPacker
 
     line, fill = colors
+    common = {"size": FONT * scale, "multialignment": "center", "linespacing": 1.2, "parse_math": False}
     parts = [
-        TextArea(
-            "\n".join(lines),
-            multilinebaseline=True,
-            textprops=style
-            | {
-                "size": FONT * scale,
-                "ha": "left",
-                "multialignment": "center",
-                "parse_math": False,
-                "linespacing": 1.2,
-            },
-        )
-        for lines, style in zip(word.lines, ({"weight": "bold", "color": "0.1"}, {"color": "0.3"}), strict=True)
+        TextArea("\n".join(lines), textprops=common | style, multilinebaseline=True)
+        for lines, style in zip(word.lines, ({"weight": "bold", "color": "0.1"}, {"color": "0.2"}), strict=True)
     ]
     content = VPacker(children=parts, align="center", pad=0, sep=1)
-    ax.add_artist(
-        AnnotationBbox(
-            content,
-            (x, y),
-            pad=PAD / FONT,
-            fontsize=FONT * scale,
-            annotation_clip=False,
-            bboxprops={
-                "boxstyle": "round,rounding_size=0.4",
-                "facecolor": fill,
-                "edgecolor": line,
-                "linewidth": 1.2 * scale,
-            },
-        )
-    )
+    boxstyle = f"round,pad={PAD / FONT},rounding_size=0.4"
+    look = {"boxstyle": boxstyle, "facecolor": fill, "edgecolor": line, "linewidth": 1.2 * scale}
+    ax.add_artist(AnnotationBbox(content, (x, y), fontsize=FONT * scale, annotation_clip=False, bboxprops=look))
 
 
 def _draw_edges(
@@ -309,27 +284,36 @@ def _draw_edges(
     from matplotlib.lines import Line2D
 
     x, y, bend = layout.x[node], layout.y[node], layout.bends[node]
+    ground = ax.get_figure(root=True).get_facecolor()  # type: ignore[union-attr]
+    hole = {"boxstyle": "square,pad=0.15", "facecolor": ground, "edgecolor": "none"}
+    style = {
+        "size": 0.85 * FONT * scale,
+        "color": "0.3",
+        "ha": "center",
+        "va": "center",
+        "zorder": 2,
+        "bbox": hole,
+    }
     for child, answer in words[node].branches(tree, node):
-        to = layout.x[child]
-        width = scale * _thickness(words[child], words[0])
+        to, width = layout.x[child], scale * _thickness(words[child], words[0])
         ax.add_line(
             Line2D([x, x, to, to], [y, bend, bend, layout.y[child]], color="0.6", linewidth=width, zorder=1)
         )
-        ax.text(
-            (x + to) / 2,
-            bend,
-            answer,
-            size=0.85 * FONT * scale,
-            color="0.25",
-            ha="center",
-            va="center",
-            zorder=2,
-            bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"},
-        )
+        ax.text((x + to) / 2, bend, answer, **style)
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of a title, which goes on in the next one after a space or an underscore."""
+    lines = [""]
+    for part in re.findall(rf"[^ _]{{1,{COLUMN}}}[ _]*|[ _]+", text):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > COLUMN:
+            lines.append("")
+        lines[-1] += part
+    return [line.rstrip() for line in lines]
 
 
 def _thickness(child: _Word, root: _Word) -> float:
-    return max(0.6, THICKEST * child.samples / root.samples) if root.samples > 0 else 0.6
+    return max(THINNEST, THICKEST * child.samples / root.samples) if root.samples > 0 else THINNEST
 
 
 def _colors(tree: ThresholdTree) -> Callable[[_Word], tuple[str, str]]:
@@ -345,7 +329,7 @@ def _colors(tree: ThresholdTree) -> Callable[[_Word], tuple[str, str]]:
             return "#737373", "#ffffff"
         red, green, blue, _ = table(word.cluster)
         purity = 1 - word.mistakes / word.samples if word.samples > 0 else 1.0
-        strength = 0.08 + 0.5 * purity**2  # never so strong that black text is hard to read
+        strength = 0.08 + 0.42 * purity**2  # never so strong that black text is hard to read
         pale = [1 - strength * (1 - part) for part in (red, green, blue)]
         return to_hex((red, green, blue)), to_hex(pale)
 

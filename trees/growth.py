@@ -43,7 +43,12 @@ def separate_centers(problem: Problem, criterion: Separator, builder: TreeBuilde
         if len(node.centers) == 1:
             leaves.append(node)
             continue
-        cut = criterion.cut(node) or problem.cut_between_centers(node)
+        cut = criterion.cut(node)
+        if cut is None:
+            raise ValueError(
+                f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no cut "
+                "separates them; leave one of them out, or explain the labels by CART, which needs no centers"
+            )
         children = problem.children(node, cut, builder.split(node.id, cut.feature, cut.threshold))
         criterion.split(node, cut, children)
         open_ += children[::-1]

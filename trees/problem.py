@@ -40,9 +40,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Cut:
-    """A test, and whom it sends to the left: of a node's points, and of its centers."""
+    """A test on codes and on values, and whom it sends to the left: of a node's points, and of its centers."""
 
     feature: int
+    code: int
     threshold: float
     left: Tensor
     centers_left: Tensor
@@ -109,31 +110,10 @@ class Problem:
         centers_left = self.columns.centers[feature, node.centers] <= code
         values = self.table.column(feature, node.rows).to(torch.float64)
         centers = self.centers[node.centers, feature]
-        low = torch.cat([values[left], centers[centers_left]]).max()
-        high = torch.cat([values[~left], centers[~centers_left]]).min()
-        return Cut(feature, between(float(low), float(high), self.table.data.dtype), left, centers_left)
-
-    def cut_between_centers(self, node: Node) -> Cut:
-        """The test in the widest gap between two centers that no value of the data lies between.
-
-        Raises
-        ------
-        ValueError
-            No column tells the node's centers apart.
-        """
-        ordered = self.centers[node.centers].sort(dim=0).values
-        gaps = ordered.diff(dim=0)
-        place = int(gaps.T.flatten().argmax())
-        feature, rank = place // len(gaps), place % len(gaps)
-        if not gaps[rank, feature] > 0:
-            clusters = node.centers.tolist()
-            raise ValueError(
-                f"the centers of clusters {clusters[:5]} are the same in every column, so that no cut separates "
-                "them; remove one of them, or explain the labels by CART, which needs no centers"
-            )
-        threshold = between(float(ordered[rank, feature]), float(ordered[rank + 1, feature]), torch.float64)
-        left = self.table.column(feature, node.rows).to(torch.float64) <= threshold
-        return Cut(feature, threshold, left, self.centers[node.centers, feature] <= threshold)
+        values = torch.cat([values, centers]) if len(centers) else values
+        sides = torch.cat([left, centers_left]) if len(centers) else left
+        low, high = values[sides].max(), values[~sides].min()
+        return Cut(feature, code, between(float(low), float(high), self.table.data.dtype), left, centers_left)
 
     def children(self, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
         """The nodes on the two sides of a cut."""

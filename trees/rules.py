@@ -35,8 +35,9 @@ HTML = """\
 <tr>
 {% if loop.first %}
 <th rowspan="{{ rules|length }}" scope="rowgroup">{{ rule.name }}
-{% if rules|length > 1 %}<div class="word">{{ total(rules) }}</div>
-{% endif %}
+{% for part in total(rules).split(", ") if rules|length > 1 %}
+<div class="word">{{ part }}</div>
+{% endfor %}
 </th>
 {% endif %}
 <td>{% if not loop.first %}<span class="word">or</span> {% endif %}

@@ -276,19 +276,19 @@ def _count(
 ) -> tuple[Tensor, Tensor]:
     """Points at every node, and those that it separates from all leaves of their cluster."""
     k = int(max(reference.max(), label.max())) + 1
-    reach = torch.zeros(len(feature), k, dtype=torch.float64)  # points of a cluster at a node
-    ones = torch.ones(len(leaf), dtype=torch.float64) if weight is None else weight
-    reach.view(-1).scatter_add_(0, leaf * k + reference, ones)
-    below = torch.zeros(len(feature), k, dtype=torch.bool)  # whether a leaf below has the cluster
-    mistakes = torch.zeros(len(feature), dtype=torch.float64)
-    for node in reversed(range(len(feature))):  # children come after their parents
-        if feature[node] < 0:
-            below[node, label[node]] = True
-            mistakes[node] = reach[node].sum() - reach[node, label[node]]
-            continue
-        for child in (left[node], right[node]):
-            reach[node] += reach[child]
-            below[node] |= below[child]
-        for child in (left[node], right[node]):
-            mistakes[node] += reach[child][below[node] & ~below[child]].sum()
-    return reach.sum(1), mistakes
+    nodes, sides = len(feature), np.stack([left.numpy(), right.numpy()], 1)
+    inner, own = (feature >= 0).numpy(), label.numpy()
+    place, ones = (leaf * k + reference).numpy(), None if weight is None else weight.numpy()
+    reach = np.bincount(place, ones, nodes * k).reshape(nodes, k).astype(np.float64)  # points of a cluster
+    below = np.zeros((nodes, k), dtype=bool)  # whether a leaf below has the cluster
+    below[~inner, own[~inner]] = True
+    mistakes = np.zeros(nodes)
+    for node in reversed(range(nodes)):  # children come after their parents
+        if inner[node]:
+            children = sides[node]
+            reach[node] = reach[children].sum(0)
+            below[node] = below[children].any(0)
+            mistakes[node] = reach[children][below[node] & ~below[children]].sum()
+        else:
+            mistakes[node] = reach[node].sum() - reach[node, own[node]]
+    return torch.from_numpy(reach.sum(1)), torch.from_numpy(mistakes)

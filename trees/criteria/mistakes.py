@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from neonxc.trees import sweep
-from neonxc.trees.columns import BINS
 from neonxc.trees.problem import Cut, Node, Problem
 
 
@@ -70,25 +69,27 @@ class Mistakes:
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Hand the points that still count on to the children."""
         memory: Memory = node.memory
-        labels = self.problem.labels
-        left = torch.zeros(self.problem.table.n, dtype=torch.bool, device=self.problem.device)
-        left[node.rows] = cut.left
-        center_left = torch.zeros(self.problem.k, dtype=torch.bool, device=self.problem.device)
-        center_left[node.centers] = cut.centers_left
-        with_center = center_left[labels[memory.rows]]
-        stays = left[memory.rows] == with_center
-        for child, side, kept in ((children[0], with_center, cut.centers_left), (children[1], ~with_center, None)):
-            kept = ~cut.centers_left if kept is None else kept
-            if len(child.centers) > 1:
-                counts = memory.counts[:, kept] - self._count(memory.rows[~stays & side], child.centers)
-                child.memory = Memory(memory.rows[stays & side], counts)
         node.memory = None
+        if all(len(child.centers) == 1 for child in children):
+            return
+        codes = self.columns.codes[cut.feature].index_select(0, memory.rows)
+        with_center = self.columns.centers[cut.feature].index_select(0, self.problem.labels[memory.rows]) <= cut.code
+        stays = (codes <= cut.code) == with_center
+        kept, own = memory.rows[stays], with_center[stays]
+        lost, theirs = memory.rows[~stays], with_center[~stays]
+        place = cut.centers_left.nonzero()[:, 0], (~cut.centers_left).nonzero()[:, 0]
+        for child, left, which in zip(children, (True, False), place, strict=True):
+            if len(child.centers) > 1:
+                counts = memory.counts.index_select(1, which)
+                gone = lost[theirs == left]
+                if len(gone):
+                    counts -= self._count(gone, child.centers)
+                child.memory = Memory(kept[own == left], counts)
 
     def _count(self, rows: Tensor, centers: Tensor) -> Tensor:
         local = self._local(rows, centers)
         codes = self.columns.binned(rows)
-        bins = min(BINS, self.columns.bins)
-        return sweep.histogram(codes, bins, local, len(centers), self.problem.weights(rows))
+        return sweep.histogram(codes, self.columns.row_bins, local, len(centers), self.problem.weights(rows))
 
     def _local(self, rows: Tensor, centers: Tensor) -> Tensor:
         """Labels of some points as positions in `centers`."""
