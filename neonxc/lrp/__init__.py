@@ -5,8 +5,8 @@ from neonxc.lrp.composites import Composite, Constant, FunctionRule, Pass, Place
 from neonxc.lrp.engine import LRP, Recording
 from neonxc.lrp.gamma import Gamma
 from neonxc.lrp.layer import LinearLayer, Rule
+from neonxc.lrp.places import UnsupportedOperation
 from neonxc.lrp.rules import AlphaBeta, Epsilon, Flat, WSquare, ZBox, ZPlus
-from neonxc.lrp.watch import UnsupportedOperation
 
 __all__ = [
     "LRP",

@@ -8,6 +8,7 @@ adds, moves or pools values keeps its gradient; anything else is held constant, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from neonxc.lrp.composites import Composite
-from neonxc.lrp.operations.linear import Linear
-from neonxc.lrp.operations.registry import Ruled, Scaled, tiny
-from neonxc.lrp.watch import Layers, UnsupportedOperation, Watch
+from neonxc.lrp.operations.registry import tiny
+from neonxc.lrp.places import Layers, UnsupportedOperation
+from neonxc.lrp.watch import Watch
 from neonxc.targets import as_columns, part
 
 ELEMENTS = 8 * 3 * 224 * 224  # of the inputs that go through a network at once
@@ -100,10 +101,10 @@ class LRP(Attribution):
         module = unwrapped(self.module)
         for name, inner in module.named_modules():
             _check(name, inner)
-        owners, names = _owners(module)
-        self.composite.check_names(names)
-        with torch.inference_mode(False), _full_precision(x.device):
-            return _record(module, x, Layers(self.composite, owners, _side(x)), several)
+        layers = Layers(self.composite, module, _side(x))
+        self.composite.check_names(layers.names)
+        with torch.inference_mode(False), _full_precision(x.device), _frozen(module):
+            return _record(module, x, layers, several)
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,24 @@ def _record(module: nn.Module, x: Tensor, layers: Layers, several: bool) -> Reco
     output = watch.finish(output)
     if not isinstance(output, Tensor):
         raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
-    _check_graph(output)
     return Recording(source if watch.tiny or watch.shifted else x, output, _room(x, before), leaf, several)
+
+
+@contextmanager
+def _frozen(network: nn.Module) -> Iterator[None]:
+    """Parameters as constants for a while: what requires gradients then depends on the network's input."""
+    trainable = [
+        tensor
+        for tensor in (*network.parameters(), *network.buffers())
+        if tensor.requires_grad and tensor.is_leaf and not tensor.is_inference()
+    ]
+    try:
+        for tensor in trainable:
+            tensor.requires_grad_(False)
+        yield
+    finally:
+        for tensor in trainable:
+            tensor.requires_grad_()
 
 
 def _room(x: Tensor, before: int) -> int:
@@ -186,24 +203,6 @@ def _check_input(x: Any) -> None:
         raise TypeError(f"LRP takes a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
 
 
-def _owners(network: nn.Module) -> tuple[dict[int, tuple[str, nn.Module]], set[str]]:
-    """Name and module of every parameter and buffer by its id, and all names, as in the user's network.
-
-    That is: inside a feature extractor, and of the layer rather than its parametrization.
-    """
-    modules = dict(network.named_modules())
-    wrapped = getattr(network, "wraps", None)
-    owners: dict[int, tuple[str, nn.Module]] = {}
-    names = set()
-    for name, module in modules.items():
-        layer = name.partition(".parametrizations.")[0]
-        shown = layer.removeprefix(f"{wrapped}.") if wrapped else layer
-        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-            owners.setdefault(id(tensor), (shown, modules[layer]))
-            names.add(shown)
-    return owners, names
-
-
 def _check(name: str, module: nn.Module) -> None:
     if isinstance(module, torch.jit.ScriptModule):
         raise UnsupportedOperation(f"LRP can't see into TorchScript ({name!r}); pass the Python module")
@@ -211,23 +210,6 @@ def _check(name: str, module: nn.Module) -> None:
         raise ValueError(f"LRP needs BatchNorm ({name!r}) in eval mode; call .eval() on the network first")
     if module.training and type(module).__name__ in ("StochasticDepth", "DropPath"):
         raise ValueError(f"LRP needs stochastic depth ({name!r}) in eval mode; call .eval() on the network first")
-
-
-def _check_graph(output: Tensor) -> None:
-    """Raise UnsupportedOperation where a function of the user's own has slipped into the backward pass."""
-    ours = (Linear, Scaled, Ruled)
-    seen, stack = set(), [output.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        function = getattr(node, "_forward_cls", None)
-        if function is not None and function not in ours:
-            raise UnsupportedOperation(
-                f"LRP can't see into the autograd.Function {function.__name__!r}; use PyTorch's operations"
-            )
-        stack += [parent for parent, _ in node.next_functions]
 
 
 def _side(x: Tensor) -> int | None:

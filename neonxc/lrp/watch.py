@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import linecache
-import math
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import captum
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from neonxc.lrp.composites import Composite, Constant, FunctionRule, Place
-from neonxc.lrp.layer import Rule
+from neonxc.lrp.composites import Constant, FunctionRule
+from neonxc.lrp.graph import Seen
 from neonxc.lrp.operations import HANDLERS
 from neonxc.lrp.operations.attention import product
 from neonxc.lrp.operations.linear import matrix_product
 from neonxc.lrp.operations.plain import (
+    DETACHING,
     IN_PLACE,
     LAYOUT,
     MATRIX_PRODUCTS,
@@ -34,44 +30,8 @@ from neonxc.lrp.operations.plain import (
     SUMS_OF_PRODUCTS,
 )
 from neonxc.lrp.operations.registry import Ruled, elementwise, tiny
-
-
-class UnsupportedOperation(RuntimeError):
-    """A network calls a nonlinear operation for which there is no rule."""
-
-
-class Layers:
-    """The linear layers of a network: whose weights they are, in which order they run, which rules they follow."""
-
-    def __init__(self, composite: Composite, owners: dict[int, tuple[str, nn.Module]], side: int | None) -> None:
-        self.composite = composite
-        self.count = 0
-        self._owners = owners  # by the id of a parameter or buffer
-        self._side = side  # width of the network's input, if it is a map
-
-    def rule(self, weight: Tensor, x: Tensor) -> Callable[[], Rule]:
-        """Give the next layer its place; the rule can be asked for once all layers are known."""
-        name, module = self.owner(weight) or ("", None)
-        place = Place(name, module, self.count, self._block(weight, x))
-        self.count += 1
-        return lambda: self.composite.rule(place, self.count)
-
-    def _block(self, weight: Tensor, x: Tensor) -> int | None:
-        matrix = weight.ndim == 2  # its inputs are the last dimension
-        if self._side is None or x.ndim < (4 if matrix else 3):
-            return None
-        return 1 + max(0, round(math.log2(self._side / x.shape[-2 if matrix else -1])))
-
-    def owner(self, weight: Tensor) -> tuple[str, nn.Module] | None:
-        """Name and module of a parameter or buffer, or of what was computed from one."""
-        return self._owners.get(id(weight)) or getattr(weight, "_neonxc_owner", None)
-
-    def derive(self, value: Any, sources: list[Tensor]) -> Any:
-        """Let a constant computed from a module's parameters count as that module's."""
-        owner = next((owner for source in sources if (owner := self.owner(source))), None)
-        if owner is not None and isinstance(value, Tensor) and id(value) not in self._owners:
-            value._neonxc_owner = owner  # type: ignore[attr-defined]
-        return value
+from neonxc.lrp.places import Layers, UnsupportedOperation
+from neonxc.lrp.replaced import Replaced
 
 
 @dataclass
@@ -83,7 +43,10 @@ class _Held:
 
 
 class Watch(TorchFunctionMode):
-    """Gives every operation of a forward pass its LRP backward."""
+    """Gives every operation of a forward pass its LRP backward.
+
+    No parameter may require gradients meanwhile: what does, depends on the input.
+    """
 
     def __init__(self, layers: Layers, leaf: Tensor, several: bool) -> None:
         super().__init__()
@@ -91,36 +54,63 @@ class Watch(TorchFunctionMode):
         self.several = several  # walks back
         self.tiny = tiny(leaf.dtype) if layers.composite.reaches_zeros else 0.0
         self.shifted = False  # the pixels themselves, so that zeros have relevance as well
+        self.seen = Seen(leaf)
+        self.replaced = Replaced()
+        self._device = leaf.device.type
+        self._no_grad = ""  # where the input was first used without gradients
         leaf._neonxc_pixels = True  # type: ignore[attr-defined]
-        # by id: what was modified in place, and its new value
-        self.replaced: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch._C._set_grad_enabled:  # by no_grad, for what follows
+            return func(*args)
+        if torch.is_autocast_enabled(self._device):  # the network's own; it restores what was there before
+            torch.set_autocast_enabled(self._device, False)
+        args, kwargs = tree_map(self._admitted, (args, kwargs or {}))
+        return self.call(func, *args, **kwargs)
+
+    def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function and know its result."""
+        result = self.run(func, *args, **kwargs)
+        self.seen.note(result, [t for t in tree_leaves((args, kwargs)) if _depends_on_input(t)])
+        return result
+
+    def _admitted(self, value: Any) -> Any:
+        """Return what an argument of the network's stands for."""
+        if not isinstance(value, Tensor):
+            return value
+        value = self.replaced.get(self, value)
+        if not value.requires_grad or self.seen.knows(value):
+            return value
+        if not self.seen.reaches_input(value):  # no parameter, but a constant that could be trained
+            return value.detach()
+        raise UnsupportedOperation(
+            f"LRP can't see into {self.seen.maker(value)}, whose value is used {self.layers.where()}; "
+            "use PyTorch's operations"
+        )
 
     def run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function as if the network had called it."""
-        return self.__torch_function__(func, (), args, kwargs)
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = (
-            tree_map(self.current, (args, kwargs or {})) if self.replaced else (args, dict(kwargs or {}))
-        )
         outside = _out_of_place(func, kwargs)
         if outside is None or not any(_depends_on_input(t) or _held(t) for t in tree_leaves((args, kwargs))):
             if not kwargs.get("inplace"):
                 kwargs.pop("inplace", None)
             return self._run(func, args, kwargs)
         kwargs.pop("inplace", None)
-        return self.in_place(args[0], self._run(outside, args, kwargs))
+        if not torch.is_grad_enabled() and (_depends_on_input(args[0]) or _held(args[0])):
+            raise UnsupportedOperation(
+                f"LRP can't follow what torch.no_grad() writes into a value, {self.layers.where()}"
+            )
+        return self.replaced.put(self, args[0], self._run(outside, args, kwargs))
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         depends = [t for t in tensors if _depends_on_input(t)]
         held = next((h for t in tensors if (h := _held(t))), None)
         name = function_name(func)
+        if not torch.is_grad_enabled() or name in DETACHING or not (depends or held):
+            return self._constant(func, args, kwargs, tensors, dependent=bool(depends or held))
         if held is not None and not (depends and _is_gated(name, args)):
             return self._hold(func, args, kwargs, held)
-        if not depends:
-            with torch.no_grad():  # what is computed from parameters alone is a constant here
-                return tree_map(lambda v: self.layers.derive(_constant(v), tensors), func(*args, **kwargs))
         rule = self.layers.composite.function_rule(name)
         if rule is not None:
             _note_use(depends)
@@ -131,8 +121,21 @@ class Watch(TorchFunctionMode):
             return handler.run(self, func, *args, **kwargs)
         return self._unhandled(func, name, depends, args, kwargs)
 
+    def _constant(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], dependent: bool) -> Any:
+        """Compute what is a constant: made of parameters alone, detached, or under no_grad."""
+        if dependent and not torch.is_grad_enabled():
+            if torch.is_inference_mode_enabled():
+                raise UnsupportedOperation(
+                    f"LRP can't see into torch.inference_mode(), {self.layers.where()}; torch.no_grad() makes a "
+                    "constant"
+                )
+            self._no_grad = self._no_grad or self.layers.where()
+        with torch.no_grad():
+            result = tree_map(_constant, func(*args, **kwargs))
+        return result if dependent else tree_map(lambda v: self.layers.derive(v, tensors), result)
+
     def _unhandled(self, func: Any, name: str, depends: list[Tensor], args: Any, kwargs: Any) -> Any:
-        if name in PLAIN | PRODUCTS | QUOTIENTS | SUMS_OF_PRODUCTS or func is _with_item:
+        if name in PLAIN | PRODUCTS | QUOTIENTS | SUMS_OF_PRODUCTS or func in (_with_item, _copied):
             _note_use(depends)
         if name in QUOTIENTS and len(args) > 1 and _depends_on_input(args[1]):  # a norm, however it was computed
             if not _depends_on_input(args[0]):
@@ -142,7 +145,7 @@ class Watch(TorchFunctionMode):
             return product(func, *args, **kwargs)
         if name in MATRIX_PRODUCTS and any(self.layers.owner(t) for t in args if not _depends_on_input(t)):
             return matrix_product(self, func, *args)
-        if name in PLAIN or func is _with_item or (name in PRODUCTS | QUOTIENTS and len(depends) == 1):
+        if name in PLAIN or func in (_with_item, _copied) or (name in PRODUCTS | QUOTIENTS and len(depends) == 1):
             if len(depends) == 1 and getattr(depends[0], "_neonxc_pixels", False):
                 return self._pixels(func, name, depends[0], args, kwargs)
             return func(*args, **kwargs)
@@ -157,7 +160,7 @@ class Watch(TorchFunctionMode):
         values = [v for v in tree_leaves(result) if isinstance(v, Tensor) and (held or _depends_on_input(v))]
         if not values:
             return result
-        held = held or _Held(function_name(func), _place())
+        held = held or _Held(function_name(func), self.layers.where())
         result = tree_map(_constant, result)
         for value in tree_leaves(result):
             if isinstance(value, Tensor):
@@ -171,7 +174,9 @@ class Watch(TorchFunctionMode):
             with torch.no_grad():
                 return func(*args, **kwargs)
         if len(depends) != 1:
-            raise TypeError(f"a rule for {function_name(func)!r} needs a single tensor, called {_place()}")
+            raise TypeError(
+                f"a rule for {function_name(func)!r} needs a single tensor, called {self.layers.where()}"
+            )
         return Ruled.apply(depends[0], lambda: func(*args, **kwargs), rule)
 
     def _pixels(self, func: Any, name: str, x: Tensor, args: Any, kwargs: Any) -> Any:
@@ -187,40 +192,21 @@ class Watch(TorchFunctionMode):
 
     def finish(self, output: Any) -> Any:
         """Check what the network gives, and return what stands for it."""
-        output = self.current(output)
+        output = self._admitted(output)
         if held := _held(output):
             raise self.unsupported(held.name, held.place)
         if isinstance(output, Tensor):
             _note_use([output])
+            if self._no_grad and not output.requires_grad:
+                raise UnsupportedOperation(f"the output is a constant: under torch.no_grad() {self._no_grad}")
         return output
 
     def unsupported(self, name: str, place: str | None = None) -> UnsupportedOperation:
         """Return the error for an operation that has no rule."""
         return UnsupportedOperation(
-            f"LRP has no rule for {name!r}, called {place or _place()}; Composite(functions={{...}}) gives one: "
-            "Pass() if it is elementwise, Constant() if it is a gate"
+            f"LRP has no rule for {name!r}, called {place or self.layers.where()}; "
+            "Composite(functions={...}) gives one: Pass() if it is elementwise, Constant() if it is a gate"
         )
-
-    def in_place(self, old: Tensor, new: Tensor) -> Tensor:
-        """Let `new` stand for `old` from now on; the rules still need what `old` held."""
-        if old is not new:
-            self.replaced[id(old)] = (old, new)
-        return new
-
-    def current(self, value: Any) -> Any:
-        """What stands for a value that may have been modified in place."""
-        while id(value) in self.replaced:
-            value = self.replaced[id(value)][1]
-        if self.replaced and isinstance(value, Tensor) and self._shares_memory_with_replaced(value):
-            raise UnsupportedOperation(
-                f"LRP can't follow a tensor that shares its memory with one modified in place, used {_place()}; "
-                "use the operation that is not in place"
-            )
-        return value
-
-    def _shares_memory_with_replaced(self, value: Tensor) -> bool:
-        base = value._base if value._is_view() else value
-        return any((old._is_view() and old._base is base) or old is base for old, _ in self.replaced.values())
 
 
 def function_name(func: Any) -> str:
@@ -234,6 +220,8 @@ def _out_of_place(func: Any, kwargs: dict[str, Any]) -> Any | None:
     name = function_name(func)
     if name == "__setitem__":
         return _with_item
+    if name == "copy_":
+        return _copied
     if name in IN_PLACE:
         return getattr(torch, IN_PLACE[name])
     if name.endswith("_") and not name.endswith("__"):
@@ -245,6 +233,10 @@ def _with_item(tensor: Tensor, key: Any, value: Any) -> Tensor:
     tensor = tensor.clone()
     tensor[key] = value
     return tensor
+
+
+def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    return source.to(tensor).expand_as(tensor).clone()
 
 
 def _note_use(tensors: list[Tensor]) -> None:
@@ -259,10 +251,8 @@ def _is_gated(name: str, args: Any) -> bool:
 
 
 def _constant(value: Any) -> Any:
-    """A view of a trainable parameter wants gradients even under no_grad."""
-    if not _depends_on_input(value):
-        return value
-    return value.detach()
+    """Without what may be attached to a value that depends on the input."""
+    return value.detach() if _depends_on_input(value) or _held(value) else value
 
 
 def _held(value: Any) -> _Held | None:
@@ -270,16 +260,4 @@ def _held(value: Any) -> _Held | None:
 
 
 def _depends_on_input(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad and not isinstance(value, nn.Parameter)
-
-
-def _place() -> str:
-    """Where the user's code called the operation now being handled."""
-    skip = (torch.__path__[0] + os.sep, captum.__path__[0] + os.sep, os.path.dirname(__file__) + os.sep)
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(skip):
-        frame = frame.f_back
-    if frame is None:
-        return "inside torch"
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    return f"at {file}:{line} in {frame.f_code.co_name}: {linecache.getline(file, line).strip()}"
+    return isinstance(value, Tensor) and value.requires_grad

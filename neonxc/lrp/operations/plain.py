@@ -54,13 +54,14 @@ LAYOUT = {
         "contiguous",
         "clone",
     ),
-    *("detach", "data", "to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda"),
-    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "unfold", "fold", "diagonal"),
+    *("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda"),
+    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "unfold", "fold", "diagonal", "as_strided"),
 }
 JOINING = {
     *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"),
-    *("pad", "where", "masked_fill", "tril", "triu"),
+    *("pad", "where", "masked_fill", "tril", "triu", "scatter"),
 }
+DETACHING = {"detach", "data"}
 POOLING = {f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)}
 PICKING = {"max", "min", "amax", "amin", "maximum", "minimum", "topk", "sort"}
 UPSAMPLING = {"interpolate", "upsample", "upsample_nearest", "upsample_bilinear", "grid_sample"}
@@ -83,6 +84,7 @@ SCALINGS = {"mul", "multiply", "__mul__", "__rmul__"} | QUOTIENTS
 IN_PLACE = {
     **{f"__i{name}__": name for name in ("add", "sub", "mul")},
     **dict.fromkeys(("__idiv__", "__itruediv__"), "div"),
+    "zero_": "zeros_like",
 }
 
 # What the table in the documentation says of them
@@ -90,6 +92,7 @@ DESCRIPTIONS = [
     ("sums and means", ARITHMETIC, "in proportion to the summands; a constant absorbs its share"),
     ("reshaping and indexing", LAYOUT, "relevance moves with the values"),
     ("joining, padding, masking", JOINING, "relevance moves with the values"),
+    ("detaching", DETACHING, "a constant, as is all that is computed under `torch.no_grad()`"),
     ("pooling", POOLING, "averages: in proportion to the values; maxima: to the winner"),
     ("extrema and sorting", PICKING, "to the values that were picked"),
     ("upsampling", UPSAMPLING, "in proportion to the values"),
