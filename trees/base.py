@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,13 +70,14 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         self._check_parameters()
         data, names, give = self._read(X, reset=True)
         self._is_tensor = isinstance(X, Tensor)
+        self._given = labels is not None or centers is not None
         weight = self._weights(sample_weight, X, data)
         table, kept = Table(data), self._kept(labels, weight, data)
         part = table if kept is None else table.take(kept)
         weight = weight if kept is None or weight is None else weight[kept]
         found = self._reference(part, X, labels, centers, weight, kept)
-        builder, leaves, best, found = self._search(part, found, weight)
-        self._finish(builder, leaves, best, found, part, weight, names)
+        problem = self._problem(part, found, weight)
+        self._finish(problem, *self._grow(problem), found, names)
         every = self._leaf if kept is None else self.tree_.apply(data)
         self.labels_ = give(self.tree_.classes[self.tree_.label[torch.as_tensor(every)].numpy()])
         self.cluster_centers_ = self._like(self._means, data)
@@ -131,11 +131,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
         raise NotImplementedError
 
-    def _search(
-        self, table: Table, found: Reference, weight: Tensor | None
-    ) -> tuple[TreeBuilder, list[Node], dict[int, int] | None, Reference]:
-        return *self._grow(self._problem(table, found, weight)), found
-
     def _problem(self, table: Table, found: Reference, weight: Tensor | None) -> Problem:
         columns = code(table, found.centers, self.max_bins)
         return Problem(
@@ -167,24 +162,22 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
 
     def _finish(
         self,
+        problem: Problem,
         builder: TreeBuilder,
         leaves: list[Node],
         clusters: dict[int, int] | None,
         found: Reference,
-        table: Table,
-        weight: Tensor | None,
         names: Sequence[str] | None,
     ) -> None:
         """Set what fitting leaves behind."""
         label = [0] * len(builder.feature)
-        order = {node: place for place, node in enumerate(n for n in builder.preorder() if builder.feature[n] < 0)}
-        labels = found.labels.cpu()
         for leaf in leaves:
-            label[leaf.id] = _majority(found, leaf, weight) if clusters is None else clusters[leaf.id]
+            label[leaf.id] = problem.majority(leaf.rows) if clusters is None else clusters[leaf.id]
+        weight, table = problem.weight, problem.table
         tree, leaf_of = builder.finish(
             leaf_of_points(leaves, table.n),
             label,
-            labels,
+            found.labels.cpu(),
             None if weight is None else weight.cpu(),
             table.d,
             found.classes,
@@ -192,14 +185,15 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         )
         if clusters is None:
             numbers = torch.full((tree.n_nodes,), -1)
-            numbers[tree.leaves] = torch.arange(len(order))
-            tree = replace(tree, label=numbers, classes=np.arange(len(order)))
+            numbers[tree.leaves] = torch.arange(tree.n_leaves)
+            tree = tree.relabel(numbers, np.arange(tree.n_leaves))
         self.tree_, self._leaf, self._steps = tree, leaf_of, found.steps
-        own = tree.label[leaf_of].to(found.labels.device)
+        own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
-        self._means = _filled(table.means(own, k, weight), found.centers)
         self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
-        cost = found.space.distances(self._space_means).gather(1, own[:, None])[:, 0]
+        same = found.space is table
+        self._means = self._space_means if same else _filled(table.means(own, k, weight), found.centers)
+        cost = found.space.distances(self._space_means, self.metric).gather(1, own[:, None])[:, 0]
         self.inertia_ = float((cost if weight is None else cost * weight).sum())
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
@@ -245,12 +239,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
     def _like(self, values: Tensor, data: Any) -> Any:
         """Centers as a tensor for tensors, an array otherwise."""
         return values if self._is_tensor else values.cpu().numpy()
-
-
-def _majority(found: Reference, leaf: Node, weight: Tensor | None) -> int:
-    labels = found.labels[leaf.rows]
-    own = None if weight is None else weight[leaf.rows]
-    return int(torch.bincount(labels, own, minlength=len(found.classes)).argmax())
 
 
 def _filled(means: Tensor, centers: Tensor) -> Tensor:

@@ -106,7 +106,9 @@ def _integers(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor] 
     rank = _new(grid).cumsum(1, dtype=torch.int32).sub_(1)
     ranks = torch.empty_like(rank).scatter_(1, order, rank)
     table = ranks[:, : numbers.shape[1]].to(_type(grid.shape[1]))
-    index = torch.sub(values, low[:, None]).to(torch.int64) if values.is_floating_point() else values - low[:, None]
+    index = (
+        torch.sub(values, low[:, None]).to(torch.int64) if values.is_floating_point() else values - low[:, None]
+    )
     return table.gather(1, index), ranks[:, numbers.shape[1] :].to(torch.int64), rank[:, -1].to(torch.int64) + 1
 
 

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neonxc.trees.rules import cluster_texts, counts, feature_texts, readable
 from neonxc.trees.tree import ThresholdTree
@@ -160,9 +160,8 @@ def plot_tree(
         scale = min(1.0, LARGEST / max(layout.width, layout.height))
         ax = Figure(figsize=(layout.width * scale / 72, layout.height * scale / 72)).add_axes((0, 0, 1, 1))
     else:
-        box = ax.get_window_extent()
-        points = 72 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
-        scale = min(1.0, box.width * points / layout.width, box.height * points / layout.height)
+        points = 72 / ax.figure.dpi
+        scale = min(1.0, ax.bbox.width * points / layout.width, ax.bbox.height * points / layout.height)
     ax.set(xlim=(0, layout.width), ylim=(layout.height, 0))
     ax.set_axis_off()
     for node, word in enumerate(words):
@@ -272,7 +271,7 @@ def _draw_box(ax: Axes, word: _Word, x: float, y: float, colors: tuple[str, str]
         TextArea("\n".join(lines), textprops=common | style, multilinebaseline=True)
         for lines, style in zip(word.lines, ({"weight": "bold", "color": "0.1"}, {"color": "0.2"}), strict=True)
     ]
-    content = VPacker(children=parts, align="center", pad=0, sep=1)
+    content = VPacker(children=[*parts], align="center", pad=0, sep=1)
     boxstyle = f"round,pad={PAD / FONT},rounding_size=0.4"
     look = {"boxstyle": boxstyle, "facecolor": fill, "edgecolor": line, "linewidth": 1.2 * scale}
     ax.add_artist(AnnotationBbox(content, (x, y), fontsize=FONT * scale, annotation_clip=False, bboxprops=look))
@@ -284,11 +283,10 @@ def _draw_edges(
     from matplotlib.lines import Line2D
 
     x, y, bend = layout.x[node], layout.y[node], layout.bends[node]
-    ground = ax.get_figure(root=True).get_facecolor()  # type: ignore[union-attr]
+    ground = ax.figure.get_facecolor()
     hole = {"boxstyle": "square,pad=0.15", "facecolor": ground, "edgecolor": "none"}
-    style = {
+    style: dict[str, Any] = {
         "size": 0.85 * FONT * scale,
-        "color": "0.3",
         "ha": "center",
         "va": "center",
         "zorder": 2,
@@ -299,7 +297,8 @@ def _draw_edges(
         ax.add_line(
             Line2D([x, x, to, to], [y, bend, bend, layout.y[child]], color="0.6", linewidth=width, zorder=1)
         )
-        ax.text((x + to) / 2, bend, answer, **style)
+        near = max(-BETWEEN, min(BETWEEN, (to - x) / 2))  # on a long way, the answer is looked for at the test
+        ax.text(x + near, bend, answer, **style)
 
 
 def _wrapped(text: str) -> list[str]:
@@ -330,7 +329,7 @@ def _colors(tree: ThresholdTree) -> Callable[[_Word], tuple[str, str]]:
         red, green, blue, _ = table(word.cluster)
         purity = 1 - word.mistakes / word.samples if word.samples > 0 else 1.0
         strength = 0.08 + 0.42 * purity**2  # never so strong that black text is hard to read
-        pale = [1 - strength * (1 - part) for part in (red, green, blue)]
+        pale = (1 - strength * (1 - red), 1 - strength * (1 - green), 1 - strength * (1 - blue))
         return to_hex((red, green, blue)), to_hex(pale)
 
     return colors

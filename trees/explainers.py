@@ -5,42 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
-from neonxc.trees.base import TreeExplainer
+from neonxc.trees.center_tree import CenterTree
 from neonxc.trees.criteria.induced_cost import InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
-from neonxc.trees.criteria.surrogate import Surrogate
-from neonxc.trees.growth import Separator, best_first, separate_centers
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.refine import Refined
-from neonxc.trees.tree import TreeBuilder
-
-LEAF_LABELS = ("surrogate", "majority", "own")
-
-
-class CenterTree(Refined, TreeExplainer):
-    """A tree with one leaf per reference center, and with more leaves if wanted."""
-
-    max_leaves: int | None
-    leaf_labels: str = "surrogate"
-
-    def _criterion(self, problem: Problem) -> Separator:
-        raise NotImplementedError
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_leaf_labels(self.leaf_labels)
-
-    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
-        builder = TreeBuilder()
-        leaves = separate_centers(problem, self._criterion(problem), builder)
-        if self.max_leaves is None or self.max_leaves == problem.k:
-            return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
-        if self.max_leaves < problem.k:
-            raise ValueError(f"max_leaves needs at least one leaf per cluster, {problem.k}, got {self.max_leaves}")
-        leaves = best_first(problem, Surrogate(problem), builder, without_centers(leaves), self.max_leaves)
-        return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
+from neonxc.trees.growth import Separator
+from neonxc.trees.problem import Problem
 
 
 class IMM(CenterTree):
@@ -214,28 +184,3 @@ class ExShallow(CenterTree):
 
     def _criterion(self, problem: Problem) -> Separator:
         return InducedCost(problem, self.depth_factor)
-
-
-def without_centers(leaves: list[Node]) -> list[Node]:
-    """Leaves as nodes that go on growing whatever centers they have."""
-    return [Node(leaf.id, leaf.rows, leaf.centers[:0], leaf.sides) for leaf in leaves]
-
-
-def check_leaf_labels(value: str) -> None:
-    """Refuse another way of labelling leaves."""
-    if value not in LEAF_LABELS:
-        raise ValueError(f"leaf_labels needs one of {', '.join(LEAF_LABELS)}, got {value!r}")
-
-
-def label_leaves(problem: Problem, leaves: list[Node], leaf_labels: str) -> dict[int, int] | None:
-    """The reference cluster of every leaf; None where leaves are clusters of their own."""
-    if leaf_labels == "own":
-        return None
-    if leaf_labels == "surrogate":
-        surrogate = Surrogate(problem)
-        return {leaf.id: surrogate.label(leaf.rows) for leaf in leaves}
-    k = problem.k
-    return {
-        leaf.id: int(torch.bincount(problem.labels[leaf.rows], problem.weights(leaf.rows), minlength=k).argmax())
-        for leaf in leaves
-    }

@@ -49,7 +49,7 @@ def separate_centers(problem: Problem, criterion: Separator, builder: TreeBuilde
                 f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no cut "
                 "separates them; leave one of them out, or explain the labels by CART, which needs no centers"
             )
-        children = problem.children(node, cut, builder.split(node.id, cut.feature, cut.threshold))
+        children = problem.children(node, cut, builder.split(node.id, cut))
         criterion.split(node, cut, children)
         open_ += children[::-1]
     return leaves
@@ -79,7 +79,7 @@ def best_first(
             else:
                 heapq.heappush(heap, (-found[0], next(order), node, found[1]))
             continue
-        children = problem.children(node, cut, builder.split(node.id, cut.feature, cut.threshold))
+        children = problem.children(node, cut, builder.split(node.id, cut))
         criterion.split(node, cut, children)
         for child in children:
             heapq.heappush(heap, (-criterion.bound(child), next(order), child, None))

@@ -62,7 +62,7 @@ class Problem:
     labels : Tensor [n] of int64
         Reference clusters.
     weight : Tensor [n] of float64 or None
-    distances_table, distance_centers
+    space, space_centers
         Points and centers in the space in which costs are measured, where that is not the columns' own.
     metric : {"l2", "l1"}
         Costs are squared Euclidean or Manhattan distances.
@@ -99,6 +99,10 @@ class Problem:
     def mass(self, rows: Tensor) -> float:
         """Number of some points, or the sum of their weights."""
         return float(len(rows) if self.weight is None else self.weight[rows].sum())
+
+    def majority(self, rows: Tensor) -> int:
+        """The most frequent reference cluster of some points."""
+        return int(torch.bincount(self.labels[rows], self.weights(rows), minlength=self.k).argmax())
 
     def root(self) -> Node:
         """The node of all points and centers."""

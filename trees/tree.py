@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, check_width
+
+if TYPE_CHECKING:
+    from neonxc.trees.problem import Cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,14 +199,15 @@ class TreeBuilder:
     """A tree while it grows: nodes in the order in which they were made."""
 
     def __init__(self) -> None:
-        self.feature, self.threshold, self.left, self.right = [-1], [float("nan")], [-1], [-1]
+        self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [float("nan")], [-1], [-1]
 
-    def split(self, node: int, feature: int, threshold: float) -> tuple[int, int]:
+    def split(self, node: int, cut: Cut) -> tuple[int, int]:
         """Turn a leaf into a test; return its children."""
         first = len(self.feature)
-        self.feature[node], self.threshold[node] = feature, threshold
+        self.feature[node], self.code[node], self.threshold[node] = cut.feature, cut.code, cut.threshold
         self.left[node], self.right[node] = first, first + 1
         self.feature += [-1, -1]
+        self.code += [-1, -1]
         self.threshold += [float("nan")] * 2
         self.left += [-1, -1]
         self.right += [-1, -1]

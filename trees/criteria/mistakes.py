@@ -73,7 +73,9 @@ class Mistakes:
         if all(len(child.centers) == 1 for child in children):
             return
         codes = self.columns.codes[cut.feature].index_select(0, memory.rows)
-        with_center = self.columns.centers[cut.feature].index_select(0, self.problem.labels[memory.rows]) <= cut.code
+        with_center = (
+            self.columns.centers[cut.feature].index_select(0, self.problem.labels[memory.rows]) <= cut.code
+        )
         stays = (codes <= cut.code) == with_center
         kept, own = memory.rows[stays], with_center[stays]
         lost, theirs = memory.rows[~stays], with_center[~stays]

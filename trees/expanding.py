@@ -1,0 +1,207 @@
+"""Trees that grow leaf by leaf, the best first: ExKMC, CART and the KD-tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from neonxc.trees.base import TreeExplainer
+from neonxc.trees.center_tree import check_leaf_labels, label_leaves, separated, without_centers
+from neonxc.trees.criteria.gini import Gini
+from neonxc.trees.criteria.median import Median
+from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.criteria.surrogate import Surrogate
+from neonxc.trees.growth import Gain, best_first
+from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.tree import ThresholdTree, TreeBuilder
+
+Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
+
+
+class _BestFirst(TreeExplainer):
+    """Growth from a base tree, by default a single leaf."""
+
+    max_leaves: int | None
+    leaf_labels: str
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_leaf_labels(self.leaf_labels)
+        if self.max_leaves is not None and self.max_leaves < 1:
+            raise ValueError(f"max_leaves needs a whole number >= 1, got {self.max_leaves!r}")
+
+    def _gain(self, problem: Problem) -> Gain:
+        raise NotImplementedError
+
+    def _default_leaves(self, problem: Problem) -> int:
+        return problem.k
+
+    def _base(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
+        return TreeBuilder(), [problem.root()]
+
+    def _grow(self, problem: Problem) -> Grown:
+        builder, leaves = self._base(problem)
+        most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
+        if most < len(leaves):
+            raise ValueError(f"max_leaves needs at least the leaves of the base, {len(leaves)}, got {most}")
+        leaves = best_first(problem, self._gain(problem), builder, without_centers(leaves), most)
+        return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
+
+
+class ExKMC(_BestFirst):
+    """Expand a tree: more leaves, which share the reference clusters, for a lower cost.
+
+    Growing stops early when every point is in a leaf of its nearest center.
+
+    Parameters
+    ----------
+    n_clusters : int
+    max_leaves : int, optional
+        Default: two per cluster.
+    base : {"imm", "none"}, ThresholdTree or fitted tree explainer
+        The tree that is expanded.
+    leaf_labels : {"surrogate", "majority", "own"}
+        The cluster of a leaf: the one whose reference center costs its points least, the most frequent one, or
+        leaf itself.
+    reference, max_bins, random_state
+        As for :class:`IMM`.
+
+    References
+    ----------
+    .. [1] N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020,
+       Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        max_leaves: int | None = None,
+        base: Any = "imm",
+        leaf_labels: str = "surrogate",
+        reference: Any = "kmeans",
+        max_bins: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.max_leaves = max_leaves
+        self.base = base
+        self.leaf_labels = leaf_labels
+        self.reference = reference
+        self.max_bins = max_bins
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not (self.base in ("imm", "none") if isinstance(self.base, str) else _tree_of(self.base) is not None):
+            raise ValueError(f'base needs "imm", "none" or a fitted tree, got {self.base!r}')
+
+    def _gain(self, problem: Problem) -> Gain:
+        return Surrogate(problem)
+
+    def _default_leaves(self, problem: Problem) -> int:
+        return max(2 * problem.k, 0 if isinstance(self.base, str) else _tree_of(self.base).n_leaves)
+
+    def _base(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
+        if isinstance(self.base, str):
+            return separated(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
+        tree: ThresholdTree = _tree_of(self.base)
+        if tree.n_features != problem.table.d:
+            raise ValueError(f"base was fitted on {tree.n_features} columns, X has {problem.table.d}")
+        builder, leaves, open_ = TreeBuilder(), [], [(0, problem.root())]
+        while open_:
+            old, node = open_.pop()
+            feature = int(tree.feature[old])
+            if feature < 0:
+                leaves.append(node)
+                continue
+            threshold = float(tree.threshold[old])
+            left = problem.table.column(feature, node.rows).to(torch.float64) <= threshold
+            cut = Cut(feature, -1, threshold, left, left[:0])
+            node.centers = node.centers[:0]
+            children = problem.children(node, cut, builder.split(node.id, cut))
+            open_ += [(int(tree.right[old]), children[1]), (int(tree.left[old]), children[0])]
+        return builder, leaves
+
+
+class CART(_BestFirst):
+    """Classification of the reference clusters by Gini impurity, as scikit-learn's DecisionTreeClassifier does.
+
+    Parameters
+    ----------
+    n_clusters : int
+    max_leaves : int, optional
+        Default: one per cluster.
+    leaf_labels : {"majority", "surrogate", "own"}
+        As for :class:`ExKMC`.
+    reference, max_bins, random_state
+        As for :class:`IMM`. Of equally good cuts the one in the first column is taken, at the lowest threshold.
+
+    References
+    ----------
+    .. [1] L. Breiman et al., "Classification and regression trees", 1984.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        max_leaves: int | None = None,
+        leaf_labels: str = "majority",
+        reference: Any = "kmeans",
+        max_bins: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.max_leaves = max_leaves
+        self.leaf_labels = leaf_labels
+        self.reference = reference
+        self.max_bins = max_bins
+        self.random_state = random_state
+
+    def _gain(self, problem: Problem) -> Gain:
+        return Gini(problem)
+
+
+class KDTree(_BestFirst):
+    """Halve the largest leaf at the median of its column of greatest variance; a baseline that is no explainer.
+
+    Parameters
+    ----------
+    n_clusters : int
+    max_leaves : int, optional
+        Default: one per cluster.
+    leaf_labels : {"surrogate", "majority", "own"}
+        As for :class:`ExKMC`.
+    reference, max_bins, random_state
+        As for :class:`IMM`.
+
+    References
+    ----------
+    .. [1] J. L. Bentley, "Multidimensional binary search trees used for associative searching", 1975.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        max_leaves: int | None = None,
+        leaf_labels: str = "surrogate",
+        reference: Any = "kmeans",
+        max_bins: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.max_leaves = max_leaves
+        self.leaf_labels = leaf_labels
+        self.reference = reference
+        self.max_bins = max_bins
+        self.random_state = random_state
+
+    def _gain(self, problem: Problem) -> Gain:
+        return Median(problem)
+
+
+def _tree_of(base: Any) -> Any:
+    return base if isinstance(base, ThresholdTree) else getattr(base, "tree_", None)
