@@ -25,6 +25,7 @@ from neonxc.network import NeuralizedClustering
 
 VERSION = 1
 KEY = "neonxc"
+KINDS = ("NeuralizedClustering", "ThresholdTree")
 
 # class -> (where it lives, its attributes that are plain JSON)
 _HEADS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -34,14 +35,15 @@ _HEADS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def save(obj: NeuralizedClustering, path: str | os.PathLike[str]) -> None:
-    """Save a neuralized clustering.
+def save(obj: Any, path: str | os.PathLike[str]) -> None:
+    """Save a neuralized clustering, a threshold tree or a fitted tree explainer.
 
     Parameters
     ----------
-    obj : NeuralizedClustering
-        Of its feature network, the weights are saved where it comes from a builder of :mod:`neonxc.models`; any
-        other is left out and has to be given to :func:`load`.
+    obj : NeuralizedClustering, ThresholdTree or tree explainer
+        Of a feature network, the weights are saved where it comes from a builder of :mod:`neonxc.models`; any other
+        is left out and has to be given to :func:`load`. Of a tree explainer, parameters that are estimators are
+        left out.
     path : path-like
         Usually ``*.safetensors``. Written to a temporary neighbour first: the file is there whole or not at all.
 
@@ -52,25 +54,39 @@ def save(obj: NeuralizedClustering, path: str | os.PathLike[str]) -> None:
     FileNotFoundError
         The folder does not exist.
     """
-    if not isinstance(obj, NeuralizedClustering):
-        raise TypeError(f"can't save a {type(obj).__name__}; neonxc saves networks from neonxc.neuralize")
-    tensors: dict[str, Tensor] = {"beta": obj._beta}
-    header: dict[str, Any] = {
-        "version": VERSION,
-        "kind": "NeuralizedClustering",
-        "classes": obj.classes_.tolist(),
-        "feature_names": obj.feature_names_,
-        "head": _pack(obj.head, "head.", tensors),
-        "features": None,
-    }
-    if obj.features is not None:
-        header["features"] = getattr(obj.features, "recipe", None) or "custom"
-        if header["features"] != "custom":
-            tensors |= {f"features.{name}": tensor for name, tensor in obj.features.state_dict().items()}
+    header: dict[str, Any]
+    header, tensors = _pack_network(obj) if isinstance(obj, NeuralizedClustering) else _pack_tree(obj)
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such folder: {path.parent}")
-    write_tensors(tensors, path, {KEY: json.dumps(header)})
+    write_tensors(tensors, path, {KEY: json.dumps({"version": VERSION, **header})})
+
+
+def _pack_network(net: NeuralizedClustering) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    tensors: dict[str, Tensor] = {"beta": net._beta}
+    header: dict[str, Any] = {
+        "kind": "NeuralizedClustering",
+        "classes": net.classes_.tolist(),
+        "feature_names": net.feature_names_,
+        "head": _pack(net.head, "head.", tensors),
+        "features": None,
+    }
+    if net.features is not None:
+        header["features"] = getattr(net.features, "recipe", None) or "custom"
+        if header["features"] != "custom":
+            tensors |= {f"features.{name}": tensor for name, tensor in net.features.state_dict().items()}
+    return header, tensors
+
+
+def _pack_tree(obj: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not type(obj).__module__.startswith("neonxc.trees"):  # nobody needs them imported to be told so
+        raise TypeError(
+            f"can't save a {type(obj).__name__}; neonxc saves networks from neonxc.neuralize and trees of neonxc.trees"
+        )
+    from neonxc.trees.saving import pack
+
+    header, tensors = pack(obj)
+    return {"kind": "ThresholdTree", **header}, tensors
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -89,7 +105,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
         partial.unlink(missing_ok=True)
 
 
-def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> NeuralizedClustering:
+def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any:
     """Load what :func:`save` wrote, on the CPU.
 
     Parameters
@@ -117,17 +133,26 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Neu
             f"{path} was written by a newer neonxc (file version {header['version']}, known {VERSION})"
         )
     try:
-        head = _unpack(header["head"], "head.", tensors)
-        net = NeuralizedClustering(
-            head,
-            _features(header, tensors, features, path),
-            np.asarray(header["classes"]),
-            header["feature_names"],
-        )
-        net.beta = float(tensors["beta"])
-        net._beta = tensors["beta"]  # in its own precision
+        if header["kind"] == "ThresholdTree":
+            from neonxc.trees.saving import unpack
+
+            return unpack(header, tensors)
+        return _unpack_network(header, tensors, features, path)
     except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
+
+
+def _unpack_network(
+    header: dict[str, Any], tensors: dict[str, Tensor], features: nn.Module | None, path: Path
+) -> NeuralizedClustering:
+    net = NeuralizedClustering(
+        _unpack(header["head"], "head.", tensors),
+        _features(header, tensors, features, path),
+        np.asarray(header["classes"]),
+        header["feature_names"],
+    )
+    net.beta = float(tensors["beta"])
+    net._beta = tensors["beta"]  # in its own precision
     return net
 
 
@@ -138,7 +163,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
     except (SafetensorError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not a file of neonxc, or damaged: {error}") from None
-    if not isinstance(header, dict) or header.get("kind") != "NeuralizedClustering":
+    if not isinstance(header, dict) or header.get("kind") not in KINDS:
         raise ValueError(f"{path} was not written by neonxc.save")
     return header, tensors
 

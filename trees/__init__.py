@@ -1,7 +1,26 @@
 """Threshold-tree explainers: a whole clustering as a few readable rules."""
 
+from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
 from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.random_thresholds import RandomThresholds
+from neonxc.trees.rules import Condition, Rule, render_rules
 from neonxc.trees.tree import ThresholdTree
 
-__all__ = ["CART", "EMN", "IMM", "ExGreedy", "ExKMC", "ExShallow", "KDTree", "ThresholdTree"]
+__all__ = [
+    "CART",
+    "EMN",
+    "IMM",
+    "Condition",
+    "ExGreedy",
+    "ExKMC",
+    "ExShallow",
+    "KDTree",
+    "RandomThresholds",
+    "Rule",
+    "ThresholdTree",
+    "export_graphviz",
+    "export_text",
+    "plot_tree",
+    "render_rules",
+]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,32 @@ from neonxc.trees.tree import ThresholdTree, TreeBuilder
 
 NOISE = -1
 """The label of points that a density-based clustering leaves out."""
+
+
+@dataclass
+class Data:
+    """What `fit` was given, ready for a tree to grow.
+
+    Attributes
+    ----------
+    problem : Problem
+        Of the points that count.
+    reference : Reference
+    points : Tensor or sparse matrix
+        All points.
+    kept : Tensor or None
+        Which of them count; None for all.
+    names : sequence of str or None
+    give : callable
+        Hands back one value per point as the caller's kind of array.
+    """
+
+    problem: Problem
+    reference: Reference
+    points: Any
+    kept: Tensor | None
+    names: Sequence[str] | None
+    give: Callable[[np.ndarray], Any]
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator):
@@ -65,23 +92,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
             that no column tells apart.
         """
         del y
-        if labels is not None and centers is not None:
-            raise ValueError("fit takes labels or centers, not both")
-        self._check_parameters()
-        data, names, give = self._read(X, reset=True)
-        self._is_tensor = isinstance(X, Tensor)
-        self._given = labels is not None or centers is not None
-        weight = self._weights(sample_weight, X, data)
-        table, kept = Table(data), self._kept(labels, weight, data)
-        part = table if kept is None else table.take(kept)
-        weight = weight if kept is None or weight is None else weight[kept]
-        found = self._reference(part, X, labels, centers, weight, kept)
-        problem = self._problem(part, found, weight)
-        self._finish(problem, *self._grow(problem), found, names)
-        every = self._leaf if kept is None else self.tree_.apply(data)
-        self.labels_ = give(self.tree_.classes[self.tree_.label[torch.as_tensor(every)].numpy()])
-        self.cluster_centers_ = self._like(self._means, data)
-        del self._leaf, self._means
+        data = self._prepare(X, labels, centers, sample_weight)
+        self._finish(data, *self._grow(data.problem))
         return self
 
     def predict(self, X: Any) -> Any:
@@ -105,6 +117,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         Measured where the reference clustering was: behind the scaler, if `reference` is a pipeline with one.
         """
         check_is_fitted(self, "tree_")
+        if self._steps is False:
+            raise ValueError(
+                "the tree was saved without the pipeline behind which its cost is measured; fit it again"
+            )
         data, _, _ = self._read(X, reset=False)
         leaf = torch.as_tensor(np.asarray(self.tree_.apply(data)))
         own = self.tree_.label[leaf]
@@ -131,11 +147,24 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
         raise NotImplementedError
 
-    def _problem(self, table: Table, found: Reference, weight: Tensor | None) -> Problem:
+    def _prepare(self, X: Any, labels: Any, centers: Any, sample_weight: Any) -> Data:
+        """Read the data, and find the reference clustering."""
+        if labels is not None and centers is not None:
+            raise ValueError("fit takes labels or centers, not both")
+        self._check_parameters()
+        points, names, give = self._read(X, reset=True)
+        self._is_tensor = isinstance(X, Tensor)
+        self._given = labels is not None or centers is not None
+        weight = self._weights(sample_weight, points)
+        table, kept = Table(points), self._kept(labels, weight, points)
+        if kept is not None:
+            table, weight = table.take(kept), None if weight is None else weight[kept]
+        found = self._reference(table, X, labels, centers, weight, kept)
         columns = code(table, found.centers, self.max_bins)
-        return Problem(
+        problem = Problem(
             table, columns, found.centers, found.labels, weight, found.space, found.space_centers, self.metric
         )
+        return Data(problem, found, points, kept, names, give)
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
@@ -161,15 +190,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         return found
 
     def _finish(
-        self,
-        problem: Problem,
-        builder: TreeBuilder,
-        leaves: list[Node],
-        clusters: dict[int, int] | None,
-        found: Reference,
-        names: Sequence[str] | None,
+        self, data: Data, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
     ) -> None:
         """Set what fitting leaves behind."""
+        problem, found = data.problem, data.reference
         label = [0] * len(builder.feature)
         for leaf in leaves:
             label[leaf.id] = problem.majority(leaf.rows) if clusters is None else clusters[leaf.id]
@@ -181,18 +205,21 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
             None if weight is None else weight.cpu(),
             table.d,
             found.classes,
-            names,
+            data.names,
         )
         if clusters is None:
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        self.tree_, self._leaf, self._steps = tree, leaf_of, found.steps
+        self.tree_, self._steps = tree, found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
         self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
         same = found.space is table
-        self._means = self._space_means if same else _filled(table.means(own, k, weight), found.centers)
+        means = self._space_means if same else _filled(table.means(own, k, weight), found.centers)
+        self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
+        every = leaf_of if data.kept is None else torch.as_tensor(np.asarray(tree.apply(data.points)))
+        self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
         cost = found.space.distances(self._space_means, self.metric).gather(1, own[:, None])[:, 0]
         self.inertia_ = float((cost if weight is None else cost * weight).sum())
 
@@ -207,7 +234,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         X = validate_data(self, X=X, reset=reset, accept_sparse=["csc", "csr"])
         return (X if hasattr(X, "tocsc") else _tensor(X)), None, lambda values: values
 
-    def _weights(self, sample_weight: Any, X: Any, data: Any) -> Tensor | None:
+    def _weights(self, sample_weight: Any, data: Any) -> Tensor | None:
         if sample_weight is None:
             return None
         if isinstance(sample_weight, Tensor):
@@ -235,10 +262,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         if not bool(counts.any()):
             raise ValueError("labels are -1 (noise) for every point")
         return counts.nonzero()[:, 0]
-
-    def _like(self, values: Tensor, data: Any) -> Any:
-        """Centers as a tensor for tensors, an array otherwise."""
-        return values if self._is_tensor else values.cpu().numpy()
 
 
 def _filled(means: Tensor, centers: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from sklearn.utils import check_random_state
 from neonxc.trees.base import TreeExplainer
 from neonxc.trees.columns import code
 from neonxc.trees.criteria.induced_cost import InducedCost
+from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.growth import Separator, best_first, separate_centers
 from neonxc.trees.problem import Node, Problem
@@ -20,8 +23,15 @@ from neonxc.trees.refine import Grow, measured, refined
 from neonxc.trees.tree import TreeBuilder
 
 LEAF_LABELS = ("surrogate", "majority", "own")
-DEPTH_FACTORS = (0.0, 0.03, 0.01, 0.1)
-"""Of further starts, in turns: what is cheap at first is not always cheapest in the end."""
+STARTS: tuple[Callable[[Problem], Separator], ...] = (
+    lambda problem: InducedCost(problem, 0.03),
+    lambda problem: Mistakes(problem),
+    lambda problem: InducedCost(problem),
+    lambda problem: InducedCost(problem, 0.1),
+    lambda problem: InducedCost(problem, 0.01),
+    lambda problem: Mistakes(problem, shared=True),
+)
+"""Further starts, in turns: what is cheap at first is not always cheapest in the end."""
 Leaves = tuple[TreeBuilder, list[Node]]
 
 
@@ -53,15 +63,12 @@ class CenterTree(TreeExplainer):
 
     def _one_leaf_per_center(self, problem: Problem) -> Leaves:
         """The explainer's tree; of several starts, and refined, that of least cost."""
-
-        def own(problem: Problem) -> Leaves:
-            return separated(problem, self._criterion(problem))
-
         if not self.refine and self.n_init == 1:
-            return own(problem)
-        starts: list[tuple[Problem, Grow]] = [(problem, own)]
+            return separated(problem, self._criterion(problem))
+        starts: list[tuple[Problem, Grow]] = [(problem, partial(grown_by, self._criterion))]
         for start in range(1, self.n_init):
-            starts.append((self._other_reference(problem, start), by_cost(DEPTH_FACTORS[(start - 1) % 4])))
+            criterion = STARTS[(start - 1) % len(STARTS)]
+            starts.append((self._other_reference(problem, start), partial(grown_by, criterion)))
         trees = [
             refined(at, grow, self.max_bins) if self.refine else measured(at, *grow(at)) for at, grow in starts
         ]
@@ -84,9 +91,9 @@ def separated(problem: Problem, criterion: Separator) -> Leaves:
     return builder, separate_centers(problem, criterion, builder)
 
 
-def by_cost(depth_factor: float) -> Grow:
-    """ExShallow with a depth factor, as a way to grow a tree."""
-    return lambda problem: separated(problem, InducedCost(problem, depth_factor))
+def grown_by(criterion: Callable[[Problem], Separator], problem: Problem) -> Leaves:
+    """The tree of a criterion that the problem is yet to be given to."""
+    return separated(problem, criterion(problem))
 
 
 def matched(leaves: list[Node], problem: Problem) -> list[Node]:

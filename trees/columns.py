@@ -1,7 +1,7 @@
 """Columns as codes: ranks among the distinct values that the points and the centers have in a column.
 
-On codes a cut is an integer: ``code <= b`` goes left. Cuts between two neighbouring codes are all the cuts there are
-that differ for some point or center.
+On codes a cut is an integer: ``code <= b`` goes left. Cuts between two neighbouring codes are all the cuts that
+differ for some point or center.
 """
 
 from __future__ import annotations

@@ -225,9 +225,10 @@ class _Layout:
 
     def __init__(self, tree: ThresholdTree, words: list[_Word]) -> None:
         sizes = [_size(word) for word in words]
-        leaf = max(size[0] for size, word in zip(sizes, words, strict=True) if word.cluster is not None) + APART
-        inner = max((size[0] for size, word in zip(sizes, words, strict=True) if word.cluster is None), default=0)
-        inner += APART
+        widths: dict[bool, float] = {True: 0.0, False: 0.0}  # of tests, of leaves
+        for word, (width, _) in zip(words, sizes, strict=True):
+            widths[word.cluster is None] = max(widths[word.cluster is None], width + APART)
+        inner, leaf = widths[True], widths[False]
         slot = max(leaf, (leaf + inner) / 3, inner / 2)
         self.x = [0.0] * tree.n_nodes
         for i, node in enumerate(tree.leaves.tolist()):
@@ -285,20 +286,14 @@ def _draw_edges(
     x, y, bend = layout.x[node], layout.y[node], layout.bends[node]
     ground = ax.figure.get_facecolor()
     hole = {"boxstyle": "square,pad=0.15", "facecolor": ground, "edgecolor": "none"}
-    style: dict[str, Any] = {
-        "size": 0.85 * FONT * scale,
-        "ha": "center",
-        "va": "center",
-        "zorder": 2,
-        "bbox": hole,
-    }
+    style: dict[str, Any] = {"size": 0.85 * FONT * scale, "ha": "center", "va": "center", "bbox": hole}
     for child, answer in words[node].branches(tree, node):
         to, width = layout.x[child], scale * _thickness(words[child], words[0])
         ax.add_line(
             Line2D([x, x, to, to], [y, bend, bend, layout.y[child]], color="0.6", linewidth=width, zorder=1)
         )
         near = max(-BETWEEN, min(BETWEEN, (to - x) / 2))  # on a long way, the answer is looked for at the test
-        ax.text(x + near, bend, answer, **style)
+        ax.text(x + near, bend, answer, zorder=2, **style)
 
 
 def _wrapped(text: str) -> list[str]:

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from neonxc.evaluation import waes
 from neonxc.trees.center_tree import CenterTree
 from neonxc.trees.criteria.induced_cost import InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.growth import Separator
 from neonxc.trees.problem import Problem
+
+STEPS = 20  # of the search for a depth factor
 
 
 class IMM(CenterTree):
@@ -21,8 +24,8 @@ class IMM(CenterTree):
     n_clusters : int
         For `reference` "kmeans" and "spectral".
     reference : {"kmeans", "spectral"} or estimator
-        The clustering that is explained, unless `fit` gets labels or centers. Behind a pipeline's first steps costs
-        are measured in the space of its last one, and rules are in raw units.
+        The clustering that is explained, unless `fit` gets labels or centers. With a pipeline, costs are measured
+        in the space of its last step, and rules are in raw units.
     max_leaves : int, optional
         More leaves than clusters: the tree grows on by ExKMC's rule, and leaves share clusters.
     leaf_labels : {"surrogate", "majority", "own"}
@@ -183,4 +186,73 @@ class ExShallow(CenterTree):
             raise ValueError(f"depth_factor needs a number >= 0, got {self.depth_factor!r}")
 
     def _criterion(self, problem: Problem) -> Separator:
-        return InducedCost(problem, self.depth_factor)
+        return InducedCost(problem, self.depth_factor_)
+
+    def fit(
+        self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None, sample_weight: Any = None
+    ) -> ExShallow:
+        """Fit the tree; see :meth:`neonxc.trees.IMM.fit`."""
+        self.depth_factor_ = self.depth_factor
+        super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
+        return self
+
+    def tune_depth_factor(
+        self,
+        X: Any,
+        *,
+        goal_cost: float,
+        goal_waes: float,
+        labels: Any = None,
+        centers: Any = None,
+        sample_weight: Any = None,
+    ) -> ExShallow:
+        """Fit the tree with a depth factor that reaches two goals: ExShallow*.
+
+        The search halves an interval, from `depth_factor` on: less where the cost is above its goal, more where
+        explanations are longer than theirs. If both goals can't be reached, the shortest explanations are taken
+        whose cost is not above its goal; failing that, the least cost.
+
+        Parameters
+        ----------
+        X, labels, centers, sample_weight
+            As for :meth:`fit`.
+        goal_cost : float
+            Greatest ratio of the tree's k-means cost to the reference clustering's.
+        goal_waes : float
+            Greatest weighted average explanation size, in tests.
+
+        Returns
+        -------
+        self
+            With `depth_factor_`, the one that was found, and `goals_met_`, whether both goals are.
+
+        References
+        ----------
+        .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
+           Pattern Recognition, 2023, Section 4.4.
+        """
+        self.depth_factor_ = self.depth_factor
+        data = self._prepare(X, labels, centers, sample_weight)
+        base = data.problem.cost(data.problem.labels)
+        low, high = 0.0, np.inf
+        found: list[tuple[bool, float, float, float, Any]] = []
+        for factor in (self.depth_factor, *[None] * STEPS, 0.0):
+            if factor is None:
+                factor = (low + high) / 2 if high < np.inf else 2 * low or 1e-3
+            self.depth_factor_ = float(factor)
+            grown = self._grow(data.problem)
+            self._finish(data, *grown)
+            cost = self.inertia_ / base if base > 0 else float(self.inertia_ > 0) + 1
+            size = waes(self.tree_)
+            above = cost > goal_cost
+            found.append((above, cost if above else size, cost, self.depth_factor_, grown))
+            if not above and size <= goal_waes:
+                break
+            low, high = (low, self.depth_factor_) if above else (self.depth_factor_, high)
+            narrow = high - low < 1e-4 * max(high, 1e-3) or (high == np.inf and low > 1e3)
+            if narrow and not all(entry[0] for entry in found):
+                break
+        above, value, _, self.depth_factor_, grown = min(found, key=lambda entry: entry[:3])
+        self._finish(data, *grown)
+        self.goals_met_ = not above and value <= goal_waes
+        return self

@@ -46,8 +46,8 @@ def separate_centers(problem: Problem, criterion: Separator, builder: TreeBuilde
         cut = criterion.cut(node)
         if cut is None:
             raise ValueError(
-                f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no cut "
-                "separates them; leave one of them out, or explain the labels by CART, which needs no centers"
+                f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no "
+                "cut separates them; leave one of them out, or explain the labels by CART, which needs no centers"
             )
         children = problem.children(node, cut, builder.split(node.id, cut))
         criterion.split(node, cut, children)
@@ -64,7 +64,7 @@ def best_first(
     """
     order = count()  # of equals, the first one wins
     heap: list[tuple[float, int, Node, Cut | None]] = []
-    done = []
+    done: list[Node] = []
     for node in leaves:
         heapq.heappush(heap, (-criterion.bound(node), next(order), node, None))
     while heap and len(heap) + len(done) < max_leaves:

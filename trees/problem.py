@@ -92,6 +92,11 @@ class Problem:
         """Distance of every point to every reference center, as its cost counts it, [n, k] of float64."""
         return self.space.distances(self.space_centers, self.metric)
 
+    def cost(self, labels: Tensor) -> float:
+        """What the points cost at the reference centers of some clusters [n]."""
+        cost = self.distances.gather(1, labels[:, None])[:, 0]
+        return float((cost if self.weight is None else cost * self.weight).sum())
+
     def weights(self, rows: Tensor) -> Tensor | None:
         """Weights of some points."""
         return None if self.weight is None else self.weight[rows]
@@ -137,9 +142,9 @@ class Problem:
         )
 
 
-def between(low: float, high: float, dtype: Any) -> float:
-    """The number midway between two, such that ``low <= number < high`` also as a number of the data's type."""
-    middle = low / 2 + high / 2
+def between(low: float, high: float, dtype: Any = None, share: float = 0.5) -> float:
+    """A number between two, such that ``low <= number < high`` also as a number of the data's type."""
+    middle = low * (1 - share) + high * share
     if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
         middle = torch.tensor(middle, dtype=dtype).item()
     return middle if low <= middle < high else low

@@ -86,9 +86,9 @@ def from_estimator(
         found.space = Table(torch.from_numpy(np.ascontiguousarray(_dense(found.steps.transform(X)))))
         found.space_centers = centers_of(found.space, found.labels, len(found.classes), metric, weight)
     final = model[-1] if isinstance(model, Pipeline) else model
-    centers = getattr(final, "cluster_centers_", None)
-    if centers is not None and np.shape(centers) == tuple(found.space_centers.shape) and metric == "l2":
-        found.space_centers = torch.as_tensor(np.asarray(centers, dtype=np.float64)).to(table.device)
+    own = getattr(final, "cluster_centers_", None)
+    if own is not None and np.shape(own) == tuple(found.space_centers.shape) and metric == "l2":
+        found.space_centers = torch.as_tensor(np.asarray(own, dtype=np.float64)).to(table.device)
         if found.space is table:
             found.centers = found.space_centers
     return found

@@ -77,8 +77,7 @@ def measured(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> Grow
         centers = problem.table.means(labels, problem.k, problem.weight)
         centers = torch.where(centers.isnan(), problem.centers, centers)
     moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels)
-    cost = moved.distances.gather(1, labels[:, None])[:, 0]
-    return Grown(moved, builder, leaves, float((cost if problem.weight is None else cost * problem.weight).sum()))
+    return Grown(moved, builder, leaves, moved.cost(labels))
 
 
 def improved(tree: Grown) -> Grown:
@@ -143,7 +142,7 @@ class _Tests:
         if best[1] < 0:
             return False
         then_left = self.problem.columns.codes[best[1]].index_select(0, rows) <= best[2]
-        now, then = (torch.where(left, *leaves).unique() for left in (goes_left, then_left))
+        now, then = (torch.where(left, leaves[0], leaves[1]).unique() for left in (goes_left, then_left))
         if len(then) < len(now):
             return False
         self.feature[node], self.code[node] = best[1], best[2]

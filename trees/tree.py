@@ -15,6 +15,7 @@ from neonxc.inputs import as_batch, check_names, check_width
 
 if TYPE_CHECKING:
     from neonxc.trees.problem import Cut
+    from neonxc.trees.rules import Rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +154,12 @@ class ThresholdTree:
         for nodes in self._nodes(used, values)[1]:
             passed[torch.arange(len(values)), nodes] = True
         return labels(passed)
+
+    def rules(self, **options: Any) -> list[Rule]:
+        """One rule per leaf, without redundant conditions; options are those of :func:`neonxc.trees.rules`."""
+        from neonxc.trees.rules import rules
+
+        return rules(self, **options)
 
     def relabel(self, label: Tensor, classes: np.ndarray) -> ThresholdTree:
         """Give the same tests with other labels at the leaves, [nodes]."""

@@ -52,8 +52,8 @@ class InducedCost:
 
     Notes
     -----
-    With a point's distances to the node's centers sorted, ``D_1 <= D_2 <= ...``, a cut that leaves it none of its r
-    nearest centers costs it at least ``D_(r+1) - D_1``. For r = 1 that is a weighted count of points cut from
+    With a point's distances to the node's centers sorted, ``D_1 <= D_2 <= ...``, a cut that leaves it none of its
+    r nearest centers costs it at least ``D_(r+1) - D_1``. For r = 1 that is a weighted count of points cut from
     their nearest center: one sweep bounds the cost of all cuts from below, and the few cuts whose bound is not
     above the best cost found are computed in full.
 

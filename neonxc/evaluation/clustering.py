@@ -1,0 +1,184 @@
+"""What a clustering by a tree costs, how deep its explanations are, and how near it is to its reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
+from torch import Tensor
+
+from neonxc.inputs import as_batch
+
+if TYPE_CHECKING:
+    from neonxc.trees import ThresholdTree
+
+
+def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
+    """Sum of squared distances of points to the mean of their cluster.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+    labels : array-like [n]
+    sample_weight : array-like [n], optional
+
+    Returns
+    -------
+    float
+        In squared units of the columns.
+    """
+    points, index, k, weight = _read(X, labels, sample_weight)
+    member = torch.nn.functional.one_hot(index, k).to(points.dtype) * weight[:, None]
+    means = (member.T @ points) / member.sum(0)[:, None].clamp(min=torch.finfo(points.dtype).tiny)
+    return float(weight @ (points - means[index]).square().sum(1))
+
+
+def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -> float:
+    """Price of explainability: the k-means cost of a clustering over that of its reference clustering.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+    labels : array-like [n]
+        The clustering by a tree; its own means are its centers.
+    reference : array-like [n] or [k, d]
+        The reference clustering's labels, or its centers, of which every point has the nearest.
+    sample_weight : array-like [n], optional
+
+    Returns
+    -------
+    float
+        1 and more where the reference is a local optimum of k-means; infinite if the reference costs nothing.
+
+    References
+    ----------
+    .. [1] M. Moshkovitz, S. Dasgupta, C. Rashtchian, N. Frost, "Explainable k-means and k-medians clustering",
+       ICML 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonxc.evaluation import cost_ratio
+    >>> X = np.array([[0.0], [1], [5], [6]])
+    >>> cost_ratio(X, [0, 0, 1, 1], [0, 0, 1, 1])
+    1.0
+    >>> cost_ratio(X, [0, 1, 1, 1], [0, 0, 1, 1])
+    14.0
+    """
+    if np.ndim(reference) == 2 or (isinstance(reference, Tensor) and reference.ndim == 2):
+        weight, distances = _distances(X, reference, sample_weight)
+        base = float(weight @ distances.amin(1))
+    else:
+        base = kmeans_cost(X, reference, sample_weight)
+    cost = kmeans_cost(X, labels, sample_weight)
+    return cost / base if base > 0 else (1.0 if cost == 0 else float("inf"))
+
+
+def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None) -> float:
+    """Sum of squared distances of points to the reference center that is best for their leaf.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+    leaves : array-like [n]
+        The leaf of every point, as ``tree.apply(X)`` has it.
+    centers : array-like [k, d]
+        Reference centers.
+    sample_weight : array-like [n], optional
+
+    Returns
+    -------
+    float
+        At least the k-means cost of the labels that it gives.
+
+    References
+    ----------
+    .. [1] N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020,
+       Definition 1.
+    """
+    weight, distances = _distances(X, centers, sample_weight)
+    _, index, k, _ = _read(X, leaves, None)
+    sums = torch.zeros(k, distances.shape[1], dtype=distances.dtype, device=distances.device)
+    sums.index_add_(0, index, distances * weight[:, None])
+    return float(sums.amin(1).sum())
+
+
+def wad(tree: ThresholdTree) -> float:
+    """Weighted average depth: tests on the path of a training point, on average.
+
+    References
+    ----------
+    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
+       Pattern Recognition, 2023, Eq. 2.
+    """
+    return _average(tree, tree.depths)
+
+
+def waes(tree: ThresholdTree) -> float:
+    """Weighted average explanation size: tests that no later one makes redundant, on average.
+
+    Two tests of the same column in the same direction are one condition.
+
+    References
+    ----------
+    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
+       Pattern Recognition, 2023, Eq. 3.
+    """
+    return _average(tree, tree.explanation_sizes)
+
+
+def agreement(labels: Any, reference: Any) -> dict[str, float]:
+    """Adjusted Rand index, adjusted and normalized mutual information with a reference clustering.
+
+    Parameters
+    ----------
+    labels, reference : array-like [n]
+
+    Returns
+    -------
+    dict
+        "ari", "ami", "nmi"; 1 for equal clusterings, whatever their numbers are.
+    """
+    ours, theirs = (np.asarray(v.cpu() if isinstance(v, Tensor) else v) for v in (labels, reference))
+    return {
+        "ari": float(adjusted_rand_score(theirs, ours)),
+        "ami": float(adjusted_mutual_info_score(theirs, ours)),
+        "nmi": float(normalized_mutual_info_score(theirs, ours)),
+    }
+
+
+def _average(tree: ThresholdTree, values: Tensor) -> float:
+    leaves = tree.leaves
+    samples = tree.samples[leaves]
+    return float((values[leaves] * samples).sum() / samples.sum())
+
+
+def _read(X: Any, labels: Any, sample_weight: Any) -> tuple[Tensor, Tensor, int, Tensor]:
+    """Points in float64, their clusters' numbers and how many, their weights."""
+    points = as_batch(X.toarray() if hasattr(X, "toarray") else X).tensor.to(torch.float64)
+    values = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    if values.shape != (len(points),):
+        raise ValueError(f"labels needs one label per point, shape ({len(points)},), got {values.shape}")
+    classes, index = np.unique(values, return_inverse=True)
+    return points, torch.from_numpy(index).to(points.device), len(classes), _weights(sample_weight, points)
+
+
+def _distances(X: Any, centers: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
+    """Weights, and squared distances to the centers, [n, k]."""
+    points = as_batch(X.toarray() if hasattr(X, "toarray") else X).tensor.to(torch.float64)
+    to = as_batch(centers, name="centers", device=points.device).tensor.to(torch.float64)
+    if to.shape[1] != points.shape[1]:
+        raise ValueError(f"centers have {to.shape[1]} columns, X has {points.shape[1]}")
+    distances = torch.stack([(points - center).square().sum(1) for center in to], 1)
+    return _weights(sample_weight, points), distances
+
+
+def _weights(sample_weight: Any, points: Tensor) -> Tensor:
+    if sample_weight is None:
+        return torch.ones(len(points), dtype=torch.float64, device=points.device)
+    weight = torch.as_tensor(sample_weight, dtype=torch.float64, device=points.device)
+    if weight.shape != (len(points),):
+        raise ValueError(f"sample_weight needs one weight per point, got shape {tuple(weight.shape)}")
+    return weight

@@ -1,0 +1,129 @@
+"""Trees of random cuts, of which the best is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from neonxc.trees.base import TreeExplainer
+from neonxc.trees.problem import Cut, Node, Problem, between
+from neonxc.trees.tree import TreeBuilder
+
+Tests = dict[int, tuple[int, float]]
+"""Path from the root (1, then 2 p and 2 p + 1) -> column and threshold."""
+
+
+class RandomThresholds(TreeExplainer):
+    """Random cuts between centers, many trees at once; the tree of least cost is kept.
+
+    A node's cut falls between two neighbouring centers of a column: with a probability proportional to their
+    distance and anywhere between them for k-medians (``metric="l1"``), with one proportional to its square and
+    rather in the middle for k-means. Every point costs what it does at the center of its leaf.
+
+    Parameters
+    ----------
+    n_clusters : int
+    n_trials : int
+        Trees that are drawn.
+    metric : {"l2", "l1"}
+        k-means or k-medians.
+    reference, max_bins, random_state
+        As for :class:`IMM`.
+
+    References
+    ----------
+    .. [1] B. Gamlath, X. Jia, A. Polak, O. Svensson, "Nearly-tight and oblivious algorithms for explainable
+       clustering", NeurIPS 2021.
+    .. [2] K. Makarychev, L. Shan, "Near-optimal algorithms for explainable k-medians and k-means", ICML 2021.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_trials: int = 100,
+        metric: str = "l2",
+        reference: Any = "kmeans",
+        max_bins: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_trials = n_trials
+        self.metric = metric
+        self.reference = reference
+        self.max_bins = max_bins
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not isinstance(self.n_trials, int | np.integer) or self.n_trials < 1:
+            raise ValueError(f"n_trials needs a whole number >= 1, got {self.n_trials!r}")
+
+    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+        generator = np.random.default_rng(check_random_state(self.random_state).randint(1 << 31))
+        trials = draw(problem.centers.cpu().numpy(), self.n_trials, self.metric, generator)
+        builders = [_build(problem, tests) for tests in trials]
+        costs = [_cost(problem, leaves) for _, leaves in builders]
+        builder, leaves = builders[int(np.argmin(costs))]
+        return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
+
+
+def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator) -> list[Tests]:
+    """Tests of random trees that separate the centers [k, d]; all trials draw their next cuts at once."""
+    k = len(centers)
+    order = np.argsort(centers, axis=0, kind="stable").T  # [d, k]
+    ordered = np.take_along_axis(centers.T, order, 1)
+    trials: list[Tests] = [{} for _ in range(n_trials)]
+    open_ = [(trial, 1, np.ones(k, dtype=bool)) for trial in range(n_trials)] if k > 1 else []
+    while open_:
+        member = np.stack([entry[2] for entry in open_])
+        there = member[:, order]  # [nodes, d, k]
+        before = np.maximum.accumulate(np.where(there, ordered, -np.inf), axis=2)
+        before = np.concatenate([np.full((*there.shape[:2], 1), -np.inf), before[..., :-1]], 2)
+        gap = np.where(there & np.isfinite(before), ordered - np.where(np.isfinite(before), before, 0), 0)
+        share = (gap if metric == "l1" else gap**2).reshape(len(open_), -1).cumsum(1)
+        if not (share[:, -1] > 0).all():
+            raise ValueError("some centers are the same in every column, so that no cut separates them")
+        place = (share < generator.random((len(open_), 1)) * share[:, -1:]).sum(1)
+        feature, rank = place // k, place % k
+        nodes = np.arange(len(open_))
+        low, high = before[nodes, feature, rank], ordered[feature, rank]
+        inside = generator.random(len(open_))
+        if metric == "l2":  # a triangle: likelier the farther from both centers
+            inside = (inside + generator.random(len(open_))) / 2
+        next_ = []
+        for node, (trial, path, centers_there) in enumerate(open_):
+            threshold = between(low[node], high[node], None, inside[node])
+            trials[trial][path] = (int(feature[node]), threshold)
+            left = centers_there & (centers[:, feature[node]] <= threshold)
+            for child, side in ((2 * path, left), (2 * path + 1, centers_there & ~left)):
+                if side.sum() > 1:
+                    next_.append((trial, child, side))
+        open_ = next_
+    return trials
+
+
+def _build(problem: Problem, tests: Tests) -> tuple[TreeBuilder, list[Node]]:
+    builder, leaves, open_ = TreeBuilder(), [], [(1, problem.root())]
+    while open_:
+        path, node = open_.pop()
+        if path not in tests:
+            leaves.append(node)
+            continue
+        feature, threshold = tests[path]
+        left = problem.table.column(feature, node.rows).to(torch.float64) <= threshold
+        cut = Cut(feature, -1, threshold, left, problem.centers[node.centers, feature] <= threshold)
+        children = problem.children(node, cut, builder.split(node.id, cut))
+        open_ += [(2 * path + 1, children[1]), (2 * path, children[0])]
+    return builder, leaves
+
+
+def _cost(problem: Problem, leaves: list[Node]) -> float:
+    labels: Tensor = torch.empty_like(problem.labels)
+    for leaf in leaves:
+        labels[leaf.rows] = leaf.centers[0]
+    return problem.cost(labels)
