@@ -506,7 +506,7 @@ def test_output_that_does_not_depend_on_the_input():
 
 UNKNOWN = {
     "sigmoid": lambda n, x: torch.sigmoid(n.a(x)),
-    "pow": lambda n, x: n.a(x) ** 2,
+    "pow": lambda n, x: n.a(x) ** 3,
     "exp": lambda n, x: n.a(x).exp(),
     "abs": lambda n, x: n.a(x).abs(),
     "log1p": lambda n, x: n.a(x).log1p_(),

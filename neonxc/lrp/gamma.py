@@ -52,7 +52,7 @@ class Gamma:
             return layer.transpose(m.where(y != 0, 0.0), layer.weight, x)
         signed = layer.remember("signed", lambda: bool(x.amin() < 0))
         if layer.rectified and not signed:  # between two ReLUs
-            if layer.weight.ndim == 2 and layer.weight.numel() > LARGE:
+            if layer.channels is not None and layer.weight.ndim == 2 and layer.weight.numel() > LARGE:
                 return self._by_rows(layer, x, y, m)
             lifted, share = layer.remember(self, lambda: self._lifted(layer, x, y))
             return layer.transpose(share * m, lifted, x)

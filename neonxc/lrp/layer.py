@@ -27,10 +27,11 @@ class LinearLayer:
     apply : callable
         ``apply(x, weight)`` is ``W x``, without bias.
     transpose : callable
-        ``transpose(m, weight, x)`` is ``W' m``, shaped like x (and with the leading dimension that m may have).
+        ``transpose(m, weight, x)`` is ``W' m``, shaped like x.
     channels : int or None
-        Dimension of x that dimension 1 of the weight stands for, so that weights set side by side there give
-        products side by side; None where they do not (groups of channels, scalings).
+        Dimension of x that dimension 1 of the weight stands for (and its dimension 0 for that of y), so that
+        weights set side by side there give products side by side; None where they do not (groups of channels,
+        scalings).
     rectified : bool
         Only a ReLU follows: there is no relevance where y < 0, and such entries of y are 0.
     memory : dict or None
@@ -70,8 +71,8 @@ class Rule(Protocol):
         x, y : Tensor
             The layer's input and its output, bias included.
         m : Tensor
-            Multiplier at the output: relevance / y. Shaped like y, or with one more leading dimension where
-            several explanations are propagated at once.
+            Multiplier at the output: relevance / y. Shaped like y, also where several explanations are
+            propagated at once: each sees its own.
         """
 
 

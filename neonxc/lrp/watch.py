@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,12 +15,13 @@ from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.graph import Seen
 from neonxc.lrp.operations import HANDLERS
 from neonxc.lrp.operations.attention import product
-from neonxc.lrp.operations.linear import matrix_product
 from neonxc.lrp.operations.plain import (
+    BY_POSITION,
     DETACHING,
     IN_PLACE,
     LAYOUT,
     MATRIX_PRODUCTS,
+    OPERANDS,
     PLAIN,
     PRODUCTS,
     QUOTIENTS,
@@ -29,17 +29,12 @@ from neonxc.lrp.operations.plain import (
     SHIFTS,
     SUMS_OF_PRODUCTS,
 )
-from neonxc.lrp.operations.registry import Ruled, elementwise, tiny
+from neonxc.lrp.operations.products import matrix_product
+from neonxc.lrp.operations.registry import Handler, Held, Ruled, depends_on_input, elementwise, held, tiny, varies
 from neonxc.lrp.places import Layers, UnsupportedOperation
 from neonxc.lrp.replaced import Replaced
 
-
-@dataclass
-class _Held:
-    """Where a nonlinear function without a rule was called: its value may serve as a gate, and as nothing else."""
-
-    name: str
-    place: str
+HALF = (torch.float16, torch.bfloat16)
 
 
 class Watch(TorchFunctionMode):
@@ -71,7 +66,7 @@ class Watch(TorchFunctionMode):
     def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function and know its result."""
         result = self.run(func, *args, **kwargs)
-        self.seen.note(result, [t for t in tree_leaves((args, kwargs)) if _depends_on_input(t)])
+        self.seen.note(result, [t for t in tree_leaves((args, kwargs)) if depends_on_input(t)])
         return result
 
     def _admitted(self, value: Any) -> Any:
@@ -91,12 +86,12 @@ class Watch(TorchFunctionMode):
     def run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function as if the network had called it."""
         outside = _out_of_place(func, kwargs)
-        if outside is None or not any(_depends_on_input(t) or _held(t) for t in tree_leaves((args, kwargs))):
+        if outside is None or not any(map(varies, tree_leaves((args, kwargs)))):
             if not kwargs.get("inplace"):
                 kwargs.pop("inplace", None)
             return self._run(func, args, kwargs)
         kwargs.pop("inplace", None)
-        if not torch.is_grad_enabled() and (_depends_on_input(args[0]) or _held(args[0])):
+        if not torch.is_grad_enabled() and varies(args[0]):
             raise UnsupportedOperation(
                 f"LRP can't follow what torch.no_grad() writes into a value, {self.layers.where()}"
             )
@@ -104,22 +99,41 @@ class Watch(TorchFunctionMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        depends = [t for t in tensors if _depends_on_input(t)]
-        held = next((h for t in tensors if (h := _held(t))), None)
+        depends = [t for t in tensors if depends_on_input(t)]
+        gate = next((h for t in tensors if (h := held(t))), None)
         name = function_name(func)
-        if not torch.is_grad_enabled() or name in DETACHING or not (depends or held):
-            return self._constant(func, args, kwargs, tensors, dependent=bool(depends or held))
-        if held is not None and not (depends and _is_gated(name, args)):
-            return self._hold(func, args, kwargs, held)
-        rule = self.layers.composite.function_rule(name)
-        if rule is not None:
-            _note_use(depends)
-            return self._ruled(rule, func, depends, args, kwargs)
+        if not torch.is_grad_enabled() or name in DETACHING or not (depends or gate):
+            return self._constant(func, args, kwargs, tensors, dependent=bool(depends or gate))
+        if depends and depends[0].dtype not in HALF and any(t.dtype in HALF for t in tensors):
+            args, kwargs = tree_map(self._in_float32, (args, kwargs))
+        if name in BY_POSITION:
+            args = (*args, *(kwargs.pop(operand) for operand in OPERANDS if operand in kwargs))
         handler = HANDLERS.get(func)
-        if handler is not None:
-            _note_use(depends)
-            return handler.run(self, func, *args, **kwargs)
-        return self._unhandled(func, name, depends, args, kwargs)
+        if gate is not None and not (depends and _is_gated(name, handler, args)):
+            return self.hold(func, args, kwargs, gate)
+        rule = self.layers.composite.function_rule(name)
+        if rule is None and handler is None:
+            return self._unhandled(func, name, depends, args, kwargs)
+        _note_use(depends)
+        if rule is not None:
+            return self._ruled(rule, func, depends, args, kwargs)
+        assert handler is not None
+        first = args[0] if args else None
+        if any(t is not first for t in tensors if varies(t)):
+            self._check_arguments(name, handler, args, kwargs)
+        return handler.run(self, func, *args, **kwargs)
+
+    def _in_float32(self, value: Any) -> Any:
+        half = isinstance(value, Tensor) and value.dtype in HALF and not varies(value)
+        return self.layers.derive(value.float(), [value]) if half else value
+
+    def _check_arguments(self, name: str, handler: Handler, args: Any, kwargs: Any) -> None:
+        for argument in handler.varying(args, kwargs):
+            if argument not in handler.also:
+                raise UnsupportedOperation(
+                    f"LRP has no rule for {name!r} where more than its first argument depends on the network's "
+                    f"input, called {self.layers.where()}"
+                )
 
     def _constant(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], dependent: bool) -> Any:
         """Compute what is a constant: made of parameters alone, detached, or under no_grad."""
@@ -137,14 +151,16 @@ class Watch(TorchFunctionMode):
     def _unhandled(self, func: Any, name: str, depends: list[Tensor], args: Any, kwargs: Any) -> Any:
         if name in PLAIN | PRODUCTS | QUOTIENTS | SUMS_OF_PRODUCTS or func in (_with_item, _copied):
             _note_use(depends)
-        if name in QUOTIENTS and len(args) > 1 and _depends_on_input(args[1]):  # a norm, however it was computed
-            if not _depends_on_input(args[0]):
-                return self._hold(func, args, kwargs)
+        if kwargs.get("rounding_mode"):
+            return self.hold(func, args, kwargs)
+        if name in QUOTIENTS and len(args) > 1 and depends_on_input(args[1]):  # a norm, however it was computed
+            if not depends_on_input(args[0]):
+                return self.hold(func, args, kwargs)
             args, depends = (args[0], args[1].detach(), *args[2:]), depends[:1]
         if name in PRODUCTS and len(depends) == 2:
             return product(func, *args, **kwargs)
-        if name in MATRIX_PRODUCTS and any(self.layers.owner(t) for t in args if not _depends_on_input(t)):
-            return matrix_product(self, func, *args)
+        if name in MATRIX_PRODUCTS and len(depends) == 1 and (weight := self._weight(args)) is not None:
+            return matrix_product(self, func, depends[0], weight, args, kwargs)
         if name in PLAIN or func in (_with_item, _copied) or (name in PRODUCTS | QUOTIENTS and len(depends) == 1):
             if len(depends) == 1 and getattr(depends[0], "_neonxc_pixels", False):
                 return self._pixels(func, name, depends[0], args, kwargs)
@@ -152,19 +168,24 @@ class Watch(TorchFunctionMode):
         if name in SUMS_OF_PRODUCTS:
             scale = kwargs.get("alpha", 1)
             return args[0] * kwargs.get("beta", 1) + scale * self.run(torch.matmul, *args[1:])
-        return self._hold(func, args, kwargs)
+        return self.hold(func, args, kwargs)
 
-    def _hold(self, func: Any, args: Any, kwargs: Any, held: _Held | None = None) -> Any:
+    def _weight(self, args: Any) -> Tensor | None:
+        """Return the factor that is made of the network's weights."""
+        constants = (t for t in tree_leaves(args) if isinstance(t, Tensor) and not varies(t))
+        return next((t for t in constants if self.layers.owner(t)), None)
+
+    def hold(self, func: Any, args: Any, kwargs: Any, gate: Held | None = None) -> Any:
         """Compute a constant that is marked, if it depends on the input: it can only be a factor."""
         result = func(*args, **kwargs)
-        values = [v for v in tree_leaves(result) if isinstance(v, Tensor) and (held or _depends_on_input(v))]
+        values = [v for v in tree_leaves(result) if isinstance(v, Tensor) and (gate or depends_on_input(v))]
         if not values:
             return result
-        held = held or _Held(function_name(func), self.layers.where())
+        gate = gate or Held(function_name(func), self.layers.where())
         result = tree_map(_constant, result)
         for value in tree_leaves(result):
             if isinstance(value, Tensor):
-                value._neonxc_held = held  # type: ignore[attr-defined]
+                value._neonxc_held = gate  # type: ignore[attr-defined]
         return result
 
     def _ruled(
@@ -193,8 +214,8 @@ class Watch(TorchFunctionMode):
     def finish(self, output: Any) -> Any:
         """Check what the network gives, and return what stands for it."""
         output = self._admitted(output)
-        if held := _held(output):
-            raise self.unsupported(held.name, held.place)
+        if gate := held(output):
+            raise self.unsupported(gate.name, gate.place)
         if isinstance(output, Tensor):
             _note_use([output])
             if self._no_grad and not output.requires_grad:
@@ -245,19 +266,13 @@ def _note_use(tensors: list[Tensor]) -> None:
             recorded.used(tensor)
 
 
-def _is_gated(name: str, args: Any) -> bool:
-    """Whether a held value is a factor or divisor of one that is not."""
-    return (name in PRODUCTS or (name in QUOTIENTS and _held(args[0]) is None)) and len(args) > 1
+def _is_gated(name: str, handler: Handler | None, args: Any) -> bool:
+    """Whether held values are only factors or divisors of one that is not."""
+    if handler is not None:
+        return handler.gated and bool(args) and held(args[0]) is None
+    return (name in PRODUCTS or (name in QUOTIENTS and held(args[0]) is None)) and len(args) > 1
 
 
 def _constant(value: Any) -> Any:
     """Without what may be attached to a value that depends on the input."""
-    return value.detach() if _depends_on_input(value) or _held(value) else value
-
-
-def _held(value: Any) -> _Held | None:
-    return getattr(value, "_neonxc_held", None) if isinstance(value, Tensor) else None
-
-
-def _depends_on_input(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
+    return value.detach() if varies(value) else value

@@ -38,6 +38,7 @@ def _softmax(watch: Watch, func: Callable[..., Tensor], *args: Any, **kwargs: An
 @handles(
     F.scaled_dot_product_attention,
     what="matrix products and softmax; each factor of a product gets half of its relevance",
+    also=("key", "value", "attn_mask"),
 )
 def _attend(
     watch: Watch,
@@ -74,11 +75,22 @@ def _attention(
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    weights = watch.run(F.softmax, scores, -1)
+    weights = _softmax_or_zero(watch, scores) if mask is not None else watch.run(F.softmax, scores, -1)
     return watch.run(torch.matmul, weights, value), weights
 
 
-@handles(F.multi_head_attention_forward, what="linear layers around attention")
+def _softmax_or_zero(watch: Watch, scores: Tensor) -> Tensor:
+    """Softmax, and zeros for a query that sees no key at all."""
+    blind = (scores.detach() == -math.inf).all(-1, keepdim=True)
+    weights: Tensor = watch.run(F.softmax, scores.masked_fill(blind, 0.0), -1)
+    return weights.masked_fill(blind, 0.0)
+
+
+@handles(
+    F.multi_head_attention_forward,
+    what="linear layers around attention",
+    also=("key", "value", "attn_mask"),
+)
 def _multi_head(
     watch: Watch,
     func: Callable[..., Any],

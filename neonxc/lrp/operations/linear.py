@@ -11,10 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc.lrp.layer import LinearLayer, Rule
-from neonxc.lrp.operations.registry import handles, nonzero
+from neonxc.lrp.operations.attention import product
+from neonxc.lrp.operations.registry import depends_on_input, handles, held, nonzero, varies
 
 if TYPE_CHECKING:
     from neonxc.lrp.watch import Watch
+
+
+_RULE = "the composite's rule; where the weight depends on the input as well, a product of two values"
+_FOLDED = "folded into the linear layer before it; elsewhere the composite's rule"
+_PARAMETERS = ("weight", "bias")
 
 
 @dataclass
@@ -24,7 +30,8 @@ class Recorded:
     x: Tensor
     layer: LinearLayer
     rule: Callable[[], Rule]
-    scale_outputs: Callable[[Tensor, Tensor], Tensor]  # the weight with its outputs scaled
+    scale_outputs: Callable[[Tensor, Tensor], Tensor] | None = None  # the weight with its outputs scaled
+    outputs: int = 1  # dimension of y that those are
     y: Tensor | None = None
     uses: int = 0
 
@@ -72,20 +79,47 @@ def _record(watch: Watch, compute: Callable[[], Tensor], recorded: Recorded) -> 
     return result
 
 
-def _layer(
+def give(
     watch: Watch,
     owner: Tensor,
     layer: LinearLayer,
-    scale_outputs: Callable[[Tensor, Tensor], Tensor],
     x: Tensor,
     compute: Callable[[], Tensor],
+    scale_outputs: Callable[[Tensor, Tensor], Tensor] | None = None,
+    outputs: int = 1,
 ) -> Tensor:
+    """Give the value of a linear layer, which takes its place among the others."""
     if watch.several:
         layer.memory = {}
-    return _record(watch, compute, Recorded(x, layer, watch.layers.rule(owner, x), scale_outputs))
+    rule = watch.layers.rule(owner, x)
+    return _record(watch, compute, Recorded(x, layer, rule, scale_outputs, outputs))
 
 
-@handles(torch.conv1d, torch.conv2d, torch.conv3d, what="the composite's rule")
+def _varying(
+    watch: Watch,
+    func: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    n: int,
+    options: tuple[Any, ...] = (),
+) -> Tensor:
+    """Give a layer whose weight or bias depends on the input as well: a product of two values, and a sum."""
+    arguments = (input, weight, None, *options)
+    if not varies(weight):
+        y = watch.run(func, *arguments)
+    elif depends_on_input(weight) and depends_on_input(input):
+        y = product(func, *arguments)
+    elif depends_on_input(weight) or depends_on_input(input):
+        y = func(*arguments)
+    else:
+        y = watch.hold(func, arguments, {}, held(weight))
+    if bias is None:
+        return y
+    return watch.run(torch.add, y, watch.run(torch.reshape, bias, (-1, *[1] * n)))
+
+
+@handles(torch.conv1d, torch.conv2d, torch.conv3d, what=_RULE, also=_PARAMETERS, gated=True)
 def _convolution(
     watch: Watch,
     func: Callable[..., Tensor],
@@ -98,6 +132,8 @@ def _convolution(
     groups: int = 1,
 ) -> Tensor:
     n = weight.ndim - 2
+    if varies(weight) or varies(bias):
+        return _varying(watch, func, input, weight, bias, n, (stride, padding, dilation, groups))
     stride, dilation = _each(stride, n), _each(dilation, n)
     sides = [0] * n  # of zeros that "same" puts at the far end only
     if padding == "same":
@@ -114,12 +150,19 @@ def _convolution(
     def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
         return F.pad(inner(m, w, F.pad(x, more)), [-size for size in more]) if any(more) else inner(m, w, x)
 
-    w, b = _constants(input, weight, bias)
+    w, b = constants(input, weight, bias)
     layer = LinearLayer(w, _column(b, n), apply, transpose, channels=-n - 1 if groups == 1 else None)
-    return _layer(watch, weight, layer, _scale_rows, input, lambda: apply(input.detach(), w, b))
+    return give(watch, weight, layer, input, lambda: apply(input.detach(), w, b), _scale_rows)
 
 
-@handles(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d, what="the composite's rule")
+@handles(
+    torch.conv_transpose1d,
+    torch.conv_transpose2d,
+    torch.conv_transpose3d,
+    what=_RULE,
+    also=_PARAMETERS,
+    gated=True,
+)
 def _convolution_transpose(
     watch: Watch,
     func: Callable[..., Tensor],
@@ -133,6 +176,9 @@ def _convolution_transpose(
     dilation: Any = 1,
 ) -> Tensor:
     n = weight.ndim - 2
+    if varies(weight) or varies(bias):
+        options = (stride, padding, output_padding, groups, dilation)
+        return _varying(watch, func, input, weight, bias, n, options)
     stride, padding, output_padding, dilation = (_each(v, n) for v in (stride, padding, output_padding, dilation))
 
     def apply(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
@@ -143,42 +189,23 @@ def _convolution_transpose(
         return (grouped * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
 
     transpose = _transposed_convolution(stride, padding, dilation, True, output_padding, groups)
-    w, b = _constants(input, weight, bias)
+    w, b = constants(input, weight, bias)
     layer = LinearLayer(w, _column(b, n), apply, transpose)
-    return _layer(watch, weight, layer, scale_outputs, input, lambda: apply(input.detach(), w, b))
+    return give(watch, weight, layer, input, lambda: apply(input.detach(), w, b), scale_outputs)
 
 
-@handles(F.linear, what="the composite's rule")
+@handles(F.linear, what=_RULE, also=_PARAMETERS, gated=True)
 def _linear(
     watch: Watch, func: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    w, b = _constants(input, weight, bias)
+    if varies(weight) or varies(bias):
+        return _varying(watch, func, input, weight, bias, 0)
+    w, b = constants(input, weight, bias)
     layer = LinearLayer(w, _column(b, 0), F.linear, lambda m, w, x: m @ w, channels=-1)
-    return _layer(watch, weight, layer, _scale_rows, input, lambda: F.linear(input.detach(), w, b))
+    return give(watch, weight, layer, input, lambda: F.linear(input.detach(), w, b), _scale_rows, outputs=-1)
 
 
-def matrix_product(watch: Watch, func: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """Give ``a @ b`` where one factor is made of the network's weights: a linear layer."""
-    left = b.requires_grad  # the weight stands on the left
-    x, weight = (b, a) if left else (a, b)
-
-    def apply(x: Tensor, w: Tensor) -> Tensor:
-        return w @ x if left else x @ w
-
-    def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
-        pulled = w.mT @ m if left else m @ w.mT
-        extra = m.ndim - max(x.ndim, w.ndim)
-        return pulled.sum_to_size(*m.shape[:extra], *x.shape)
-
-    (w,) = _constants(x, weight)
-    last = (lambda w, s: w * s[:, None]) if left else (lambda w, s: w * s)
-    layer = LinearLayer(w, 0.0, apply, transpose)
-    return _layer(watch, weight, layer, last, x, lambda: apply(x.detach(), w))
-
-
-@handles(
-    F.batch_norm, torch.batch_norm, what="folded into the linear layer before it; elsewhere the composite's rule"
-)
+@handles(F.batch_norm, what=_FOLDED)
 def _batch_norm(
     watch: Watch,
     func: Callable[..., Tensor],
@@ -191,11 +218,12 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
     *_: Any,
+    **__: Any,
 ) -> Tensor:
     if training or running_mean is None or running_var is None:
         raise ValueError("LRP needs BatchNorm in eval mode; call .eval() on the network first")
     owner = running_mean if weight is None else weight
-    mean, var, weight, bias = _constants(input, running_mean, running_var, weight, bias)
+    mean, var, weight, bias = constants(input, running_mean, running_var, weight, bias)
     value = input.detach()
 
     def compute() -> Tensor:
@@ -205,7 +233,7 @@ def _batch_norm(
     shift = (0.0 if bias is None else bias) - mean * scale
     n = input.ndim - 2
     source: Recorded | None = getattr(input, "_neonxc_layer", None)
-    if source is not None and _channels_second(source.layer, input):
+    if source is not None and source.scale_outputs is not None and source.outputs % input.ndim == 1:
         old = source.layer
         folded = replace(
             old,
@@ -213,7 +241,7 @@ def _batch_norm(
             bias=old.bias * _column(scale, n) + _column(shift, n),
             memory={} if watch.several else None,
         )
-        return _record(watch, compute, Recorded(source.x, folded, source.rule, source.scale_outputs))
+        return _record(watch, compute, replace(source, layer=folded, y=None, uses=0))
 
     def apply(x: Tensor, w: Tensor) -> Tensor:
         return x * _column(w, n)
@@ -222,12 +250,22 @@ def _batch_norm(
         return m * _column(w, n)
 
     layer = LinearLayer(scale, _column(shift, n), apply, transpose)
-    return _layer(watch, owner, layer, torch.mul, input, compute)
+    return give(watch, owner, layer, input, compute, torch.mul)
 
 
-def _channels_second(layer: LinearLayer, y: Tensor) -> bool:
-    """Whether the outputs of a layer lie where BatchNorm has its channels; a matrix product's are the last."""
-    return layer.weight.ndim > 2 or y.ndim == 2
+@handles(torch.batch_norm, what=_FOLDED)
+def _batch_norm_of_torch(
+    watch: Watch,
+    func: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    *options: Any,
+    **named: Any,
+) -> Tensor:
+    return _batch_norm(watch, func, input, running_mean, running_var, weight, bias, *options, **named)
 
 
 def _transposed_convolution(
@@ -239,14 +277,10 @@ def _transposed_convolution(
     groups: int,
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
-        shape = m.shape[: m.ndim - x.ndim] + x.shape
-        several = m.ndim > x.ndim
-        if several:  # explanations that share the forward pass: one large batch
-            m, x = m.flatten(0, 1), x.new_empty(()).expand(shape).flatten(0, 1)
-        pulled = torch.ops.aten.convolution_backward(
+        pulled: Tensor = torch.ops.aten.convolution_backward(
             m, x, w, None, stride, padding, dilation, transposed, output_padding, groups, [True, False, False]
         )[0]
-        return pulled.reshape(shape) if several else pulled
+        return pulled
 
     return transpose
 
@@ -260,7 +294,7 @@ def _column(values: Tensor | None, n: int) -> Any:
     return 0.0 if values is None else values.reshape(-1, *[1] * n)
 
 
-def _constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
+def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
     """Parameters as constants in the type of the computation: a half-precision network is explained in float32."""
     return [None if t is None else t.detach().to(like.dtype) for t in tensors]
 

@@ -14,10 +14,11 @@ from neonxc.lrp.operations.registry import handles
 if TYPE_CHECKING:
     from neonxc.lrp.watch import Watch
 
+_AFFINE = ("weight", "bias")
 _WHAT = "the variance is held constant; the mean is linear, the shift absorbs its share"
 
 
-@handles(F.layer_norm, torch.layer_norm, what=_WHAT)
+@handles(F.layer_norm, torch.layer_norm, what=_WHAT, also=_AFFINE, gated=True)
 def _layer_norm(
     watch: Watch,
     func: Callable[..., Tensor],
@@ -28,10 +29,10 @@ def _layer_norm(
     eps: float = 1e-5,
     *_: Any,
 ) -> Tensor:
-    return _affine(_standardized(input, tuple(range(-len(normalized_shape), 0)), eps), weight, bias)
+    return _affine(watch, _standardized(input, tuple(range(-len(normalized_shape), 0)), eps), weight, bias)
 
 
-@handles(F.group_norm, torch.group_norm, what=_WHAT)
+@handles(F.group_norm, torch.group_norm, what=_WHAT, also=_AFFINE, gated=True)
 def _group_norm(
     watch: Watch,
     func: Callable[..., Tensor],
@@ -43,12 +44,11 @@ def _group_norm(
     *_: Any,
 ) -> Tensor:
     groups = input.unflatten(1, (num_groups, -1))
-    return _affine(
-        _standardized(groups, tuple(range(2, groups.ndim)), eps).flatten(1, 2), weight, bias, input.ndim
-    )
+    standardized = _standardized(groups, tuple(range(2, groups.ndim)), eps).flatten(1, 2)
+    return _affine(watch, standardized, weight, bias, input.ndim)
 
 
-@handles(F.instance_norm, torch.instance_norm, what=_WHAT)
+@handles(F.instance_norm, what=_WHAT, also=_AFFINE, gated=True)
 def _instance_norm(
     watch: Watch,
     func: Callable[..., Tensor],
@@ -61,13 +61,34 @@ def _instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
     *_: Any,
+    **__: Any,
 ) -> Tensor:
     if not use_input_stats:
         return watch.run(F.batch_norm, input, running_mean, running_var, weight, bias, False, momentum, eps)
-    return _affine(_standardized(input, tuple(range(2, input.ndim)), eps), weight, bias, input.ndim)
+    return _affine(watch, _standardized(input, tuple(range(2, input.ndim)), eps), weight, bias, input.ndim)
 
 
-@handles(F.rms_norm, torch.rms_norm, what="the root mean square is held constant")
+@handles(torch.instance_norm, what=_WHAT, also=_AFFINE, gated=True)
+def _instance_norm_of_torch(
+    watch: Watch,
+    func: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    *options: Any,
+    **named: Any,
+) -> Tensor:
+    return _instance_norm(watch, func, input, running_mean, running_var, weight, bias, *options, **named)
+
+
+@handles(
+    *(F.rms_norm, torch.rms_norm),
+    what="the root mean square is held constant",
+    also=("weight",),
+    gated=True,
+)
 def _rms_norm(
     watch: Watch,
     func: Callable[..., Tensor],
@@ -78,9 +99,8 @@ def _rms_norm(
 ) -> Tensor:
     dims = tuple(range(-len(normalized_shape), 0))
     square = input.detach().square().mean(dims, keepdim=True)
-    return _affine(
-        input * torch.rsqrt(square + (torch.finfo(input.dtype).eps if eps is None else eps)), weight, None
-    )
+    root = torch.rsqrt(square + (torch.finfo(input.dtype).eps if eps is None else eps))
+    return _affine(watch, input * root, weight, None)
 
 
 @handles(F.normalize, what="the norm is held constant")
@@ -102,11 +122,13 @@ def _standardized(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
     return (x - x.mean(dims, keepdim=True)) * torch.rsqrt(variance + eps)
 
 
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, channels_of: int | None = None) -> Tensor:
-    """Scale and shift by parameters: of the last dimensions, or of dimension 1 of so many."""
-    column = None if channels_of is None else (-1, *[1] * (channels_of - 2))
-    for parameter, apply in ((weight, torch.mul), (bias, torch.add)):
-        if parameter is not None:
-            value = parameter.detach().to(x.dtype)
-            x = apply(x, value if column is None else value.reshape(column))
+def _affine(
+    watch: Watch, x: Tensor, weight: Tensor | None, bias: Tensor | None, channels_of: int | None = None
+) -> Tensor:
+    """Scale and shift, along the last dimensions or, of so many, along dimension 1."""
+    for value, apply in ((weight, torch.mul), (bias, torch.add)):
+        if value is not None:
+            if channels_of is not None:
+                value = watch.run(torch.reshape, value, (-1, *[1] * (channels_of - 2)))
+            x = watch.run(apply, x, value)
     return x

@@ -16,7 +16,7 @@ ARITHMETIC = {
         "__neg__",
         "negative",
     ),
-    *("positive", "sum", "mean", "cumsum"),
+    *("positive", "sum", "mean", "cumsum", "diff"),
 }
 LAYOUT = {
     *(
@@ -55,30 +55,40 @@ LAYOUT = {
         "clone",
     ),
     *("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda"),
+    *("mH", "H", "adjoint", "fliplr", "flipud", "hsplit", "vsplit", "dsplit", "split_with_sizes", "take"),
     *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "unfold", "fold", "diagonal", "as_strided"),
 }
 JOINING = {
-    *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"),
+    *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "row_stack"),
+    *("scatter_add", "index_add", "index_copy", "index_put", "select_scatter", "slice_scatter", "diag_embed"),
     *("pad", "where", "masked_fill", "tril", "triu", "scatter"),
 }
 DETACHING = {"detach", "data"}
 POOLING = {f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)}
+POOLING |= {f"{kind}_pool{n}d_with_indices" for kind in ("max", "adaptive_max") for n in (1, 2, 3)}
 PICKING = {"max", "min", "amax", "amin", "maximum", "minimum", "topk", "sort"}
-UPSAMPLING = {"interpolate", "upsample", "upsample_nearest", "upsample_bilinear", "grid_sample"}
+UPSAMPLING = {"interpolate", "upsample", "upsample_nearest", "upsample_bilinear"}
 
 PLAIN = ARITHMETIC | LAYOUT | JOINING | POOLING | PICKING | UPSAMPLING
 
 # Linear as long as one factor does not depend on the input.
 PRODUCTS = {
     *("mul", "multiply", "__mul__", "__rmul__", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot"),
-    *("einsum", "inner", "outer", "bilinear"),
+    *("einsum", "inner", "outer", "tensordot", "bilinear"),
 }
-MATRIX_PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}
+MATRIX_PRODUCTS = {
+    *("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot", "einsum", "inner", "tensordot")
+}
 SUMS_OF_PRODUCTS = {"addmm", "baddbmm"}
 QUOTIENTS = {"div", "divide", "true_divide", "__truediv__"}
-REFLECTED = {"__rsub__": "sub", "__rmul__": "mul", "__rmatmul__": "matmul"}
 SHIFTS = {"add", "__add__", "__radd__", "sub", "subtract", "__sub__", "__rsub__", "rsub"}
 SCALINGS = {"mul", "multiply", "__mul__", "__rmul__"} | QUOTIENTS
+
+BY_POSITION = PRODUCTS | QUOTIENTS | SUMS_OF_PRODUCTS  # operands of theirs may be given by these names
+OPERANDS = (
+    *("input", "a", "b", "mat1", "batch1", "mat2", "batch2", "other", "vec", "vec2"),
+    *("tensor", "input1", "input2", "weight"),
+)
 
 # `x += y` and its like, as PyTorch calls them
 IN_PLACE = {

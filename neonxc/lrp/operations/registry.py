@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 Function = Callable[..., Any]
 
@@ -18,17 +20,26 @@ class Handler:
 
     run: Function
     what: str
+    also: tuple[str, ...] = ()  # arguments that may depend on the network's input, besides the first one
+    gated: bool = False  # those may be gates, too
+
+    def varying(self, args: Any, kwargs: Any) -> list[str]:
+        """Names of the arguments, but for the first, that depend on the network's input."""
+        given = signature(self.run).bind(None, None, *args, **kwargs).arguments
+        return [name for name, value in list(given.items())[3:] if any(map(varies, tree_leaves(value)))]
 
 
 HANDLERS: dict[Function, Handler] = {}
 
 
-def handles(*functions: Function, what: str) -> Callable[[Function], Function]:
+def handles(
+    *functions: Function, what: str, also: tuple[str, ...] = (), gated: bool = False
+) -> Callable[[Function], Function]:
     """Register a handler for PyTorch's functions; `what` happens is for the documentation."""
 
     def register(run: Function) -> Function:
         for function in functions:
-            HANDLERS[function] = Handler(run, what)
+            HANDLERS[function] = Handler(run, what, also, gated)
         return run
 
     return register
@@ -68,6 +79,29 @@ class Ruled(torch.autograd.Function):
     def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None, None]:
         """Apply the rule."""
         return ctx.rule(*ctx.saved_tensors, m), None, None
+
+
+@dataclass
+class Held:
+    """Where a nonlinear function without a rule was called: its value may serve as a gate, and as nothing else."""
+
+    name: str
+    place: str
+
+
+def held(value: Any) -> Held | None:
+    """Where a value was computed that may only be a gate."""
+    return getattr(value, "_neonxc_held", None) if isinstance(value, Tensor) else None
+
+
+def depends_on_input(value: Any) -> bool:
+    """Whether relevance can reach a value; no parameter requires gradients while a network is watched."""
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def varies(value: Any) -> bool:
+    """Whether a value is another for another input of the network, be it as a gate."""
+    return depends_on_input(value) or held(value) is not None
 
 
 def tiny(dtype: torch.dtype) -> float:
