@@ -17,13 +17,17 @@ or not. This table is written by `python docs/supported.py` from the engine's re
 |---|---|
 """
 FOOT = """
+Parameters are constants, whether they can be trained or not, as are values that were detached or computed under
+`torch.no_grad()`. Where a weight depends on the input it is the factor of a product; other arguments that do, such
+as the bounds of `clamp` or the grid of `grid_sample`, are refused.
+
 Anything else that is not linear is held constant and marked: it may serve as a gate, that is, as a factor or
 divisor of another value (squeeze-excitation, attention gates, a normalisation or GELU written out by hand). If it
 reaches the output in any other way, `UnsupportedOperation` names the function and the line that called it.
 """
 PRODUCT = (
-    "by a constant or a gate: as a scaling; by a weight: the composite's rule; of two values that depend on the "
-    "input: each gets half of the relevance"
+    "by a constant or a gate: as a scaling; matrix products by a weight: the composite's rule, whatever function "
+    "computes them; of two values that depend on the input: each gets half of the relevance"
 )
 
 
@@ -40,7 +44,7 @@ def page() -> str:
 
 
 def _names(names: set[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names) if not name.startswith("_"))
+    return ", ".join(f"`{name}`" for name in sorted(names) if not (name.startswith("_") or "_with_" in name))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@
     python examples/training.py --epochs 3
     tensorboard --logdir runs
 
-A small VGG learns the digits of MNIST. `explain`, with the two functions below it, is what a training script of
-your own needs: it knows neither digits nor optimizer, and leaves the network untouched, in training mode.
+A small VGG learns the digits of MNIST. `explain`, with the three functions below it, is what a training script
+of your own needs: it knows neither digits nor optimizer, and leaves the network as it was, training mode included.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -44,34 +46,55 @@ def explain(
     previous: np.ndarray | None = None,
 ) -> np.ndarray:
     """Cluster the features of `images`, write what makes each cluster, and return every image's cluster."""
-    net.eval()  # in training mode the features of an image would depend on its batch
-    features = FeatureExtractor(net, layer, pool="avg", normalize=True)  # unit norm: epochs can be compared
-    kmeans = KMeans(clusters, n_init=4, random_state=0).fit(features.points(images).cpu())
-    clustering = neonxc.neuralize(renumber(kmeans, previous), images, features)
-    with torch.no_grad():
-        logits, labels = clustering(images).max(dim=1)  # how clearly an image is in its cluster, and which
-    order = logits.argsort(descending=True)
-    members = [order[labels[order] == k] for k in range(clusters)]
-    shown = torch.cat([row[torch.linspace(0, len(row) - 1, PER_ROW).long()] for row in members])
-    relevance = neonxc.NEON(clustering).attribute(images[shown])
-    net.train()
+    with evaluating(net):  # in training mode the features of an image would depend on its batch
+        features = FeatureExtractor(net, layer, pool="avg", normalize=True)  # unit norm: epochs can be compared
+        kmeans = KMeans(clusters, n_init=4, random_state=0).fit(features.points(images).cpu())
+        order = renumber(kmeans, previous)
+        used = np.flatnonzero(np.isin(order, kmeans.labels_))  # fewer than asked for if the features collapse
+        if len(used) > 1:
+            clustering = neonxc.neuralize(kmeans.cluster_centers_[order[used]], images, features)
+            with torch.no_grad():
+                logits, found = clustering(images).max(dim=1)  # how clearly an image is in its cluster, and which
+            clearest = logits.argsort(descending=True)
+            rows = {int(k): clearest[found[clearest] == i] for i, k in enumerate(used)}
+            rows = {k: row for k, row in rows.items() if len(row)}
+            shown = torch.cat([row[torch.linspace(0, len(row) - 1, PER_ROW).long()] for row in rows.values()])
+            relevance = neonxc.NEON(clustering).attribute(images[shown])
 
-    writer.add_figure("clusters/heatmaps", sheet(images[shown], relevance, [len(row) for row in members]), epoch)
+    if len(used) < 2:  # all features are the same: there is nothing to explain
+        return np.full(len(images), used[0])
+    labels = used[found.cpu().numpy()]
+    sizes = {k: len(row) for k, row in rows.items()}
+    writer.add_figure("clusters/heatmaps", sheet(images[shown], relevance, sizes), epoch)
     writer.add_histogram("clusters/logits", logits, epoch)
-    for k, row in enumerate(members):
-        writer.add_scalar(f"cluster_sizes/{k}", len(row), epoch)
-    return labels.cpu().numpy()
+    for k in range(clusters):
+        writer.add_scalar(f"cluster_sizes/{k}", sizes.get(k, 0), epoch)
+    return labels
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; afterwards each module is in the mode it was in, as frozen ones may differ."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def renumber(kmeans: KMeans, previous: np.ndarray | None) -> np.ndarray:
-    """Centers of k-means, which numbers at random, in the order that agrees most with the epoch before."""
+    """Order of the clusters of k-means, which numbers at random, that agrees most with the epoch before."""
+    clusters = len(kmeans.cluster_centers_)
     if previous is None:
-        return kmeans.cluster_centers_
-    _, order = linear_sum_assignment(contingency_matrix(previous, kmeans.labels_), maximize=True)
-    return kmeans.cluster_centers_[order]
+        return np.arange(clusters)
+    overlap = np.zeros((clusters, clusters))
+    np.add.at(overlap, (previous, kmeans.labels_), 1)
+    return linear_sum_assignment(overlap, maximize=True)[1]
 
 
-def sheet(images: Tensor, relevance: Tensor, sizes: list[int]) -> Figure:
+def sheet(images: Tensor, relevance: Tensor, sizes: dict[int, int]) -> Figure:
     """Draw a row per cluster, from its clearest member to its most doubtful; red speaks for it, blue against."""
     heat = relevance.sum(dim=1, keepdim=True)
     heat = heat / heat.abs().amax(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)  # each on a scale of its own
@@ -80,7 +103,7 @@ def sheet(images: Tensor, relevance: Tensor, sizes: list[int]) -> Figure:
     figure = neonxc.plot.overlay(paper, make_grid(heat, nrow)[0])
     height, width = paper.shape[1:]
     figure.set_size_inches(8.2, 7.2 * height / width)
-    names = [f"cluster {k}\n{size} images" for k, size in enumerate(sizes)]
+    names = [f"cluster {k}\n{size} images" for k, size in sizes.items()]
     figure.axes[0].set_yticks((np.arange(len(sizes)) + 0.5) * height / len(sizes), names, fontsize=8)
     figure.axes[0].tick_params(length=0)
     return figure
@@ -110,9 +133,8 @@ def train(
 @torch.no_grad()
 def accuracy(net: nn.Module, images: Tensor, digits: Tensor) -> float:
     """Share of the images that the network itself classifies correctly."""
-    net.eval()
-    correct = net(images).argmax(dim=1).cpu() == digits
-    net.train()
+    with evaluating(net):
+        correct = net(images).argmax(dim=1).cpu() == digits
     return float(correct.float().mean())
 
 

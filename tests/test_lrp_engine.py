@@ -87,6 +87,21 @@ def test_large_sets_go_through_in_parts(monkeypatch):
     )
 
 
+def test_tables_go_through_in_parts_however_few_columns_they_have():
+    net, x = nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 2)).eval(), torch.randn(10_000, 2)
+    rows = []
+    net[0].register_forward_hook(lambda module, args, output: rows.append(len(output)))
+    found = LRP(net).attribute(x, 1)
+    assert max(rows) <= 4096
+    assert sum(rows) == 10_000
+    torch.testing.assert_close(found[5000:5010], LRP(net).attribute(x[5000:5010], 1))
+
+
+@pytest.mark.parametrize("rule", [Gamma(0.25), AlphaBeta(), Flat(), Epsilon(), ZBox(-1.0, 1.0)], ids=repr)
+def test_an_empty_batch_has_empty_relevance(rule):
+    assert LRP(small_vgg(), Composite(rule)).attribute(torch.empty(0, 3, 16, 16), 3).shape == (0, 3, 16, 16)
+
+
 # --- gates -------------------------------------------------------------------------------------------------
 
 GATES = {
@@ -185,6 +200,22 @@ def test_patterns_that_match_no_layer_are_errors():
 def test_what_is_no_rule_is_refused(bad, what):
     with pytest.raises(TypeError, match=what):
         Composite(layers={"a": bad})
+
+
+@pytest.mark.parametrize("key", ["exp", nn.Sigmoid, torch.exp])
+def test_rules_for_functions_need_functions(key):
+    if key is torch.exp:
+        assert Composite(functions={key: Pass()}).function_rule("exp") == Pass()
+    else:
+        with pytest.raises(TypeError, match=r"needed is a function such as torch\.sigmoid"):
+            Composite(functions={key: Pass()})
+
+
+def test_compiled_networks_are_explained_as_they_were_written():
+    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
+    composite = Composite(layers={"0": Epsilon(0.5)})
+    compiled = torch.compile(net, backend="eager")
+    torch.testing.assert_close(LRP(compiled, composite).attribute(x, 3), LRP(net, composite).attribute(x, 3))
 
 
 def test_names_are_those_of_the_users_network():

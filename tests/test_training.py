@@ -420,6 +420,35 @@ def test_the_examples_explain_puts_the_network_back_into_training_mode(example, 
     ]
 
 
+def test_the_examples_explain_keeps_each_modules_mode_also_after_an_error(example, net, images):
+    net.train()
+    net.features.block1.eval()  # frozen, as in fine-tuning
+    before = state(net)
+    example.explain(Writer(), net, images, epoch=0, clusters=3)
+    assert state(net) == before
+    example.accuracy(net, images, torch.zeros(6))
+    assert state(net) == before
+    with pytest.raises(ValueError, match="no module of"):
+        example.explain(Writer(), net, images, epoch=0, layer="nowhere")
+    assert state(net) == before
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("distinct", [1, 3])
+def test_the_examples_explain_survives_collapsed_features(example, net, images, distinct):
+    """Fewer different features than clusters, and fewer clusters than the epoch before."""
+    images = images[:distinct].repeat(6 // distinct + 1, 1, 1, 1)
+    labels, writer = None, Writer()
+    for epoch in range(3):
+        previous, labels = labels, example.explain(writer, net, images, epoch, clusters=5, previous=labels)
+        assert len(set(labels)) == distinct
+        assert previous is None or (previous == labels).all()
+    if distinct > 1:
+        sizes = [writer.written[f"cluster_sizes/{k}"][1] for k in range(5)]
+        assert sorted(sizes) == [0, 0, 3, 3, 3]
+        assert len(writer.written["clusters/heatmaps"][1].axes[0].get_yticklabels()) == 3
+
+
 def test_clusters_keep_their_numbers(example):
     from sklearn.cluster import KMeans
 
@@ -427,7 +456,7 @@ def test_clusters_keep_their_numbers(example):
     points, labels = centers.repeat(5, axis=0) + 0.1 * np.arange(15)[:, None], np.arange(3).repeat(5)
     for seed in range(4):
         kmeans = KMeans(3, n_init=1, random_state=seed).fit(points)
-        kept = example.renumber(kmeans, previous=labels)
+        kept = kmeans.cluster_centers_[example.renumber(kmeans, previous=labels)]
         assert np.abs(kept - (centers + 0.1 * (np.arange(3)[:, None] * 5 + 2))).max() < 1e-6
 
 

@@ -93,6 +93,9 @@ class Composite:
         for key in self.layers:
             if not (isinstance(key, (str, int, range)) or callable(key)):
                 raise TypeError(f"layers has the key {key!r}; needed is a name, type, depth, range or function")
+        for function in self.functions:
+            if isinstance(function, type) or not hasattr(function, "__name__"):
+                raise TypeError(f"functions has the key {function!r}; needed is a function such as torch.sigmoid")
         for rule in (self.default, *self.layers.values(), *self.functions.values()):
             if isinstance(rule, type) or not (callable(rule) or isinstance(rule, Constant)):
                 raise TypeError(f"a rule is a callable such as Gamma(0.25), got {rule!r}")

@@ -25,6 +25,7 @@ from neonxc.lrp.watch import Watch
 from neonxc.targets import as_columns, part
 
 ELEMENTS = 8 * 3 * 224 * 224  # of the inputs that go through a network at once
+ROWS = 4096  # of a table at once: layers may be far wider than it
 
 
 class LRP(Attribution):
@@ -193,9 +194,12 @@ def _room(x: Tensor, before: int) -> int:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The network inside ``DataParallel`` or ``DistributedDataParallel``."""
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    return unwrapped(module.module) if isinstance(module, parallel) else module
+    """The network inside ``DataParallel``, ``DistributedDataParallel`` or ``torch.compile``."""
+    if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        return unwrapped(module.module)
+    if type(module).__name__ == "OptimizedModule":  # to import its class would load the compiler
+        return unwrapped(module._orig_mod)  # type: ignore[arg-type]
+    return module
 
 
 def _check_input(x: Any) -> None:
@@ -223,7 +227,7 @@ def _full_precision(device: torch.device) -> Any:
 
 def chunks(x: Tensor, what: str) -> Iterator[tuple[Tensor, int]]:
     """Parts of a batch that go through a network at once, with their first index; a bar where it takes long."""
-    size = max(1, ELEMENTS // max(1, x[0].numel())) if len(x) else 1
+    size = min(ROWS, max(1, ELEMENTS // max(1, x[0].numel()))) if len(x) else 1
     starts = range(0, len(x), size) if len(x) else range(1)
     for first in tqdm(starts, desc=what, delay=2, leave=False, disable=len(starts) < 2):
         yield x[first : first + size], first

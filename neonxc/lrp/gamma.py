@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.layer import LinearLayer, check_number, quotient
+from neonxc.lrp.layer import LinearLayer, check_number, has_negative, quotient
 
 LARGE = 1 << 23  # entries of a matrix, beyond which it is not copied as a whole
 
@@ -50,7 +50,7 @@ class Gamma:
         """Multiplier at the input; see :class:`Rule`."""
         if self.gamma == 0:
             return layer.transpose(m.where(y != 0, 0.0), layer.weight, x)
-        signed = layer.remember("signed", lambda: bool(x.amin() < 0))
+        signed = layer.remember("signed", lambda: has_negative(x))
         if layer.rectified and not signed:  # between two ReLUs
             if layer.channels is not None and layer.weight.ndim == 2 and layer.weight.numel() > LARGE:
                 return self._by_rows(layer, x, y, m)

@@ -81,6 +81,11 @@ def quotient(part: Tensor, whole: Tensor) -> Tensor:
     return torch.where(whole == 0, 0.0, part / whole)
 
 
+def has_negative(x: Tensor) -> bool:
+    """Whether any value is below zero."""
+    return x.numel() > 0 and bool(x.amin() < 0)
+
+
 def check_number(name: str, value: float) -> None:
     """Refuse a parameter that is not a number from 0 on."""
     if not 0 <= value < math.inf:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from neonxc.lrp.layer import LinearLayer, check_number, quotient
+from neonxc.lrp.layer import LinearLayer, check_number, has_negative, quotient
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class AlphaBeta:
         limited, other = layer.weight.clamp(**limits), (-layer.weight).clamp(**limits).neg_()
 
         def share() -> tuple[bool, Tensor]:
-            signed = bool(x.amin() < 0)
+            signed = has_negative(x)
             whole = layer.apply(x.clamp(min=0), limited)
             if signed:
                 whole += layer.apply(x.clamp(max=0), other)
