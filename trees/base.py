@@ -162,7 +162,15 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         found = self._reference(table, X, labels, centers, weight, kept)
         columns = code(table, found.centers, self.max_bins)
         problem = Problem(
-            table, columns, found.centers, found.labels, weight, found.space, found.space_centers, self.metric
+            table,
+            columns,
+            found.centers,
+            found.labels,
+            weight,
+            found.space,
+            found.space_centers,
+            self.metric,
+            found.distances,
         )
         return Data(problem, found, points, kept, names, give)
 
@@ -214,14 +222,13 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         self.tree_, self._steps = tree, found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
-        self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
+        space_means, self.inertia_ = found.space.spread(own, k, weight)
+        self._space_means = _filled(space_means, found.space_centers)
         same = found.space is table
         means = self._space_means if same else _filled(table.means(own, k, weight), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
         every = leaf_of if data.kept is None else torch.as_tensor(np.asarray(tree.apply(data.points)))
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
-        cost = found.space.distances(self._space_means, self.metric).gather(1, own[:, None])[:, 0]
-        self.inertia_ = float((cost if weight is None else cost * weight).sum())
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
         """X as a tensor (sparse: as a matrix), its column names, and how to hand back one value per point."""

@@ -82,7 +82,8 @@ class CenterTree(TreeExplainer):
         seed = check_random_state(self.random_state).randint(1 << 30) + start
         centers, labels = kmeans(problem.table, problem.k, problem.weight, seed, n_init=1)
         columns = code(problem.table, centers, self.max_bins)
-        return replace(problem, columns=columns, centers=centers, space_centers=centers, labels=labels)
+        moved = replace(problem, columns=columns, centers=centers, space_centers=centers)
+        return replace(moved, labels=labels, given_distances=None)
 
 
 def separated(problem: Problem, criterion: Separator) -> Leaves:

@@ -56,10 +56,14 @@ class Columns:
 
     def at(self, rows: Tensor) -> Tensor:
         """The codes of some points, [d, points]."""
-        return self.binned(rows) if self.separated else self.codes.index_select(1, rows)
+        if self.separated:
+            return self.binned(rows)
+        return self.codes if len(rows) == self.codes.shape[1] else self.codes.index_select(1, rows)
 
     def binned(self, rows: Tensor) -> Tensor:
-        """The bins of some points, [d, points]."""
+        """The bins of some points, [d, points]; `rows` are in order."""
+        if self.separated and len(rows) == self.codes.shape[1]:
+            return self.codes
         return transposed(self.rows.index_select(0, rows))
 
 

@@ -66,6 +66,8 @@ class Problem:
         Points and centers in the space in which costs are measured, where that is not the columns' own.
     metric : {"l2", "l1"}
         Costs are squared Euclidean or Manhattan distances.
+    given_distances : Tensor [n, k] or None
+        Distances to `space_centers`, where they are known already.
     """
 
     table: Table
@@ -76,6 +78,7 @@ class Problem:
     space: Table
     space_centers: Tensor
     metric: str = "l2"
+    given_distances: Tensor | None = None
 
     @property
     def k(self) -> int:
@@ -90,6 +93,8 @@ class Problem:
     @cached_property
     def distances(self) -> Tensor:
         """Distance of every point to every reference center, as its cost counts it, [n, k] of float64."""
+        if self.given_distances is not None:
+            return self.given_distances
         return self.space.distances(self.space_centers, self.metric)
 
     def cost(self, labels: Tensor) -> float:
@@ -115,14 +120,31 @@ class Problem:
 
     def cut(self, node: Node, feature: int, code: int) -> Cut:
         """The test between two codes of a column, with its threshold midway between the values in the node."""
-        left = self.columns.codes[feature].index_select(0, node.rows) <= code
-        centers_left = self.columns.centers[feature, node.centers] <= code
-        values = self.table.column(feature, node.rows).to(torch.float64)
-        centers = self.centers[node.centers, feature]
-        values = torch.cat([values, centers]) if len(centers) else values
-        sides = torch.cat([left, centers_left]) if len(centers) else left
-        low, high = values[sides].max(), values[~sides].min()
-        return Cut(feature, code, between(float(low), float(high), self.table.data.dtype), left, centers_left)
+        codes = self.columns.codes[feature].index_select(0, node.rows)
+        left = codes <= code
+        own = self.columns.centers[feature].index_select(0, node.centers)
+        centers_left = own <= code
+        low = self._value(feature, node, codes.where(left, -1), own.where(centers_left, -1), greatest=True)
+        beyond = self.columns.bins
+        high = self._value(
+            feature, node, codes.where(~left, beyond), own.where(~centers_left, beyond), greatest=False
+        )
+        return Cut(feature, code, between(low, high, self.table.data.dtype), left, centers_left)
+
+    def _value(self, feature: int, node: Node, codes: Tensor, centers: Tensor, greatest: bool) -> float:
+        """The value with the greatest (or the least) code among a node's points and centers."""
+        best, value = -1 if greatest else self.columns.bins, float("nan")
+        for some, at in ((codes, node.rows), (centers, node.centers)):
+            if not len(some):
+                continue
+            place = some.argmax() if greatest else some.argmin()
+            found = int(some[place])
+            if (found > best) if greatest else (found < best):
+                best = found
+                value = float(
+                    self.table.value(feature, at[place]) if at is node.rows else self.centers[at[place], feature]
+                )
+        return value
 
     def children(self, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
         """The nodes on the two sides of a cut."""

@@ -33,6 +33,8 @@ class Reference:
     space_centers : Tensor [k, p] of float64
     steps : Pipeline or None
         Those first steps.
+    distances : Tensor [n, k] or None
+        From `space` to `space_centers`, where they are known already.
     """
 
     labels: Tensor
@@ -41,6 +43,7 @@ class Reference:
     space: Table
     space_centers: Tensor
     steps: Pipeline | None = None
+    distances: Tensor | None = None
 
 
 def from_centers(table: Table, centers: Any, metric: str) -> Reference:
@@ -51,8 +54,8 @@ def from_centers(table: Table, centers: Any, metric: str) -> Reference:
     centers = centers.to(device=table.device, dtype=torch.float64)
     if not bool(torch.isfinite(centers).all()):
         raise ValueError("centers has values that are not finite")
-    labels = table.distances(centers, metric).argmin(1)
-    return Reference(labels, centers, np.arange(len(centers)), table, centers)
+    distances = table.distances(centers, metric)
+    return Reference(distances.argmin(1), centers, np.arange(len(centers)), table, centers, distances=distances)
 
 
 def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:

@@ -76,7 +76,7 @@ def measured(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> Grow
     if problem.space is not problem.table:
         centers = problem.table.means(labels, problem.k, problem.weight)
         centers = torch.where(centers.isnan(), problem.centers, centers)
-    moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels)
+    moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels, given_distances=None)
     return Grown(moved, builder, leaves, moved.cost(labels))
 
 

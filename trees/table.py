@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 21  # entries of a table that are worked on at once
+CHUNK = 1 << 21  # entries of a table whose columns are coded at once
+ROWS = 1 << 17  # entries whose rows are worked on at once: in float64 they stay in a core's cache
 
 
 class Table:
@@ -42,6 +43,10 @@ class Table:
         column = self.columns(feature, feature + 1)[0] if self.sparse else self.data[:, feature]
         return column if rows is None else column[rows]
 
+    def value(self, feature: int, row: Tensor) -> float:
+        """One entry."""
+        return float(self.column(feature)[row])
+
     def take(self, rows: Tensor) -> Table:
         """The table of some of the points."""
         return Table(self.data.tocsr()[rows.numpy()] if self.sparse else self.data[rows])
@@ -55,7 +60,7 @@ class Table:
     def _rows(self) -> Iterator[tuple[slice, Tensor]]:
         """Ranges of points, with their values in float64."""
         rows = self.data.tocsr() if self.sparse else self.data
-        step = max(1, CHUNK // self.d)
+        step = max(1, ROWS // self.d)
         for first in range(0, self.n, step):
             part = slice(first, first + step)
             values = torch.from_numpy(rows[part].toarray()) if self.sparse else rows[part]
@@ -66,26 +71,39 @@ class Table:
         result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
         middle = centers.mean(0)  # distances far from the origin would lose digits
         moved = centers - middle
+        squares = moved.square().sum(1)
         for part, values in self._rows():
             if metric == "l1":
                 result[part] = torch.cdist(values, centers, p=1)
                 continue
             values = values - middle
-            squares = torch.linalg.vector_norm(values, dim=1).square()[:, None]
-            result[part] = torch.addmm(squares + moved.square().sum(1), values, moved.T, alpha=-2)
+            own = torch.linalg.vecdot(values, values)[:, None]
+            torch.addmm(own + squares, values, moved.T, alpha=-2, out=result[part])
         return result.clamp_(min=0)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
         """Mean of the points of every label, [k, d] in float64; NaN for a label without points."""
+        return self.spread(labels, k, weight)[0]
+
+    def spread(self, labels: Tensor, k: int, weight: Tensor | None = None) -> tuple[Tensor, float]:
+        """Means [k, d] of the points of every label, and the sum of squared distances to them."""
         sums = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
-        mass = torch.zeros(k, dtype=torch.float64, device=self.device)
+        mass = torch.bincount(labels, weight, minlength=k).to(torch.float64)
+        total, middle = torch.zeros((), dtype=torch.float64, device=self.device), None
         for part, values in self._rows():
+            middle = values.mean(0) if middle is None else middle
+            values = values - middle
             member = torch.nn.functional.one_hot(labels[part], k).to(torch.float64)
+            squares = torch.linalg.vecdot(values, values)
             if weight is not None:
                 member *= weight[part, None]
-            sums += member.T @ values
-            mass += member.sum(0)
-        return sums / mass[:, None]
+                squares *= weight[part]
+            sums.addmm_(member.T, values)
+            total += squares.sum()
+        means = sums / mass[:, None]
+        between = (sums * means).sum(1)[mass > 0].sum()
+        assert middle is not None
+        return means + middle, max(float(total - between), 0.0)
 
     def variances(self, rows: Tensor, weight: Tensor | None = None) -> Tensor:
         """Variance of every column over some points, [d] in float64."""

@@ -72,7 +72,7 @@ class InducedCost:
     def cut(self, node: Node) -> Cut | None:
         """The best cut that separates two of the node's centers; None if there is none."""
         codes, centers, original = self._codes(node)
-        distances = self.problem.distances[node.rows][:, node.centers]
+        distances = self.problem.distances.index_select(0, node.rows).index_select(1, node.centers)
         weight = self.problem.weights(node.rows)
         near = distances.topk(2, dim=1, largest=False)
         gap = near.values[:, 1] - near.values[:, 0]
@@ -83,7 +83,9 @@ class InducedCost:
         # Of n signed terms that add up to at most `extent` in size, any order of summing errs by less than this
         extent = float(gap.sum()) + total
         slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * extent
-        cuts = self._bounded(codes, centers, near.indices[:, 0], gap, total, weight)
+        if self.depth_factor is not None and node.memory is None and self.columns.separated:
+            node.memory = self._points(codes, weight)
+        cuts = self._bounded(codes, centers, near.indices[:, 0], gap, total, weight, node.memory)
         if not len(cuts.feature):
             return None
         if self.depth_factor is None:
@@ -101,14 +103,31 @@ class InducedCost:
         return self.problem.cut(node, feature, code if original is None else int(original[feature, code]))
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Nothing to hand on: which center is nearest changes with the centers left."""
+        """Count the smaller child by codes; the larger one has the rest."""
+        if node.memory is not None and any(len(child.centers) > 1 for child in children):
+            small, large = sorted(children, key=lambda child: len(child.rows))
+            small.memory = self._points(self.columns.at(small.rows), self.problem.weights(small.rows))
+            large.memory = node.memory - small.memory
+        node.memory = None
+
+    def _points(self, codes: Tensor, weight: Tensor | None) -> Tensor:
+        """Points by code, [d, bins]."""
+        alike = torch.zeros(codes.shape[1], dtype=torch.int64, device=codes.device)
+        return sweep.histogram(codes, self.columns.bins, alike, 1, weight)[:, 0]
 
     def _codes(self, node: Node) -> tuple[Tensor, Tensor, Tensor | None]:
         codes, centers = self.columns.at(node.rows), self.columns.centers[:, node.centers]
         return (codes, centers, None) if self.columns.separated else sweep.compressed(codes, centers)
 
     def _bounded(
-        self, codes: Tensor, centers: Tensor, nearest: Tensor, gap: Tensor, total: float, weight: Tensor | None
+        self,
+        codes: Tensor,
+        centers: Tensor,
+        nearest: Tensor,
+        gap: Tensor,
+        total: float,
+        weight: Tensor | None,
+        counts: Tensor | None,
     ) -> Cuts:
         """All cuts that separate centers."""
         bins = sweep.number_of_bins(codes, centers)
@@ -125,8 +144,12 @@ class InducedCost:
             feature, code = ((left > 0) & (left < k)).nonzero(as_tuple=True)
             points = torch.zeros_like(bound)
             if self.depth_factor is not None:
-                points = sweep.histogram(part, bins, torch.zeros_like(nearest), 1, weight)[:, 0]
-                points = points.to(torch.float64).cumsum(1)
+                alike = torch.zeros_like(nearest)
+                if counts is None:
+                    own_counts = sweep.histogram(part, bins, alike, 1, weight)[:, 0]
+                else:
+                    own_counts = counts[first : first + step, :bins]
+                points = own_counts.to(torch.float64).cumsum_(1)
             place = (feature, code)
             parts.append(Cuts(feature + first, code, total + bound[place], left[place], points[place]))
         return Cuts(*(torch.cat(values) for values in zip(*(vars(p).values() for p in parts), strict=True)))
@@ -172,18 +195,20 @@ class InducedCost:
         group, member = torch.unique(cuts.feature * k + cuts.centers_left, return_inverse=True)
         feature = group // k
         ranked = centers[feature].sort(dim=1).values
-        last_left = ranked.gather(1, (group % k - 1)[:, None])  # the greatest center on the left
+        left = centers[feature] <= ranked.gather(1, (group % k - 1)[:, None])  # up to the greatest one on the left
+        parts, part_of = torch.unique(left, dim=0, return_inverse=True)
+        by_center = distances.T.contiguous()
+        on_right = torch.stack([by_center[~part].amin(0) for part in parts])
+        change = torch.stack([by_center[part].amin(0) for part in parts]) - on_right
+        if weight is not None:
+            on_right, change = on_right * weight, change * weight
+        base = on_right.sum(1)[part_of]
         bins = sweep.number_of_bins(codes, centers)
         cost = torch.empty(len(group), bins, dtype=torch.float64, device=codes.device)
-        step = max(1, sweep.BUDGET // 4 // max(n * k, bins))
+        step = max(1, sweep.BUDGET // 4 // max(n, bins))
         for first in range(0, len(group), step):
-            part = slice(first, first + step)
-            left = (centers[feature[part]] <= last_left[part])[:, None]
-            on_left = distances.masked_fill(~left, torch.inf).amin(2)
-            on_right = distances.masked_fill(left, torch.inf).amin(2)
-            if weight is not None:
-                on_left, on_right = on_left * weight, on_right * weight
-            place = codes.index_select(0, feature[part]).to(torch.int64)
-            change = torch.zeros_like(cost[part]).scatter_add_(1, place, on_left - on_right)
-            cost[part] = on_right.sum(1, keepdim=True) + change.cumsum(1)
+            some = slice(first, first + step)
+            place = codes.index_select(0, feature[some]).to(torch.int64)
+            sums = torch.zeros_like(cost[some]).scatter_add_(1, place, change.index_select(0, part_of[some]))
+            cost[some] = base[some, None] + sums.cumsum_(1)
         return cost[member, cuts.code]

@@ -72,21 +72,18 @@ class Mistakes:
         node.memory = None
         if all(len(child.centers) == 1 for child in children):
             return
-        codes = self.columns.codes[cut.feature].index_select(0, memory.rows)
-        with_center = (
-            self.columns.centers[cut.feature].index_select(0, self.problem.labels[memory.rows]) <= cut.code
-        )
-        stays = (codes <= cut.code) == with_center
-        kept, own = memory.rows[stays], with_center[stays]
-        lost, theirs = memory.rows[~stays], with_center[~stays]
-        place = cut.centers_left.nonzero()[:, 0], (~cut.centers_left).nonzero()[:, 0]
-        for child, left, which in zip(children, (True, False), place, strict=True):
+        left = self.columns.codes[cut.feature].index_select(0, memory.rows) <= cut.code
+        labels = self.problem.labels.index_select(0, memory.rows)
+        with_center = (self.columns.centers[cut.feature] <= cut.code).index_select(0, labels)
+        for child, on_left in zip(children, (True, False), strict=True):
             if len(child.centers) > 1:
+                own, there = (with_center, left) if on_left else (~with_center, ~left)
+                which = (cut.centers_left if on_left else ~cut.centers_left).nonzero()[:, 0]
                 counts = memory.counts.index_select(1, which)
-                gone = lost[theirs == left]
-                if len(gone):
-                    counts -= self._count(gone, child.centers)
-                child.memory = Memory(kept[own == left], counts)
+                lost = memory.rows[own & ~there]
+                if len(lost):
+                    counts -= self._count(lost, child.centers)
+                child.memory = Memory(memory.rows[own & there], counts)
 
     def _count(self, rows: Tensor, centers: Tensor) -> Tensor:
         local = self._local(rows, centers)

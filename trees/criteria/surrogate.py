@@ -28,15 +28,15 @@ class Surrogate:
 
     def bound(self, node: Node) -> float:
         """At most the gain of splitting the node: every point to its own nearest center."""
-        gains = self._gains(node)
+        gains, slack = node.memory = self._gains(node.rows)
         gain = float(-gains.amin(1).sum())
-        return gain if gain > self._slack(node) else 0.0
+        return gain if gain > slack else 0.0
 
     def best(self, node: Node) -> tuple[float, Cut] | None:
         """The best cut and its gain; None where no cut lowers the cost."""
-        gains = self._gains(node)
+        gains, slack = node.memory
+        node.memory = None
         gains = gains[:, (gains < 0).any(0)].T.contiguous()  # other centers can't be a leaf's best one
-        slack = self._slack(node)
         best: tuple[float, int, int] = (0.0, 0, 0)
         for first, codes, original in sweep.node_codes(self.problem, node, len(gains)):
             bins = int(codes.max()) + 1
@@ -55,18 +55,14 @@ class Surrogate:
 
     def label(self, rows: Tensor) -> int:
         """The reference center at which some points cost least."""
-        distances, weight = self.problem.distances[rows], self.problem.weights(rows)
+        distances, weight = self.problem.distances.index_select(0, rows), self.problem.weights(rows)
         return int((distances.sum(0) if weight is None else weight @ distances).argmin())
 
-    def _gains(self, node: Node) -> Tensor:
-        """What every point would cost more at each center than at the node's, [points, k]."""
-        distances, weight = self.problem.distances[node.rows], self.problem.weights(node.rows)
-        gains = distances - distances[:, [self.label(node.rows)]]
-        return gains if weight is None else gains * weight[:, None]
-
-    def _slack(self, node: Node) -> float:
-        """What rounding may make of sums of the node's distances."""
-        distances = self.problem.distances[node.rows]
-        weight = self.problem.weights(node.rows)
-        total = float((distances.amax(1) if weight is None else distances.amax(1) * weight).sum())
-        return 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * total
+    def _gains(self, rows: Tensor) -> tuple[Tensor, float]:
+        """What every point would cost more at each center than at the best one for all; what sums may be off by."""
+        distances, weight = self.problem.distances.index_select(0, rows), self.problem.weights(rows)
+        if weight is not None:
+            distances = distances * weight[:, None]
+        total = distances.sum(0)
+        slack = 4 * (len(rows) + 1) * torch.finfo(torch.float64).eps * float(total.max())
+        return distances - distances[:, total.argmin()[None]], slack

@@ -1,0 +1,201 @@
+"""Unsupervised binary trees: cuts that lower the deviance of points from their mean, then leaves that are joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neonxc.trees import sweep
+from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.unguided import UnguidedTree
+
+
+class CUBT(UnguidedTree):
+    """Cluster by a tree of least deviance; prune and join leaves that lie close together.
+
+    A baseline that needs no reference clustering. If `fit` gets labels or centers, the same tree is grown and pruned,
+    and instead of being joined its leaves take the reference cluster whose center costs their points least.
+
+    Parameters
+    ----------
+    n_clusters : int or None
+        Leaves are joined until there are so many clusters; None: they are not joined. There are fewer clusters if
+        the tree has fewer leaves.
+    max_leaves : int, optional
+        Only the first cuts, which gain most, are kept. Default: all that pruning leaves.
+    min_size : float
+        Nodes of fewer points (or less weight) are not cut.
+    min_dev : float in [0, 1]
+        A cut has to lower the deviance by this share of the deviance of all points.
+    min_dist : float
+        Leaves of one parent become one if they are less dissimilar than this, in the units of the columns.
+    delta : float in (0, 1]
+        How dissimilar two leaves are: the mean distance of a leaf's points to the nearest point of the other leaf,
+        over the share `delta` of points that are nearest; the greater of both ways.
+    random_state : ignored
+        Nothing here is random.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+
+    Notes
+    -----
+    A cut of n points into L and R lowers their deviance, n times the trace of their covariance, by
+    ``|S|^2 n / (n_L n_R)``, where S sums the differences of L's points from the mean of all n: prefix sums again,
+    in O(n d) per column.
+
+    References
+    ----------
+    .. [1] R. Fraiman, B. Ghattas, M. Svarc, "Interpretable clustering using unsupervised binary trees", Advances in
+       Data Analysis and Classification, 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from neonxc.trees.cubt import CUBT
+    >>> CUBT(n_clusters=3).fit(load_iris().data).tree_
+    ThresholdTree(3 leaves, depth 2, 4 features)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int | None = 8,
+        *,
+        max_leaves: int | None = None,
+        min_size: float = 10,
+        min_dev: float = 0.001,
+        min_dist: float = 0.3,
+        delta: float = 0.2,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.max_leaves = max_leaves
+        self.min_size = min_size
+        self.min_dev = min_dev
+        self.min_dist = min_dist
+        self.delta = delta
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        for name in ("min_size", "min_dev", "min_dist"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} needs a number >= 0, got {getattr(self, name)!r}")
+        if not 0 < self.delta <= 1:
+            raise ValueError(f"delta needs a number in (0, 1], got {self.delta!r}")
+
+    def _criterion(self, problem: Problem) -> Deviance:
+        return Deviance(problem, self.min_size, self.min_dev)
+
+    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+        ways = []
+        for here, there in ((left, right), (right, left)):
+            near = nearest(_points(problem, here.rows), _points(problem, there.rows))
+            ways.append(float(mean_of_least(near[:, None], problem.weights(here.rows), self.delta)))
+        return max(ways) < self.min_dist
+
+    def _own_clusters(self, problem: Problem, leaves: list[Node]) -> list[int]:
+        most = len(leaves) if self.n_clusters is None else self.n_clusters
+        return joined(problem, [leaf.rows for leaf in leaves], most, self.delta)
+
+
+class Deviance:
+    """The greatest decrease of the squared distances of points to their mean.
+
+    Parameters
+    ----------
+    problem : Problem
+    min_size : float
+        Points of a node that may be cut.
+    min_dev : float
+        The share of all points' deviance that a cut must gain.
+    """
+
+    def __init__(self, problem: Problem, min_size: float, min_dev: float) -> None:
+        self.problem = problem
+        self.min_size = min_size
+        self.least = min_dev * self._deviance(problem.root())
+
+    def bound(self, node: Node) -> float:
+        """The deviance of the node, if it may be cut."""
+        deviance = self._deviance(node)
+        small = len(node.rows) < 2 or self.problem.mass(node.rows) < self.min_size
+        return 0.0 if small or deviance < self.least else deviance
+
+    def best(self, node: Node) -> tuple[float, Cut] | None:
+        """The best cut and its gain; None where no cut gains enough."""
+        values, weight = self._centered(node)
+        slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * self._deviance(node)
+        best = (max(self.least, slack), -1, 0)
+        for first, codes, original in sweep.node_codes(self.problem, node, len(values) + 1):
+            sums = sweep.channels(codes, int(codes.max()) + 1, torch.cat([values * weight, weight[None]]))
+            sums = sums.cumsum_(2)
+            left = sums[:, -1]
+            right = left[:, -1:] - left
+            gain = sums[:, :-1].square().sum(1) * (1 / left + 1 / right)
+            gain.masked_fill_((left <= 0) | (right <= 0), -1.0)
+            row, code, least = sweep.first_minimum(-gain, slack)
+            if -least > best[0] + (slack if best[1] >= 0 else 0):
+                best = (-least, row + first, code if original is None else int(original[row, code]))
+        return None if best[1] < 0 else (best[0], self.problem.cut(node, best[1], best[2]))
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Nothing to hand on."""
+
+    def _centered(self, node: Node) -> tuple[Tensor, Tensor]:
+        """Differences from the node's mean, [d, points], and weights, [points]."""
+        values, weight = _points(self.problem, node.rows).T, self.problem.weights(node.rows)
+        weight = torch.ones_like(values[0]) if weight is None else weight
+        return values - (values @ weight / weight.sum())[:, None], weight
+
+    def _deviance(self, node: Node) -> float:
+        values, weight = self._centered(node)
+        return float(values.square().sum(0) @ weight)
+
+
+def joined(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
+    """Join the two least dissimilar leaves until `n_clusters` are left; return the cluster of every leaf."""
+    clusters = [[leaf] for leaf in range(len(rows))]
+    points, rows = _points(problem, torch.arange(problem.table.n, device=problem.device)), list(rows)
+    near = torch.stack([nearest(points, points[own]) for own in rows], 1)  # from every point to every cluster
+    way = torch.cat([mean_of_least(near[own], problem.weights(own), delta)[None] for own in rows])
+    way.fill_diagonal_(torch.inf)
+    while sum(map(bool, clusters)) > n_clusters:
+        place = int(torch.maximum(way, way.T).argmin())
+        one, other = sorted((place // len(rows), place % len(rows)))
+        clusters[one], clusters[other] = clusters[one] + clusters[other], []
+        rows[one] = torch.cat([rows[one], rows[other]])
+        near[:, one] = torch.minimum(near[:, one], near[:, other])
+        way[one] = mean_of_least(near[rows[one]], problem.weights(rows[one]), delta)
+        for cluster, own in enumerate(rows):
+            way[cluster, one] = mean_of_least(near[own][:, [one]], problem.weights(own), delta)
+        gone = torch.tensor([not members for members in clusters], device=way.device)
+        way[gone], way[:, gone] = torch.inf, torch.inf
+        way.fill_diagonal_(torch.inf)
+    left = [members for members in clusters if members]
+    return [next(k for k, members in enumerate(left) if leaf in members) for leaf in range(len(rows))]
+
+
+def nearest(here: Tensor, there: Tensor) -> Tensor:
+    """The distance of every point [n, d] to the nearest of other points [m, d], [n]."""
+    step = max(1, sweep.BUDGET // len(there))
+    return torch.cat([torch.cdist(part, there).amin(1) for part in here.split(step)])
+
+
+def mean_of_least(values: Tensor, weight: Tensor | None, share: float) -> Tensor:
+    """Mean of the least share of every column of `values` [n, m], weighted, [m]."""
+    ordered, order = values.sort(dim=0)
+    mass = torch.ones_like(values) if weight is None else weight[order]
+    most = share * mass.sum(0)
+    taken = torch.minimum((most - mass.cumsum(0) + mass).clamp_(min=0), mass)
+    return (taken * ordered).sum(0) / most
+
+
+def _points(problem: Problem, rows: Tensor) -> Tensor:
+    """Some points in float64, [points, d], without what all points have in common."""
+    table = problem.table.take(rows)
+    return table.columns(0, table.d).T.to(torch.float64) - problem.centers[0]

@@ -1,0 +1,125 @@
+"""Trees that find clusters by themselves: grown in full, pruned, and cut back to as many leaves as are wanted."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.trees import reference as references
+from neonxc.trees.base import Data, TreeExplainer
+from neonxc.trees.center_tree import label_leaves, without_centers
+from neonxc.trees.growth import Gain, best_first
+from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.reference import Reference
+from neonxc.trees.table import Table
+from neonxc.trees.tree import TreeBuilder
+
+
+class UnguidedTree(TreeExplainer):
+    """Growth and pruning that know no reference clustering; if there is one, it only labels the leaves."""
+
+    n_clusters: int | None  # type: ignore[assignment]
+    max_leaves: int | None
+
+    @abstractmethod
+    def _criterion(self, problem: Problem) -> Gain:
+        """What a cut gains."""
+
+    @abstractmethod
+    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+        """Whether two leaves of one parent shall be one."""
+
+    def _own_clusters(self, problem: Problem, leaves: list[Node]) -> list[int]:
+        """The cluster of every leaf; by default each is one."""
+        return list(range(len(leaves)))
+
+    def _most_leaves(self) -> int | None:
+        """How many leaves there may be after pruning."""
+        return self.max_leaves
+
+    def _check_parameters(self) -> None:
+        if self.n_clusters is not None:
+            super()._check_parameters()
+        if self.max_leaves is not None and self.max_leaves < 1:
+            raise ValueError(f"max_leaves needs a whole number >= 1, got {self.max_leaves!r}")
+
+    def _reference(
+        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
+    ) -> Reference:
+        if self._given:
+            return super()._reference(table, X, labels, centers, weight, kept)
+        if self.n_clusters is not None and table.n < self.n_clusters:
+            raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={self.n_clusters}")
+        return references.from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)
+
+    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+        builder, criterion = TreeBuilder(), self._criterion(problem)
+        leaves = best_first(problem, criterion, builder, without_centers([problem.root()]), problem.table.n)
+        nodes = _nodes(builder, leaves)
+        inner = _pruned(builder, nodes, lambda left, right: self._alike(problem, criterion, left, right))
+        most = self._most_leaves()
+        if most is not None:  # the first cuts gain most; children are numbered in the order of cuts
+            inner = set(sorted(inner, key=lambda node: builder.left[node])[: most - 1])
+        builder, leaves = _copied(builder, nodes, inner)
+        if self._given:
+            return builder, leaves, label_leaves(problem, leaves, "surrogate")
+        label = torch.empty_like(problem.labels)
+        for leaf, cluster in zip(leaves, self._own_clusters(problem, leaves), strict=True):
+            label[leaf.rows] = cluster
+        nodes = _nodes(builder, leaves)
+        inner = _pruned(builder, nodes, lambda *two: bool(label[two[0].rows[0]] == label[two[1].rows[0]]))
+        builder, leaves = _copied(builder, nodes, inner)
+        return builder, leaves, {leaf.id: int(label[leaf.rows[0]]) for leaf in leaves}
+
+    def _finish(
+        self, data: Data, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
+    ) -> None:
+        if not self._given and clusters is not None:  # the tree's own clusters are its reference
+            label = np.empty(data.problem.table.n, dtype=np.int64)
+            for leaf in leaves:
+                label[leaf.rows.cpu().numpy()] = clusters[leaf.id]
+            own = references.from_labels(data.problem.table, label, self.metric, data.problem.weight)
+            data = replace(data, reference=own)
+        super()._finish(data, builder, leaves, clusters)
+
+
+def _nodes(builder: TreeBuilder, leaves: list[Node]) -> dict[int, Node]:
+    """All nodes of a tree by their numbers, with the points that reach them."""
+    nodes = {leaf.id: leaf for leaf in leaves}
+    for node in reversed(range(len(builder.feature))):  # children have greater numbers than their parents
+        if node not in nodes:
+            left, right = nodes[builder.left[node]], nodes[builder.right[node]]
+            nodes[node] = Node(node, torch.cat([left.rows, right.rows]), left.centers)
+    return nodes
+
+
+def _pruned(builder: TreeBuilder, nodes: dict[int, Node], alike: Callable[[Node, Node], bool]) -> set[int]:
+    """The inner nodes that are left when, from the bottom up, two leaves of one parent that are alike become one."""
+    inner: set[int] = set()
+    for node in reversed(range(len(builder.feature))):
+        if builder.feature[node] >= 0:
+            left, right = builder.left[node], builder.right[node]
+            if left in inner or right in inner or not alike(nodes[left], nodes[right]):
+                inner.add(node)
+    return inner
+
+
+def _copied(builder: TreeBuilder, nodes: dict[int, Node], inner: set[int]) -> tuple[TreeBuilder, list[Node]]:
+    """The part of a tree that has these inner nodes, and its leaves from left to right."""
+    part, leaves, open_ = TreeBuilder(), [], [(0, 0)]
+    while open_:
+        old, new = open_.pop()
+        rows, none = nodes[old].rows, nodes[old].centers
+        if old not in inner:
+            leaves.append(Node(new, rows, none))
+            continue
+        cut = Cut(builder.feature[old], builder.code[old], builder.threshold[old], rows, none)
+        left, right = part.split(new, cut)
+        open_ += [(builder.right[old], right), (builder.left[old], left)]
+    return part, leaves
