@@ -14,10 +14,10 @@ from neonxc.trees.unguided import UnguidedTree
 
 
 class CLTree(UnguidedTree):
-    """Cluster by a tree that separates dense regions from empty ones, as if from a second class of uniform points.
+    """Cluster by a tree that separates dense regions, as if from a second class of points spread evenly.
 
-    A baseline that needs no reference clustering: its leaves are clusters. If `fit` gets labels or centers, the same
-    tree is grown, and its leaves take the reference cluster whose center costs their points least.
+    A baseline that needs no reference clustering: its leaves are clusters. If `fit` gets labels or centers, the
+    same tree is grown, and its leaves take the reference cluster whose center costs their points least.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ class CLTree(UnguidedTree):
     min_y : float in [0, 1]
         Nodes with a smaller share of the points are not cut.
     min_rd : float
-        Two leaves of one parent become one if both have more points than this per uniform point: no empty space
-        lies between them.
+        Two leaves of one parent become one if each has more points than this per uniform point, those in the gap
+        between them counted with both. Greater values keep more leaves.
     random_state : ignored
         Nothing here is random.
 
@@ -40,9 +40,11 @@ class CLTree(UnguidedTree):
 
     Notes
     -----
-    The uniform points are counted, never drawn: the number in a part of a node is proportional to its side. A node
-    has those that it gets from its parent, or as many as it has points, if these are more. The published tree looks
-    ahead for a second and a third cut into the emptier side; this one takes the cut that gains most.
+    Uniform points are counted, never drawn: a part of a node has its share of the node's side. A node has those
+    that it gets from its parent, or as many as it has points, if these are more. Where the published tree needs
+    two cuts for the two ends of an empty gap, and looks ahead for the second one, this tree counts both at once:
+    what it gains by a cut is the information left, of points and uniform points up to the gap and beyond it. The
+    threshold is in the middle of the gap.
 
     References
     ----------
@@ -64,7 +66,7 @@ class CLTree(UnguidedTree):
         *,
         max_leaves: int | None = None,
         min_y: float = 0.01,
-        min_rd: float = 0.3,
+        min_rd: float = 0.8,
         random_state: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -87,7 +89,7 @@ class CLTree(UnguidedTree):
         return EmptySpace(problem, self.min_y)
 
     def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
-        return all(problem.mass(leaf.rows) > self.min_rd * criterion.uniform[leaf.id] for leaf in (left, right))
+        return all(problem.mass(leaf.rows) > self.min_rd * criterion.around[leaf.id] for leaf in (left, right))
 
 
 @dataclass
@@ -110,8 +112,8 @@ class EmptySpace:
 
     Attributes
     ----------
-    uniform : dict of int to float
-        The uniform points that every node got from its parent.
+    around : dict of int to float
+        The uniform points that every node got from its parent, and those in the gap beside it.
     """
 
     def __init__(self, problem: Problem, min_y: float) -> None:
@@ -122,7 +124,7 @@ class EmptySpace:
         for first, last in problem.table.chunks():
             codes = self.columns.codes[first:last].to(torch.int64)
             self.values[first:last].scatter_(1, codes, problem.table.columns(first, last).to(torch.float64))
-        self.uniform: dict[int, float] = {}
+        self.around: dict[int, float] = {}
 
     def bound(self, node: Node) -> float:
         """At most the gain of splitting the node: what there is to know."""
@@ -140,12 +142,12 @@ class EmptySpace:
         for first, codes, original in sweep.node_codes(self.problem, node, 8):
             bins, part = int(codes.max()) + 1, slice(first, first + len(codes))
             counts = sweep.histogram(codes, bins, own, 1, weight)[:, 0].to(torch.float64)
-            values = self.values[part, :bins] if original is None else self.values[part].gather(1, original[:, :bins])
-            low, high = box.low[part, None], box.high[part, None]
-            share = ((_midway(values, counts > 0) - low) / (high - low)).clamp(0, 1)
+            values = self.values[part]
+            values = values[:, :bins] if original is None else values.gather(1, original[:, :bins])
+            up_to, beyond = _sides(values, counts > 0, box.low[part, None], box.high[part, None])
             left = counts.cumsum(1)
             right = left[:, -1:] - left
-            rest = _information(left, box.uniform * share) + _information(right, box.uniform * (1 - share))
+            rest = _information(left, box.uniform * up_to) + _information(right, box.uniform * beyond)
             gain = (everything - rest).masked_fill_((left <= 0) | (right <= 0), -1.0)
             row, code, least = sweep.first_minimum(-gain, slack)
             if -least > best[0] + (slack if best[1] >= 0 else 0):
@@ -153,22 +155,25 @@ class EmptySpace:
         return None if best[1] < 0 else (best[0], self.problem.cut(node, best[1], best[2]))
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Divide the box and its uniform points."""
+        """Divide the box: up to the gap that the cut is in, and beyond."""
         box, feature = self._box(node), cut.feature
         low, high = float(box.low[feature]), float(box.high[feature])
-        share = (cut.threshold - low) / (high - low)
-        for child, part, side in zip(children, (share, 1 - share), (box.high, box.low), strict=True):
-            self.uniform[child.id] = box.uniform * part
-            moved = side.clone()
-            moved[feature] = cut.threshold
-            ends = (box.low, moved) if side is box.high else (moved, box.high)
-            child.memory = Box(*ends, max(box.uniform * part, self.problem.mass(child.rows)))
+        values = self.problem.table.column(feature, node.rows).to(torch.float64)
+        last, first = float(values[cut.left].max()), float(values[~cut.left].min())
+        per_length = box.uniform / (high - low)
+        for child, ends in zip(children, ((low, last), (first, high)), strict=True):
+            uniform = per_length * (ends[1] - ends[0])
+            self.around[child.id] = uniform + per_length * (first - last)
+            part = Box(box.low.clone(), box.high.clone(), max(uniform, self.problem.mass(child.rows)))
+            part.low[feature], part.high[feature] = ends
+            child.memory = part
 
     def _box(self, node: Node) -> Box:
         if node.memory is None:  # the root
-            values = [self.problem.table.columns(*chunk).to(torch.float64) for chunk in self.problem.table.chunks()]
-            low, high = torch.cat([part.amin(1) for part in values]), torch.cat([part.amax(1) for part in values])
-            node.memory = Box(low, high, self.problem.mass(node.rows))
+            table = self.problem.table
+            values = [table.columns(*chunk) for chunk in table.chunks()]
+            low, high = (torch.cat([ends(part, 1) for part in values]) for ends in (torch.amin, torch.amax))
+            node.memory = Box(low.to(torch.float64), high.to(torch.float64), self.problem.mass(node.rows))
         box: Box = node.memory
         return box
 
@@ -179,8 +184,8 @@ def _information(points: Tensor, uniform: Tensor) -> Tensor:
     return torch.xlogy(total, total) - torch.xlogy(points, points) - torch.xlogy(uniform, uniform)
 
 
-def _midway(values: Tensor, present: Tensor) -> Tensor:
-    """The threshold of every cut [f, bins], between the nearest values that are present on either side."""
+def _sides(values: Tensor, present: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares of a box's sides [f, bins] up to the gap that a cut is in, and beyond it."""
     below = values.masked_fill(~present, -torch.inf).cummax(1).values
-    above = values.masked_fill(~present, torch.inf).flip(1).cummin(1).values.flip(1)
-    return (below + above.roll(-1, 1)) / 2
+    above = values.masked_fill(~present, torch.inf).flip(1).cummin(1).values.flip(1).roll(-1, 1)
+    return ((below - low) / (high - low)).clamp(0, 1), ((high - above) / (high - low)).clamp(0, 1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from neonxc.trees.table import Table
 
 BINS = 512  # of a histogram, at least
-HISTOGRAM = 1 << 19  # entries of a whole histogram that are no reason yet for fewer bins
+HISTOGRAM = 1 << 16  # entries of a whole histogram that are no reason yet for fewer bins
 INTEGERS = 1 << 10  # whole numbers in a range as small as this are coded without sorting
 
 

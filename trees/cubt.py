@@ -1,4 +1,4 @@
-"""Unsupervised binary trees: cuts that lower the deviance of points from their mean, then leaves that are joined."""
+"""Unsupervised binary trees: cuts that lower the deviance of points from their mean; then leaves are joined."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from neonxc.trees.unguided import UnguidedTree
 class CUBT(UnguidedTree):
     """Cluster by a tree of least deviance; prune and join leaves that lie close together.
 
-    A baseline that needs no reference clustering. If `fit` gets labels or centers, the same tree is grown and pruned,
-    and instead of being joined its leaves take the reference cluster whose center costs their points least.
+    A baseline that needs no reference clustering. If `fit` gets labels or centers, the same tree is grown and
+    pruned; then its leaves are not joined, but take the reference cluster whose center costs their points least.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ class CUBT(UnguidedTree):
 
     References
     ----------
-    .. [1] R. Fraiman, B. Ghattas, M. Svarc, "Interpretable clustering using unsupervised binary trees", Advances in
-       Data Analysis and Classification, 2013.
+    .. [1] R. Fraiman, B. Ghattas, M. Svarc, "Interpretable clustering using unsupervised binary trees", Advances
+       in Data Analysis and Classification, 2013.
 
     Examples
     --------

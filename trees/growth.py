@@ -28,8 +28,8 @@ class Gain(Protocol):
     def bound(self, node: Node) -> float:
         """At most the gain of splitting the node; 0 where it shall stay a leaf."""
 
-    def best(self, node: Node) -> tuple[float, Cut] | None:
-        """The best cut and its gain."""
+    def best(self, node: Node) -> tuple[float, int, int] | None:
+        """The best cut's gain, its column and its code; None where there is none."""
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Hand on to the children what the criterion keeps for a node."""
@@ -63,22 +63,20 @@ def best_first(
     A leaf's cut is searched for only when its bound is the greatest.
     """
     order = count()  # of equals, the first one wins
-    heap: list[tuple[float, int, Node, Cut | None]] = []
+    heap: list[tuple[float, int, Node, tuple[int, int] | None]] = []
     done: list[Node] = []
     for node in leaves:
         heapq.heappush(heap, (-criterion.bound(node), next(order), node, None))
     while heap and len(heap) + len(done) < max_leaves:
-        priority, _, node, cut = heapq.heappop(heap)
-        if priority == 0 and cut is None:
-            done.append(node)
-            continue
-        if cut is None:
-            found = criterion.best(node)
+        priority, _, node, best = heapq.heappop(heap)
+        if best is None:
+            found = criterion.best(node) if priority < 0 else None
             if found is None:
                 done.append(node)
             else:
-                heapq.heappush(heap, (-found[0], next(order), node, found[1]))
+                heapq.heappush(heap, (-found[0], next(order), node, found[1:]))
             continue
+        cut = problem.cut(node, *best)
         children = problem.children(node, cut, builder.split(node.id, cut))
         criterion.split(node, cut, children)
         for child in children:

@@ -100,7 +100,7 @@ def _nodes(builder: TreeBuilder, leaves: list[Node]) -> dict[int, Node]:
 
 
 def _pruned(builder: TreeBuilder, nodes: dict[int, Node], alike: Callable[[Node, Node], bool]) -> set[int]:
-    """The inner nodes that are left when, from the bottom up, two leaves of one parent that are alike become one."""
+    """The inner nodes that are left when, from the bottom up, leaves of one parent that are alike become one."""
     inner: set[int] = set()
     for node in reversed(range(len(builder.feature))):
         if builder.feature[node] >= 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -32,45 +34,44 @@ class Gini:
         impurity = total - float(mass.square().sum()) / total if total else 0.0
         return impurity if impurity > 8 * torch.finfo(torch.float64).eps * total else 0.0
 
-    def best(self, node: Node) -> tuple[float, Cut] | None:
-        """The best cut and its gain; None where no cut leaves points on both sides."""
+    def best(self, node: Node) -> tuple[float, int, int] | None:
+        """The best cut's gain, column and code; None where no cut leaves points on both sides."""
         present = (self._mass(node) > 0).nonzero()[:, 0]
         best = (torch.inf, 0, 0)
         for first, counts, original in self._histograms(node, present):
             row, code, score = sweep.first_minimum(_impurity(counts), 1e-12 * len(node.rows))
             found = (score, row + first, code if original is None else int(original[row, code]))
             best = min(best, found, key=lambda cut: (round(cut[0], 9), cut[1], cut[2]))
-        if best[0] == torch.inf:
-            return None
-        return self.bound(node) - best[0], self.problem.cut(node, best[1], best[2])
+        return None if best[0] == torch.inf else (self.bound(node) - best[0], *best[1:])
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Count the smaller child; the larger one has the rest."""
         if node.memory is None:
             return
         small, large = sorted(children, key=lambda child: len(child.rows))
-        small.memory = self._count(self.columns.binned(small.rows), small)
+        small.memory = self._count(small)
         large.memory = node.memory - small.memory
         node.memory = None
 
     def _mass(self, node: Node) -> Tensor:
         """Points of every label."""
-        weight = self.problem.weights(node.rows)
+        if node.memory is not None:
+            return node.memory[0].sum(1).to(torch.float64)
         labels = self.problem.labels[node.rows]
-        return torch.bincount(labels, weight, minlength=self.problem.k).to(torch.float64)
+        return torch.bincount(labels, self.problem.weights(node.rows), minlength=self.problem.k).to(torch.float64)
 
-    def _count(self, codes: Tensor, node: Node) -> Tensor:
+    def _count(self, node: Node) -> Tensor:
+        """Histogram of all labels, [d, k, bins]."""
         labels, weight = self.problem.labels[node.rows], self.problem.weights(node.rows)
-        return sweep.histogram(codes, self.columns.bins, labels, self.problem.k, weight)
+        return sweep.histogram(self.columns.binned(node.rows), self.columns.bins, labels, self.problem.k, weight)
 
-    def _histograms(self, node: Node, present: Tensor) -> list[tuple[int, Tensor, Tensor | None]]:
+    def _histograms(self, node: Node, present: Tensor) -> Iterable[tuple[int, Tensor, Tensor | None]]:
         """Histograms of the labels that are there, with the first of their columns and the codes' old values."""
-        k, d, bins = self.problem.k, self.problem.table.d, self.columns.bins
-        if self.columns.separated and k * d * bins <= sweep.BUDGET:
+        if self.columns.separated and self.problem.k * self.problem.table.d * self.columns.bins <= sweep.BUDGET:
             if node.memory is None:
-                node.memory = self._count(self.columns.binned(node.rows), node)
+                node.memory = self._count(node)
             return [(0, node.memory[:, present], None)]
-        return list(sweep.histograms(self.problem, node, present))
+        return sweep.histograms(self.problem, node, present)
 
 
 def _impurity(counts: Tensor) -> Tensor:

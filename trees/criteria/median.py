@@ -22,8 +22,8 @@ class Median:
         """The points of the node."""
         return self.problem.mass(node.rows) if len(node.rows) > 1 else 0.0
 
-    def best(self, node: Node) -> tuple[float, Cut] | None:
-        """The cut nearest to the median; None where all points are equal."""
+    def best(self, node: Node) -> tuple[float, int, int] | None:
+        """The column and code of the cut nearest to the median; None where all points are equal."""
         variances = self.problem.table.variances(node.rows, self.problem.weight)
         feature = int(variances.argmax())
         codes = self.problem.columns.codes[feature].index_select(0, node.rows).to(torch.int64)
@@ -32,7 +32,7 @@ class Median:
         off = (2 * up_to - up_to[-1]).abs().masked_fill_((up_to <= 0) | (up_to >= up_to[-1]), torch.inf)
         if not bool(off.isfinite().any()):
             return None
-        return self.problem.mass(node.rows), self.problem.cut(node, feature, int(off.argmin()))
+        return self.problem.mass(node.rows), feature, int(off.argmin())
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Nothing to hand on."""

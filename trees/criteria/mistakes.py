@@ -105,14 +105,14 @@ class Mistakes:
 
     def _within_bins(self, node: Node, centers: Tensor, found: tuple[float, int, int]) -> tuple[float, int, int]:
         """The best cut between values of one bin, if it may be better than the one found."""
-        bound = sweep.within_bins(node.memory.counts, centers).to(torch.float64)
+        wide = (self.columns.width > 1).nonzero()[:, 0]
+        counts, centers = node.memory.counts[wide], centers[wide]
+        bound = sweep.within_bins(counts, centers).to(torch.float64)
         low, high = centers.amin(1, keepdim=True), centers.amax(1, keepdim=True)
         place = torch.arange(bound.shape[1], device=bound.device)
         bound.masked_fill_((place < low) | (place > high), torch.inf)
         least = bound.amin(1) / (len(node.centers) // 2 if self.shared else 1)
-        number = torch.arange(len(least), device=least.device)
-        possible = (least < found[0]) | ((least == found[0]) & (number <= found[1]))
-        features = (possible & (self.columns.width > 1)).nonzero()[:, 0]
+        features = wide[(least < found[0]) | ((least == found[0]) & (wide <= found[1]))]
         rows = node.memory.rows
         local, weight = self._local(rows, node.centers), self.problem.weights(rows)
         best = (torch.inf, self.problem.table.d, 0)

@@ -32,8 +32,8 @@ class Surrogate:
         gain = float(-gains.amin(1).sum())
         return gain if gain > slack else 0.0
 
-    def best(self, node: Node) -> tuple[float, Cut] | None:
-        """The best cut and its gain; None where no cut lowers the cost."""
+    def best(self, node: Node) -> tuple[float, int, int] | None:
+        """The best cut's gain, column and code; None where no cut lowers the cost."""
         gains, slack = node.memory
         node.memory = None
         gains = gains[:, (gains < 0).any(0)].T.contiguous()  # other centers can't be a leaf's best one
@@ -46,9 +46,7 @@ class Surrogate:
             row, code, least = sweep.first_minimum(score, slack)
             if least < best[0] - slack:
                 best = (least, row + first, code if original is None else int(original[row, code]))
-        if -best[0] <= slack:
-            return None
-        return -best[0], self.problem.cut(node, best[1], best[2])
+        return None if -best[0] <= slack else (-best[0], *best[1:])
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Nothing to hand on."""
@@ -59,7 +57,7 @@ class Surrogate:
         return int((distances.sum(0) if weight is None else weight @ distances).argmin())
 
     def _gains(self, rows: Tensor) -> tuple[Tensor, float]:
-        """What every point would cost more at each center than at the best one for all; what sums may be off by."""
+        """What points would cost more at each center than at the best one for all; what sums may be off by."""
         distances, weight = self.problem.distances.index_select(0, rows), self.problem.weights(rows)
         if weight is not None:
             distances = distances * weight[:, None]
