@@ -5,12 +5,14 @@ from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.random_thresholds import RandomThresholds
 from neonxc.trees.rules import Condition, Rule, render_rules
+from neonxc.trees.tradeoff import Candidate, TradeOff, trade_off
 from neonxc.trees.tree import ThresholdTree
 
 __all__ = [
     "CART",
     "EMN",
     "IMM",
+    "Candidate",
     "Condition",
     "ExGreedy",
     "ExKMC",
@@ -19,8 +21,10 @@ __all__ = [
     "RandomThresholds",
     "Rule",
     "ThresholdTree",
+    "TradeOff",
     "export_graphviz",
     "export_text",
     "plot_tree",
     "render_rules",
+    "trade_off",
 ]
