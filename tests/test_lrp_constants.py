@@ -254,6 +254,7 @@ WRITTEN = {
 def zeroed(h):
     kept = h + 0
     h[:, :2].zero_()
+    h[:, 3].fill_(2.0)
     return h + kept
 
 

@@ -61,7 +61,7 @@ LAYOUT = {
 JOINING = {
     *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "row_stack"),
     *("scatter_add", "index_add", "index_copy", "index_put", "select_scatter", "slice_scatter", "diag_embed"),
-    *("pad", "where", "masked_fill", "tril", "triu", "scatter"),
+    *("pad", "where", "masked_fill", "fill", "tril", "triu", "scatter"),
 }
 DETACHING = {"detach", "data"}
 POOLING = {f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)}
