@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-PACKAGES = ["neonxc", "neonxc.lrp", "neonxc.models", "neonxc.plot"]
+PACKAGES = ["neonxc", "neonxc.evaluation", "neonxc.lrp", "neonxc.models", "neonxc.plot", "neonxc.trees"]
 
 
 def public():

@@ -120,7 +120,7 @@ class Problem:
 
     def cut(self, node: Node, feature: int, code: int) -> Cut:
         """The test between two codes of a column, with its threshold midway between the values in the node."""
-        codes = self.columns.codes[feature].index_select(0, node.rows)
+        codes = self.columns.codes[feature].index_select(0, node.rows).to(torch.int32)  # with room for a sentinel
         left = codes <= code
         own = self.columns.centers[feature].index_select(0, node.centers)
         centers_left = own <= code

@@ -15,7 +15,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 INTRODUCTION = """# Benchmarks
 
 Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of
-`attribution`, `heatmaps` and `head_rules`, written to this page by `python -m tests.benchmarks.page`.
+`attribution`, `heatmaps`, `head_rules` and `trees`, written to this page by `python -m tests.benchmarks.page`.
 Contestants take turns in one process, and a ratio is the median over rounds of ratios within a round: on
 a machine that does other things as well, only ratios mean anything. Figures on a GPU have not been
 measured yet.

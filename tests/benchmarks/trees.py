@@ -1,0 +1,174 @@
+"""Tree explainers: seconds, against one sort of the table and against published figures; cost and depth.
+
+python -m tests.benchmarks.trees [--reference DIR --data DIR] [--datasets "a;b"] [--algorithms "c;d"] [--json FILE]
+
+Without --reference: the tables that come with scikit-learn, and k-means of its own. With it: NAME.json there holds
+centers, results and seconds of other implementations, and `torch_sort_seconds`, what sorting the columns took on
+the same machine; "times faster" is (their seconds / their sort) over (our seconds / our sort). Tables are
+scikit-learn's, NAME.csv.gz in --data (numeric columns, then a label), and, for fashion10k, Fashion-MNIST's
+training images in --fashion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn import datasets
+from sklearn.cluster import KMeans
+from sklearn.preprocessing import scale
+
+from neonxc.evaluation import wad, waes
+from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, RandomThresholds
+from tests.benchmarks.timing import Report, Table, progress
+
+OWN = ("iris", "wine", "breast_cancer", "digits")
+SCALED = ("wine", "breast_cancer", "segment", "yeast")
+ALGORITHMS: dict[str, Callable[[int], Any]] = {
+    "imm": IMM,
+    "emn": EMN,
+    "exgreedy": ExGreedy,
+    "exshallow": ExShallow,
+    "exkmc_imm_2k": lambda k: ExKMC(k, max_leaves=2 * k),
+    "exkmc_none_2k": lambda k: ExKMC(k, base="none", max_leaves=2 * k),
+    "cart": lambda k: CART(k, leaf_labels="own"),
+    "exshallow, refined": lambda k: ExShallow(k, refine=True),
+    "exshallow, refined, 4 starts": lambda k: ExShallow(k, refine=True, n_init=4),
+    "random": lambda k: RandomThresholds(k, random_state=0),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reference", type=Path)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--datasets")
+    parser.add_argument("--algorithms", default=";".join(ALGORITHMS))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--large", action="store_true", help="all-distinct floats and a million rows as well")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    known = OWN if options.reference is None else tuple(sorted(p.stem for p in options.reference.glob("*.json")))
+    names = known if options.datasets is None else options.datasets.split(";")
+    report = Report("Trees")
+    for name in names:
+        X = table(name, options.data, options.fashion)
+        if X is None:
+            progress(f"{name}: no such table")
+            continue
+        report.table(*against_reference(name, X, options))
+    if options.large:
+        report.table("All-distinct floats, 10,000 x 784 float32, k = 10", distinct(options.rounds))
+        report.table("1,000,000 x 50 float32, k = 10", million())
+    report.close(options.json)
+
+
+def table(name: str, data: Path | None, fashion: Path) -> np.ndarray | None:
+    """The numbers of a table, as the published figures took them."""
+    if name in OWN:
+        X = getattr(datasets, f"load_{name}")().data
+    elif name == "fashion10k":
+        file = fashion / "train-images-idx3-ubyte.gz"
+        if not file.exists():
+            return None
+        with gzip.open(file) as images:
+            X = np.frombuffer(images.read(16 + 10000 * 784), np.uint8, offset=16).reshape(10000, 784).copy()
+    elif data is None or not (data / f"{name}.csv.gz").exists():
+        return None
+    else:
+        X = np.loadtxt(data / f"{name}.csv.gz", delimiter=",", skiprows=1, dtype=str)[:, :-1].astype(np.float64)
+    return scale(X) if name in SCALED else X
+
+
+def against_reference(name: str, X: np.ndarray, options: argparse.Namespace) -> tuple[str, Table]:
+    if options.reference is None:
+        k = {"iris": 3, "wine": 3, "breast_cancer": 2, "digits": 10}[name]
+        model = KMeans(k, n_init=10, random_state=0).fit(X)
+        centers, inertia, theirs, their_sort = model.cluster_centers_, model.inertia_, {}, None
+    else:
+        known = json.loads((options.reference / f"{name}.json").read_text())
+        centers, inertia = np.array(known["centers"]), known["reference_inertia"]
+        theirs, their_sort = known["results"], known["torch_sort_seconds"]
+    k, rows = len(centers), []
+    for algorithm in options.algorithms.split(";"):
+        explainer = ALGORITHMS[algorithm](k)
+        seconds, sort = in_turns(X, lambda explainer=explainer: explainer.fit(X, centers=centers), options.rounds)
+        row = {
+            "algorithm": algorithm,
+            "ms": 1000 * seconds,
+            "over torch.sort": seconds / sort,
+            "cost ratio": round(explainer.inertia_ / inertia, 4),
+            "leaves": explainer.tree_.n_leaves,
+            "WAD": wad(explainer.tree_),
+            "WAES": waes(explainer.tree_),
+        }
+        if theirs:
+            other = theirs.get(algorithm, {})
+            row["published cost ratio"] = round(other["cost_ratio"], 4) if other else ""
+            row["published WAES"] = other.get("waes", "")
+            row["times faster"] = (other["seconds"] / their_sort) / (seconds / sort) if other else ""
+        rows.append(row)
+        progress(f"{name} {algorithm}: {1000 * seconds:.1f} ms")
+    return f"{name}, {len(X)} x {X.shape[1]}, k = {k}", rows
+
+
+def in_turns(X: Any, fit: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Median seconds of fitting and of sorting all columns, by turns."""
+    columns = torch.as_tensor(X)
+    fits, sorts = [], []
+    fit()
+    for _ in range(rounds):
+        sorts.append(_seconds(lambda: columns.sort(0)))
+        fits.append(_seconds(fit))
+        if sum(fits) > 60:
+            break
+    return statistics.median(fits), statistics.median(sorts)
+
+
+def distinct(rounds: int) -> Table:
+    """Floats of which no two are equal: no bins separate them."""
+    generator = torch.Generator().manual_seed(0)
+    centers = 255 * torch.rand(10, 784, generator=generator)
+    X = centers[torch.randint(10, (10000,), generator=generator)] * torch.rand(10000, 784, generator=generator)
+    rows = []
+    for name in ("imm", "emn", "exgreedy", "exshallow"):
+        explainer = ALGORITHMS[name](10)
+        seconds, sort = in_turns(X, lambda explainer=explainer: explainer.fit(X, centers=centers), rounds)
+        rows.append({"algorithm": name, "ms": 1000 * seconds, "over torch.sort": seconds / sort})
+    return rows
+
+
+def million() -> Table:
+    """One fit, with the peak memory of the process."""
+    generator = torch.Generator().manual_seed(0)
+    centers = 3 * torch.randn(10, 50, generator=generator)
+    X = centers[torch.randint(10, (1_000_000,), generator=generator)]
+    X = X + torch.randn(len(X), 50, generator=generator)
+    seconds = _seconds(lambda: IMM(10).fit(X, centers=centers))
+    row = {"algorithm": "imm", "seconds": seconds}
+    row["peak GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    if torch.cuda.is_available():
+        device = X.cuda()
+        IMM(10).fit(device, centers=centers)
+        row["seconds on CUDA"] = _seconds(lambda: IMM(10).fit(device, centers=centers))
+    return [row]
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
