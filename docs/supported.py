@@ -23,7 +23,8 @@ as the bounds of `clamp` or the grid of `grid_sample`, are refused.
 
 Anything else that is not linear is held constant and marked: it may serve as a gate, that is, as a factor or
 divisor of another value (squeeze-excitation, attention gates, a normalisation or GELU written out by hand). If it
-reaches the output in any other way, `UnsupportedOperation` names the function and the line that called it.
+reaches the output in any other way, `UnsupportedOperation` names the function, the line that called it
+and the module.
 """
 PRODUCT = (
     "by a constant or a gate: as a scaling; matrix products by a weight: the composite's rule, whatever function "

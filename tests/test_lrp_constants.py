@@ -144,6 +144,15 @@ def inference(n, x):
     return n.b(n.a(x))
 
 
+def test_an_output_that_does_not_depend_on_the_input_has_no_relevance():
+    def run(n, x):
+        with torch.no_grad():
+            size = x.shape[0]
+        return n.b(n.q[0, :size])
+
+    assert not LRP(Net(run)).attribute(points(), 1).any()
+
+
 def written_without_gradients(n, x):
     h = n.a(x)
     with torch.no_grad():
@@ -260,7 +269,7 @@ def zeroed(h):
 
 def halved(h):
     first, last = h[:, :3], h[:, 3:]
-    F.relu(first, inplace=True)
+    F.relu(input=first, inplace=True)
     return torch.cat([first, last], 1) + h
 
 

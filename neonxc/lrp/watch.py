@@ -91,11 +91,12 @@ class Watch(TorchFunctionMode):
                 kwargs.pop("inplace", None)
             return self._run(func, args, kwargs)
         kwargs.pop("inplace", None)
-        if not torch.is_grad_enabled() and varies(args[0]):
+        old = args[0] if args else kwargs["input"]
+        if not torch.is_grad_enabled() and varies(old):
             raise UnsupportedOperation(
                 f"LRP can't follow what torch.no_grad() writes into a value, {self.layers.where()}"
             )
-        return self.replaced.put(self, args[0], self._run(outside, args, kwargs))
+        return self.replaced.put(self, old, self._run(outside, args, kwargs))
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
@@ -137,15 +138,15 @@ class Watch(TorchFunctionMode):
 
     def _constant(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], dependent: bool) -> Any:
         """Compute what is a constant: made of parameters alone, detached, or under no_grad."""
-        if dependent and not torch.is_grad_enabled():
-            if torch.is_inference_mode_enabled():
-                raise UnsupportedOperation(
-                    f"LRP can't see into torch.inference_mode(), {self.layers.where()}; torch.no_grad() makes a "
-                    "constant"
-                )
-            self._no_grad = self._no_grad or self.layers.where()
+        if dependent and torch.is_inference_mode_enabled():
+            raise UnsupportedOperation(
+                f"LRP can't see into torch.inference_mode(), {self.layers.where()}; use torch.no_grad()"
+            )
+        wanted = torch.is_grad_enabled()
         with torch.no_grad():
             result = tree_map(_constant, func(*args, **kwargs))
+        if dependent and not wanted and any(isinstance(value, Tensor) for value in tree_leaves(result)):
+            self._no_grad = self._no_grad or self.layers.where()
         return result if dependent else tree_map(lambda v: self.layers.derive(v, tensors), result)
 
     def _unhandled(self, func: Any, name: str, depends: list[Tensor], args: Any, kwargs: Any) -> Any:
