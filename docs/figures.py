@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_sample_image, load_wine
+from sklearn.datasets import load_digits, load_sample_image, load_wine
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -15,6 +15,7 @@ import neonxc
 from neonxc import plot
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import efficientnet_lite0, to_tensor
+from neonxc.trees import ExShallow, plot_tree, trade_off
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -70,7 +71,17 @@ def wine() -> None:
     plot.summary_bars(neon.summary(data), most=6).savefig(IMAGES / "wine-summary.png", dpi=110)
 
 
+def trees() -> None:
+    reference = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0))
+    tree = ExShallow(reference=reference, refine=True).fit(load_wine(as_frame=True).data).tree_
+    plot_tree(tree).figure.savefig(IMAGES / "wine-tree.png", dpi=110)
+    digits = load_digits().data
+    found = trade_off(digits, centers=KMeans(10, n_init=10, random_state=0).fit(digits).cluster_centers_)
+    found.plot().figure.savefig(IMAGES / "front.png", dpi=110)
+
+
 if __name__ == "__main__":
     spatial_clusters()
     rules()
     wine()
+    trees()

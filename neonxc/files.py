@@ -41,9 +41,9 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     obj : NeuralizedClustering, ThresholdTree or tree explainer
-        Of a feature network, the weights are saved where it comes from a builder of :mod:`neonxc.models`; any other
-        is left out and has to be given to :func:`load`. Of a tree explainer, parameters that are estimators are
-        left out.
+        Of a feature network, the weights are saved where it comes from a builder of :mod:`neonxc.models`; any
+        other is left out and has to be given to :func:`load`. Of a tree explainer, parameters that are estimators
+        are left out.
     path : path-like
         Usually ``*.safetensors``. Written to a temporary neighbour first: the file is there whole or not at all.
 
@@ -81,7 +81,8 @@ def _pack_network(net: NeuralizedClustering) -> tuple[dict[str, Any], dict[str, 
 def _pack_tree(obj: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not type(obj).__module__.startswith("neonxc.trees"):  # nobody needs them imported to be told so
         raise TypeError(
-            f"can't save a {type(obj).__name__}; neonxc saves networks from neonxc.neuralize and trees of neonxc.trees"
+            f"can't save a {type(obj).__name__}; "
+            "neonxc saves networks from neonxc.neuralize and trees of neonxc.trees"
         )
     from neonxc.trees.saving import pack
 

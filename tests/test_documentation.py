@@ -12,7 +12,7 @@ from torch import nn
 import neonxc.models
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/tables.md", "docs/heatmaps.md", "docs/lrp.md"]
+PAGES = ["README.md", "docs/tables.md", "docs/heatmaps.md", "docs/lrp.md", "docs/trees.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,0 +1,282 @@
+"""Drawings of a tree: what they say, that the DOT source is one, and that no text covers another."""
+
+import re
+import shutil
+import subprocess
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox
+
+from neonxc.plot.images import cluster_colors
+from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
+from neonxc.trees.tree import TreeBuilder
+
+PETALS = ["petal width", "petal length"]
+
+
+def grown(splits, label, *, counts=None, classes=None, names=None, features=3):
+    """A tree of `splits`, (node, feature, threshold) in the builder's numbers.
+
+    `counts` has the reference clusters of the training points at some leaves; default: one, its own, at each.
+    """
+    builder = TreeBuilder()
+    for node, feature, threshold in splits:
+        builder.split(node, SimpleNamespace(feature=feature, code=0, threshold=threshold))
+    ends = [node for node, feature in enumerate(builder.feature) if feature < 0]
+    counts = {node: [label[node]] for node in ends} if counts is None else counts
+    pairs = [(node, cluster) for node in ends for cluster in counts.get(node, [])]
+    leaf, reference = torch.tensor(pairs, dtype=torch.int64).T
+    classes = np.arange(max(label) + 1) if classes is None else np.asarray(classes)
+    return builder.finish(leaf, label, reference, None, features, classes, names)[0]
+
+
+def iris(names=PETALS):
+    counts = {1: [0] * 50, 3: [1] * 49 + [2] * 5, 4: [2] * 45 + [1]}
+    classes = ["setosa", "versicolor", "virginica"]
+    label = [-1, 0, -1, 1, 2]
+    return grown([(0, 0, 0.8), (2, 0, 1.75)], label, counts=counts, classes=classes, names=names, features=2)
+
+
+def shaped(seed, leaves, lean=0.5, names=None, clusters=None):
+    """A tree of random shape; the more it leans, the deeper: 0 takes the shallowest leaf, 1 the deepest."""
+    rng = np.random.default_rng(seed)
+    splits, ends = [], {0: 0}
+    for i in range(leaves - 1):
+        node = (max if rng.random() < lean else min)(ends, key=lambda end: (ends[end], rng.random()))
+        depth = ends.pop(node) + 1
+        splits.append((node, int(rng.integers(3)), float(rng.normal() * 10.0 ** rng.integers(-3, 5))))
+        ends |= {2 * i + 1: depth, 2 * i + 2: depth}
+    clusters = clusters or leaves
+    label = rng.integers(0, clusters, 2 * leaves - 1).tolist()
+    counts = {node: rng.integers(0, clusters, int(rng.integers(0, 900))).tolist() for node in ends}
+    counts[next(iter(ends))].append(0)
+    return grown(splits, label, counts=counts, classes=np.arange(clusters), names=names)
+
+
+def test_text():
+    assert export_text(iris()) == (
+        "|--- petal width <= 0.8: setosa (50 samples, 0 mistakes)\n"
+        "|--- petal width > 0.8 (100 samples)\n"
+        "|   |--- petal width <= 1.75: versicolor (54 samples, 5 mistakes)\n"
+        "|   |--- petal width > 1.75: virginica (46 samples, 1 mistake)"
+    )
+    assert export_text(iris(None), class_names=["A", "B", "C"], precision=2, show_samples=False) == (
+        "|--- x[0] <= 0.8: A\n|--- x[0] > 0.8\n|   |--- x[0] <= 1.8: B\n|   |--- x[0] > 1.8: C"
+    )
+    one = grown([], [0])
+    assert export_text(one) == "cluster 0 (1 sample, 0 mistakes)"
+    assert export_text(one, show_samples=False) == "cluster 0"
+
+
+def test_thresholds_of_one_column_are_told_apart():
+    tree = grown([(0, 1, 0.5), (2, 1, 0.500001), (4, 0, 0.500001)], [-1, 0, -1, 1, -1, 2, 3])
+    text = export_text(tree)
+    for test in ("x[1] <= 0.5:", "x[1] > 0.5 ", "x[1] <= 0.500001", "x[1] > 0.500001", "x[0] <= 0.5:"):
+        assert test in text
+
+
+@pytest.mark.parametrize("draw", [export_text, export_graphviz, plot_tree])
+def test_numbers_of_names_are_checked(draw):
+    with pytest.raises(
+        ValueError, match="feature_names has 1 names, the tree needs one for each of its 2 features"
+    ):
+        draw(iris(), feature_names=["a"])
+    with pytest.raises(ValueError, match="class_names has 4 names, the tree needs one for each of its 3 clusters"):
+        draw(iris(), class_names=list("abcd"))
+
+
+NODE = re.compile(r'    (\d+) \[label="((?:[^"\\]|\\.)*)"(?:, color="(#\w{6})", fillcolor="(#\w{6})")?\];')
+EDGE = re.compile(r'    (\d+) -> (\d+) \[label=" (yes|no) ", penwidth=([\d.]+)\];')
+
+
+def parsed(source):
+    """Nodes {number: (lines, line colour, area colour)} and edges {(from, to): (answer, width)} of DOT source."""
+    lines = source.splitlines()
+    assert (lines[0], lines[-1]) == ("digraph tree {", "}")
+    nodes, edges = {}, {}
+    for line in lines[4:-1]:
+        if match := NODE.fullmatch(line):
+            text = [re.sub(r"\\(.)", r"\1", part).replace("&amp;", "&") for part in split_lines(match[2])]
+            nodes[int(match[1])] = (text, match[3], match[4])
+        else:
+            match = EDGE.fullmatch(line)
+            assert match, line
+            edges[int(match[1]), int(match[2])] = (match[3], float(match[4]))
+    return nodes, edges
+
+
+def split_lines(label):
+    return re.findall(r"((?:[^\\]|\\[^n])+)(?:\\n|$)", label)
+
+
+def test_graphviz():
+    tree = iris()
+    nodes, edges = parsed(export_graphviz(tree))
+    assert nodes[0][0] == ["petal width <= 0.8", "150 samples"]
+    assert nodes[2][0] == ["petal width <= 1.75", "100 samples", "6 mistakes"]
+    assert nodes[3][0] == ["versicolor", "54 samples", "5 mistakes"]
+    assert [nodes[node][1] for node in tree.leaves.tolist()] == ["#1f77b4", "#ff7f0e", "#2ca02c"]
+    assert edges == {(0, 1): ("yes", 2), (0, 2): ("no", 4), (2, 3): ("yes", 2.16), (2, 4): ("no", 1.84)}
+
+
+NASTY = ['say "hi"', "back\\slash\\n", "<b>&lt;</b>"]
+
+
+def test_graphviz_escapes_names():
+    tree = shaped(1, 6, clusters=3)
+    nodes, _ = parsed(export_graphviz(tree, NASTY, NASTY))
+    for node, (lines, *_) in nodes.items():
+        name = NASTY[tree.feature[node] if tree.feature[node] >= 0 else tree.label[node]]
+        assert lines[0] == name or lines[0].startswith(name + " <= ")
+
+
+@given(seed=st.integers(0, 10**6), leaves=st.integers(1, 26), lean=st.floats(0, 1))
+@settings(max_examples=25)
+def test_graphviz_has_every_node_and_edge(seed, leaves, lean):
+    tree = shaped(seed, leaves, lean)
+    nodes, edges = parsed(export_graphviz(tree))
+    assert sorted(nodes) == list(range(tree.n_nodes))
+    inner = (tree.feature >= 0).nonzero()[:, 0].tolist()
+    expected = {(node, int(tree.left[node])): "yes" for node in inner}
+    expected |= {(node, int(tree.right[node])): "no" for node in inner}
+    assert {ends: answer for ends, (answer, _) in edges.items()} == expected
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_graphviz_itself_reads_the_source():
+    for tree in (shaped(0, 8, clusters=3), grown([], [0, 0, 0], classes=range(3))):
+        source = export_graphviz(tree, NASTY, NASTY)
+        done = subprocess.run(["dot", "-Tplain"], input=source, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        assert sum(line.startswith("node ") for line in done.stdout.splitlines()) == tree.n_nodes
+
+
+def extents(ax):
+    """The boxes of the nodes and of the answers as they are drawn, in pixels."""
+    canvas = FigureCanvasAgg(ax.figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    boxes = [artist for artist in ax.artists if isinstance(artist, AnnotationBbox)]
+    for box in boxes:  # the text is inside
+        text, frame = box.offsetbox.get_window_extent(renderer), box.patch.get_window_extent(renderer)
+        assert frame.x0 < text.x0 < text.x1 < frame.x1
+        assert frame.y0 < text.y0 < text.y1 < frame.y1
+    return (
+        [box.patch.get_window_extent(renderer) for box in boxes],
+        [answer.get_window_extent(renderer) for answer in ax.texts],
+    )
+
+
+def lie_apart(ax):
+    boxes, answers = extents(ax)
+    for one, other in combinations([*boxes, *answers], 2):
+        assert not one.overlaps(other)
+    width, height = ax.figure.get_size_inches() * ax.figure.dpi
+    for box in [*boxes, *answers]:
+        assert 0 <= box.x0 < box.x1 <= width
+        assert 0 <= box.y0 < box.y1 <= height
+
+
+LONG = [
+    "a",
+    "mean_concave_points_of_the_worst_three",
+    "Donaudampfschifffahrtselektrizitätenhauptbetriebswerk, m³ per day",
+]
+
+
+@pytest.mark.parametrize("lean", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("leaves", [1, 2, 3, 10, 26])
+@pytest.mark.parametrize("names", [None, LONG])
+def test_no_box_covers_another_or_leaves_the_figure(leaves, lean, names):
+    lie_apart(plot_tree(shaped(leaves, leaves, lean, names)))
+
+
+@pytest.mark.parametrize("dpi", [60, 100, 200])
+def test_boxes_lie_apart_at_any_resolution(dpi):
+    ax = plot_tree(shaped(3, 12, 0.6, LONG))
+    ax.figure.set_dpi(dpi)
+    lie_apart(ax)
+
+
+def test_a_tree_fits_into_given_axes():
+    figure = Figure(figsize=(9, 6))
+    left, right = figure.subplots(1, 2)
+    assert plot_tree(iris(), ax=left) is left
+    plot_tree(shaped(5, 7, 0.5), ax=right)
+    for ax in (left, right):
+        boxes, _ = extents(ax)
+        for one, other in combinations(boxes, 2):
+            assert not one.overlaps(other)
+        for box in boxes:
+            assert ax.bbox.x0 <= box.x0 < box.x1 <= ax.bbox.x1
+            assert ax.bbox.y0 <= box.y0 < box.y1 <= ax.bbox.y1
+
+
+def said(ax):
+    boxes = [artist for artist in ax.artists if isinstance(artist, AnnotationBbox)]
+    return ["\n".join(part.get_text() for part in box.offsetbox.get_children()) for box in boxes]
+
+
+def test_what_a_plot_says():
+    tree = iris()
+    ax = plot_tree(tree)
+    assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in said(ax)] == [
+        "petal width ≤ 0.8\n150 samples",
+        "setosa\n50 samples\n0 mistakes",
+        "petal width ≤ 1.75\n100 samples\n6 mistakes",
+        "versicolor\n54 samples\n5 mistakes",
+        "virginica\n46 samples\n1 mistake",
+    ]
+    assert [text.get_text() for text in ax.texts] == ["yes", "no"] * 2
+    assert [line.get_linewidth() for line in ax.lines] == pytest.approx([2, 4, 2.16, 1.84])
+
+
+def test_parents_stand_midway_over_children_and_leaves_evenly():
+    tree = shaped(4, 15, 0.5)
+    boxes = [artist for artist in plot_tree(tree).artists if isinstance(artist, AnnotationBbox)]
+    x, y = np.array([box.xy for box in boxes]).T
+    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
+        left, right = int(tree.left[node]), int(tree.right[node])
+        assert x[node] == pytest.approx((x[left] + x[right]) / 2)
+        assert y[left] == y[right] > y[node]  # the axis points downwards
+    steps = np.diff(x[tree.leaves.numpy()])
+    np.testing.assert_allclose(steps, steps[0])
+
+
+def test_leaves_have_their_clusters_colours_paler_with_mistakes():
+    counts = {1: [0] * 10, 3: [1] * 10, 4: [1] * 5 + [0] * 5}
+    tree = grown([(0, 0, 0.0), (2, 0, 1.0)], [-1, 0, -1, 1, 1], counts=counts)
+    patches = [artist.patch for artist in plot_tree(tree).artists if isinstance(artist, AnnotationBbox)]
+    table = cluster_colors(2)
+    for node, cluster in ((1, 0), (3, 1), (4, 1)):
+        assert patches[node].get_edgecolor() == pytest.approx(table(cluster), abs=0.01)
+    assert patches[0].get_facecolor() == (1, 1, 1, 1)
+    pure, mixed = (np.array(patches[node].get_facecolor()) for node in (3, 4))
+    assert (mixed[:3] >= pure[:3]).all()
+    assert mixed.sum() > pure.sum() + 0.1
+
+
+def test_names_are_no_formulas_and_no_figure_is_registered():
+    before = pyplot.get_fignums()
+    ax = plot_tree(iris(), feature_names=["$\\frac$", "y"], class_names=["$x", "_$", "^$$"])
+    assert said(ax)[0].startswith("$\\frac$")
+    FigureCanvasAgg(ax.figure).draw()
+    assert pyplot.get_fignums() == before
+
+
+def test_a_tree_without_points_or_of_very_many_leaves_can_be_drawn():
+    empty = grown([(0, 0, 0.0)], [-1, 0, 1], counts={1: [0]})
+    empty.samples.zero_()
+    lie_apart(plot_tree(empty))
+    assert "penwidth=0.80" in export_graphviz(empty)
+    wide = plot_tree(shaped(0, 400, 0.0, clusters=30))
+    assert max(wide.figure.get_size_inches()) * 200 < 2**16
