@@ -11,7 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neonxc.trees.rules import Condition, Rule, counts, readable, readable_number, render_rules, rules
+from neonxc.trees.rendering import render_rules
+from neonxc.trees.rules import Condition, Rule, rules
+from neonxc.trees.wording import counts, readable, readable_number
 from neonxc.trees.tree import TreeBuilder
 
 

@@ -4,7 +4,8 @@ from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
 from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.random_thresholds import RandomThresholds
-from neonxc.trees.rules import Condition, Rule, render_rules
+from neonxc.trees.rendering import render_rules
+from neonxc.trees.rules import Condition, Rule
 from neonxc.trees.tradeoff import Candidate, TradeOff, trade_off
 from neonxc.trees.tree import ThresholdTree
 

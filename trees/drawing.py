@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neonxc.trees.rules import cluster_texts, counts, feature_texts, readable
 from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.wording import cluster_texts, counts, feature_texts, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
