@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox
 
 from neonxc.plot.images import cluster_colors
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
-from neonxc.trees.tree import TreeBuilder
 
 PETALS = ["petal width", "petal length"]
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.rendering import render_rules
 from neonxc.trees.rules import Condition, Rule, rules
 from neonxc.trees.wording import counts, readable, readable_number
-from neonxc.trees.tree import TreeBuilder
 
 
 def grown(splits, label, X, reference=None, *, classes=None, names=None, weight=None):

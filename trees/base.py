@@ -14,12 +14,13 @@ from torch import Tensor
 
 from neonxc.inputs import as_batch
 from neonxc.trees import reference as references
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.columns import code
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
-from neonxc.trees.tree import ThresholdTree, TreeBuilder
+from neonxc.trees.tree import ThresholdTree
 
 NOISE = -1
 """The label of points that a density-based clustering leaves out."""

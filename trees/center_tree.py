@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 
 from neonxc.trees.base import TreeExplainer
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.columns import code
 from neonxc.trees.criteria.induced_cost import InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
@@ -20,7 +21,6 @@ from neonxc.trees.growth import Separator, best_first, separate_centers
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import kmeans
 from neonxc.trees.refine import Grow, measured, refined
-from neonxc.trees.tree import TreeBuilder
 
 LEAF_LABELS = ("surrogate", "majority", "own")
 STARTS: tuple[Callable[[Problem], Separator], ...] = (

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from neonxc.trees.base import TreeExplainer
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.center_tree import check_leaf_labels, label_leaves, separated, without_centers
 from neonxc.trees.criteria.gini import Gini
 from neonxc.trees.criteria.median import Median
@@ -14,7 +15,7 @@ from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.growth import Gain, best_first
 from neonxc.trees.problem import Cut, Node, Problem
-from neonxc.trees.tree import ThresholdTree, TreeBuilder
+from neonxc.trees.tree import ThresholdTree
 
 Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import torch
 
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.problem import Cut, Node, Problem
-from neonxc.trees.tree import TreeBuilder
 
 
 class Separator(Protocol):

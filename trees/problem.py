@@ -20,7 +20,7 @@ class Node:
     Attributes
     ----------
     id : int
-        Its number in the :class:`~neonxc.trees.tree.TreeBuilder`.
+        Its number in the :class:`~neonxc.trees.builder.TreeBuilder`.
     rows : Tensor [points] of int64
         The points that reach it.
     centers : Tensor [centers] of int64

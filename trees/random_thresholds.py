@@ -10,8 +10,8 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from neonxc.trees.base import TreeExplainer
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.problem import Cut, Node, Problem, between
-from neonxc.trees.tree import TreeBuilder
 
 Tests = dict[int, tuple[int, float]]
 """Path from the root (1, then 2 p and 2 p + 1) -> column and threshold."""

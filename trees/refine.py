@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from neonxc.trees import sweep
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.columns import code
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.tree import TreeBuilder
 
 ROUNDS = 50  # of re-optimised cuts; a bound that is hardly ever reached
 Grow = Callable[[Problem], tuple[TreeBuilder, list[Node]]]

@@ -73,11 +73,10 @@ def render_rules(
     Examples
     --------
     >>> import numpy as np
-    >>> from neonxc.trees import IMM
-    >>> from neonxc.trees.rules import render_rules, rules
+    >>> from neonxc.trees import IMM, render_rules
     >>> X = np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]])
     >>> tree = IMM(n_clusters=2, random_state=0).fit(X, labels=[0, 0, 1, 1]).tree_
-    >>> print(render_rules(rules(tree, feature_names=["width", "height"])))
+    >>> print(render_rules(tree.rules(feature_names=["width", "height"])))
     cluster 0: 2 samples, 0 mistakes
         width <= 2
     <BLANKLINE>

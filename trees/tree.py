@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from torch import Tensor
 from neonxc.inputs import as_batch, check_names, check_width
 
 if TYPE_CHECKING:
-    from neonxc.trees.problem import Cut
     from neonxc.trees.rules import Rule
 
 
@@ -200,106 +198,3 @@ class ThresholdTree:
             node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
             way.append(node)
         return node.cpu(), [nodes.cpu() for nodes in way]
-
-
-class TreeBuilder:
-    """A tree while it grows: nodes in the order in which they were made."""
-
-    def __init__(self) -> None:
-        self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [float("nan")], [-1], [-1]
-
-    def split(self, node: int, cut: Cut) -> tuple[int, int]:
-        """Turn a leaf into a test; return its children."""
-        first = len(self.feature)
-        self.feature[node], self.code[node], self.threshold[node] = cut.feature, cut.code, cut.threshold
-        self.left[node], self.right[node] = first, first + 1
-        self.feature += [-1, -1]
-        self.code += [-1, -1]
-        self.threshold += [float("nan")] * 2
-        self.left += [-1, -1]
-        self.right += [-1, -1]
-        return first, first + 1
-
-    def preorder(self) -> list[int]:
-        """The nodes, each before its left and its right branch."""
-        order, stack = [], [0]
-        while stack:
-            node = stack.pop()
-            order.append(node)
-            if self.feature[node] >= 0:
-                stack += [self.right[node], self.left[node]]
-        return order
-
-    def finish(
-        self,
-        leaf: Tensor,
-        label: Sequence[int],
-        reference: Tensor,
-        weight: Tensor | None,
-        n_features: int,
-        classes: np.ndarray,
-        feature_names: Sequence[str] | None,
-    ) -> tuple[ThresholdTree, Tensor]:
-        """Number the nodes in preorder and count points; returns the tree and the leaf of every point.
-
-        Parameters
-        ----------
-        leaf : Tensor [n] of int
-            The leaf of every training point, as this builder numbers it.
-        label : sequence of int, one per node
-            Cluster of the leaves.
-        reference : Tensor [n] of int
-            The reference cluster of every training point.
-        weight : Tensor [n] or None
-        """
-        order = torch.tensor(self.preorder())
-        new = torch.empty_like(order)
-        new[order] = torch.arange(len(order))
-        leaf = new[leaf]
-        feature = torch.tensor(self.feature)[order]
-        left, right = (torch.tensor(side)[order] for side in (self.left, self.right))
-        left, right = (torch.where(feature < 0, -1, new[side.clamp(min=0)]) for side in (left, right))
-        labels = torch.where(feature < 0, torch.tensor(label)[order], -1)
-        samples, mistakes = _count(feature, left, right, labels, leaf, reference, weight)
-        tree = ThresholdTree(
-            feature,
-            torch.tensor(self.threshold, dtype=torch.float64)[order],
-            left,
-            right,
-            labels,
-            samples,
-            mistakes,
-            n_features,
-            classes,
-            None if feature_names is None else tuple(feature_names),
-        )
-        return tree, leaf
-
-
-def _count(
-    feature: Tensor,
-    left: Tensor,
-    right: Tensor,
-    label: Tensor,
-    leaf: Tensor,
-    reference: Tensor,
-    weight: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Points at every node, and those that it separates from all leaves of their cluster."""
-    k = int(max(reference.max(), label.max())) + 1
-    nodes, sides = len(feature), np.stack([left.numpy(), right.numpy()], 1)
-    inner, own = (feature >= 0).numpy(), label.numpy()
-    place, ones = (leaf * k + reference).numpy(), None if weight is None else weight.numpy()
-    reach = np.bincount(place, ones, nodes * k).reshape(nodes, k).astype(np.float64)  # points of a cluster
-    below = np.zeros((nodes, k), dtype=bool)  # whether a leaf below has the cluster
-    below[~inner, own[~inner]] = True
-    mistakes = np.zeros(nodes)
-    for node in reversed(range(nodes)):  # children come after their parents
-        if inner[node]:
-            children = sides[node]
-            reach[node] = reach[children].sum(0)
-            below[node] = below[children].any(0)
-            mistakes[node] = reach[children][below[node] & ~below[children]].sum()
-        else:
-            mistakes[node] = reach[node].sum() - reach[node, own[node]]
-    return torch.from_numpy(reach.sum(1)), torch.from_numpy(mistakes)

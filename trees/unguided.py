@@ -13,12 +13,12 @@ from torch import Tensor
 
 from neonxc.trees import reference as references
 from neonxc.trees.base import Data, TreeExplainer
+from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.center_tree import label_leaves, without_centers
 from neonxc.trees.growth import Gain, best_first
 from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
-from neonxc.trees.tree import TreeBuilder
 
 
 class UnguidedTree(TreeExplainer):
