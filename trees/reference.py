@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 from sklearn.cluster import KMeans, SpectralClustering
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -75,7 +76,7 @@ def from_estimator(
     """Fit the reference, unless it is a fitted estimator."""
     if isinstance(reference, str) and reference == "kmeans":
         centers, labels = kmeans(table, n_clusters, weight, random_state)
-        found = Reference(labels, centers, np.arange(n_clusters), table, centers)
+        found = Reference(labels, centers, np.arange(len(centers)), table, centers)
         return k_medians(found, weight) if metric == "l1" else found
     if isinstance(reference, str) and reference == "spectral":
         spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
@@ -104,21 +105,34 @@ def kmeans(
 
     Equal points are one point with their weight in sum, so that a weight of two means the same as a point twice.
     """
-    if table.sparse:
-        rows, inverse = table.data.tocsr(), np.arange(table.n)
-        mass = np.ones(table.n) if weight is None else weight.numpy()
-    else:
-        rows, inverse, count = np.unique(table.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
-        inverse = inverse.reshape(-1)
-        mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
-        rows = rows if rows.dtype == np.float32 else rows.astype(np.float64)
+    rows, inverse, count = _distinct(table)
+    mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
+    if table.n < k:
+        raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
     if rows.shape[0] < k:
-        raise ValueError(
-            f"X has n_samples={table.n} and {rows.shape[0]} distinct points, fewer than n_clusters={k}"
+        warnings.warn(
+            f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: so many clusters there are",
+            ConvergenceWarning,
+            stacklevel=5,
         )
+        k = rows.shape[0]
     model = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
     centers = torch.from_numpy(model.cluster_centers_.astype(np.float64)).to(table.device)
     return centers, torch.from_numpy(model.labels_[inverse].astype(np.int64)).to(table.device)
+
+
+def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The distinct rows in an order of their own, which of them every row is, and how often each is there."""
+    if table.sparse:  # rows are compared by two random projections
+        rows = table.data.tocsr()
+        rows.sort_indices()
+        keys = rows @ np.random.default_rng(0).standard_normal((table.d, 2))
+        _, first, inverse, count = np.unique(
+            keys, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return rows[first], inverse.reshape(-1), count
+    rows, inverse, count = np.unique(table.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
+    return rows if rows.dtype == np.float32 else rows.astype(np.float64), inverse.reshape(-1), count
 
 
 def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Reference:

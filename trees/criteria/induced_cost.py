@@ -95,10 +95,10 @@ class InducedCost:
             cuts, extra = self._with_depth(node, cuts, codes, centers, distances, weight, scale, slack)
         first = (cuts.bound * scale + extra).argmin()[None]
         known = self._cost(cuts[first], codes, centers, distances, weight) * scale + extra[first]
-        open_ = cuts.bound * scale + extra <= known + slack * scale
+        open_ = cuts.bound * scale + extra <= _allowed(known, slack * scale)
         cuts, extra = cuts[open_], extra[open_]
         score = self._cost(cuts, codes, centers, distances, weight) * scale + extra
-        best = int((score <= score.min() + slack * scale).to(torch.uint8).argmax())
+        best = int((score <= _allowed(score.min(), slack * scale)).to(torch.uint8).argmax())
         feature, code = int(cuts.feature[best]), int(cuts.code[best])
         return self.problem.cut(node, feature, code if original is None else int(original[feature, code]))
 
@@ -175,7 +175,7 @@ class InducedCost:
         few = floor.topk(min(16, len(floor)), largest=False).indices
         depth = estimated_depth(cuts.points_left[few], cuts.centers_left[few], points, k) - saved[few]
         known = self._cost(cuts[few], codes, centers, distances, weight) * scale + self.depth_factor * depth
-        open_ = floor <= known.min() + slack * scale
+        open_ = floor <= _allowed(known.min(), slack * scale)
         cuts, saved = cuts[open_], saved[open_]
         depth = estimated_depth(cuts.points_left, cuts.centers_left, points, k) - saved
         return cuts, self.depth_factor * depth
@@ -212,3 +212,8 @@ class InducedCost:
             sums = torch.zeros_like(cost[some]).scatter_add_(1, place, change.index_select(0, part_of[some]))
             cost[some] = base[some, None] + sums.cumsum_(1)
         return cost[member, cuts.code]
+
+
+def _allowed(score: Tensor, slack: float) -> Tensor:
+    """What equals a score but for rounding, in the sums (`slack`) and in what is made of them."""
+    return score + slack + 16 * torch.finfo(score.dtype).eps * score.abs()
