@@ -39,13 +39,27 @@ def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, ce
     K = torch.full_like(centers_left, centers)
     while len(cut):
         total.index_add_(0, cut, N)
-        k_left = (K * centers_left[cut] + centers - 1).div(centers, rounding_mode="floor")
-        k_left = k_left.clamp(min=1).minimum(K - 1)
-        n_left = (N * points_left[cut] / points).ceil()
-        n_left = torch.minimum(n_left.clamp(min=1), N - 1)
-        n_left = torch.where(N <= 1, N * (2 * k_left > K), n_left)
+        n_left, k_left = _split(N, K, points_left[cut], centers_left[cut], points, centers)
         cut = torch.cat([cut, cut])
         N, K = torch.cat([n_left, N - n_left]), torch.cat([k_left, K - k_left])
         inner = (K > 1) & (N > 0)
         cut, N, K = cut[inner], N[inner], K[inner]
     return total / points
+
+
+def two_levels(points_left: Tensor, centers_left: Tensor, points: float, centers: int) -> Tensor:
+    """The first two levels of :func:`estimated_depth`, which bound it from below."""
+    if points == 0:
+        return torch.zeros_like(points_left)
+    N, K = torch.full_like(points_left, points), torch.full_like(centers_left, centers)
+    n_left, k_left = _split(N, K, points_left, centers_left, points, centers)
+    return 1 + (n_left * (k_left > 1) + (N - n_left) * (K - k_left > 1)) / points
+
+
+def _split(
+    N: Tensor, K: Tensor, points_left: Tensor, centers_left: Tensor, points: float, centers: int
+) -> tuple[Tensor, Tensor]:
+    """Points and centers that go left, of N and K."""
+    k_left = (K * centers_left + centers - 1).div(centers, rounding_mode="floor").clamp(min=1).minimum(K - 1)
+    n_left = torch.minimum((N * points_left / points).ceil().clamp(min=1), N - 1)
+    return torch.where(N <= 1, N * (2 * k_left > K), n_left), k_left

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees import sweep
-from neonxc.trees.depth import estimated_depth
+from neonxc.trees.depth import estimated_depth, two_levels
 from neonxc.trees.problem import Cut, Node, Problem
 
 
@@ -170,7 +170,7 @@ class InducedCost:
         k, points = len(node.centers), float(len(node.rows) if weight is None else weight.sum())
         share = cuts.points_left / max(points, torch.finfo(torch.float64).tiny)
         saved = self._saved(node, cuts.feature, share)
-        least = 1 + share * (cuts.centers_left > 1) + (1 - share) * (k - cuts.centers_left > 1)
+        least = two_levels(cuts.points_left, cuts.centers_left, points, k)
         floor = cuts.bound * scale + self.depth_factor * (least - saved)
         few = floor.topk(min(16, len(floor)), largest=False).indices
         depth = estimated_depth(cuts.points_left[few], cuts.centers_left[few], points, k) - saved[few]
