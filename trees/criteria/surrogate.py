@@ -33,20 +33,25 @@ class Surrogate:
         return gain if gain > slack else 0.0
 
     def best(self, node: Node) -> tuple[float, int, int] | None:
-        """The best cut's gain, column and code; None where no cut lowers the cost."""
+        """The best cut's gain, column and code; None where all points are equal.
+
+        A leaf with points of another center may need two cuts before the cost falls; the first then gains nothing.
+        """
         gains, slack = node.memory
         node.memory = None
         gains = gains[:, (gains < 0).any(0)].T.contiguous()  # other centers can't be a leaf's best one
-        best: tuple[float, int, int] = (0.0, 0, 0)
+        best: tuple[float, int, int] | None = None
         for first, codes, original in sweep.node_codes(self.problem, node, len(gains)):
             bins = int(codes.max()) + 1
             left = sweep.channels(codes, bins, gains).cumsum_(2)
             right = left[..., -1:] - left
             score = left.amin(1).clamp_(max=0).add_(right.amin(1).clamp_(max=0))
-            row, code, least = sweep.first_minimum(score, slack)
-            if least < best[0] - slack:
+            place = torch.arange(bins, device=codes.device)
+            inside = (place >= codes.amin(1, keepdim=True)) & (place < codes.amax(1, keepdim=True))
+            row, code, least = sweep.first_minimum(score.masked_fill_(~inside, torch.inf), slack)
+            if least < (torch.inf if best is None else best[0] - slack):
                 best = (least, row + first, code if original is None else int(original[row, code]))
-        return None if -best[0] <= slack else (-best[0], *best[1:])
+        return None if best is None else (max(-best[0], 0.0), *best[1:])
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Nothing to hand on."""
