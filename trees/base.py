@@ -22,6 +22,7 @@ from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
 from neonxc.trees.tree import ThresholdTree
 
+WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "longdouble": "float64"}
 NOISE = -1
 """The label of points that a density-based clustering leaves out."""
 
@@ -139,9 +140,12 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         """Refuse parameters that mean nothing."""
         if not isinstance(self.n_clusters, int | np.integer) or self.n_clusters < 1:
             raise ValueError(f"n_clusters needs a whole number >= 1, got {self.n_clusters!r}")
+        most = getattr(self, "max_leaves", None)
+        if most is not None and not (isinstance(most, int | np.integer) and most >= 1):
+            raise ValueError(f"max_leaves needs a whole number >= 1 or None, got {most!r}")
         if self.metric not in ("l1", "l2"):
             raise ValueError(f'metric needs "l2" or "l1", got {self.metric!r}')
-        if self.max_bins is not None and self.max_bins < 2:
+        if self.max_bins is not None and not (isinstance(self.max_bins, int | np.integer) and self.max_bins >= 2):
             raise ValueError(f"max_bins needs a number >= 2 or None, got {self.max_bins!r}")
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
@@ -279,9 +283,12 @@ def _filled(means: Tensor, centers: Tensor) -> Tensor:
 
 def _tensor(values: Any) -> Tensor:
     array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    dtype = WIDER.get(array.dtype.newbyteorder("=").name, array.dtype.newbyteorder("="))
+    return torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))
 
 
 def _rows(X: Any, rows: Tensor) -> Any:
     index = rows.cpu().numpy()
-    return X.iloc[index] if hasattr(X, "iloc") else X[rows] if isinstance(X, Tensor) else np.asarray(X)[index]
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    return X[index] if hasattr(X, "tocsr") or isinstance(X, np.ndarray | Tensor) else np.asarray(X)[index]

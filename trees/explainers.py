@@ -182,7 +182,7 @@ class ExShallow(CenterTree):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not 0 <= self.depth_factor < np.inf:
+        if not (isinstance(self.depth_factor, int | float | np.number) and 0 <= self.depth_factor < np.inf):
             raise ValueError(f"depth_factor needs a number >= 0, got {self.depth_factor!r}")
 
     def _criterion(self, problem: Problem) -> Separator:

@@ -129,7 +129,7 @@ class Problem:
         high = self._value(
             feature, node, codes.where(~left, beyond), own.where(~centers_left, beyond), greatest=False
         )
-        return Cut(feature, code, between(low, high, self.table.data.dtype), left, centers_left)
+        return Cut(feature, code, between(low, high, self.table.dtype), left, centers_left)
 
     def _value(self, feature: int, node: Node, codes: Tensor, centers: Tensor, greatest: bool) -> float:
         """The value with the greatest (or the least) code among a node's points and centers."""
@@ -169,4 +169,11 @@ def between(low: float, high: float, dtype: Any = None, share: float = 0.5) -> f
     middle = low * (1 - share) + high * share
     if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
         middle = torch.tensor(middle, dtype=dtype).item()
-    return middle if low <= middle < high else low
+    if low <= middle < high:
+        return middle
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return low
+    below = torch.tensor(high, dtype=dtype)  # the greatest number of the type below `high`: no point is in between
+    if below.item() >= high:
+        below = below.nextafter(torch.tensor(-torch.inf, dtype=dtype))
+    return below.item()

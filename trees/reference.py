@@ -64,6 +64,8 @@ def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -
     values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if values.shape != (table.n,):
         raise ValueError(f"labels needs one label per point, shape ({table.n},), got {values.shape}")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError("labels has values that are not finite")
     classes, position = np.unique(values, return_inverse=True)
     index = torch.from_numpy(position).to(table.device)
     centers = centers_of(table, index, len(classes), metric, weight)
@@ -79,6 +81,8 @@ def from_estimator(
         found = Reference(labels, centers, np.arange(len(centers)), table, centers)
         return k_medians(found, weight) if metric == "l1" else found
     if isinstance(reference, str) and reference == "spectral":
+        if table.n < n_clusters:
+            raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={n_clusters}")
         spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
         return from_labels(table, spectral.fit_predict(X), metric, weight)
     if not hasattr(reference, "fit"):
@@ -122,17 +126,23 @@ def kmeans(
 
 
 def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The distinct rows in an order of their own, which of them every row is, and how often each is there."""
-    if table.sparse:  # rows are compared by two random projections
+    """The distinct rows, which of them every row is, and how often each is there.
+
+    Their order is that of a random projection, so that k-means starts alike from sparse and from dense rows.
+    """
+    projection = np.random.default_rng(0).standard_normal((table.d, 2))
+    if table.sparse:  # two projections tell rows apart
         rows = table.data.tocsr()
         rows.sort_indices()
-        keys = rows @ np.random.default_rng(0).standard_normal((table.d, 2))
         _, first, inverse, count = np.unique(
-            keys, axis=0, return_index=True, return_inverse=True, return_counts=True
+            rows @ projection, axis=0, return_index=True, return_inverse=True, return_counts=True
         )
         return rows[first], inverse.reshape(-1), count
     rows, inverse, count = np.unique(table.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
-    return rows if rows.dtype == np.float32 else rows.astype(np.float64), inverse.reshape(-1), count
+    order = np.argsort(rows @ projection[:, 0])
+    rank = np.argsort(order)
+    single = rows.dtype == np.float32 and 1e-12 < np.abs(rows).max() < 1e12  # squares stay in its range
+    return (rows if single else rows.astype(np.float64))[order], rank[inverse.reshape(-1)], count[order]
 
 
 def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Reference:

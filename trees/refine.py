@@ -117,36 +117,62 @@ class _Tests:
             if self.feature[node] < 0:
                 continue
             changed |= len(rows) > 1 and self._improve(node, rows)
-            goes_left = self.problem.columns.codes[self.feature[node]].index_select(0, rows) <= self.code[node]
+            goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
             open_ += [(int(self.right[node]), rows[~goes_left]), (int(self.left[node]), rows[goes_left])]
         return changed
 
     def _improve(self, node: int, rows: Tensor) -> bool:
         """Give a node its best test, if that is better and leaves no leaf without points."""
         distances = self.problem.distances.index_select(0, rows)
-        leaves = [self._leaves(int(side[node]), rows) for side in (self.left, self.right)]
-        on_left, on_right = (distances.gather(1, self.center[leaf][:, None])[:, 0] for leaf in leaves)
+        reached = [self._leaves(int(side[node]), rows) for side in (self.left, self.right)]
+        on_left, on_right = (distances.gather(1, self.center[leaf][:, None])[:, 0] for leaf in reached)
         change = on_left - on_right
         weight = self.problem.weights(rows)
         change = change if weight is None else change * weight
-        goes_left = self.problem.columns.codes[self.feature[node]].index_select(0, rows) <= self.code[node]
-        current = float(change[goes_left].sum())
+        goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
         slack = 4 * len(rows) * torch.finfo(torch.float64).eps * float(change.abs().sum())
-        best = (current - slack, -1, -1)
-        whole = Node(node, rows, rows[:0])
-        for first, codes, original in sweep.node_codes(self.problem, whole, 1):
-            sums = sweep.channels(codes, int(codes.max()) + 1, change[None])[:, 0].cumsum_(1)
-            row, place, least = sweep.first_minimum(sums, slack / 4)
-            found = (least, row + first, place if original is None else int(original[row, place]))
-            best = min(best, found, key=lambda test: test[0])
-        if best[1] < 0:
+        current = float(change[goes_left].sum())
+        sum_, *best = self._least(rows, change, slack)
+        if sum_ >= current - slack:
             return False
-        then_left = self.problem.columns.codes[best[1]].index_select(0, rows) <= best[2]
-        now, then = (torch.where(left, leaves[0], leaves[1]).unique() for left in (goes_left, then_left))
+        now = torch.where(goes_left, reached[0], reached[1]).unique()
+        then = torch.where(self._goes_left(rows, *best), reached[0], reached[1]).unique()
         if len(then) < len(now):
-            return False
-        self.feature[node], self.code[node] = best[1], best[2]
+            kept = [
+                (leaf, leaf[side].unique()) for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
+            ]
+            sum_, *best = self._least(rows, change, slack, kept)
+            if sum_ >= current - slack:
+                return False
+        self.feature[node], self.code[node] = best
         return True
+
+    def _goes_left(self, rows: Tensor, feature: int, code: int) -> Tensor:
+        return self.problem.columns.codes[feature].index_select(0, rows) <= code
+
+    def _least(
+        self, rows: Tensor, change: Tensor, slack: float, kept: list[tuple[Tensor, Tensor]] | None = None
+    ) -> tuple[float, int, int]:
+        """The cut with the least sum of `change` on its left: sum, column and code.
+
+        Parameters
+        ----------
+        kept : list of two (leaf of every row, leaves), optional
+            Leaves that have to keep a point: those below the left branch, and those below the right one.
+        """
+        best = (torch.inf, -1, -1)
+        for first, codes, original in sweep.node_codes(self.problem, Node(0, rows, rows[:0]), 1):
+            sums = sweep.channels(codes, int(codes.max()) + 1, change[None])[:, 0].cumsum_(1)
+            if kept is not None:
+                place = torch.arange(sums.shape[1], device=sums.device)
+                for at, leaf in ((kept[0][0], leaf) for leaf in kept[0][1]):
+                    sums.masked_fill_(place < codes[:, at == leaf].amin(1, keepdim=True), torch.inf)
+                for at, leaf in ((kept[1][0], leaf) for leaf in kept[1][1]):
+                    sums.masked_fill_(place >= codes[:, at == leaf].amax(1, keepdim=True), torch.inf)
+            row, code, least = sweep.first_minimum(sums, slack / 4)
+            if least < best[0]:
+                best = (least, row + first, code if original is None else int(original[row, code]))
+        return best
 
     def _leaves(self, node: int, rows: Tensor) -> Tensor:
         """The leaf below a node that every row reaches, if it comes to the node."""

@@ -28,6 +28,11 @@ class Table:
         self.n, self.d = self.data.shape
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Type of the columns."""
+        return torch.from_numpy(self.data.data[:0]).dtype if self.sparse else self.data.dtype
+
+    @property
     def device(self) -> torch.device:
         """Where the columns are."""
         return torch.device("cpu") if self.sparse else self.data.device
@@ -91,7 +96,7 @@ class Table:
         mass = torch.bincount(labels, weight, minlength=k).to(torch.float64)
         total, middle = torch.zeros((), dtype=torch.float64, device=self.device), None
         for part, values in self._rows():
-            middle = values.mean(0) if middle is None else middle
+            middle = values[0].clone() if middle is None else middle
             values = values - middle
             member = torch.nn.functional.one_hot(labels[part], k).to(torch.float64)
             squares = torch.linalg.vecdot(values, values)

@@ -26,6 +26,7 @@ class Gini:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.columns = problem.columns
+        self.least = 0.5 if problem.weight is None else float(problem.weight.min()) / 2  # less is no point
 
     def bound(self, node: Node) -> float:
         """At most the gain of splitting the node: its impurity, weighted by its points."""
@@ -37,11 +38,11 @@ class Gini:
     def best(self, node: Node) -> tuple[float, int, int] | None:
         """The best cut's gain, column and code; None where no cut leaves points on both sides."""
         present = (self._mass(node) > 0).nonzero()[:, 0]
-        best = (torch.inf, 0, 0)
+        best, mass = (torch.inf, 0, 0), self.problem.mass(node.rows)
         for first, counts, original in self._histograms(node, present):
-            row, code, score = sweep.first_minimum(_impurity(counts), 1e-12 * len(node.rows))
+            row, code, score = sweep.first_minimum(_impurity(counts, self.least), 1e-12 * mass)
             found = (score, row + first, code if original is None else int(original[row, code]))
-            best = min(best, found, key=lambda cut: (round(cut[0], 9), cut[1], cut[2]))
+            best = min(best, found, key=lambda cut: (round(cut[0] / mass, 11), cut[1], cut[2]))
         return None if best[0] == torch.inf else (self.bound(node) - best[0], *best[1:])
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
@@ -74,7 +75,7 @@ class Gini:
         return sweep.histograms(self.problem, node, present)
 
 
-def _impurity(counts: Tensor) -> Tensor:
+def _impurity(counts: Tensor, least: float) -> Tensor:
     """Impurity left by every cut, weighted by points, [f, bins]; infinite where a side is empty."""
     up_to = counts.cumsum(2, dtype=counts.dtype).to(torch.float64)
     total = up_to[:1, :, -1]  # the same in every column
@@ -83,4 +84,4 @@ def _impurity(counts: Tensor) -> Tensor:
     squares = up_to.square().sum(1)
     squares_right = total.square().sum() - 2 * (total[0] @ up_to) + squares
     impurity = (left - squares / left) + (right - squares_right / right)
-    return impurity.masked_fill_((left <= 0) | (right <= 0), torch.inf)
+    return impurity.masked_fill_((left < least) | (right < least), torch.inf)

@@ -91,7 +91,7 @@ class InducedCost:
         if self.depth_factor is None:
             scale, extra = 1.0, torch.zeros_like(cuts.bound)
         else:
-            scale = 1 / total if total > 0 else 1.0
+            scale = 1 / total if total > slack else 1.0
             cuts, extra = self._with_depth(node, cuts, codes, centers, distances, weight, scale, slack)
         first = (cuts.bound * scale + extra).argmin()[None]
         known = self._cost(cuts[first], codes, centers, distances, weight) * scale + extra[first]
@@ -149,7 +149,7 @@ class InducedCost:
                     own_counts = sweep.histogram(part, bins, alike, 1, weight)[:, 0]
                 else:
                     own_counts = counts[first : first + step, :bins]
-                points = own_counts.to(torch.float64).cumsum_(1)
+                points = own_counts.to(torch.float64).cumsum(1)
             place = (feature, code)
             parts.append(Cuts(feature + first, code, total + bound[place], left[place], points[place]))
         return Cuts(*(torch.cat(values) for values in zip(*(vars(p).values() for p in parts), strict=True)))

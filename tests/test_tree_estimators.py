@@ -1,0 +1,601 @@
+"""Tree explainers as scikit-learn estimators: inputs, outputs, thresholds in the data's own type, errors."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from tree_witnesses import data, inner_nodes, kmeans_cost, nested, rows_of
+
+import neonxc
+from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
+
+EXPLAINERS = [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree]
+CENTER_TREES = [IMM, EMN, ExGreedy, ExShallow]
+every = pytest.mark.parametrize("model", EXPLAINERS, ids=lambda model: model.__name__)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def blobs(n=60, d=3, k=4, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(k, d))[np.arange(n) % k] * 4 + rng.normal(size=(n, d))
+
+
+# --- scikit-learn's own checks -----------------------------------------------------------------------------
+
+CHECKS = """
+import sys, warnings
+from unittest import SkipTest
+from sklearn.utils.estimator_checks import estimator_checks_generator
+import neonxc.trees
+warnings.simplefilter("ignore")
+passed = 0
+for estimator, check in estimator_checks_generator(getattr(neonxc.trees, sys.argv[1])()):
+    try:
+        check(estimator)
+        passed += 1
+    except (Exception, SkipTest) as error:
+        name = getattr(check, "func", check).__name__
+        print(f"FAILED {name}: {type(error).__name__}: {str(error)[:400]}")
+print(f"PASSED {passed}")
+"""
+SLOW = (EMN, ExGreedy, ExShallow, ExKMC, KDTree)  # little of their code is not that of the others, too
+
+
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(model, marks=pytest.mark.slow if model in SLOW else ()) for model in EXPLAINERS],
+    ids=lambda model: model.__name__,
+)
+def test_scikit_learn_s_checks_pass_and_none_is_skipped(model):
+    """In a process of their own: those on array namespaces are skipped unless SciPy starts with its support."""
+    environment = os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(neonxc.__file__).parents[1]), *filter(None, sys.path)])
+    command = [sys.executable, "-c", CHECKS, model.__name__]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert "PASSED" in done.stdout, done.stderr
+    assert "FAILED" not in done.stdout, done.stdout
+    assert int(done.stdout.split("PASSED")[1]) > 40
+
+
+@every
+def test_parameters_and_clones(model):
+    estimator = model(3, random_state=1)
+    copy = clone(estimator)
+    assert copy.get_params() == estimator.get_params()
+    X = blobs()
+    assert nested(copy.fit(X).tree_) == nested(estimator.fit(X).tree_)
+    assert nested(pickle.loads(pickle.dumps(estimator)).tree_) == nested(estimator.tree_)
+    assert np.array_equal(clone(estimator).fit_predict(X, np.arange(60)), estimator.labels_)
+    with pytest.raises(NotFittedError):
+        model().predict(X)
+
+
+# --- what goes in comes out --------------------------------------------------------------------------------
+
+
+@every
+def test_tensors_for_tensors_and_arrays_for_arrays(model):
+    X = blobs()
+    labels = KMeans(4, n_init=1, random_state=0).fit_predict(X)
+    array = model(4).fit(X, labels=labels)
+    frame = model(4).fit(pd.DataFrame(X, columns=list("abc")), labels=pd.Series(labels))
+    tensor = model(4).fit(torch.from_numpy(X), labels=torch.from_numpy(labels))
+    assert nested(array.tree_) == nested(frame.tree_) == nested(tensor.tree_)
+    for fitted, kind in [(array, np.ndarray), (frame, np.ndarray), (tensor, torch.Tensor)]:
+        assert isinstance(fitted.labels_, kind)
+        assert isinstance(fitted.cluster_centers_, kind)
+        assert np.array_equal(fitted.labels_, array.labels_)
+    assert frame.tree_.feature_names == ("a", "b", "c")
+    assert list(frame.feature_names_in_) == ["a", "b", "c"]
+    assert isinstance(array.predict(X), np.ndarray)
+    assert isinstance(tensor.predict(torch.from_numpy(X)), torch.Tensor)
+    assert isinstance(array.predict(torch.from_numpy(X)), torch.Tensor)
+    assert torch.equal(array.predict(torch.from_numpy(X)), torch.from_numpy(array.labels_))
+    assert np.array_equal(frame.predict(pd.DataFrame(X, columns=list("abc"))), array.labels_)
+    assert np.array_equal(array.predict(X.tolist()), array.labels_)
+    assert np.array_equal(tensor.predict(X), array.labels_)
+    with pytest.raises(ValueError, match=r"feature names|columns of X"):
+        frame.predict(pd.DataFrame(X, columns=list("acb")))
+
+
+@every
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        bool,
+        np.uint8,
+        np.int8,
+        np.int16,
+        np.uint16,
+        np.int32,
+        np.uint32,
+        np.int64,
+        np.uint64,
+        np.float16,
+        np.float32,
+        ">f8",
+        ">i4",
+    ],
+)
+def test_types_of_numbers(model, dtype):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2 if dtype is bool else 100, (60, 5)).astype(dtype)
+    labels = rng.integers(0, 3, 60)
+    labels[:3] = range(3)
+    plain = model(3).fit(X.astype(np.float64), labels=labels)
+    typed = model(3).fit(X, labels=labels)
+    assert np.array_equal(typed.labels_, plain.labels_)
+    assert np.array_equal(typed.predict(X), typed.labels_)
+    assert np.array_equal(typed.predict(X.astype(np.float64)), typed.labels_)
+    assert torch.equal(typed.tree_.feature, plain.tree_.feature)
+
+
+@every
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32]
+)
+def test_types_of_tensors(model, dtype):
+    X = torch.from_numpy(np.random.default_rng(0).integers(0, 2 if dtype == torch.bool else 50, (60, 4))).to(dtype)
+    labels = torch.arange(60) % 3
+    plain = model(3).fit(X.double(), labels=labels)
+    typed = model(3).fit(X, labels=labels)
+    assert torch.equal(typed.labels_, plain.labels_)
+    assert torch.equal(typed.predict(X), typed.labels_)
+
+
+@every
+@pytest.mark.parametrize("format", ["csr", "csc"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sparse_matrices_are_as_dense_ones(model, format, dtype):
+    rng = np.random.default_rng(1)
+    X = (rng.integers(-3, 4, (60, 8)) * (rng.random((60, 8)) < 0.4)).astype(dtype) / 2
+    labels, weight = rng.integers(0, 4, 60), rng.integers(0, 3, 60)
+    sparse = sp.csr_matrix(X).asformat(format)
+    for extra in ({}, {"sample_weight": weight}):
+        dense = model(4).fit(X, labels=labels, **extra)
+        fitted = model(4).fit(sparse, labels=labels, **extra)
+        assert nested(fitted.tree_) == nested(dense.tree_)
+        assert np.array_equal(fitted.labels_, dense.labels_)
+        assert np.array_equal(fitted.predict(sparse), dense.predict(X))
+        assert np.array_equal(fitted.tree_.apply(sparse), dense.tree_.apply(X))
+        assert np.array_equal(fitted.tree_.decision_path(sparse), dense.tree_.decision_path(X))
+        assert fitted.score(sparse) == pytest.approx(dense.score(X))
+        np.testing.assert_allclose(fitted.cluster_centers_, dense.cluster_centers_, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [IMM, CART])
+def test_sparse_reference_and_weights(model):
+    X = np.abs(blobs(60, 5)) * (np.random.default_rng(0).random((60, 5)) < 0.5)
+    weight = np.r_[np.zeros(3), np.full(30, 2), np.ones(27)]
+    dense = model(3, random_state=0).fit(X, sample_weight=weight)
+    for sparse in (sp.csr_matrix(X), sp.csc_matrix(X)):
+        fitted = model(3, random_state=0).fit(sparse, sample_weight=weight)
+        assert adjusted_rand_score(fitted.labels_, dense.labels_) == 1  # clusters may be numbered otherwise
+    reference = KMeans(3, n_init=1, random_state=0)
+    fitted = model(3, reference=reference).fit(sp.csr_matrix(X), sample_weight=weight)
+    assert fitted.tree_.n_leaves == 3
+
+
+@every
+def test_weights_are_repeated_rows_for_the_default_reference(model):
+    X = blobs(40, 2, 3)
+    weight = np.random.default_rng(0).integers(0, 4, 40)
+    weighted = model(3, random_state=0).fit(X, sample_weight=weight)
+    repeated = model(3, random_state=0).fit(np.repeat(X, weight, axis=0))
+    assert torch.equal(weighted.tree_.feature, repeated.tree_.feature)
+    np.testing.assert_allclose(weighted.tree_.threshold, repeated.tree_.threshold, rtol=1e-9)
+    assert np.array_equal(weighted.labels_[weight > 0].repeat(weight[weight > 0]), repeated.labels_)
+    assert weighted.inertia_ == pytest.approx(repeated.inertia_)
+
+
+@every
+def test_labels_may_be_names(model):
+    X = blobs(k=3)
+    names = np.array(["cat", "dog", "eel"])[np.arange(60) % 3]
+    fitted = model(3).fit(X, labels=names)
+    assert set(fitted.labels_) <= {"cat", "dog", "eel"}
+    assert np.array_equal(fitted.predict(X), fitted.labels_)
+    numbers = model(3).fit(X, labels=np.arange(60) % 3)
+    assert np.array_equal(fitted.labels_, np.array(["cat", "dog", "eel"])[numbers.labels_])
+    assert isinstance(model(3).fit(torch.from_numpy(X), labels=list(names)).labels_, np.ndarray)
+
+
+@every
+def test_labels_may_be_any_integers(model):
+    X, names = blobs(k=3), np.array([-7, 3, 1000])
+    fitted = model(3).fit(X, labels=names[np.arange(60) % 3])
+    numbers = model(3).fit(X, labels=np.arange(60) % 3)
+    assert np.array_equal(fitted.labels_, names[numbers.labels_])
+
+
+@every
+def test_noise_is_left_out_of_the_tree_and_gets_a_cluster(model):
+    X, labels = blobs(k=3), np.arange(60) % 3
+    noise = np.arange(0, 60, 7)
+    labels[noise] = -1
+    fitted = model(3).fit(X, labels=labels)
+    without = model(3).fit(X[labels >= 0], labels=labels[labels >= 0])
+    assert nested(fitted.tree_) == nested(without.tree_)
+    assert len(fitted.labels_) == 60
+    assert -1 not in fitted.labels_
+    assert np.array_equal(fitted.labels_, fitted.predict(X))
+    assert float(fitted.tree_.samples[0]) == 60 - len(noise)
+
+
+def test_noise_of_a_reference_is_an_error():
+    X = np.concatenate([blobs(k=2), [[100.0, 100, 100]]])
+    with pytest.raises(ValueError, match=r"reference leaves points out as noise"):
+        IMM(2, reference=DBSCAN(eps=3)).fit(X)
+
+
+@pytest.mark.parametrize("model", [*CENTER_TREES, ExKMC])
+def test_centers_in_place_of_a_reference(model):
+    X = blobs()
+    centers = KMeans(4, n_init=1, random_state=0).fit(X).cluster_centers_
+    plain = model(4).fit(X, centers=centers)
+    for other in (centers.tolist(), torch.from_numpy(centers)):
+        assert nested(model(99).fit(X, centers=other).tree_) == nested(plain.tree_)
+    nearest = ((X[:, None] - centers) ** 2).sum(2).argmin(1)
+    by_labels = model(4).fit(X, labels=nearest)
+    assert torch.equal(by_labels.tree_.feature, plain.tree_.feature)
+    assert np.array_equal(by_labels.labels_, plain.labels_)
+
+
+# --- references --------------------------------------------------------------------------------------------
+
+
+@every
+def test_a_pipeline_as_reference(model):
+    """Rules in raw units, cost behind the scaler."""
+    X = blobs(n=90) * [1, 100, 0.01] + [5, -300, 2]
+    reference = make_pipeline(StandardScaler(), KMeans(4, n_init=2, random_state=0))
+    fitted = model(4, reference=reference).fit(X)
+    scaler = StandardScaler().fit(X)
+    Z = scaler.transform(X)
+    behind = model(4, reference=KMeans(4, n_init=2, random_state=0)).fit(Z)
+    assert torch.equal(fitted.tree_.feature, behind.tree_.feature) or model is KDTree
+    for node, rows, _ in inner_nodes(fitted.tree_, X):
+        feature, threshold = int(fitted.tree_.feature[node]), float(fitted.tree_.threshold[node])
+        assert X[rows, feature].min() <= threshold < X[rows, feature].max()
+        if model is not KDTree:
+            assert threshold == pytest.approx(
+                float(behind.tree_.threshold[node]) * scaler.scale_[feature] + scaler.mean_[feature], rel=1e-6
+            )
+    assert fitted.inertia_ == pytest.approx(kmeans_cost(Z, fitted.labels_, np.ones(90)))
+    assert fitted.score(X) == pytest.approx(-fitted.inertia_)
+    means = [X[fitted.labels_ == c].mean(0) for c in np.unique(fitted.labels_)]
+    np.testing.assert_allclose(fitted.cluster_centers_[np.unique(fitted.labels_)], means)
+    assert np.array_equal(fitted.predict(X), fitted.labels_)
+
+
+def test_a_fitted_reference_is_not_fitted_again():
+    X = blobs()
+    fitted = KMeans(4, n_init=1, random_state=0).fit(X)
+    centers = fitted.cluster_centers_.copy()
+    tree = IMM(reference=fitted).fit(X[:30])
+    assert np.array_equal(fitted.cluster_centers_, centers)
+    assert tree.tree_.n_leaves == 4
+    unfitted = KMeans(4, n_init=1, random_state=0)
+    IMM(reference=unfitted).fit(X)
+    assert not hasattr(unfitted, "cluster_centers_")
+    fitted = AgglomerativeClustering(3).fit(X)
+    assert IMM(reference=fitted).fit(X).tree_.n_leaves == 3
+    with pytest.raises(ValueError, match="reference is a fitted AgglomerativeClustering that can't predict"):
+        IMM(reference=fitted).fit(X[:10])
+
+
+def test_other_references():
+    X = blobs(80)
+    assert ExShallow(4, reference="spectral", random_state=0).fit(X).tree_.n_leaves == 4
+    assert ExGreedy(reference=AgglomerativeClustering(3)).fit(X).tree_.n_leaves == 3
+    pipeline = make_pipeline(StandardScaler(), PCA(2), AgglomerativeClustering(3))
+    fitted = IMM(reference=pipeline).fit(pd.DataFrame(X, columns=list("abc")))
+    assert fitted.tree_.feature_names == ("a", "b", "c")
+    assert fitted.score(pd.DataFrame(X, columns=list("abc"))) == pytest.approx(-fitted.inertia_)
+
+
+@every
+@settings(max_examples=8)
+@given(seed=seeds, n=st.integers(8, 60), d=st.integers(1, 4), k=st.integers(2, 4), weighted=st.booleans())
+def test_what_fitting_leaves_behind(model, seed, n, d, k, weighted):
+    case = data(seed, n, d, k, kind="fine", weighted=weighted)
+    fitted = model(k).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    tree, rows = fitted.tree_, rows_of(fitted.tree_, case.values)
+    size = kmeans_cost(case.values, np.zeros(len(case.X)), case.mass)
+    assert fitted.inertia_ == pytest.approx(
+        kmeans_cost(case.values, fitted.labels_, case.mass), rel=1e-9, abs=1e-9 * size
+    )
+    if not weighted:
+        assert fitted.score(case.X) == pytest.approx(-fitted.inertia_, rel=1e-9, abs=1e-9 * size)
+    for cluster in np.unique(fitted.labels_):
+        own = fitted.labels_ == cluster
+        mean = np.average(case.values[own], axis=0, weights=case.mass[own])
+        np.testing.assert_allclose(fitted.cluster_centers_[cluster], mean, atol=1e-9)
+    for node in range(tree.n_nodes):
+        assert float(tree.samples[node]) == case.mass[rows[node]].sum()
+    assert fitted.n_features_in_ == d
+    assert np.array_equal(fitted.labels_, fitted.predict(case.X))
+
+
+# --- one cluster -------------------------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize("extra", [{}, {"labels": np.full(20, 7)}, {"centers": np.zeros((1, 3))}])
+def test_one_cluster_is_one_leaf(model, extra):
+    X = blobs(20)
+    fitted = model(n_clusters=1, max_leaves=1, random_state=0).fit(X, **extra)
+    tree = fitted.tree_
+    assert (tree.n_leaves, tree.depth, tree.n_nodes) == (1, 0, 1)
+    assert (fitted.labels_ == (7 if "labels" in extra else 0)).all()
+    assert fitted.inertia_ == pytest.approx(((X - X.mean(0)) ** 2).sum())
+    assert (tree.apply(X) == 0).all()
+    assert tree.decision_path(X).all()
+    assert len(fitted.predict(X[:1])) == 1
+
+
+@pytest.mark.parametrize("model", CENTER_TREES)
+@pytest.mark.parametrize("extra", [{"refine": True}, {"n_init": 3}, {"refine": True, "n_init": 2}])
+def test_one_cluster_refined(model, extra):
+    assert model(1, **extra).fit(blobs(20)).tree_.n_leaves == 1
+
+
+@every
+def test_one_point(model):
+    assert model(1).fit(np.ones((1, 2))).predict([[3.0, 4]]).tolist() == [0]
+
+
+# --- thresholds in the data's own type ---------------------------------------------------------------------
+
+
+@every
+@settings(max_examples=15)
+@given(
+    seed=seeds,
+    n=st.integers(6, 40),
+    k=st.integers(2, 4),
+    kind=st.sampled_from([np.float16, np.float32, np.float64]),
+    start=st.sampled_from([1.0, -1.0, 0.0, 1e-3, 3e4, -2.0]),
+)
+def test_neighbouring_floats_are_told_apart(model, seed, n, k, kind, start):
+    """Columns of a few floats next to each other: means lie between neighbours."""
+    rng = np.random.default_rng(seed)
+    values = [kind(start)]
+    for _ in range(5):
+        values.append(np.nextafter(values[-1], kind(np.inf)))
+    X = np.array(values)[rng.integers(0, 6, (n, 2))]
+    labels = rng.integers(0, k, n)
+    labels[:k] = range(k)
+    try:
+        fitted = model(k).fit(X, labels=labels)
+    except ValueError as error:
+        assert "the same in every column" in str(error)  # noqa: PT017 - means may well coincide
+        return
+    tree = fitted.tree_
+    rows = rows_of(tree, X)
+    for node in range(tree.n_nodes):
+        feature = int(tree.feature[node])
+        if feature < 0:
+            continue
+        left = X[rows[node], feature] <= kind(float(tree.threshold[node]))
+        assert np.array_equal(rows[node][left], rows[int(tree.left[node])])
+        assert left.any() or not len(rows[int(tree.left[node])])
+    assert np.array_equal(fitted.predict(X), fitted.labels_)
+    assert [float(tree.samples[node]) for node in range(tree.n_nodes)] == [len(own) for own in rows]
+
+
+@every
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [2.0**66, 2.0**-66, 1e20, 1e-20, 1e30, 1e-30])
+def test_huge_and_tiny_numbers(model, dtype, scale):
+    X = blobs(60).astype(np.float32).astype(np.float64)
+    labels = np.arange(60) % 4
+    plain = model(4).fit(X, labels=labels)
+    scaled = model(4).fit((X * scale).astype(dtype), labels=labels)
+    assert torch.equal(plain.tree_.feature, scaled.tree_.feature)
+    np.testing.assert_allclose(scaled.tree_.threshold, plain.tree_.threshold.numpy() * scale, rtol=1e-5)
+    assert np.array_equal(plain.labels_, scaled.labels_)
+    assert np.array_equal(scaled.predict((X * scale).astype(dtype)), plain.labels_)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [2.0**66, 2.0**-66, 2.0**100, 2.0**-100])
+def test_huge_and_tiny_numbers_of_the_default_reference(dtype, scale):
+    X = blobs(60).astype(np.float32)
+    plain = IMM(4, random_state=0).fit(X.astype(dtype))
+    scaled = IMM(4, random_state=0).fit((X.astype(np.float64) * scale).astype(dtype))
+    assert np.array_equal(plain.labels_, scaled.labels_)
+
+
+@every
+def test_an_offset_far_from_0(model):
+    X, labels = np.round(blobs(60) * 2**8) / 2**8, np.arange(60) % 4
+    plain, moved = model(4).fit(X, labels=labels), model(4).fit(X + 2.0**30, labels=labels)
+    assert torch.equal(plain.tree_.feature, moved.tree_.feature)
+    np.testing.assert_allclose(moved.tree_.threshold - 2.0**30, plain.tree_.threshold, atol=1e-5)
+    assert moved.inertia_ == pytest.approx(plain.inertia_, rel=1e-6)
+
+
+@every
+@settings(max_examples=8)
+@given(seed=seeds, kind=st.sampled_from(["grid", "fine"]))
+def test_leaves_and_paths_say_the_same(model, seed, kind):
+    case = data(seed, 40, 3, 3, kind=kind)
+    leaves = {"max_leaves": 7} if model is not KDTree else {"max_leaves": 4}
+    if len(np.unique(case.centers, axis=0)) < 3:
+        return
+    tree = model(3, **leaves).fit(case.X, labels=case.labels).tree_
+    leaf, path, rows = tree.apply(case.X), tree.decision_path(case.X), rows_of(tree, case.values)
+    for node in range(tree.n_nodes):
+        assert np.array_equal(np.flatnonzero(path[:, node]), rows[node])
+    assert path[np.arange(len(leaf)), leaf].all()
+    assert (path.sum(1) == tree.depths[leaf].numpy() + 1).all()
+    assert np.array_equal(tree.predict(case.X), tree.classes[tree.label[leaf].numpy()])
+    at = tree.apply(torch.from_numpy(case.X))
+    assert isinstance(at, torch.Tensor)
+    assert np.array_equal(at, leaf)
+
+
+# --- errors ------------------------------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite(model, value):
+    X = blobs()
+    X[3, 1] = value
+    for kind in (np.asarray, pd.DataFrame, torch.from_numpy, sp.csr_matrix):
+        with pytest.raises(ValueError, match=r"X|NaN|infinity"):
+            model(3).fit(kind(X))
+    fitted = model(3).fit(blobs())
+    with pytest.raises(ValueError, match=r"X|NaN|infinity"):
+        fitted.predict(X)
+
+
+@every
+def test_more_clusters_than_points(model):
+    for reference in ("kmeans", "spectral"):
+        with pytest.raises(ValueError, match=r"n_clusters=9"):
+            model(9, reference=reference).fit(blobs(5))
+
+
+@every
+def test_more_clusters_than_distinct_points(model):
+    X = np.repeat(np.arange(3.0), 5)[:, None]
+    with pytest.warns(ConvergenceWarning, match=r"3 distinct points.*n_clusters=4"):
+        fitted = model(4).fit(X)
+    assert len(np.unique(fitted.labels_)) == 3
+    assert fitted.tree_.n_leaves == 3
+
+
+@pytest.mark.parametrize("model", CENTER_TREES)
+@pytest.mark.parametrize("extra", [{}, {"refine": True}, {"n_init": 2}, {"max_leaves": 6}])
+def test_identical_centers(model, extra):
+    X = blobs()
+    with pytest.raises(ValueError, match=r"centers of clusters \[.*\] are the same in every column"):
+        model(3, **extra).fit(X, centers=[[0.0, 0, 0], [1, 1, 1], [1, 1, 1]])
+    corners = np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]])  # two diagonals, one mean
+    with pytest.raises(ValueError, match="are the same in every column"):
+        model(2, **extra).fit(corners, labels=[0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("model", CENTER_TREES)
+def test_means_that_are_equal_but_for_rounding(model):
+    """One point, over and over: sums of different length are not to make a cut of it."""
+    X = np.full((12, 2), 0.1)
+    with pytest.raises(ValueError, match="are the same in every column"):
+        model(2).fit(X, labels=[0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
+
+
+@every
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"labels": np.zeros(60, int), "centers": np.zeros((1, 3))}, "labels or centers, not both"),
+        ({"labels": np.zeros(59, int)}, r"labels needs one label per point, shape \(60,\), got \(59,\)"),
+        ({"labels": np.zeros((60, 1), int)}, r"labels needs one label per point, shape \(60,\), got \(60, 1\)"),
+        ({"labels": np.full(60, -1)}, r"labels are -1 \(noise\) for every point"),
+        ({"labels": np.r_[np.nan, np.zeros(59)]}, r"labels"),
+        ({"centers": np.zeros((2, 4))}, r"centers needs shape \[clusters, 3\], got \[2, 4\]"),
+        ({"centers": np.zeros(3)}, r"centers needs shape \[clusters, 3\], got \[3\]"),
+        ({"centers": np.zeros((0, 3))}, r"centers needs shape"),
+        ({"centers": [[0.0, 0, 0], [np.nan, 1, 1]]}, r"centers has values that are not finite"),
+        ({"sample_weight": np.full(60, -1.0)}, r"sample_weight needs weights >= 0"),
+        ({"sample_weight": np.ones(59)}, r"sample_weight"),
+        ({"sample_weight": np.full(60, np.nan)}, r"sample_weight"),
+        ({"sample_weight": np.zeros(60)}, r"(?i)sample.weight.* (0|non-zero)"),
+    ],
+)
+def test_arguments_of_fit(model, extra, message):
+    with pytest.raises(ValueError, match=message):
+        model(3).fit(blobs(), **extra)
+
+
+@every
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_clusters": 0}, "n_clusters needs a whole number >= 1, got 0"),
+        ({"n_clusters": 2.5}, "n_clusters needs a whole number >= 1, got 2.5"),
+        ({"n_clusters": "3"}, "n_clusters needs a whole number >= 1, got '3'"),
+        ({"reference": "kmedoids"}, r'reference needs "kmeans", "spectral" or an estimator, got \'kmedoids\''),
+        ({"reference": 5}, r'reference needs "kmeans", "spectral" or an estimator, got 5'),
+        ({"leaf_labels": "best"}, "leaf_labels needs one of surrogate, majority, own, got 'best'"),
+        ({"max_bins": 1}, "max_bins needs a .*number >= 2"),
+        ({"max_bins": 2.5}, "max_bins needs a .*number >= 2"),
+        ({"max_leaves": 0}, "max_leaves needs"),
+        ({"max_leaves": 4.5}, "max_leaves needs"),
+        ({"max_leaves": "8"}, "max_leaves needs"),
+    ],
+)
+def test_parameters(model, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        model(**{"n_clusters": 3, **parameters}).fit(blobs())
+
+
+@pytest.mark.parametrize("model", CENTER_TREES)
+def test_parameters_of_trees_with_centers(model):
+    X = blobs()
+    with pytest.raises(ValueError, match="max_leaves needs at least one leaf per cluster, 4, got 3"):
+        model(4, max_leaves=3).fit(X)
+    for value in (0, 1.5, "2"):
+        with pytest.raises(ValueError, match="n_init needs a whole number >= 1"):
+            model(4, n_init=value).fit(X)
+    if model in (IMM, EMN):
+        with pytest.raises(ValueError, match='metric needs "l2" or "l1", got \'cosine\''):
+            model(4, metric="cosine").fit(X)
+    if model is ExShallow:
+        for value in (-0.1, np.inf, np.nan, "much"):
+            with pytest.raises(ValueError, match="depth_factor needs"):
+                model(4, depth_factor=value).fit(X)
+
+
+@every
+def test_shapes_of_points(model):
+    with pytest.raises(ValueError, match=r"1D array|2D array|shape"):
+        model(2).fit(np.arange(5.0))
+    for X in (torch.zeros(4, 3, 2), torch.zeros(5), torch.zeros(0, 2), torch.zeros(3, 0)):
+        with pytest.raises(ValueError, match="X "):
+            model(2).fit(X)
+    fitted = model(3).fit(blobs())
+    for kind in (np.asarray, torch.from_numpy, sp.csr_matrix):
+        with pytest.raises(ValueError, match=r"features"):
+            fitted.predict(kind(blobs(d=2)))
+    with pytest.raises(ValueError, match="columns that are not numeric"):
+        model(2).fit(pd.DataFrame({"a": ["x", "y", "z"]}))
+
+
+# --- on a GPU ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@every
+def test_tensors_on_a_gpu_stay_there(model):
+    X = torch.from_numpy(blobs())
+    here = model(4, random_state=0).fit(X)
+    there = model(4, random_state=0).fit(X.cuda())
+    assert there.labels_.device == X.cuda().device == there.cluster_centers_.device
+    assert torch.equal(there.labels_.cpu(), here.labels_)
+    assert there.predict(X.cuda()).device.type == "cuda"
+    assert there.predict(X).device.type == "cpu"
+    assert there.tree_.apply(X.cuda()).device.type == "cuda"
+    assert there.score(X.cuda()) == pytest.approx(here.score(X))
+    weight = torch.arange(60) % 3
+    weighted = [model(4).fit(x, labels=torch.arange(60) % 4, sample_weight=weight) for x in (X, X.cuda())]
+    assert nested(weighted[0].tree_) == nested(weighted[1].tree_)

@@ -1,0 +1,653 @@
+"""Every cut of a fitted tree is the best one by its criterion, found by trying all of them."""
+
+from contextlib import ExitStack
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeClassifier
+from tree_witnesses import (
+    Scorer,
+    cuts,
+    data,
+    distances,
+    gini,
+    gini_gain,
+    inner_nodes,
+    kmeans_cost,
+    labels_below,
+    nested,
+    parted,
+    routed,
+    rows_of,
+    surrogate_cost,
+    surrogate_gain,
+)
+
+from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
+from neonxc.trees import columns as columns_module
+from neonxc.trees import sweep as sweep_module
+from neonxc.trees import table as table_module
+
+SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
+DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
+PATHS = {
+    "as_it_is": {},
+    "sorted": {"INTEGERS": 0},
+    "bins": {"INTEGERS": 0, "BINS": 2, "HISTOGRAM": 1},
+    "more_bins": {"INTEGERS": 0, "BINS": 5, "HISTOGRAM": 1},
+    "chunks": {"BUFFER": 3, "BUDGET": 40, "CHUNK": 30},
+}
+seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def tables(draw):
+    return data(
+        draw(seeds),
+        draw(st.integers(2, 60)),
+        draw(st.integers(1, 5)),
+        draw(st.integers(2, 6)),
+        kind=draw(st.sampled_from(["grid", "fine"])),
+        dtype=draw(st.sampled_from(DTYPES)),
+        weighted=draw(st.booleans()),
+        random_labels=draw(st.booleans()),
+    )
+
+
+@st.composite
+def separable(draw):
+    """Tables whose clusters have different means."""
+    case = draw(tables())
+    assume(len(np.unique(case.centers, axis=0)) == case.k)
+    return case
+
+
+class limits(ExitStack):
+    """Constants so small that a table takes another way through the code."""
+
+    def __init__(self, path):
+        super().__init__()
+        for module in (columns_module, sweep_module, table_module):
+            own = {name: value for name, value in PATHS[path].items() if hasattr(module, name)}
+            for name, value in own.items():
+                self.enter_context(mock.patch.object(module, name, value))
+
+
+def assert_optimal(tree, case, scorer):
+    """Every node's cut has the best score, and is the first of those that have; any will do without points."""
+    X, centers = case.values, scorer.centers
+    for node, rows, sides in inner_nodes(tree, X):
+        if not len(rows):
+            continue
+        own = np.sort(labels_below(tree, node))
+        feature = int(tree.feature[node])
+        left = X[rows, feature] <= float(tree.threshold[node])
+        on_left = np.isin(own, labels_below(tree, int(tree.left[node])))
+        score = scorer.of(rows, own, sides, feature, left, on_left)
+        found, size = scorer.all(rows, own, sides), scorer.size(rows, own)
+        best = min(value for value, _ in found)
+        assert abs(score - best) <= 1e-9 * max(abs(best), 1e-3 * size), (node, score, best)
+        first = next(cut for value, cut in found if value <= best + 1e-12 * size)
+        expected = parted(X[rows], centers[own], first)
+        assert feature == first[0]
+        assert np.array_equal(left, expected[0])
+        assert np.array_equal(on_left, expected[1])
+
+
+def assert_same_tree(tree, expected, X):
+    """A fitted tree is the nested witness: the same tests, whatever the threshold within a gap."""
+    assert isinstance(tree, int) == isinstance(expected, int)
+    if isinstance(tree, int):
+        assert tree == expected
+    elif len(X):  # any cut will do for no points
+        feature, low, high, *children = expected
+        assert tree[0] == feature
+        assert low <= tree[1] < high
+        left = X[:, feature] <= low
+        for ours, theirs, own in zip(tree[2:], children, (X[left], X[~left]), strict=True):
+            assert_same_tree(ours, theirs, own)
+
+
+# --- one leaf per center -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", SEPARATING)
+@settings(max_examples=20)
+@given(case=separable(), depth_factor=st.sampled_from([0.0, 0.03, 0.5]))
+def test_every_cut_is_the_best(name, path, case, depth_factor):
+    extra = {"depth_factor": depth_factor} if name == "ExShallow" else {}
+    with limits(path):
+        model = SEPARATING[name](case.k, **extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    assert model.tree_.n_leaves == case.k
+    assert_optimal(model.tree_, case, Scorer(name, case, case.centers, depth_factor))
+
+
+@pytest.mark.parametrize("name", SEPARATING)
+@settings(max_examples=25)
+@given(case=separable())
+def test_the_whole_tree_is_that_of_the_paper(name, case):
+    extra = {"depth_factor": 0.03} if name == "ExShallow" else {}
+    model = SEPARATING[name](case.k, **extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    expected = Scorer(name, case, case.centers, 0.03).grow()
+    assert_same_tree(nested(model.tree_), expected, case.values)
+
+
+@pytest.mark.parametrize("name", ["ExGreedy", "ExShallow"])
+@settings(max_examples=40)
+@given(seed=seeds, n=st.integers(2, 40), d=st.integers(1, 4), k=st.integers(2, 6), spread=st.integers(0, 12))
+@example(seed=0, n=30, d=2, k=3, spread=0)
+def test_centers_far_from_all_points(name, seed, n, d, k, spread):
+    case = data(seed, n, d, 1, kind="fine")
+    rng = np.random.default_rng(seed)
+    centers = np.unique(np.round(rng.normal(size=(k, d)) * (1 + spread) * 8) / 8, axis=0)
+    assume(len(centers) > 1)
+    extra = {"depth_factor": 0.03} if name == "ExShallow" else {}
+    model = SEPARATING[name](k, **extra).fit(case.X, centers=centers)
+    assert model.tree_.n_leaves == len(centers)
+    assert_optimal(model.tree_, case, Scorer(name, case, centers, 0.03))
+
+
+@pytest.mark.parametrize("path", ["as_it_is", "bins"])
+def test_a_side_without_points_is_not_overlooked(path):
+    # the cut before the far center has no point on its left: its estimate is 2 - 1/n, less than 2
+    X = np.random.default_rng(0).random((30, 2)).round(3)
+    centers = np.array([[-10.0, -10.0], [0, 0], [1, 1]])
+    with limits(path):
+        tree = ExShallow(3).fit(X, centers=centers).tree_
+    case = data(0, 30, 2, 1)
+    case.X, case.labels = X, np.zeros(30, dtype=int)
+    assert_optimal(tree, case, Scorer("ExShallow", case, centers, 0.03))
+
+
+@pytest.mark.parametrize("name", SEPARATING)
+@settings(max_examples=25)
+@given(case=separable())
+def test_weights_are_repeated_rows(name, case):
+    assume(case.weight is not None)
+    model = SEPARATING[name]
+    weighted = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
+    rows = np.repeat(np.arange(len(case.X)), case.weight)
+    repeated = model(case.k).fit(case.X[rows], labels=case.labels[rows]).tree_
+    assert torch.equal(weighted.feature, repeated.feature)
+    torch.testing.assert_close(weighted.threshold, repeated.threshold, rtol=1e-12, atol=1e-12, equal_nan=True)
+    assert torch.equal(weighted.samples, repeated.samples)
+    assert torch.equal(weighted.mistakes, repeated.mistakes)
+
+
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree])
+@settings(max_examples=10)
+@given(case=separable(), lost=seeds)
+def test_points_of_no_weight_are_as_if_they_were_not_there(model, case, lost):
+    rng = np.random.default_rng(lost)
+    far = rng.integers(-100, 100, (5, case.X.shape[1])).astype(case.X.dtype)
+    X, labels = np.concatenate([case.X, far]), np.concatenate([case.labels, rng.integers(0, case.k, 5)])
+    weight = np.concatenate([case.mass, np.zeros(5)])
+    with_them = model(case.k).fit(X, labels=labels, sample_weight=weight).tree_
+    without = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.mass).tree_
+    assert nested(with_them) == nested(without)
+
+
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExKMC, CART, KDTree])
+@pytest.mark.parametrize("scale", [2.0**-60, 2.0**-40, 2.0**40])
+def test_only_the_proportions_of_weights_count(model, scale):
+    case = data(5, 60, 3, 4, kind="fine", weighted=True, random_labels=True)
+    plain = model(4).fit(case.X, labels=case.labels, sample_weight=case.mass)
+    scaled = model(4).fit(case.X, labels=case.labels, sample_weight=case.mass * scale)
+    assert nested(plain.tree_) == nested(scaled.tree_)
+    assert np.array_equal(plain.labels_, scaled.labels_)
+
+
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree])
+@settings(max_examples=15)
+@given(seed=seeds, n=st.integers(4, 40), k=st.integers(2, 4))
+def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
+    """Sums that are taken apart again leave 1e-17 where there is no point: no cut may take that for one."""
+    case = data(seed, n, 2, k, random_labels=True)
+    weight = np.random.default_rng(seed).integers(1, 10, len(case.X)) / 10
+    case.weight = weight
+    centers = case.centers
+    assume(all(np.abs(a - b).max() > 1e-9 for i, a in enumerate(centers) for b in centers[:i]))
+    leaves = {"max_leaves": 10} if model in (ExKMC, CART, KDTree) else {}
+    tree = model(k, **leaves).fit(case.X, labels=case.labels, sample_weight=weight).tree_
+    if leaves and model is not ExKMC:
+        assert (tree.samples > 0.05).all()
+
+
+def test_ghosts_of_fractional_weights_in_cart():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X, labels = rng.integers(0, 3, (14, 2)).astype(float), rng.integers(0, 3, 14)
+        CART(3, max_leaves=10).fit(X, labels=labels, sample_weight=rng.integers(1, 10, 14) / 10)
+
+
+@settings(max_examples=20)
+@given(case=separable(), path=st.sampled_from(list(PATHS)))
+def test_all_ways_through_the_code_find_the_same_trees(case, path):
+    for model in (IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree):
+        plain = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
+        with limits(path):
+            other = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
+        assert nested(plain.tree_) == nested(other.tree_)
+
+
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree])
+@settings(max_examples=10)
+@given(seed=seeds, n=st.integers(8, 60), bins=st.integers(2, 9))
+def test_fewer_bins_have_fewer_cuts(model, seed, n, bins):
+    case = data(seed, n, 1, 2, kind="fine")
+    exact = model(2).fit(case.X, labels=case.labels)
+    assert nested(model(2, max_bins=n + 3).fit(case.X, labels=case.labels).tree_) == nested(exact.tree_)
+    assume(code_of_centers_differ(case, bins))
+    tree = model(2, max_bins=bins, max_leaves=20).fit(case.X, labels=case.labels).tree_
+    assert tree.n_leaves <= bins
+
+
+def code_of_centers_differ(case, bins):
+    """Centers in one bin can't be told apart."""
+    values = np.sort(np.concatenate([case.values, case.centers])[:, 0])
+    place = np.searchsorted(values, case.centers[:, 0]) * bins // len(values)
+    return len(np.unique(place)) > 1
+
+
+def test_manhattan_centers_are_medians():
+    X = np.array([[0.0, 0], [1, 0], [10, 1], [30, 5], [31, 5], [60, 5]])
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    tree = IMM(2, metric="l1").fit(X, labels=labels).tree_
+    assert (int(tree.feature[0]), float(tree.threshold[0])) == (0, 20.0)
+    means = IMM(2).fit(X, labels=labels).tree_
+    assert (int(means.feature[0]), float(means.threshold[0])) == (0, 20.0)
+    # a median is where the middle point is: cuts between it and the mean are cuts for one of them only
+    X, labels = np.array([[0.0], [1], [8], [9], [100]]), np.array([0, 0, 0, 1, 1])
+    assert float(IMM(2, metric="l1").fit(X, labels=labels).tree_.threshold[0]) == 8.5
+
+
+def test_mistakes_count_once():
+    """A point that one cut separates from its center is no mistake of a later one."""
+    total = 0
+    for seed in range(20):
+        case = data(seed, 30, 2, 4, kind="fine", random_labels=True)
+        tree = IMM(4).fit(case.X, labels=case.labels).tree_
+        rows, inner = rows_of(tree, case.values), tree.feature >= 0
+        wrong = sum(int((case.labels[rows[leaf]] != int(tree.label[leaf])).sum()) for leaf in tree.leaves.tolist())
+        assert float(tree.mistakes[inner].sum()) == wrong == float(tree.mistakes[~inner].sum())
+        total += wrong
+    assert total > 0
+
+
+# --- best first --------------------------------------------------------------------------------------------
+
+
+def assert_best_first(tree, case, gain, start, candidates, tolerance):
+    """Growing from the nodes `start`, the leaf that gains most is split, at its best cut, as long as there is one.
+
+    `gain` of (rows, whether left); `candidates` of rows: the cuts that are possible.
+    """
+    X, rows = case.values, rows_of(tree, case.values)
+    best = {}
+
+    def best_of(node):
+        if node not in best:
+            possible = [cut for cut in candidates(rows[node])]
+            gains = [gain(rows[node], X[rows[node], cut[0]] <= cut[1]) for cut in possible]
+            best[node] = (max(gains), possible[int(np.argmax(gains))]) if gains else (None, None)
+        return best[node]
+
+    frontier, size = list(start), max(gain.size, 1e-300)
+    while any(int(tree.feature[node]) >= 0 for node in frontier):
+        gains = {node: best_of(node)[0] for node in frontier if best_of(node)[0] is not None}
+        most = max(gains.values())
+        ready = [node for node in gains if int(tree.feature[node]) >= 0 and gains[node] >= most - tolerance * size]
+        assert ready, "another leaf gains more"
+        node = max(ready, key=lambda node: gains[node])
+        left = X[rows[node], int(tree.feature[node])] <= float(tree.threshold[node])
+        assert gain(rows[node], left) >= gains[node] - tolerance * size
+        frontier.remove(node)
+        frontier += [int(tree.left[node]), int(tree.right[node])]
+    return max((best_of(node)[0] for node in frontier if best_of(node)[0] is not None), default=None)
+
+
+class SurrogateGain:
+    def __init__(self, case):
+        self.far, self.mass = distances(case.values, case.centers), case.mass
+        self.size = float((self.far.max(1) * self.mass).sum())
+
+    def __call__(self, rows, left):
+        return surrogate_gain(self.far[rows], left, self.mass[rows])
+
+
+class GiniGain:
+    def __init__(self, case):
+        self.labels, self.mass, self.size = case.labels, case.mass, case.mass.sum()
+
+    def __call__(self, rows, left):
+        return gini_gain(self.labels[rows], left, self.mass[rows])
+
+
+def point_cuts(case):
+    """The cuts between a node's points, centers aside."""
+    X = case.values
+    return lambda rows: cuts(X[rows], X[rows][:0])
+
+
+def shared_nodes(tree, base, node=0, other=0):
+    """Nodes of a tree at which another tree, that it begins with, has leaves."""
+    if int(base.feature[other]) < 0:
+        return [node]
+    assert int(tree.feature[node]) == int(base.feature[other])
+    assert float(tree.threshold[node]) == float(base.threshold[other])
+    left = shared_nodes(tree, base, int(tree.left[node]), int(base.left[other]))
+    return left + shared_nodes(tree, base, int(tree.right[node]), int(base.right[other]))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@settings(max_examples=12)
+@given(case=separable(), extra=st.integers(0, 6), base=st.sampled_from(["imm", "none", "fitted"]))
+def test_exkmc_splits_the_leaf_that_gains_most(path, case, extra, base):
+    imm = IMM(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    leaves = case.k + extra
+    with limits(path):
+        model = ExKMC(case.k, max_leaves=leaves, base=imm if base == "fitted" else base)
+        tree = model.fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
+    start = [0] if base == "none" else shared_nodes(tree, imm.tree_)
+    gain = SurrogateGain(case)
+    left = assert_best_first(tree, case, gain, start, point_cuts(case), 1e-12)
+    assert tree.n_leaves <= leaves
+    if tree.n_leaves < leaves:  # it stopped where nothing is to be gained
+        assert left is None or left <= 1e-12 * gain.size
+
+
+@pytest.mark.parametrize("path", PATHS)
+@settings(max_examples=15)
+@given(case=tables(), leaves=st.integers(1, 9))
+def test_cart_splits_the_leaf_that_gains_most(path, case, leaves):
+    with limits(path):
+        model = CART(case.k, max_leaves=leaves).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    tree, gain = model.tree_, GiniGain(case)
+    assert_best_first(tree, case, gain, [0], point_cuts(case), 1e-9)
+    if tree.n_leaves < leaves:  # all leaves are pure, or their points are equal
+        rows = rows_of(tree, case.values)
+        for leaf in tree.leaves.tolist():
+            own = rows[leaf]
+            assert gini(case.labels[own], case.mass[own]) < 1e-9 or len(np.unique(case.values[own], axis=0)) == 1
+
+
+@settings(max_examples=25)
+@given(case=tables(), leaves=st.integers(1, 9))
+def test_cart_takes_the_lowest_column_then_the_lowest_threshold(case, leaves):
+    tree = CART(case.k, max_leaves=leaves).fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
+    gain, X = GiniGain(case), case.values
+    for node, rows, _ in inner_nodes(tree, X):
+        found = [(gain(rows, X[rows, cut[0]] <= cut[1]), cut) for cut in cuts(X[rows], X[:0])]
+        most = max(value for value, _ in found)
+        feature, low, high = next(cut for value, cut in found if value >= most - 1e-13 * gain.size)
+        assert int(tree.feature[node]) == feature
+        assert low <= float(tree.threshold[node]) < high
+
+
+@settings(max_examples=40)
+@given(case=tables(), leaves=st.integers(1, 12))
+def test_kd_tree_halves_the_largest_leaf(case, leaves):
+    tree = KDTree(case.k, max_leaves=leaves).fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
+    X, mass, rows = case.values, case.mass, rows_of(tree, case.values)
+    distinct = [len(np.unique(X[own], axis=0)) for own in rows]
+    for node, own, _ in inner_nodes(tree, X):
+        middle = (X[own] * mass[own, None]).sum(0) / mass[own].sum()
+        variance = ((X[own] - middle) ** 2 * mass[own, None]).sum(0)
+        feature = int(tree.feature[node])
+        assert variance[feature] >= variance.max() * (1 - 1e-9)
+        assert feature == np.flatnonzero(variance >= variance.max() * (1 - 1e-12))[0]
+        steps = np.unique(X[own, feature])
+        off = [abs(2 * mass[own][X[own, feature] <= low].sum() - mass[own].sum()) for low in steps[:-1]]
+        best = int(np.argmin(off))
+        assert steps[best] <= float(tree.threshold[node]) < steps[best + 1]
+        bigger = [leaf for leaf in tree.leaves.tolist() if distinct[leaf] > 1]
+        assert all(mass[rows[leaf]].sum() <= mass[own].sum() for leaf in bigger)
+    assert tree.n_leaves == min(leaves, len(np.unique(X, axis=0)))
+
+
+# --- ExKMC's theorems --------------------------------------------------------------------------------------
+
+
+def surrogate(tree, case):
+    """Of all leaves, each at its best reference center."""
+    far = distances(case.values, case.centers)
+    return sum(
+        surrogate_cost(far[own], case.mass[own])
+        for own in map(rows_of(tree, case.values).__getitem__, tree.leaves.tolist())
+    )
+
+
+@settings(max_examples=25)
+@given(case=separable(), base=st.sampled_from(["imm", "none"]))
+def test_the_surrogate_cost_never_rises(case, base):
+    """Theorem 1."""
+    before = np.inf
+    for leaves in range(case.k, case.k + 8):
+        model = ExKMC(case.k, max_leaves=leaves, base=base)
+        tree = model.fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
+        cost = surrogate(tree, case)
+        assert cost <= before * (1 + 1e-12) + 1e-12
+        before = cost
+        far, rows = distances(case.values, case.centers), rows_of(tree, case.values)
+        for leaf in tree.leaves.tolist():  # and the labels are those of the surrogate cost
+            if len(rows[leaf]):
+                costs = (far[rows[leaf]] * case.mass[rows[leaf], None]).sum(0)
+                assert costs[int(tree.label[leaf])] <= costs.min() * (1 + 1e-9) + 1e-9
+
+
+@settings(max_examples=40)
+@given(seeds, st.integers(2, 50), st.integers(1, 4), st.integers(2, 6), st.sampled_from(["imm", "none"]))
+def test_leaves_within_reference_clusters_give_them_back(seed, n, d, k, base):
+    """Theorem 2, and growing ends there."""
+    case = data(seed, n, d, k, kind="fine")
+    for _ in range(50):  # to a fixed point: every point is nearest to the mean of its own cluster
+        far = distances(case.values, case.centers)
+        labels = far.argmin(1)
+        if np.array_equal(labels, case.labels) or len(np.unique(labels)) < k:
+            break
+        case.labels = labels
+    assume(np.array_equal(labels, case.labels))
+    assume((np.sort(far, 1)[:, 1] - far.min(1) > 1e-9).all())
+    model = ExKMC(k, max_leaves=10 * n + k, base=base).fit(case.X, labels=case.labels)
+    assert np.array_equal(model.labels_, case.labels)
+    assert model.tree_.n_leaves <= max(n, k)
+    for own in map(rows_of(model.tree_, case.values).__getitem__, model.tree_.leaves.tolist()):
+        assert len(np.unique(case.labels[own])) == 1
+    assert model.inertia_ == pytest.approx(kmeans_cost(case.values, case.labels, case.mass))
+
+
+@settings(max_examples=15)
+@given(separable(), st.integers(0, 5), st.sampled_from([IMM, EMN, ExGreedy, ExShallow]))
+def test_more_leaves_grow_from_the_explainer_s_own_tree(case, extra, model):
+    own = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    more = model(case.k, max_leaves=case.k + extra).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    based = ExKMC(case.k, base=own, max_leaves=case.k + extra)
+    based.fit(case.X, labels=case.labels, sample_weight=case.weight)
+    if extra:
+        assert nested(more.tree_) == nested(based.tree_)
+    assert len(shared_nodes(more.tree_, own.tree_)) == case.k
+
+
+def test_a_base_of_other_columns_or_too_many_leaves():
+    case = data(0, 40, 3, 4, kind="fine")
+    base = IMM(4).fit(case.X, labels=case.labels)
+    with pytest.raises(ValueError, match="base was fitted on 3 columns, X has 2"):
+        ExKMC(4, base=base).fit(case.X[:, :2], labels=case.labels)
+    with pytest.raises(ValueError, match="max_leaves needs at least the leaves of the base, 4, got 3"):
+        ExKMC(4, base=base, max_leaves=3).fit(case.X, labels=case.labels)
+    with pytest.raises(ValueError, match="base needs"):
+        ExKMC(4, base=IMM(4)).fit(case.X, labels=case.labels)
+
+
+@pytest.mark.parametrize("leaf_labels", ["surrogate", "majority", "own"])
+def test_labels_of_leaves(leaf_labels):
+    case = data(3, 60, 2, 4, kind="fine", random_labels=True)
+    for model in (IMM, ExKMC, CART, KDTree):
+        tree = model(4, max_leaves=8, leaf_labels=leaf_labels).fit(case.X, labels=case.labels).tree_
+        rows, far = rows_of(tree, case.values), distances(case.values, case.centers)
+        for number, leaf in enumerate(tree.leaves.tolist()):
+            own = rows[leaf]
+            if leaf_labels == "own":
+                assert int(tree.label[leaf]) == number
+            elif leaf_labels == "majority":
+                counts = np.bincount(case.labels[own], minlength=4)
+                assert counts[int(tree.label[leaf])] == counts.max()
+            else:
+                assert int(tree.label[leaf]) == far[own].sum(0).argmin()
+
+
+# --- scikit-learn's trees ----------------------------------------------------------------------------------
+
+
+def impurity(tree, case):
+    return sum(
+        gini(case.labels[own], case.mass[own])
+        for own in map(rows_of(tree, case.values).__getitem__, tree.leaves.tolist())
+    )
+
+
+@settings(max_examples=12)
+@given(seeds, st.integers(60, 200), st.integers(1, 5), st.integers(2, 6), st.booleans())
+def test_cart_is_scikit_learn_s_tree(seed, n, d, k, weighted):
+    rng = np.random.default_rng(seed)
+    case = data(seed, n, d, k, kind="fine", dtype=np.float32, weighted=weighted)
+    labels = case.labels.copy()
+    noisy = rng.random(n) < 0.2
+    labels[noisy] = rng.integers(0, k, noisy.sum())
+    labels[:k] = np.arange(k)
+    case.labels = labels
+    gain = GiniGain(case)
+    for leaves in range(2, k + 1):
+        theirs = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0)
+        theirs.fit(case.X, labels, sample_weight=case.weight)
+        ours = CART(k, max_leaves=leaves).fit(case.X, labels=labels, sample_weight=case.weight)
+        leaf = theirs.apply(case.X)
+        total = sum(gini(labels[leaf == node], case.mass[leaf == node]) for node in np.unique(leaf))
+        tied = False
+        for _, rows, _ in inner_nodes(ours.tree_, case.values):
+            gains = np.sort(
+                [gain(rows, case.values[rows, c[0]] <= c[1]) for c in cuts(case.values[rows], case.X[:0])]
+            )
+            tied |= len(gains) > 1 and gains[-1] - gains[-2] < 1e-9
+        if tied:
+            return
+        assert impurity(ours.tree_, case) == pytest.approx(total, rel=1e-9, abs=1e-9)
+        mine = ours.tree_.apply(case.X)
+        assert len(np.unique(np.stack([mine, leaf]), axis=1).T) == len(np.unique(leaf)) == ours.tree_.n_leaves
+
+
+# --- refinement --------------------------------------------------------------------------------------------
+
+
+def assert_no_test_can_be_improved(tree, case, clusters):
+    """With the means of the leaves fixed, no other cut of one node costs less and leaves points in every leaf."""
+    X, mass, nodes = case.values, case.mass, rows_of(tree, case.values)
+    means = {leaf: np.average(X[nodes[leaf]], axis=0, weights=mass[nodes[leaf]]) for leaf in clusters}
+    for node, rows, _ in inner_nodes(tree, X):
+        reached = [routed(tree, X[i]) for i in rows]
+        now = sum(mass[i] * ((X[i] - means[leaf]) ** 2).sum() for i, leaf in zip(rows, reached, strict=True))
+        for feature, low, high in cuts(X[rows], X[:0]):
+            leaves = [routed(tree, X[i], (node, feature, (low + high) / 2)) for i in rows]
+            if len(set(leaves)) < len(set(reached)):
+                continue
+            then = sum(mass[i] * ((X[i] - means[leaf]) ** 2).sum() for i, leaf in zip(rows, leaves, strict=True))
+            assert then >= now - 1e-9 * max(now, 1e-9)
+
+
+@pytest.mark.parametrize("model", [IMM, ExGreedy])
+@settings(max_examples=12, derandomize=True)  # a cut moves within its gap, and others below it may notice
+@given(case=separable())
+@example(case=data(8, 12, 2, 3, kind="fine"))
+def test_refined_trees_are_locally_optimal(model, case):
+    if len(case.X) > 24:
+        case.X, case.labels = case.X[:24], case.labels[:24]
+        case.weight = None if case.weight is None else case.weight[:24]
+        assume(len(np.unique(case.labels)) == case.k)
+        assume(len(np.unique(case.centers, axis=0)) == case.k)
+    tree = model(case.k, refine=True).fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
+    sizes = [len(own) for own in map(rows_of(tree, case.values).__getitem__, tree.leaves.tolist())]
+    if min(sizes):
+        assert_no_test_can_be_improved(tree, case, tree.leaves.tolist())
+
+
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow])
+@settings(max_examples=20)
+@given(case=separable())
+def test_refining_never_costs_more(model, case):
+    plain = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    fine = model(case.k, refine=True).fit(case.X, labels=case.labels, sample_weight=case.weight)
+    cost = kmeans_cost(case.values, fine.labels_, case.mass)
+    size = kmeans_cost(case.values, np.zeros(len(case.X)), case.mass)
+    assert plain.inertia_ == pytest.approx(kmeans_cost(case.values, plain.labels_, case.mass), abs=1e-9 * size)
+    assert fine.inertia_ == pytest.approx(cost, rel=1e-9, abs=1e-9 * size)
+    assert fine.inertia_ <= plain.inertia_ + 1e-9 * size
+    assert fine.tree_.n_leaves == case.k
+    assert sorted(fine.tree_.label[fine.tree_.leaves].tolist()) == list(range(case.k))
+    if (plain.tree_.samples > 0).all():
+        assert (fine.tree_.samples > 0).all()
+
+
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow])
+@pytest.mark.parametrize("refine", [False, True])
+@settings(max_examples=6)
+@given(seed=seeds, n=st.integers(12, 60), d=st.integers(1, 4), k=st.integers(2, 5), given_labels=st.booleans())
+def test_more_starts_never_cost_more(model, refine, seed, n, d, k, given_labels):
+    case = data(seed, n, d, k, kind="fine")
+    extra = {"labels": case.labels} if given_labels else {}
+    one, four = (model(k, refine=refine, n_init=starts, random_state=0).fit(case.X, **extra) for starts in (1, 4))
+    assert four.inertia_ <= one.inertia_ * (1 + 1e-9) + 1e-12
+    assert four.tree_.n_leaves == k
+    assert len(np.unique(four.labels_)) == k or len(np.unique(one.labels_)) < k
+
+
+def test_refining_a_tree_with_a_leaf_without_points():
+    X = np.random.default_rng(0).random((30, 2))
+    centers = np.array([[-10.0, -10.0], [0, 0], [1, 1]])
+    for model in (IMM, EMN, ExGreedy):
+        plain = model(3).fit(X, centers=centers)
+        fine = model(3, refine=True, n_init=2).fit(X, centers=centers)
+        assert fine.tree_.n_leaves == 3
+        assert fine.inertia_ <= plain.inertia_ * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [49])
+def test_a_cut_that_would_empty_a_leaf_does_not_hide_the_next_best_one(seed):
+    kind = "fine" if seed % 3 else "grid"
+    case = data(seed, 12, 1 + seed % 2, 3 + seed % 3, kind=kind, random_labels=seed % 5 < 3)
+    tree = IMM(case.k, refine=True).fit(case.X, labels=case.labels).tree_
+    assert (tree.samples > 0).all()
+    assert_no_test_can_be_improved(tree, case, tree.leaves.tolist())
+
+
+# --- on a GPU ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree])
+@pytest.mark.parametrize("path", ["as_it_is", "bins"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_trees_on_a_gpu_equal_those_on_the_cpu(model, path, weighted):
+    for seed in range(5):
+        case = data(seed, 60, 4, 4, kind="grid" if seed % 2 else "fine", weighted=weighted)
+        if len(np.unique(case.centers, axis=0)) < 4:
+            continue
+        with limits(path):
+            here = model(4).fit(torch.from_numpy(case.X), labels=case.labels, sample_weight=case.weight)
+            there = model(4).fit(torch.from_numpy(case.X).cuda(), labels=case.labels, sample_weight=case.weight)
+        assert nested(here.tree_) == nested(there.tree_)
+        assert there.labels_.device.type == "cuda"
+        assert torch.equal(here.labels_, there.labels_.cpu())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("model", [IMM, ExShallow])
+def test_refined_trees_on_a_gpu(model):
+    case = data(2, 60, 4, 4, kind="fine")
+    here = model(4, refine=True, n_init=2).fit(torch.from_numpy(case.X), labels=case.labels)
+    there = model(4, refine=True, n_init=2).fit(torch.from_numpy(case.X).cuda(), labels=case.labels)
+    assert there.inertia_ == pytest.approx(here.inertia_, rel=1e-9)

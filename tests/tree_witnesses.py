@@ -1,0 +1,324 @@
+"""Slow, literal re-implementations of what the papers on trees define: loops over cuts, points and nodes.
+
+Nothing here comes from the package; NumPy in float64 throughout. A cut is (feature, low, high): points and centers
+with a value of at most `low` go left, the others, of at least `high`, go right.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+# --- data --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Data:
+    """Points, their reference labels and weights. Sums of values are exact, so that means have one value only."""
+
+    X: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray | None = None
+
+    @property
+    def values(self):
+        return self.X.astype(np.float64)
+
+    @property
+    def mass(self):
+        return np.ones(len(self.X)) if self.weight is None else self.weight.astype(np.float64)
+
+    @property
+    def k(self):
+        return int(self.labels.max()) + 1
+
+    @property
+    def centers(self):
+        return means(self.values, self.labels, self.k, self.mass)
+
+
+def means(X, labels, k, mass):
+    sums = np.stack([(X * mass[:, None])[labels == c].sum(0) for c in range(k)])
+    return sums / np.array([mass[labels == c].sum() for c in range(k)])[:, None]
+
+
+def data(seed, n, d, k, *, kind="grid", dtype=np.float64, weighted=False, random_labels=False):
+    """Random points; `kind` "grid": few distinct values, repeated rows and columns; "fine": hardly any ties."""
+    rng = np.random.default_rng(seed)
+    n = max(n, k)
+    if kind == "grid":
+        X = rng.integers(0, rng.integers(2, 8), (n, d)).astype(np.float64)
+        if np.dtype(dtype).kind == "f":
+            X /= 4
+        X[rng.random(n) < 0.3] = X[0]
+        if d > 1 and rng.random() < 0.4:
+            X[:, rng.integers(1, d)] = X[:, 0]
+        if d > 1 and rng.random() < 0.3:
+            X[:, rng.integers(d)] = 3
+    else:
+        spread = rng.normal(size=(k, d))[rng.integers(k, size=n)] * rng.integers(0, 3)
+        X = np.round((rng.normal(size=(n, d)) + spread) * 2**16) / 2**16
+        if np.dtype(dtype).kind != "f":
+            X = np.round(X * 2**4).clip(-100, 100)
+    X = X.astype(dtype)
+    places = X[rng.permutation(n)[:k]].astype(np.float64)
+    labels = ((X.astype(np.float64)[:, None] - places) ** 2).sum(2).argmin(1)
+    if random_labels:
+        labels = rng.integers(0, k, n)
+    labels[rng.permutation(n)[:k]] = np.arange(k)
+    weight = rng.integers(1, 4, n) if weighted else None
+    return Data(X, labels, weight)
+
+
+def distances(X, centers):
+    """Squared distance of every point to every center."""
+    return np.array([[((x - c) ** 2).sum() for c in centers] for x in X]).reshape(len(X), len(centers))
+
+
+# --- cuts --------------------------------------------------------------------------------------------------
+
+
+def cuts(X, centers):
+    """All cuts of a node that differ: the gaps between neighbouring values of its points and centers."""
+    found = []
+    for feature in range(X.shape[1]):
+        values = sorted(set(X[:, feature].tolist()) | set(centers[:, feature].tolist()))
+        found += [(feature, low, high) for low, high in pairwise(values)]
+    return found
+
+
+def separating(X, centers):
+    """Those of them that have centers on both sides."""
+    return [cut for cut in cuts(X, centers) if 0 < (centers[:, cut[0]] <= cut[1]).sum() < len(centers)]
+
+
+def parted(X, centers, cut):
+    """Which points and centers go left."""
+    return X[:, cut[0]] <= cut[1], centers[:, cut[0]] <= cut[1]
+
+
+# --- what the points of a node cost at a cut, given who goes left ------------------------------------------
+
+
+def mistakes(own_left, left, mass):
+    """Weight of the points that are cut from their center; `own_left`: whether a point's center goes left."""
+    return mass[own_left != left].sum()
+
+
+def emn_ratio(own_left, left, mass, centers_left):
+    """Mistakes over the lesser number of centers on a side."""
+    return mistakes(own_left, left, mass) / min(centers_left.sum(), (~centers_left).sum())
+
+
+def current_cost(far, mass):
+    """Eq. 6: every point to its nearest center."""
+    return (far.min(1) * mass).sum()
+
+
+def induced_cost(far, left, centers_left, mass):
+    """Eq. 7: every point to the nearest center on its side."""
+    cost = 0.0
+    if left.any():
+        cost += (far[left][:, centers_left].min(1) * mass[left]).sum()
+    if (~left).any():
+        cost += (far[~left][:, ~centers_left].min(1) * mass[~left]).sum()
+    return cost
+
+
+def price(far, left, centers_left, mass):
+    """Eq. 5; the induced cost itself where every point lies on a center."""
+    current = current_cost(far, mass)
+    return induced_cost(far, left, centers_left, mass) / (current if current > 0 else 1.0)
+
+
+def ceil_div(a, b):
+    return -(-a // b)
+
+
+def eval_wad(N, K, left, points, centers_left, centers):
+    """Algorithm 2, with the ratios left / points and centers_left / centers, all of them whole numbers."""
+    if K == 1 or N == 0:
+        return 0.0
+    K_left = min(max(ceil_div(K * centers_left, centers), 1), K - 1)
+    if N == 1:
+        N_left = 1 if K_left > K - K_left else 0
+    else:
+        N_left = min(max(ceil_div(N * left, points), 1), N - 1)
+    on_left = eval_wad(N_left, K_left, left, points, centers_left, centers)
+    on_right = eval_wad(N - N_left, K - K_left, left, points, centers_left, centers)
+    return 1 + (N_left * on_left + (N - N_left) * on_right) / N
+
+
+def depth_estimate(feature, left, centers_left, mass, sides):
+    """Algorithm 3; `sides`: (feature, whether to the left) of the tests on the way to the node."""
+    points, points_left = int(mass.sum()), int(mass[left].sum())
+    depth = eval_wad(points, len(centers_left), points_left, points, int(centers_left.sum()), len(centers_left))
+    if points == 0:
+        return depth
+    left_kills, right_kills = (feature, True) in sides, (feature, False) in sides
+    if left_kills and right_kills:
+        return depth - 1
+    if left_kills:
+        return depth - points_left / points
+    if right_kills:
+        return depth - (points - points_left) / points
+    return depth
+
+
+def surrogate_cost(far, mass):
+    """Of a leaf: what its points cost at the one reference center that is best for all of them."""
+    return (far * mass[:, None]).sum(0).min() if len(far) else 0.0
+
+
+def surrogate_gain(far, left, mass):
+    return (
+        surrogate_cost(far, mass) - surrogate_cost(far[left], mass[left]) - surrogate_cost(far[~left], mass[~left])
+    )
+
+
+def gini(labels, mass):
+    """Impurity, weighted by points."""
+    total = mass.sum()
+    if total == 0:
+        return 0.0
+    shares = np.array([mass[labels == c].sum() for c in np.unique(labels)]) / total
+    return total * (1 - (shares**2).sum())
+
+
+def gini_gain(labels, left, mass):
+    return gini(labels, mass) - gini(labels[left], mass[left]) - gini(labels[~left], mass[~left])
+
+
+def kmeans_cost(X, clusters, mass):
+    """To the means of the clusters."""
+    cost = 0.0
+    for c in np.unique(clusters):
+        own = X[clusters == c]
+        mean = (own * mass[clusters == c, None]).sum(0) / mass[clusters == c].sum()
+        cost += (((own - mean) ** 2).sum(1) * mass[clusters == c]).sum()
+    return cost
+
+
+# --- criteria of a node with centers -----------------------------------------------------------------------
+
+
+@dataclass
+class Scorer:
+    """The score of cuts by one of the explainers that separate centers: the least is the best."""
+
+    name: str
+    data: Data
+    centers: np.ndarray
+    depth_factor: float = 0.0
+
+    def __post_init__(self):
+        self.X, self.mass, self.labels = self.data.values, self.data.mass, self.data.labels
+        self.far = distances(self.X, self.centers)
+
+    def of(self, rows, centers, sides, feature, left, centers_left):
+        """Score of a cut that sends some of the rows, and some of the centers, to the left."""
+        mass, far = self.mass[rows], self.far[np.ix_(rows, centers)]
+        if self.name in ("IMM", "EMN"):
+            place = {int(c): i for i, c in enumerate(centers)}
+            still = np.array([int(c) in place for c in self.labels[rows]], dtype=bool)
+            own = np.array([centers_left[place[int(c)]] for c in self.labels[rows][still]], dtype=bool)
+            if self.name == "IMM":
+                return mistakes(own, left[still], mass[still])
+            return emn_ratio(own, left[still], mass[still], centers_left)
+        if self.name == "ExGreedy":
+            return induced_cost(far, left, centers_left, mass)
+        depth = depth_estimate(feature, left, centers_left, mass, sides)
+        return price(far, left, centers_left, mass) + self.depth_factor * depth
+
+    def all(self, rows, centers, sides):
+        """(score, cut) of every cut that separates centers, lowest feature first, then lowest threshold."""
+        X, own = self.X[rows], self.centers[centers]
+        return [(self.of(rows, centers, sides, cut[0], *parted(X, own, cut)), cut) for cut in separating(X, own)]
+
+    def size(self, rows, centers):
+        """What a difference of scores is to be compared with."""
+        if self.name in ("IMM", "EMN"):
+            return self.mass[rows].sum()
+        total = (self.far[np.ix_(rows, centers)].max(1) * self.mass[rows]).sum()
+        if self.name == "ExGreedy":
+            return total
+        current = current_cost(self.far[np.ix_(rows, centers)], self.mass[rows])
+        return 1 + total / (current if current > 0 else 1.0)
+
+    def grow(self, tolerance=1e-12):
+        """The whole tree, as nested (feature, low, high, left, right) and centers at its leaves."""
+
+        def node(rows, centers, sides):
+            if len(centers) == 1:
+                return int(centers[0])
+            found = self.all(rows, centers, sides)
+            limit = min(found)[0] + tolerance * self.size(rows, centers)
+            feature, low, high = next(cut for score, cut in found if score <= limit)
+            left = self.X[rows, feature] <= low
+            mine = self.centers[centers, feature] <= low
+            return (
+                feature,
+                low,
+                high,
+                node(rows[left], centers[mine], sides | {(feature, True)}),
+                node(rows[~left], centers[~mine], sides | {(feature, False)}),
+            )
+
+        return node(np.arange(len(self.X)), np.arange(len(self.centers)), frozenset())
+
+
+# --- fitted trees, read from outside -----------------------------------------------------------------------
+
+
+def inner_nodes(tree, X):
+    """(node, rows, sides) of every test, from the root down; values are compared with thresholds in float64."""
+    found, open_ = [], [(0, np.arange(len(X)), frozenset())]
+    while open_:
+        node, rows, sides = open_.pop()
+        feature = int(tree.feature[node])
+        if feature < 0:
+            continue
+        found.append((node, rows, sides))
+        left = X[rows, feature].astype(np.float64) <= float(tree.threshold[node])
+        open_.append((int(tree.right[node]), rows[~left], sides | {(feature, False)}))
+        open_.append((int(tree.left[node]), rows[left], sides | {(feature, True)}))
+    return found
+
+
+def rows_of(tree, X):
+    """The rows that reach each node."""
+    rows = [np.array([], dtype=int)] * tree.n_nodes
+    rows[0] = np.arange(len(X))
+    for node in range(tree.n_nodes):
+        feature = int(tree.feature[node])
+        if feature >= 0:
+            left = X[rows[node], feature].astype(np.float64) <= float(tree.threshold[node])
+            rows[int(tree.left[node])], rows[int(tree.right[node])] = rows[node][left], rows[node][~left]
+    return rows
+
+
+def labels_below(tree, node):
+    """Labels of the leaves below a node."""
+    if int(tree.feature[node]) < 0:
+        return [int(tree.label[node])]
+    return labels_below(tree, int(tree.left[node])) + labels_below(tree, int(tree.right[node]))
+
+
+def nested(tree, node=0):
+    """The tree as nested (feature, threshold, left, right) and labels at its leaves."""
+    feature = int(tree.feature[node])
+    if feature < 0:
+        return int(tree.label[node])
+    children = (nested(tree, int(side[node])) for side in (tree.left, tree.right))
+    return (feature, float(tree.threshold[node]), *children)
+
+
+def routed(tree, x, changed=None):
+    """The leaf of a point; `changed`: (node, feature, low), another test at one node."""
+    node = 0
+    while int(tree.feature[node]) >= 0:
+        feature, threshold = int(tree.feature[node]), float(tree.threshold[node])
+        if changed is not None and node == changed[0]:
+            feature, threshold = changed[1:]
+        node = int(tree.left[node] if x[feature] <= threshold else tree.right[node])
+    return node
