@@ -1,5 +1,7 @@
 """Threshold-tree explainers: a whole clustering as a few readable rules."""
 
+from neonxc.trees.cltree import CLTree
+from neonxc.trees.cubt import CUBT
 from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
 from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
@@ -11,8 +13,10 @@ from neonxc.trees.tree import ThresholdTree
 
 __all__ = [
     "CART",
+    "CUBT",
     "EMN",
     "IMM",
+    "CLTree",
     "Candidate",
     "Condition",
     "ExGreedy",

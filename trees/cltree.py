@@ -31,7 +31,6 @@ class CLTree(UnguidedTree):
         Two leaves of one parent become one if each has more points than this per uniform point, those in the gap
         between them counted with both. Greater values keep more leaves.
     random_state : ignored
-        Nothing here is random.
 
     Attributes
     ----------
@@ -53,7 +52,7 @@ class CLTree(UnguidedTree):
     Examples
     --------
     >>> import numpy as np
-    >>> from neonxc.trees.cltree import CLTree
+    >>> from neonxc.trees import CLTree
     >>> X = np.concatenate([np.linspace(0, 1, 50), np.linspace(9, 10, 50)])[:, None]
     >>> tree = CLTree().fit(X).tree_
     >>> tree, tree.threshold[0].item()
@@ -65,8 +64,8 @@ class CLTree(UnguidedTree):
         n_clusters: int | None = None,
         *,
         max_leaves: int | None = None,
-        min_y: float = 0.01,
-        min_rd: float = 0.8,
+        min_y: float = 0.05,
+        min_rd: float = 0.6,
         random_state: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -131,10 +130,11 @@ class EmptySpace:
         mass = self.problem.mass(node.rows)
         if mass < self.least or len(node.rows) < 2:
             return 0.0
-        return float(_information(torch.tensor(mass, dtype=torch.float64), torch.tensor(self._box(node).uniform)))
+        both = torch.tensor([mass, self._box(node).uniform], dtype=torch.float64)
+        return float(_information(both[0], both[1]))
 
-    def best(self, node: Node) -> tuple[float, Cut] | None:
-        """The best cut and its gain; None where no cut gains anything."""
+    def best(self, node: Node) -> tuple[float, int, int] | None:
+        """The best cut's gain, column and code; None where none gains anything."""
         box, everything = self._box(node), self.bound(node)
         own, weight = torch.zeros_like(node.rows), self.problem.weights(node.rows)
         slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * everything
@@ -152,7 +152,7 @@ class EmptySpace:
             row, code, least = sweep.first_minimum(-gain, slack)
             if -least > best[0] + (slack if best[1] >= 0 else 0):
                 best = (-least, row + first, code if original is None else int(original[row, code]))
-        return None if best[1] < 0 else (best[0], self.problem.cut(node, best[1], best[2]))
+        return None if best[1] < 0 else best
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Divide the box: up to the gap that the cut is in, and beyond."""

@@ -35,7 +35,6 @@ class CUBT(UnguidedTree):
         How dissimilar two leaves are: the mean distance of a leaf's points to the nearest point of the other leaf,
         over the share `delta` of points that are nearest; the greater of both ways.
     random_state : ignored
-        Nothing here is random.
 
     Attributes
     ----------
@@ -56,7 +55,7 @@ class CUBT(UnguidedTree):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from neonxc.trees.cubt import CUBT
+    >>> from neonxc.trees import CUBT
     >>> CUBT(n_clusters=3).fit(load_iris().data).tree_
     ThresholdTree(3 leaves, depth 2, 4 features)
     """
@@ -92,15 +91,14 @@ class CUBT(UnguidedTree):
         return Deviance(problem, self.min_size, self.min_dev)
 
     def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
-        ways = []
         for here, there in ((left, right), (right, left)):
             near = nearest(_points(problem, here.rows), _points(problem, there.rows))
-            ways.append(float(mean_of_least(near[:, None], problem.weights(here.rows), self.delta)))
-        return max(ways) < self.min_dist
+            if mean_of_least(near[:, None], problem.weights(here.rows), self.delta) >= self.min_dist:
+                return False
+        return True
 
     def _own_clusters(self, problem: Problem, leaves: list[Node]) -> list[int]:
-        most = len(leaves) if self.n_clusters is None else self.n_clusters
-        return joined(problem, [leaf.rows for leaf in leaves], most, self.delta)
+        return joined(problem, [leaf.rows for leaf in leaves], self.n_clusters or len(leaves), self.delta)
 
 
 class Deviance:
@@ -109,10 +107,8 @@ class Deviance:
     Parameters
     ----------
     problem : Problem
-    min_size : float
-        Points of a node that may be cut.
-    min_dev : float
-        The share of all points' deviance that a cut must gain.
+    min_size, min_dev : float
+        As for :class:`CUBT`.
     """
 
     def __init__(self, problem: Problem, min_size: float, min_dev: float) -> None:
@@ -122,18 +118,17 @@ class Deviance:
 
     def bound(self, node: Node) -> float:
         """The deviance of the node, if it may be cut."""
-        deviance = self._deviance(node)
-        small = len(node.rows) < 2 or self.problem.mass(node.rows) < self.min_size
-        return 0.0 if small or deviance < self.least else deviance
+        deviance = self._deviance(node) if self.problem.mass(node.rows) >= self.min_size else 0.0
+        return deviance if deviance >= self.least else 0.0
 
-    def best(self, node: Node) -> tuple[float, Cut] | None:
-        """The best cut and its gain; None where no cut gains enough."""
+    def best(self, node: Node) -> tuple[float, int, int] | None:
+        """The best cut's gain, column and code; None where none gains enough."""
         values, weight = self._centered(node)
         slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * self._deviance(node)
         best = (max(self.least, slack), -1, 0)
         for first, codes, original in sweep.node_codes(self.problem, node, len(values) + 1):
-            sums = sweep.channels(codes, int(codes.max()) + 1, torch.cat([values * weight, weight[None]]))
-            sums = sums.cumsum_(2)
+            both = torch.cat([values * weight, weight[None]])
+            sums = sweep.channels(codes, int(codes.max()) + 1, both).cumsum_(2)
             left = sums[:, -1]
             right = left[:, -1:] - left
             gain = sums[:, :-1].square().sum(1) * (1 / left + 1 / right)
@@ -141,7 +136,7 @@ class Deviance:
             row, code, least = sweep.first_minimum(-gain, slack)
             if -least > best[0] + (slack if best[1] >= 0 else 0):
                 best = (-least, row + first, code if original is None else int(original[row, code]))
-        return None if best[1] < 0 else (best[0], self.problem.cut(node, best[1], best[2]))
+        return None if best[1] < 0 else best
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Nothing to hand on."""
@@ -159,31 +154,33 @@ class Deviance:
 
 def joined(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
     """Join the two least dissimilar leaves until `n_clusters` are left; return the cluster of every leaf."""
-    clusters = [[leaf] for leaf in range(len(rows))]
-    points, rows = _points(problem, torch.arange(problem.table.n, device=problem.device)), list(rows)
+    clusters, rows = [[leaf] for leaf in range(len(rows))], list(rows)
+    points = _points(problem, torch.arange(problem.table.n, device=problem.device))
     near = torch.stack([nearest(points, points[own]) for own in rows], 1)  # from every point to every cluster
-    way = torch.cat([mean_of_least(near[own], problem.weights(own), delta)[None] for own in rows])
-    way.fill_diagonal_(torch.inf)
-    while sum(map(bool, clusters)) > n_clusters:
-        place = int(torch.maximum(way, way.T).argmin())
-        one, other = sorted((place // len(rows), place % len(rows)))
-        clusters[one], clusters[other] = clusters[one] + clusters[other], []
-        rows[one] = torch.cat([rows[one], rows[other]])
+
+    def way(own: Tensor, to: Tensor) -> Tensor:
+        return mean_of_least(near[own][:, to], problem.weights(own), delta)
+
+    ways = torch.stack([way(own, torch.arange(len(rows))) for own in rows])
+    while len(rows) > n_clusters:
+        both = torch.maximum(ways, ways.T).fill_diagonal_(torch.inf).flatten()
+        place = int((both <= both.min() * (1 + 1e-9)).to(torch.uint8).argmax())  # of equals, the first pair
+        one, other = place // len(rows), place % len(rows)  # one < other
+        clusters[one] += clusters.pop(other)
+        rows[one] = torch.cat([rows[one], rows.pop(other)])
         near[:, one] = torch.minimum(near[:, one], near[:, other])
-        way[one] = mean_of_least(near[rows[one]], problem.weights(rows[one]), delta)
-        for cluster, own in enumerate(rows):
-            way[cluster, one] = mean_of_least(near[own][:, [one]], problem.weights(own), delta)
-        gone = torch.tensor([not members for members in clusters], device=way.device)
-        way[gone], way[:, gone] = torch.inf, torch.inf
-        way.fill_diagonal_(torch.inf)
-    left = [members for members in clusters if members]
-    return [next(k for k, members in enumerate(left) if leaf in members) for leaf in range(len(rows))]
+        kept = torch.tensor([cluster for cluster in range(len(rows) + 1) if cluster != other])
+        near, ways = near[:, kept], ways[kept][:, kept]
+        ways[one] = way(rows[one], torch.arange(len(rows)))
+        ways[:, one] = torch.cat([way(own, torch.tensor([one])) for own in rows])
+    return [k for leaf in range(sum(map(len, clusters))) for k, own in enumerate(clusters) if leaf in own]
 
 
 def nearest(here: Tensor, there: Tensor) -> Tensor:
     """The distance of every point [n, d] to the nearest of other points [m, d], [n]."""
-    step = max(1, sweep.BUDGET // len(there))
-    return torch.cat([torch.cdist(part, there).amin(1) for part in here.split(step)])
+    parts = here.split(max(1, sweep.BUDGET // len(there)))
+    mode = "donot_use_mm_for_euclid_dist"  # equal points have a distance of 0
+    return torch.cat([torch.cdist(part, there, compute_mode=mode).amin(1) for part in parts])
 
 
 def mean_of_least(values: Tensor, weight: Tensor | None, share: float) -> Tensor:

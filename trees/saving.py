@@ -31,7 +31,7 @@ def pack(obj: ThresholdTree | TreeExplainer) -> tuple[dict[str, Any], dict[str, 
         "whole": obj._steps is None,
     }
     tensors["space_means"] = obj._space_means
-    tensors["cluster_centers"] = torch.as_tensor(obj.cluster_centers_)
+    tensors["cluster_centers"] = torch.as_tensor(obj.cluster_centers_).clone()  # no two may share memory
     labels = obj.labels_.cpu().numpy() if isinstance(obj.labels_, Tensor) else np.asarray(obj.labels_)
     tensors["labels"] = torch.from_numpy(np.searchsorted(obj.tree_.classes, labels))
     return header, tensors

@@ -171,7 +171,7 @@ def _distances(X: Any, centers: Any, sample_weight: Any) -> tuple[Tensor, Tensor
     to = as_batch(centers, name="centers", device=points.device).tensor.to(torch.float64)
     if to.shape[1] != points.shape[1]:
         raise ValueError(f"centers have {to.shape[1]} columns, X has {points.shape[1]}")
-    distances = torch.stack([(points - center).square().sum(1) for center in to], 1)
+    distances = torch.cdist(points, to, compute_mode="donot_use_mm_for_euclid_dist").square()
     return _weights(sample_weight, points), distances
 
 

@@ -81,7 +81,8 @@ class InducedCost:
             gap, current = gap * weight, current * weight
         total = float(current.sum())
         # Of n signed terms that add up to at most `extent` in size, any order of summing errs by less than this
-        extent = float(gap.sum()) + total
+        farthest = distances.amax(1)
+        extent = float((farthest if weight is None else farthest * weight).sum())
         slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * extent
         if self.depth_factor is not None and node.memory is None and self.columns.separated:
             node.memory = self._points(codes, weight)

@@ -1,0 +1,84 @@
+"""Data for the experiments of the tree examples: scikit-learn's, a folder of tables, and what papers made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sklearn import datasets
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Points `X` [n, d], and into how many clusters they go: as many as there are classes."""
+
+    name: str
+    X: np.ndarray
+    k: int
+
+
+TOYS = {
+    "iris": datasets.load_iris,
+    "wine": datasets.load_wine,
+    "breast cancer": datasets.load_breast_cancer,
+    "digits": datasets.load_digits,
+}
+
+
+def toys(*names: str) -> list[Dataset]:
+    """Some of scikit-learn's datasets, by default all four."""
+    found = []
+    for name in names or TOYS:
+        X, y = TOYS[name](return_X_y=True)
+        found.append(Dataset(name, X, len(np.unique(y))))
+    return found
+
+
+def tables(folder: Path) -> list[Dataset]:
+    """Every NAME.csv.gz (or NAME.csv) in a folder whose last column is called label, and the others are numbers.
+
+    Tables of another kind are passed over.
+    """
+    found = []
+    for path in sorted([*folder.glob("*.csv.gz"), *folder.glob("*.csv")]):
+        try:
+            table = np.genfromtxt(path, delimiter=",", dtype=str, encoding="utf-8")
+            if table.ndim != 2 or table[0, -1] != "label":
+                continue
+            X = table[1:, :-1].astype(np.float64)
+        except ValueError:  # rows of different length, or text
+            continue
+        if np.isfinite(X).all():
+            found.append(Dataset(path.name.removesuffix(".gz").removesuffix(".csv"), X, len(set(table[1:, -1]))))
+    return found
+
+
+def synthetic_one(n: int = 5000, d: int = 1000, nu: float = 1000, changed: int = 100, seed: int = 0) -> Dataset:
+    """Synthetic I, which is hard for CART: three clusters, one of which has only two points, far apart.
+
+    Two points are (nu, 1, ..., 1) and (nu, 0, ..., 0). The first feature of all others is 0. One half of these are
+    ones with `changed` random features set to 0, the other half zeros with `changed` random features set to 1.
+
+    From N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020, B.2.
+    """
+    generator = np.random.default_rng(seed)
+    rest = (np.arange(n - 2) % 2)[:, None].astype(np.float64)  # 0, 1, 0, 1, ...
+    flipped = generator.random((n - 2, d - 1)).argpartition(changed, axis=1)[:, :changed]
+    body = np.repeat(rest, d - 1, axis=1)
+    np.put_along_axis(body, flipped, 1 - rest, axis=1)
+    far = np.stack([np.ones(d - 1), np.zeros(d - 1)])
+    first = np.concatenate([np.full(2, nu), np.zeros(n - 2)])
+    return Dataset("Synthetic I", np.column_stack([first, np.concatenate([far, body])]), 3)
+
+
+def synthetic_two(k: int = 30, d: int = 1000, seed: int = 0) -> Dataset:
+    """Synthetic II, which needs more than k leaves: k random codewords of -1 and 1, and around each d points.
+
+    Each of these is the codeword with another one of its d features set to 0: k d points in all.
+
+    From the same paper, Section 3.4, after M. Moshkovitz et al., "Explainable k-means and k-medians clustering",
+    ICML 2020.
+    """
+    codewords = np.random.default_rng(seed).choice([-1.0, 1.0], size=(k, d))
+    return Dataset("Synthetic II", (codewords[:, None] * (1 - np.eye(d))).reshape(k * d, d), k)

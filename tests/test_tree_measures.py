@@ -1,0 +1,293 @@
+"""Measures of trees, the search for a depth factor, random thresholds, k-medians, trade-offs, files."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits, load_iris
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import neonxc
+from neonxc.evaluation import agreement, cost_ratio, kmeans_cost, surrogate_cost, wad, waes
+from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, trade_off
+from neonxc.trees.random_thresholds import draw
+
+EVERY = [IMM, EMN, ExGreedy, ExShallow, ExKMC, RandomThresholds, CART, KDTree]
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X = load_iris().data
+    return X, KMeans(3, n_init=10, random_state=0).fit(X)
+
+
+def by_hand(X, labels, weight=None):
+    weight = np.ones(len(X)) if weight is None else weight
+    cost = 0.0
+    for label in np.unique(labels):
+        own = labels == label
+        mean = np.average(X[own], axis=0, weights=weight[own])
+        cost += (weight[own] * ((X[own] - mean) ** 2).sum(1)).sum()
+    return cost
+
+
+# --- measures --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, pd.DataFrame])
+def test_costs(iris, kind):
+    X, model = iris
+    weight = np.random.default_rng(0).random(len(X)) + 0.1
+    labels = IMM(3).fit(X, centers=model.cluster_centers_).labels_
+    assert kmeans_cost(kind(X), labels, weight) == pytest.approx(by_hand(X, labels, weight))
+    assert kmeans_cost(kind(X), model.labels_) == pytest.approx(model.inertia_)
+    ratio = by_hand(X, labels) / model.inertia_
+    assert cost_ratio(kind(X), labels, model.labels_) == pytest.approx(ratio)
+    assert cost_ratio(kind(X), labels, kind(model.cluster_centers_)) == pytest.approx(ratio)
+
+
+def test_cost_ratio_of_a_reference_without_cost():
+    X = np.array([[0.0], [0], [1], [1]])
+    assert cost_ratio(X, [0, 0, 1, 1], [0, 0, 1, 1]) == 1
+    assert cost_ratio(X, [0, 0, 0, 1], [0, 0, 1, 1]) == float("inf")
+
+
+def test_surrogate_cost(iris):
+    X, model = iris
+    centers = model.cluster_centers_
+    tree = ExKMC(3, max_leaves=5).fit(X, centers=centers).tree_
+    leaves = tree.apply(X)
+    distances = ((X[:, None] - centers) ** 2).sum(2)
+    wanted = sum(distances[leaves == leaf].sum(0).min() for leaf in np.unique(leaves))
+    assert surrogate_cost(X, leaves, centers) == pytest.approx(wanted)
+    assert surrogate_cost(X, leaves, centers) >= kmeans_cost(X, tree.predict(X)) - 1e-9
+
+
+def test_depths_are_averages_over_points():
+    X = np.array([[0.0], [1], [2], [3], [4], [5], [6], [7]])
+    labels = np.array([0, 0, 0, 0, 1, 1, 2, 2])
+    tree = CART(3).fit(X, labels=labels).tree_
+    assert wad(tree) == pytest.approx((4 * 1 + 4 * 2) / 8)
+    assert waes(tree) == pytest.approx((4 * 1 + 2 * 2 + 2 * 1) / 8)  # x > 5.5 makes x > 3.5 redundant
+    weighted = CART(3).fit(X, labels=labels, sample_weight=[4, 4, 4, 4, 1, 1, 1, 1]).tree_
+    assert wad(weighted) == pytest.approx((16 * 1 + 4 * 2) / 20)
+
+
+def test_agreement(iris):
+    X, model = iris
+    renamed = np.array(["b", "c", "a"])[model.labels_]
+    assert agreement(torch.as_tensor(model.labels_), renamed) == {"ari": 1.0, "ami": 1.0, "nmi": 1.0}
+    found = agreement(IMM(3).fit(X, centers=model.cluster_centers_).labels_, model.labels_)
+    assert 0.5 < found["ari"] < 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda X: cost_ratio(X, [0, 1], [0] * 150), "labels needs one label per point"),
+        (lambda X: cost_ratio(X, [0] * 150, np.zeros((3, 2))), "centers have 2 columns, X has 4"),
+        (lambda X: kmeans_cost(X, [0] * 150, [1, 2]), "sample_weight needs one weight per point"),
+        (lambda X: surrogate_cost(X, [0] * 150, [[np.nan] * 4]), "centers has a value that is not finite"),
+    ],
+)
+def test_bad_input(iris, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(iris[0])
+
+
+# --- ExShallow* ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X = load_digits().data
+    return X, KMeans(10, n_init=1, random_state=0).fit(X).cluster_centers_
+
+
+def test_the_search_reaches_its_goals(digits):
+    X, centers = digits
+    plain = ExShallow(10).fit(X, centers=centers)
+    size, cost = waes(plain.tree_), cost_ratio(X, plain.labels_, centers)
+    same = ExShallow(10).tune_depth_factor(X, goal_cost=cost + 0.01, goal_waes=size + 0.01, centers=centers)
+    assert same.goals_met_
+    assert same.depth_factor_ == 0.03
+    shorter = ExShallow(10).tune_depth_factor(X, goal_cost=cost + 0.3, goal_waes=size - 0.3, centers=centers)
+    assert shorter.goals_met_
+    assert shorter.depth_factor_ > 0.03
+    assert waes(shorter.tree_) <= size - 0.3
+    assert cost_ratio(X, shorter.labels_, centers) <= cost + 0.3
+    assert shorter.depth_factor == 0.03  # a parameter stays what it was set to
+    again = ExShallow(10, depth_factor=shorter.depth_factor_).fit(X, centers=centers)
+    assert np.array_equal(again.labels_, shorter.labels_)
+
+
+def test_goals_out_of_reach(digits):
+    X, centers = digits
+    cheap = ExShallow(10).tune_depth_factor(X, goal_cost=1.0, goal_waes=9, centers=centers)
+    assert not cheap.goals_met_
+    plain = ExShallow(10).fit(X, centers=centers)
+    assert cheap.inertia_ <= plain.inertia_  # the least cost that was found
+    short = ExShallow(10).tune_depth_factor(X, goal_cost=1.3, goal_waes=1, centers=centers)
+    assert not short.goals_met_
+    assert cost_ratio(X, short.labels_, centers) <= 1.3
+    assert waes(short.tree_) <= waes(plain.tree_)
+
+
+# --- random thresholds, k-medians ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["l1", "l2"])
+def test_random_cuts_fall_between_centers_as_often_as_they_should(metric):
+    centers = np.array([[0.0, 0.0], [1.0, 3.0]])
+    trials = draw(centers, 4000, metric, np.random.default_rng(0))
+    assert all(list(tests) == [1] for tests in trials)
+    feature, threshold = (np.array(values) for values in zip(*(tests[1] for tests in trials), strict=True))
+    share = 3 / 4 if metric == "l1" else 9 / 10
+    assert (feature == 1).mean() == pytest.approx(share, abs=0.02)
+    place = threshold[feature == 1] / 3
+    assert 0 <= place.min() < place.max() < 1
+    assert place.std() == pytest.approx(1 / 12**0.5 if metric == "l1" else 1 / 24**0.5, abs=0.01)
+
+
+def test_more_trials_cost_no_more_and_seeds_repeat(digits):
+    X, centers = digits
+    one, many = (RandomThresholds(10, n_trials=n, random_state=0).fit(X, centers=centers) for n in (1, 60))
+    assert np.array_equal(
+        many.labels_, RandomThresholds(10, n_trials=60, random_state=0).fit(X, centers=centers).labels_
+    )
+    assert surrogate_cost(X, many.tree_.apply(X), centers) < surrogate_cost(X, one.tree_.apply(X), centers)
+    assert np.array_equal(many.predict(X), many.labels_)
+
+
+def test_the_same_centers_twice_are_an_error(iris):
+    with pytest.raises(ValueError, match="the same in every column"):
+        RandomThresholds(2).fit(iris[0], centers=np.ones((2, 4)))
+
+
+def test_k_medians():
+    rng = np.random.default_rng(0)
+    X = np.r_[rng.normal(0, 1, (60, 2)), rng.normal(6, 1, (60, 2)), [[200.0, 200.0]]]
+    centers = np.array([[0.0, 0], [6, 6]])
+    model = IMM(2, metric="l1").fit(X, centers=centers)
+    assert model.tree_.n_leaves == 2
+    free = IMM(2, metric="l1", random_state=0).fit(X)
+    assert np.array_equal(free.labels_, free.predict(X))
+    labels = np.abs(X[:, None] - centers).sum(2).argmin(1)
+    assert adjusted_rand_score(model.labels_, labels) == 1
+
+
+# --- trade-offs ------------------------------------------------------------------------------------------------
+
+
+def test_the_front(iris):
+    X, model = iris
+    candidates = {"short": ExShallow(3, depth_factor=1.0), "IMM": IMM(3), "deep": ExKMC(3, max_leaves=9)}
+    found = trade_off(X, centers=model.cluster_centers_, candidates=candidates)
+    assert [c.cost_ratio for c in found] == sorted(c.cost_ratio for c in found)
+    for one in found:
+        beaten = any(
+            other.cost_ratio <= one.cost_ratio
+            and other.waes <= one.waes
+            and (other.cost_ratio < one.cost_ratio or other.waes < one.waes)
+            for other in found
+        )
+        assert one.on_front is not beaten
+        assert one.cost_ratio == pytest.approx(cost_ratio(X, one.explainer.labels_, model.cluster_centers_))
+    assert found.to_markdown().count("\n") == 4
+    axes = found.plot()
+    assert {text.get_text() for text in axes.texts} == {c.name for c in found.front}
+    assert not hasattr(candidates["IMM"], "tree_")  # what is passed stays unfitted
+
+
+def test_default_candidates(iris):
+    X, model = iris
+    found = trade_off(pd.DataFrame(X, columns=list("abcd")), labels=model.labels_)
+    assert len(found) == 14
+    assert found[0].explainer.tree_.feature_names == tuple("abcd")
+    with pytest.raises(ValueError, match="labels or centers"):
+        trade_off(X)
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", EVERY)
+def test_saved_and_loaded(model, iris, tmp_path):
+    X = pd.DataFrame(iris[0], columns=["sepal length", "b", "c", "d"])
+    labels = np.array(["one", "two", "three"])[iris[1].labels_]
+    fitted = model(3).fit(X, labels=labels)
+    neonxc.save(fitted, tmp_path / "explainer.safetensors")
+    loaded = neonxc.load(tmp_path / "explainer.safetensors")
+    assert type(loaded) is model
+    assert loaded.get_params() == fitted.get_params()
+    assert np.array_equal(loaded.predict(X), fitted.predict(X))
+    assert np.array_equal(loaded.labels_, fitted.labels_)
+    assert np.array_equal(loaded.cluster_centers_, fitted.cluster_centers_)
+    assert loaded.score(X) == fitted.score(X)
+    assert [str(rule) for rule in loaded.tree_.rules()] == [str(rule) for rule in fitted.tree_.rules()]
+    with pytest.raises(ValueError, match=r"order|missing"):
+        loaded.predict(X[["b", "c", "d", "sepal length"]])
+
+
+def test_saved_tree_and_tensors(iris, tmp_path):
+    X = torch.as_tensor(iris[0], dtype=torch.float32)
+    fitted = IMM(3, random_state=0).fit(X)
+    neonxc.save(fitted.tree_, tmp_path / "tree.safetensors")
+    tree = neonxc.load(tmp_path / "tree.safetensors")
+    assert torch.equal(tree.predict(X), fitted.labels_)
+    assert tree.threshold.dtype == torch.float64
+    assert torch.equal(tree.samples, fitted.tree_.samples)
+    neonxc.save(fitted, tmp_path / "explainer.safetensors")
+    loaded = neonxc.load(tmp_path / "explainer.safetensors")
+    assert isinstance(loaded.labels_, torch.Tensor)
+    assert torch.equal(loaded.labels_, fitted.labels_)
+
+
+def test_a_reference_pipeline_is_not_saved(iris, tmp_path):
+    reference = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0))
+    fitted = IMM(reference=reference).fit(iris[0])
+    neonxc.save(fitted, tmp_path / "explainer.safetensors")
+    loaded = neonxc.load(tmp_path / "explainer.safetensors")
+    assert np.array_equal(loaded.predict(iris[0]), fitted.labels_)
+    with pytest.raises(ValueError, match="without the pipeline"):
+        loaded.score(iris[0])
+
+
+def test_an_unfitted_explainer_is_not_saved(tmp_path):
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError):
+        neonxc.save(IMM(), tmp_path / "explainer.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+# --- the tree itself -------------------------------------------------------------------------------------------
+
+
+def test_importances_and_paths(iris):
+    X, model = iris
+    tree = IMM(3).fit(X, centers=model.cluster_centers_).tree_
+    importances = tree.feature_importances
+    assert importances.sum() == pytest.approx(1)
+    path = tree.decision_path(X)
+    assert path.shape == (150, tree.n_nodes)
+    assert np.array_equal(path.sum(0), tree.samples.numpy())
+    inner = (tree.feature >= 0).numpy()
+    for column in range(4):
+        tests = path[:, inner & (tree.feature.numpy() == column)].sum()
+        assert importances[column] == pytest.approx(tests / path[:, inner].sum())
+    one = IMM(1).fit(X).tree_
+    assert (one.n_leaves, one.depth, one.feature_importances.sum()) == (1, 0, 0)
+    assert [str(rule) for rule in one.rules()] == ["cluster 0: always (150 samples, 0 mistakes)"]
+
+
+def test_trees_travel_between_processes(iris):
+    import pickle
+
+    X, model = iris
+    fitted = IMM(3).fit(X, centers=model.cluster_centers_)
+    assert fitted.tree_.depth == 2  # fills a cache
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), fitted.labels_)
