@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from neonxc.trees.problem import Node, Problem
 
 BUFFER = 280_000  # indices that stay in a core's cache while they are made and used
-BUDGET = 1 << 24  # entries of histograms that are held at once
+CACHED = 1 << 19  # entries of a histogram that several passes are made over
+BUDGET = 1 << 24  # entries of anything that are held at once
 
 
 def histogram(codes: Tensor, bins: int, labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
@@ -70,13 +71,19 @@ def separated(counts: Tensor, centers: Tensor) -> Tensor:
     centers : Tensor [f, k] of int64
         Codes of the labels' centers.
     """
-    bins = counts.shape[2]
+    f, k, bins = counts.shape
+    result = torch.empty(f, bins, dtype=counts.dtype, device=counts.device)
     place = torch.arange(bins, device=counts.device)
-    side = (place < centers[..., None]).to(torch.int8) - (place > centers[..., None]).to(torch.int8)
-    signed = counts * side  # +1: a cut from here on, up to the center, is between them
-    change = signed.sum(1, dtype=counts.dtype)
-    change.scatter_add_(1, centers, -signed.sum(2, dtype=counts.dtype))
-    return change.cumsum(1, dtype=counts.dtype)
+    step = max(1, CACHED // (k * bins))
+    for first in range(0, f, step):
+        some = slice(first, first + step)
+        own = centers[some, :, None]
+        side = (place < own).to(torch.int8) - (place > own).to(torch.int8)
+        signed = counts[some] * side  # +1: a cut from here on, up to the center, is between them
+        change = signed.sum(1, dtype=counts.dtype)
+        change.scatter_add_(1, centers[some], -signed.sum(2, dtype=counts.dtype))
+        torch.cumsum(change, 1, dtype=counts.dtype, out=result[some])
+    return result
 
 
 def separated_directly(
@@ -160,7 +167,7 @@ def node_codes(problem: Problem, node: Node, values: int) -> Iterator[tuple[int,
     renumber = columns.bins > max(256, 2 * points)
     bins = points if renumber else columns.bins
     all_codes = columns.at(node.rows)
-    step = max(1, BUDGET // (bins * max(values, 1)))
+    step = max(1, CACHED // (bins * max(values, 1)))
     for first in range(0, len(all_codes), step):
         codes = all_codes[first : first + step]
         if renumber:

@@ -71,7 +71,8 @@ class Gini:
         if self.columns.separated and self.problem.k * self.problem.table.d * self.columns.bins <= sweep.BUDGET:
             if node.memory is None:
                 node.memory = self._count(node)
-            return [(0, node.memory[:, present], None)]
+            step = max(1, sweep.CACHED // (len(present) * self.columns.bins))
+            return [(f, node.memory[f : f + step, present], None) for f in range(0, len(node.memory), step)]
         return sweep.histograms(self.problem, node, present)
 
 

@@ -68,25 +68,24 @@ class InducedCost:
         self.problem = problem
         self.columns = problem.columns
         self.depth_factor = depth_factor
+        self.by_center = problem.distances.T.contiguous()
 
     def cut(self, node: Node) -> Cut | None:
         """The best cut that separates two of the node's centers; None if there is none."""
         codes, centers, original = self._codes(node)
-        distances = self.problem.distances.index_select(0, node.rows).index_select(1, node.centers)
-        weight = self.problem.weights(node.rows)
-        near = distances.topk(2, dim=1, largest=False)
-        gap = near.values[:, 1] - near.values[:, 0]
-        current = near.values[:, 0]
+        distances, weight = self._distances(node), self.problem.weights(node.rows)
+        current, nearest = distances.min(0)
+        gap = distances.scatter(0, nearest[None], torch.inf).amin(0) - current
         if weight is not None:
             gap, current = gap * weight, current * weight
         total = float(current.sum())
         # Of n signed terms that add up to at most `extent` in size, any order of summing errs by less than this
-        farthest = distances.amax(1)
+        farthest = distances.amax(0)
         extent = float((farthest if weight is None else farthest * weight).sum())
         slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * extent
         if self.depth_factor is not None and node.memory is None and self.columns.separated:
             node.memory = self._points(codes, weight)
-        cuts = self._bounded(codes, centers, near.indices[:, 0], gap, total, weight, node.memory)
+        cuts = self._bounded(codes, centers, nearest, gap, total, weight, node.memory)
         if not len(cuts.feature):
             return None
         if self.depth_factor is None:
@@ -116,6 +115,13 @@ class InducedCost:
         alike = torch.zeros(codes.shape[1], dtype=torch.int64, device=codes.device)
         return sweep.histogram(codes, self.columns.bins, alike, 1, weight)[:, 0]
 
+    def _distances(self, node: Node) -> Tensor:
+        """Distances of the node's points to its centers, [centers, points]."""
+        k, n = self.by_center.shape
+        if len(node.centers) * n < k * len(node.rows):
+            return self.by_center.index_select(0, node.centers).index_select(1, node.rows)
+        return self.by_center.index_select(1, node.rows).index_select(0, node.centers)
+
     def _codes(self, node: Node) -> tuple[Tensor, Tensor, Tensor | None]:
         codes, centers = self.columns.at(node.rows), self.columns.centers[:, node.centers]
         return (codes, centers, None) if self.columns.separated else sweep.compressed(codes, centers)
@@ -133,7 +139,7 @@ class InducedCost:
         """All cuts that separate centers."""
         bins = sweep.number_of_bins(codes, centers)
         k = centers.shape[1]
-        step = max(1, sweep.BUDGET // max(len(nearest), bins * min(k, 16)))
+        step = max(1, sweep.CACHED // (bins * k if k * bins <= len(nearest) else len(nearest)))
         parts = []
         for first in range(0, len(codes), step):
             part, own = codes[first : first + step], centers[first : first + step]
@@ -192,27 +198,27 @@ class InducedCost:
         self, cuts: Cuts, codes: Tensor, centers: Tensor, distances: Tensor, weight: Tensor | None
     ) -> Tensor:
         """Induced cost in full, [cuts]. Cuts of a column that part the centers alike share the work."""
-        n, k = distances.shape
+        k, n = distances.shape
         group, member = torch.unique(cuts.feature * k + cuts.centers_left, return_inverse=True)
         feature = group // k
         ranked = centers[feature].sort(dim=1).values
         left = centers[feature] <= ranked.gather(1, (group % k - 1)[:, None])  # up to the greatest one on the left
         parts, part_of = torch.unique(left, dim=0, return_inverse=True)
-        by_center = distances.T.contiguous()
-        on_right = torch.stack([by_center[~part].amin(0) for part in parts])
-        change = torch.stack([by_center[part].amin(0) for part in parts]) - on_right
+        on_right = torch.stack([distances[~part].amin(0) for part in parts])
+        change = torch.stack([distances[part].amin(0) for part in parts]) - on_right
         if weight is not None:
             on_right, change = on_right * weight, change * weight
-        base = on_right.sum(1)[part_of]
+        cost = on_right.sum(1)[part_of][member]
         bins = sweep.number_of_bins(codes, centers)
-        cost = torch.empty(len(group), bins, dtype=torch.float64, device=codes.device)
         step = max(1, sweep.BUDGET // 4 // max(n, bins))
         for first in range(0, len(group), step):
             some = slice(first, first + step)
             place = codes.index_select(0, feature[some]).to(torch.int64)
-            sums = torch.zeros_like(cost[some]).scatter_add_(1, place, change.index_select(0, part_of[some]))
-            cost[some] = base[some, None] + sums.cumsum_(1)
-        return cost[member, cuts.code]
+            sums = torch.zeros(len(place), bins, dtype=torch.float64, device=codes.device)
+            sums.scatter_add_(1, place, change.index_select(0, part_of[some])).cumsum_(1)
+            here = ((member >= first) & (member < first + step)).nonzero()[:, 0]
+            cost[here] += sums[member[here] - first, cuts.code[here]]
+        return cost
 
 
 def _allowed(score: Tensor, slack: float) -> Tensor:
