@@ -37,43 +37,47 @@ class Gini:
 
     def best(self, node: Node) -> tuple[float, int, int] | None:
         """The best cut's gain, column and code; None where no cut leaves points on both sides."""
-        present = (self._mass(node) > 0).nonzero()[:, 0]
         best, mass = (torch.inf, 0, 0), self.problem.mass(node.rows)
-        for first, counts, original in self._histograms(node, present):
+        for first, counts, original in self._histograms(node):
             row, code, score = sweep.first_minimum(_impurity(counts, self.least), 1e-12 * mass)
             found = (score, row + first, code if original is None else int(original[row, code]))
             best = min(best, found, key=lambda cut: (round(cut[0] / mass, 11), cut[1], cut[2]))
         return None if best[0] == torch.inf else (self.bound(node) - best[0], *best[1:])
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Count the smaller child; the larger one has the rest."""
+        """Count the smaller child; the larger one has the rest. Labels that are not there are left out."""
         if node.memory is None:
             return
-        small, large = sorted(children, key=lambda child: len(child.rows))
-        small.memory = self._count(small)
-        large.memory = node.memory - small.memory
+        labels, counts = node.memory
         node.memory = None
+        small, large = sorted(children, key=lambda child: len(child.rows))
+        few = self._count(small, labels)
+        for child, own in ((small, few), (large, counts - few)):
+            there = torch.isin(labels, self.problem.labels[child.rows])
+            child.memory = (labels, own) if bool(there.all()) else (labels[there], own[:, there])
 
     def _mass(self, node: Node) -> Tensor:
         """Points of every label."""
         if node.memory is not None:
-            return node.memory[0].sum(1).to(torch.float64)
+            return node.memory[1][0].sum(1).to(torch.float64)
         labels = self.problem.labels[node.rows]
         return torch.bincount(labels, self.problem.weights(node.rows), minlength=self.problem.k).to(torch.float64)
 
-    def _count(self, node: Node) -> Tensor:
-        """Histogram of all labels, [d, k, bins]."""
-        labels, weight = self.problem.labels[node.rows], self.problem.weights(node.rows)
-        return sweep.histogram(self.columns.binned(node.rows), self.columns.bins, labels, self.problem.k, weight)
+    def _count(self, node: Node, labels: Tensor) -> Tensor:
+        """Histogram of some labels, [d, labels, bins]."""
+        own, weight = torch.searchsorted(labels, self.problem.labels[node.rows]), self.problem.weights(node.rows)
+        return sweep.histogram(self.columns.binned(node.rows), self.columns.bins, own, len(labels), weight)
 
-    def _histograms(self, node: Node, present: Tensor) -> Iterable[tuple[int, Tensor, Tensor | None]]:
+    def _histograms(self, node: Node) -> Iterable[tuple[int, Tensor, Tensor | None]]:
         """Histograms of the labels that are there, with the first of their columns and the codes' old values."""
-        if self.columns.separated and self.problem.k * self.problem.table.d * self.columns.bins <= sweep.BUDGET:
-            if node.memory is None:
-                node.memory = self._count(node)
-            step = max(1, sweep.CACHED // (len(present) * self.columns.bins))
-            return [(f, node.memory[f : f + step, present], None) for f in range(0, len(node.memory), step)]
-        return sweep.histograms(self.problem, node, present)
+        if not self.columns.separated or self.problem.k * self.problem.table.d * self.columns.bins > sweep.BUDGET:
+            return sweep.histograms(self.problem, node, self.problem.labels[node.rows].unique())
+        if node.memory is None:
+            labels = self.problem.labels[node.rows].unique()
+            node.memory = labels, self._count(node, labels)
+        counts = node.memory[1]
+        step = max(1, sweep.CACHED // (counts.shape[1] * self.columns.bins))
+        return [(first, counts[first : first + step], None) for first in range(0, len(counts), step)]
 
 
 def _impurity(counts: Tensor, least: float) -> Tensor:

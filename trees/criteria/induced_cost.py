@@ -139,24 +139,27 @@ class InducedCost:
         """All cuts that separate centers."""
         bins = sweep.number_of_bins(codes, centers)
         k = centers.shape[1]
-        step = max(1, sweep.CACHED // (bins * k if k * bins <= len(nearest) else len(nearest)))
+        by_label = k * bins <= len(nearest)  # else the histogram would be larger than the node
+        step = max(1, sweep.CACHED // max(1, k * bins if by_label else len(nearest)))
         parts = []
         for first in range(0, len(codes), step):
             part, own = codes[first : first + step], centers[first : first + step]
-            if k * bins <= len(nearest):
+            if by_label:
                 bound = sweep.separated(sweep.histogram(part, bins, nearest, k, gap), own)
             else:
                 bound = sweep.separated_directly(part, bins, nearest, own, gap)
             left = sweep.centers_left(own, bins)
-            feature, code = ((left > 0) & (left < k)).nonzero(as_tuple=True)
+            apart = (left > 0) & (left < k)
             points = torch.zeros_like(bound)
             if self.depth_factor is not None:
-                alike = torch.zeros_like(nearest)
                 if counts is None:
-                    own_counts = sweep.histogram(part, bins, alike, 1, weight)[:, 0]
+                    own_counts = sweep.histogram(part, bins, torch.zeros_like(nearest), 1, weight)[:, 0]
                 else:
                     own_counts = counts[first : first + step, :bins]
                 points = own_counts.to(torch.float64).cumsum(1)
+                # Of cuts between the same points and centers the first one will do
+                apart &= (own_counts > 0).scatter_(1, own, True)
+            feature, code = apart.nonzero(as_tuple=True)
             place = (feature, code)
             parts.append(Cuts(feature + first, code, total + bound[place], left[place], points[place]))
         return Cuts(*(torch.cat(values) for values in zip(*(vars(p).values() for p in parts), strict=True)))
