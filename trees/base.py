@@ -22,7 +22,7 @@ from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
 from neonxc.trees.tree import ThresholdTree
 
-WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "longdouble": "float64"}
+WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
 NOISE = -1
 """The label of points that a density-based clustering leaves out."""
 
@@ -90,8 +90,13 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            Values that are not finite, more clusters than distinct points, both `labels` and `centers`, or centers
-            that no column tells apart.
+            Values that are not finite, more clusters than points, both `labels` and `centers`, or centers that no
+            column tells apart.
+
+        Warns
+        -----
+        ConvergenceWarning
+            k-means finds fewer distinct points than clusters: there are as many clusters then.
         """
         del y
         data = self._prepare(X, labels, centers, sample_weight)
