@@ -22,7 +22,6 @@ from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
 from neonxc.trees.tree import ThresholdTree
 
-WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
 NOISE = -1
 """The label of points that a density-based clustering leaves out."""
 
@@ -116,7 +115,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "tree_")
         data, _, give = self._read(X, reset=False)
-        return give(np.asarray(self.tree_.predict(data)))
+        return give(self.tree_.classes[self.tree_.label[self.tree_.leaf_of(data)].numpy()])
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
@@ -129,11 +128,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
                 "the tree was saved without the pipeline behind which its cost is measured; fit it again"
             )
         data, _, _ = self._read(X, reset=False)
-        leaf = torch.as_tensor(np.asarray(self.tree_.apply(data)))
-        own = self.tree_.label[leaf]
-        table = Table(data) if self._steps is None else Table(_tensor(self._steps.transform(X)))
-        distances = table.distances(self._space_means.to(table.device))
-        return -float(distances.gather(1, own.to(distances.device)[:, None]).sum())
+        table = (
+            Table(data) if self._steps is None else Table(references.tensor_of(self._steps.transform(plain(X))))
+        )
+        own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
+        return -table.cost(self._space_means.to(table.device), own)
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse input will do."""
@@ -166,6 +165,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         self._is_tensor = isinstance(X, Tensor)
         self._given = labels is not None or centers is not None
         weight = self._weights(sample_weight, points)
+        labels = None if labels is None else references.label_array(labels)
         table, kept = Table(points), self._kept(labels, weight, points)
         if kept is not None:
             table, weight = table.take(kept), None if weight is None else weight[kept]
@@ -188,18 +188,15 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
     ) -> Reference:
         if centers is not None:
-            return references.from_centers(table, centers, self.metric)
+            return references.from_centers(table, centers, self.metric, getattr(self, "feature_names_in_", None))
         if labels is not None:
-            own = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-            return references.from_labels(
-                table, own if kept is None else own[kept.cpu().numpy()], self.metric, weight
-            )
+            own = labels if kept is None else labels[kept.cpu().numpy()]
+            return references.from_labels(table, own, self.metric, weight)
         if isinstance(self.reference, str):
-            X = table.data.cpu().numpy() if isinstance(table.data, Tensor) else table.data
+            X = table.data
         elif kept is not None:
             X = _rows(X, kept)
-        if isinstance(X, Tensor):
-            X = X.cpu().numpy()
+        X = plain(X)
         found = references.from_estimator(
             table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state
         )
@@ -237,7 +234,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         same = found.space is table
         means = self._space_means if same else _filled(table.means(own, k, weight), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
-        every = leaf_of if data.kept is None else torch.as_tensor(np.asarray(tree.apply(data.points)))
+        every = leaf_of if data.kept is None else tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
@@ -249,7 +246,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
             validate_data(self, X=X, reset=reset, skip_check_array=True)
             return batch.tensor, batch.names, batch.labels
         X = validate_data(self, X=X, reset=reset, accept_sparse=["csc", "csr"])
-        return (X if hasattr(X, "tocsc") else _tensor(X)), None, lambda values: values
+        return (X if hasattr(X, "tocsc") else references.tensor_of(X)), None, lambda values: values
 
     def _weights(self, sample_weight: Any, data: Any) -> Tensor | None:
         if sample_weight is None:
@@ -269,15 +266,16 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
             data.shape[0], dtype=torch.bool, device=data.device if isinstance(data, Tensor) else "cpu"
         )
         if labels is not None:
-            values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-            if values.dtype.kind in "if" and values.shape == (data.shape[0],):
-                counts &= torch.from_numpy(values != NOISE).to(counts.device)
+            if labels.shape != (data.shape[0],):
+                raise ValueError(f"labels needs one label per point, shape ({data.shape[0]},), got {labels.shape}")
+            if labels.dtype.kind in "if":
+                counts &= torch.from_numpy(labels != NOISE).to(counts.device)
         if weight is not None:
             counts &= weight > 0
         if bool(counts.all()):
             return None
         if not bool(counts.any()):
-            raise ValueError("labels are -1 (noise) for every point")
+            raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
         return counts.nonzero()[:, 0]
 
 
@@ -286,10 +284,9 @@ def _filled(means: Tensor, centers: Tensor) -> Tensor:
     return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
 
 
-def _tensor(values: Any) -> Tensor:
-    array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
-    dtype = WIDER.get(array.dtype.newbyteorder("=").name, array.dtype.newbyteorder("="))
-    return torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))
+def plain(X: Any) -> Any:
+    """A tensor as an array, for scikit-learn; anything else as it is."""
+    return as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X
 
 
 def _rows(X: Any, rows: Tensor) -> Any:

@@ -16,6 +16,7 @@ from neonxc.trees.table import Table
 
 BINS = 512  # of a histogram, at least
 HISTOGRAM = 1 << 16  # entries of a whole histogram that are no reason yet for fewer bins
+EXACT = 2.0**53  # floats are not so exact beyond
 INTEGERS = 1 << 10  # whole numbers in a range as small as this are coded without sorting
 
 
@@ -101,6 +102,8 @@ def _integers(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor] 
         return None
     low, high = values.amin(1), values.amax(1)
     if bool((high.to(torch.float64) - low.to(torch.float64) >= INTEGERS).any()):
+        return None
+    if bool((torch.stack([low, high]).to(torch.float64).abs() >= EXACT).any()):
         return None
     if values.is_floating_point() and not bool((values == values.round()).all()):
         return None

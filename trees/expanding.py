@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from neonxc.inputs import check_names
 from neonxc.trees.base import TreeExplainer
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.center_tree import check_leaf_labels, label_leaves, separated, without_centers
@@ -29,8 +30,6 @@ class _BestFirst(TreeExplainer):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_leaf_labels(self.leaf_labels)
-        if self.max_leaves is not None and self.max_leaves < 1:
-            raise ValueError(f"max_leaves needs a whole number >= 1, got {self.max_leaves!r}")
 
     def _gain(self, problem: Problem) -> Gain:
         raise NotImplementedError
@@ -61,9 +60,10 @@ class ExKMC(_BestFirst):
     max_leaves : int, optional
         Default: two per cluster.
     base : {"imm", "none"}, ThresholdTree or fitted tree explainer
-        The tree that is expanded.
+        The tree that is expanded. Of an explainer pass ``explainer.tree_`` where the estimator will be cloned, as
+        a grid search does: a clone is not fitted any more.
     leaf_labels : {"surrogate", "majority", "own"}
-        The cluster of a leaf: the one whose reference center costs its points least, the most frequent one, or
+        The cluster of a leaf: the one whose reference center costs its points least, the most frequent one, or the
         leaf itself.
     reference, max_bins, random_state
         As for :class:`IMM`.
@@ -96,7 +96,7 @@ class ExKMC(_BestFirst):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not (self.base in ("imm", "none") if isinstance(self.base, str) else _tree_of(self.base) is not None):
-            raise ValueError(f'base needs "imm", "none" or a fitted tree, got {self.base!r}')
+            raise ValueError(f'base needs "imm", "none" or a fitted tree (explainer.tree_), got {self.base!r}')
 
     def _gain(self, problem: Problem) -> Gain:
         return Surrogate(problem)
@@ -110,6 +110,8 @@ class ExKMC(_BestFirst):
         tree: ThresholdTree = _tree_of(self.base)
         if tree.n_features != problem.table.d:
             raise ValueError(f"base was fitted on {tree.n_features} columns, X has {problem.table.d}")
+        names = getattr(self, "feature_names_in_", None)
+        check_names(None if names is None else list(names), tree.feature_names)
         builder, leaves, open_ = TreeBuilder(), [], [(0, problem.root())]
         while open_:
             old, node = open_.pop()

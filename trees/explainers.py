@@ -36,7 +36,8 @@ class IMM(CenterTree):
     refine : bool
         Improve the tree by its own k-means cost; see :func:`neonxc.trees.refine.refined`.
     n_init : int
-        Starts from other reference clusterings, of which the tree of least cost is kept.
+        Starts, of which the tree of least cost is kept: the first is the explainer's own, further ones have other
+        criteria and, if the reference is "kmeans", other seeds.
     max_bins : int, optional
         Put the values of every column into so many bins; default: every value counts.
     random_state : int, optional
@@ -151,6 +152,15 @@ class ExShallow(CenterTree):
     n_clusters, reference, max_leaves, leaf_labels, refine, n_init, max_bins, random_state
         As for :class:`IMM`.
 
+    Attributes
+    ----------
+    depth_factor_ : float
+        The depth factor of the tree: `depth_factor`, or what :meth:`tune_depth_factor` found.
+    goals_met_ : bool
+        Whether :meth:`tune_depth_factor` reached its goals.
+    tree_, labels_, cluster_centers_, inertia_
+        As for :class:`IMM`.
+
     References
     ----------
     .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
@@ -193,6 +203,7 @@ class ExShallow(CenterTree):
     ) -> ExShallow:
         """Fit the tree; see :meth:`neonxc.trees.IMM.fit`."""
         self.depth_factor_ = self.depth_factor
+        self.__dict__.pop("goals_met_", None)  # of an earlier search
         super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
         return self
 

@@ -12,10 +12,13 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 
+from neonxc.inputs import as_batch, check_names
 from neonxc.trees.table import Table
+
+WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
 
 
 @dataclass
@@ -47,25 +50,31 @@ class Reference:
     distances: Tensor | None = None
 
 
-def from_centers(table: Table, centers: Any, metric: str) -> Reference:
+def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
     """Every point belongs to its nearest center."""
-    centers = torch.as_tensor(np.asarray(centers) if not isinstance(centers, Tensor) else centers)
-    if centers.ndim != 2 or centers.shape[1] != table.d or not len(centers):
+    batch = as_batch(centers, name="centers", device=table.device)
+    check_names(batch.names, names, name="centers")
+    centers = batch.tensor.to(torch.float64)
+    if centers.ndim != 2 or centers.shape[1] != table.d:
         raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
-    centers = centers.to(device=table.device, dtype=torch.float64)
-    if not bool(torch.isfinite(centers).all()):
-        raise ValueError("centers has values that are not finite")
     distances = table.distances(centers, metric)
     return Reference(distances.argmin(1), centers, np.arange(len(centers)), table, centers, distances=distances)
 
 
-def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
-    """Centers are the clusters' means (medians for "l1")."""
+def label_array(labels: Any) -> np.ndarray:
+    """Labels as an array; whole numbers in an array of objects are numbers."""
     values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if values.shape != (table.n,):
-        raise ValueError(f"labels needs one label per point, shape ({table.n},), got {values.shape}")
+    if values.dtype == object:
+        inferred = np.asarray(values.tolist())
+        values = inferred if inferred.dtype.kind in "iuf" else values
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ValueError("labels has values that are not finite")
+    return values
+
+
+def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
+    """Centers are the clusters' means (medians for "l1")."""
+    values = label_array(labels)
     classes, position = np.unique(values, return_inverse=True)
     index = torch.from_numpy(position).to(table.device)
     centers = centers_of(table, index, len(classes), metric, weight)
@@ -84,14 +93,14 @@ def from_estimator(
         if table.n < n_clusters:
             raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={n_clusters}")
         spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
-        return from_labels(table, spectral.fit_predict(X), metric, weight)
-    if not hasattr(reference, "fit"):
-        raise ValueError(f'reference needs "kmeans", "spectral" or an estimator, got {reference!r}')
-    model, labels = _fitted(reference, X)
+        return from_labels(table, _fitted(spectral, X, weight)[1], metric, weight)
+    if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
+        raise ValueError(f'reference needs "kmeans", "spectral" or a clusterer, got {reference!r}')
+    model, labels = _fitted(reference, X, weight)
     found = from_labels(table, labels, metric, weight)
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         found.steps = model[:-1]
-        found.space = Table(torch.from_numpy(np.ascontiguousarray(_dense(found.steps.transform(X)))))
+        found.space = Table(tensor_of(found.steps.transform(X)).to(table.device))
         found.space_centers = centers_of(found.space, found.labels, len(found.classes), metric, weight)
     final = model[-1] if isinstance(model, Pipeline) else model
     own = getattr(final, "cluster_centers_", None)
@@ -182,22 +191,41 @@ def _medians(values: Tensor, weight: Tensor | None) -> Tensor:
     return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
 
 
-def _fitted(reference: Any, X: Any) -> tuple[Any, Any]:
+def _fitted(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:
     """A fitted estimator and its labels of X."""
+    final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
-        check_is_fitted(reference[-1] if isinstance(reference, Pipeline) else reference)
+        check_is_fitted(final)
     except NotFittedError:
         model = clone(reference)
-        return model, model.fit_predict(X)
-    if hasattr(reference, "predict"):
+        return model, model.fit_predict(X, **_weighted(reference, final, weight))
+    if hasattr(final, "predict"):
         return reference, reference.predict(X)
-    labels = getattr(reference, "labels_", None)
+    labels = getattr(final, "labels_", None)
     if labels is None or len(labels) != np.shape(X)[0]:
         raise ValueError(
-            f"reference is a fitted {type(reference).__name__} that can't predict; pass labels= or an unfitted one"
+            f"reference is a fitted {type(final).__name__} that can't predict; pass labels= or an unfitted one"
         )
     return reference, labels
 
 
-def _dense(values: Any) -> np.ndarray:
-    return values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np.ndarray]:
+    """The weights as an argument of the clusterer, if it takes any."""
+    if weight is None:
+        return {}
+    if not has_fit_parameter(final, "sample_weight"):
+        warnings.warn(
+            f"{type(final).__name__} takes no sample_weight: the reference clusters points without weights",
+            UserWarning,
+            stacklevel=6,
+        )
+        return {}
+    prefix = f"{reference.steps[-1][0]}__" if isinstance(reference, Pipeline) else ""
+    return {f"{prefix}sample_weight": weight.cpu().numpy()}
+
+
+def tensor_of(values: Any) -> Tensor:
+    """An array (or a sparse matrix) as a tensor of a type that torch computes with."""
+    array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+    dtype = WIDER.get(array.dtype.newbyteorder("=").name, array.dtype.newbyteorder("="))
+    return torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))

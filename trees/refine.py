@@ -12,6 +12,7 @@ from neonxc.trees import sweep
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.columns import code
 from neonxc.trees.problem import Node, Problem
+from neonxc.trees.reference import centers_of
 
 ROUNDS = 50  # of re-optimised cuts; a bound that is hardly ever reached
 Grow = Callable[[Problem], tuple[TreeBuilder, list[Node]]]
@@ -70,11 +71,11 @@ def measured(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> Grow
     labels = problem.labels.clone()
     for leaf in leaves:
         labels[leaf.rows] = leaf.centers[0]
-    space_centers = problem.space.means(labels, problem.k, problem.weight)
+    space_centers = centers_of(problem.space, labels, problem.k, problem.metric, problem.weight)
     space_centers = torch.where(space_centers.isnan(), problem.space_centers, space_centers)
     centers = space_centers
     if problem.space is not problem.table:
-        centers = problem.table.means(labels, problem.k, problem.weight)
+        centers = centers_of(problem.table, labels, problem.k, problem.metric, problem.weight)
         centers = torch.where(centers.isnan(), problem.centers, centers)
     moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels, given_distances=None)
     return Grown(moved, builder, leaves, moved.cost(labels))

@@ -25,7 +25,7 @@ def pack(obj: ThresholdTree | TreeExplainer) -> tuple[dict[str, Any], dict[str, 
     params = obj.get_params(deep=False)
     header["estimator"] = {
         "class": type(obj).__name__,
-        "params": {name: value for name, value in params.items() if _is_plain(value)},
+        "params": {name: _plain(value) for name, value in params.items() if _is_plain(value)},
         "fitted": {name: getattr(obj, name) for name in NUMBERS if hasattr(obj, name)},
         "tensor": obj._is_tensor,
         "whole": obj._steps is None,
@@ -43,7 +43,7 @@ def unpack(header: dict[str, Any], tensors: dict[str, Tensor]) -> ThresholdTree 
     tree = ThresholdTree(
         **{name: tensors[name] for name in NODES},
         n_features=int(header["n_features"]),
-        classes=np.asarray(header["classes"]),
+        classes=np.asarray(header["classes"], dtype=header["classes_type"]),
         feature_names=None if names is None else tuple(names),
     )
     described = header.get("estimator")
@@ -71,10 +71,15 @@ def _pack_tree(tree: ThresholdTree) -> tuple[dict[str, Any], dict[str, Tensor]]:
     header = {
         "n_features": tree.n_features,
         "classes": tree.classes.tolist(),
+        "classes_type": "O" if tree.classes.dtype == object else tree.classes.dtype.str,
         "feature_names": None if tree.feature_names is None else list(tree.feature_names),
     }
     return header, {name: getattr(tree, name) for name in NODES}
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    return value is None or isinstance(value, bool | int | float | str | np.generic)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

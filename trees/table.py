@@ -106,9 +106,20 @@ class Table:
             sums.addmm_(member.T, values)
             total += squares.sum()
         means = sums / mass[:, None]
-        between = (sums * means).sum(1)[mass > 0].sum()
+        within = float(total - (sums * means).sum(1)[mass > 0].sum())
         assert middle is not None
-        return means + middle, max(float(total - between), 0.0)
+        means += middle
+        if within < 1e-4 * float(total):  # most digits are gone
+            within = self.cost(means, labels, weight)
+        return means, within
+
+    def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
+        """Sum of squared distances of all points to the centers of their labels."""
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for part, values in self._rows():
+            squares = (values - centers[labels[part]]).square().sum(1)
+            total += (squares if weight is None else squares * weight[part]).sum()
+        return float(total)
 
     def variances(self, rows: Tensor, weight: Tensor | None = None) -> Tensor:
         """Variance of every column over some points, [d] in float64."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
-from torch import Tensor
 from tqdm import tqdm
 
 from neonxc.evaluation import cost_ratio, wad, waes
 from neonxc.trees.base import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.reference import label_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,14 +131,19 @@ def trade_off(
     """
     if (labels is None) == (centers is None):
         raise ValueError("trade_off needs labels or centers: the reference clustering that all trees explain")
+    reference, weight = centers, sample_weight
+    if labels is not None:
+        reference = label_array(labels)
+        noise = reference == -1 if reference.dtype.kind in "if" else np.zeros(len(reference), dtype=bool)
+        if noise.any():  # noise has no part in the cost
+            weight = np.ones(len(reference)) if weight is None else np.array(weight, dtype=float)
+            weight[noise] = 0
     if candidates is None:
-        own = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels) if labels is not None else None
-        candidates = explainers(len(centers) if own is None else len(np.unique(own[own != -1])))
-    reference = labels if centers is None else centers
+        candidates = explainers(len(centers) if labels is None else len(np.unique(reference[~noise])))
     found = []
     for name, explainer in tqdm(candidates.items(), desc="trees", disable=not progress):
         fitted = clone(explainer).fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
-        tree, ratio = fitted.tree_, cost_ratio(X, fitted.labels_, reference, sample_weight)
+        tree, ratio = fitted.tree_, cost_ratio(X, fitted.labels_, reference, weight)
         found.append((name, fitted, ratio, waes(tree), wad(tree), tree.n_leaves))
     return TradeOff(
         Candidate(*one, on_front=not any(_better(other, one) for other in found))

@@ -153,6 +153,11 @@ class ThresholdTree:
             passed[torch.arange(len(values)), nodes] = True
         return labels(passed)
 
+    def leaf_of(self, X: Any) -> Tensor:
+        """Leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`."""
+        used, values, _ = self._read(X)
+        return self._nodes(used, values)[0]
+
     def rules(self, **options: Any) -> list[Rule]:
         """One rule per leaf, without redundant conditions; options are those of :func:`neonxc.trees.rules`."""
         from neonxc.trees.rules import rules

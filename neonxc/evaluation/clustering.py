@@ -178,7 +178,10 @@ def _distances(X: Any, centers: Any, sample_weight: Any) -> tuple[Tensor, Tensor
 def _weights(sample_weight: Any, points: Tensor) -> Tensor:
     if sample_weight is None:
         return torch.ones(len(points), dtype=torch.float64, device=points.device)
-    weight = torch.as_tensor(sample_weight, dtype=torch.float64, device=points.device)
+    values = sample_weight.cpu() if isinstance(sample_weight, Tensor) else sample_weight
+    weight = torch.from_numpy(np.array(values, dtype=np.float64)).to(points.device)
     if weight.shape != (len(points),):
         raise ValueError(f"sample_weight needs one weight per point, got shape {tuple(weight.shape)}")
+    if not bool((weight >= 0).all()) or not bool((weight > 0).any()):
+        raise ValueError("sample_weight needs weights >= 0, and not all of them 0")
     return weight

@@ -69,6 +69,8 @@ class InducedCost:
         self.columns = problem.columns
         self.depth_factor = depth_factor
         self.by_center = problem.distances.T.contiguous()
+        # The estimate of depth counts whole points: the lightest one is the unit
+        self.unit = 1.0 if problem.weight is None else min(1.0, float(problem.weight.min()))
 
     def cut(self, node: Node) -> Cut | None:
         """The best cut that separates two of the node's centers; None if there is none."""
@@ -180,14 +182,16 @@ class InducedCost:
         k, points = len(node.centers), float(len(node.rows) if weight is None else weight.sum())
         share = cuts.points_left / max(points, torch.finfo(torch.float64).tiny)
         saved = self._saved(node, cuts.feature, share)
-        least = two_levels(cuts.points_left, cuts.centers_left, points, k)
+        whole = round(points / self.unit, 9)
+        cuts.points_left = (cuts.points_left / self.unit).round(decimals=9)
+        least = two_levels(cuts.points_left, cuts.centers_left, whole, k)
         floor = cuts.bound * scale + self.depth_factor * (least - saved)
         few = floor.topk(min(16, len(floor)), largest=False).indices
-        depth = estimated_depth(cuts.points_left[few], cuts.centers_left[few], points, k) - saved[few]
+        depth = estimated_depth(cuts.points_left[few], cuts.centers_left[few], whole, k) - saved[few]
         known = self._cost(cuts[few], codes, centers, distances, weight) * scale + self.depth_factor * depth
         open_ = floor <= _allowed(known.min(), slack * scale)
         cuts, saved = cuts[open_], saved[open_]
-        depth = estimated_depth(cuts.points_left, cuts.centers_left, points, k) - saved
+        depth = estimated_depth(cuts.points_left, cuts.centers_left, whole, k) - saved
         return cuts, self.depth_factor * depth
 
     def _saved(self, node: Node, feature: Tensor, share_left: Tensor) -> Tensor:

@@ -17,6 +17,9 @@ class Median:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.unit = torch.ones(problem.table.d, dtype=torch.float64, device=problem.device)
+        if problem.space is not problem.table:  # costs are measured elsewhere: columns count by their spread
+            self.unit = problem.table.variances(problem.root().rows, problem.weight)
 
     def bound(self, node: Node) -> float:
         """The points of the node."""
@@ -24,8 +27,8 @@ class Median:
 
     def best(self, node: Node) -> tuple[float, int, int] | None:
         """The column and code of the cut nearest to the median; None where all points are equal."""
-        variances = self.problem.table.variances(node.rows, self.problem.weight)
-        feature = int(variances.argmax())
+        variances = self.problem.table.variances(node.rows, self.problem.weight) / self.unit
+        feature = int(variances.nan_to_num(nan=0.0).argmax())
         codes = self.problem.columns.codes[feature].index_select(0, node.rows).to(torch.int64)
         mass = torch.bincount(codes, self.problem.weights(node.rows)).to(torch.float64)
         up_to = mass.cumsum(0)

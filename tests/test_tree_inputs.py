@@ -1,0 +1,159 @@
+"""What users hand to tree explainers: weights of any scale, references of any kind, names, types, numbers."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import neonxc
+from neonxc.evaluation import kmeans_cost
+from neonxc.trees import IMM, ExKMC, ExShallow, KDTree, RandomThresholds, trade_off
+
+
+@pytest.fixture(scope="module")
+def wine():
+    return load_wine(as_frame=True).data
+
+
+@pytest.mark.parametrize("weight", [1 / 60, 1e-6, 3.0, 1000.0])
+def test_the_scale_of_weights_does_not_matter_to_depths(weight):
+    for seed in range(6):
+        X, y = make_blobs(60, 3, centers=8, cluster_std=4, random_state=seed)
+        plain = ExShallow(8, depth_factor=0.1).fit(X, labels=y)
+        if weight < 1:  # one point is the unit, however light
+            scaled = ExShallow(8, depth_factor=0.1).fit(X, labels=y, sample_weight=np.full(60, weight))
+            assert np.array_equal(plain.labels_, scaled.labels_)
+        else:  # a weight of 3 is a point three times
+            many = ExShallow(8, depth_factor=0.1).fit(
+                X, labels=y, sample_weight=np.full(60, weight if weight == 3 else 3.0)
+            )
+            repeated = ExShallow(8, depth_factor=0.1).fit(np.repeat(X, 3, 0), labels=np.repeat(y, 3))
+            assert np.array_equal(many.labels_, repeated.labels_[::3])
+
+
+def test_weights_reach_the_reference():
+    rng = np.random.default_rng(0)
+    X = np.r_[rng.normal(0, 1, 50), rng.normal(4, 1, 50), rng.normal(20, 1, 3)][:, None]
+    weight = np.r_[np.full(50, 40), np.ones(53)]
+    for reference in (KMeans(2, n_init=10, random_state=0), make_pipeline(StandardScaler(), KMeans(2, n_init=10))):
+        weighted = IMM(2, reference=reference).fit(X, sample_weight=weight)
+        assert weighted.tree_.threshold[0] < 5  # as if most points were there 40 times
+    with pytest.warns(UserWarning, match="takes no sample_weight"):
+        IMM(2, reference=AgglomerativeClustering(2)).fit(X, sample_weight=weight)
+
+
+def test_columns_count_by_their_spread_behind_a_scaler(wine):
+    kmeans = KMeans(3, n_init=10, random_state=0)
+    scaled = make_pipeline(StandardScaler(), kmeans)
+    behind = RandomThresholds(3, reference=scaled, random_state=0).fit(wine)
+    direct = RandomThresholds(3, reference=kmeans, random_state=0).fit(StandardScaler().fit_transform(wine))
+    assert behind.inertia_ == pytest.approx(direct.inertia_, rel=0.02)
+    tests = KDTree(3, reference=scaled).fit(wine).tree_.feature
+    assert set(tests.tolist()) != {-1, wine.to_numpy().var(0).argmax()}
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32, "gradient"])
+def test_tensors_with_an_estimator_as_reference(kind, wine):
+    X = torch.as_tensor(StandardScaler().fit_transform(wine))
+    X = X.requires_grad_() if kind == "gradient" else X.to(kind)
+    for reference in (KMeans(3, n_init=1, random_state=0), make_pipeline(StandardScaler(), KMeans(3, n_init=1))):
+        model = IMM(reference=reference).fit(X)
+        assert isinstance(model.labels_, torch.Tensor)
+        assert model.score(X) == pytest.approx(-model.inertia_)
+
+
+def test_noise_has_no_part_in_a_trade_off():
+    X, y = make_blobs(90, 2, centers=3, cluster_std=0.3, random_state=0)
+    X, y = np.r_[X, np.full((5, 2), 80.0)], np.r_[y, np.full(5, -1)]
+    found = trade_off(X, labels=y, candidates={"IMM": IMM(3)})
+    assert found[0].cost_ratio == pytest.approx(1, abs=0.02)
+
+
+def test_saved_parameters_and_labels_keep_their_types(wine, tmp_path):
+    labels = KMeans(3, n_init=1, random_state=0).fit_predict(wine).astype(np.int32)
+    fitted = IMM(np.int64(3), random_state=np.int32(4)).fit(wine, labels=labels)
+    neonxc.save(fitted, tmp_path / "imm.safetensors")
+    loaded = neonxc.load(tmp_path / "imm.safetensors")
+    assert (loaded.n_clusters, loaded.random_state) == (3, 4)
+    assert loaded.predict(wine).dtype == np.int32
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_whole_numbers_of_any_size(dtype):
+    X = np.array([[0, 1e20], [1, 1e20], [0, 1e20], [1, 1e20]], dtype=dtype)
+    assert np.array_equal(IMM(2).fit(X, labels=[0, 1, 0, 1]).labels_, [0, 1, 0, 1])
+
+
+def test_centers_in_every_form(wine):
+    X = wine.to_numpy()
+    centers = KMeans(3, n_init=1, random_state=0).fit(X).cluster_centers_
+    wanted = IMM().fit(X, centers=centers).inertia_
+    assert IMM().fit(X, centers=centers[::-1]).inertia_ == pytest.approx(wanted)
+    frame = pd.DataFrame(centers, columns=wine.columns)
+    assert IMM().fit(wine, centers=frame).inertia_ == pytest.approx(wanted)
+    with pytest.raises(ValueError, match="columns of centers are in another order"):
+        IMM().fit(wine, centers=frame.iloc[:, ::-1])
+    with pytest.raises(ValueError, match="centers can't be read"):
+        IMM().fit(X, centers="kmeans")
+
+
+def test_bases(wine):
+    base = IMM(3, random_state=0).fit(wine)
+    with pytest.raises(ValueError, match="another order"):
+        ExKMC(3, base=base).fit(wine.iloc[:, ::-1])
+    copied = clone(ExKMC(3, base=base.tree_, random_state=0)).fit(wine)
+    assert copied.inertia_ <= base.inertia_
+    with pytest.raises(ValueError, match=r"explainer\.tree_"):
+        clone(ExKMC(3, base=base)).fit(wine)
+
+
+def test_labels_are_checked_before_they_are_filtered(wine):
+    weight = np.ones(178)
+    weight[:3] = 0
+    for n in (170, 187):
+        with pytest.raises(ValueError, match=r"labels needs one label per point, shape \(178,\)"):
+            IMM().fit(wine, labels=np.arange(n) % 3, sample_weight=weight)
+    labels = pd.Series(KMeans(3, n_init=1, random_state=0).fit_predict(wine)).astype(object)
+    labels[:4] = -1
+    assert set(IMM().fit(wine, labels=labels).labels_) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", [0, 6, 10])
+def test_refinement_lowers_the_cost_of_k_medians_too(seed):
+    X = np.random.default_rng(seed).standard_t(1.5, (400, 3))
+    costs = []
+    for refine in (False, True):
+        model = IMM(6, metric="l1", refine=refine, random_state=0).fit(X)
+        medians = np.stack([np.median(X[model.labels_ == c], axis=0) for c in range(6)])
+        costs.append(np.abs(X - medians[model.labels_]).sum())
+    assert costs[1] <= costs[0] + 1e-9
+
+
+@pytest.mark.parametrize("distance", [1.0, 1e4, 1e7, 1e8])
+def test_costs_of_clusters_far_apart(distance):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(i * distance, 1, (70, 3)) for i in range(3)])
+    model = IMM(3).fit(X, labels=np.repeat([0, 1, 2], 70))
+    assert model.inertia_ == pytest.approx(kmeans_cost(X, model.labels_), rel=1e-6)
+    assert model.score(X) == pytest.approx(-model.inertia_, rel=1e-6)
+
+
+@pytest.mark.parametrize("reference", [StandardScaler(), KMeans, "means", 3])
+def test_what_is_no_clusterer(reference, wine):
+    with pytest.raises(ValueError, match=r'reference needs "kmeans", "spectral" or a clusterer'):
+        IMM(3, reference=reference).fit(wine)
+
+
+def test_weights_of_measures(wine):
+    X, y = wine.to_numpy(), np.arange(178) % 3
+    weight = np.arange(1.0, 179)
+    wanted = kmeans_cost(X, y, weight)
+    assert kmeans_cost(X, y, pd.Series(weight, index=np.arange(178) + 50)) == pytest.approx(wanted)
+    assert kmeans_cost(X[::-1], y[::-1], weight[::-1]) == pytest.approx(wanted)
+    with pytest.raises(ValueError, match="weights >= 0"):
+        kmeans_cost(X, y, -weight)
