@@ -9,7 +9,9 @@ import pytest
 import torch
 
 # A first call may compile or load something; how long an example takes is no property of the code.
-hypothesis.settings.register_profile("neonxc", parent=hypothesis.settings(), deadline=None)
+# The same examples in every run; others are tried by `pytest --hypothesis-profile explore`.
+hypothesis.settings.register_profile("neonxc", parent=hypothesis.settings(), deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", parent=hypothesis.settings(), deadline=None, derandomize=False)
 hypothesis.settings.load_profile("neonxc")
 
 

@@ -50,6 +50,8 @@ def test_the_table_of_operations_is_the_engines(monkeypatch):
 
 def test_the_page_of_figures_is_what_the_benchmarks_measured(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    from tests.benchmarks.page import DOCS, page
+    from tests.benchmarks.page import DOCS, page, with_table
 
     assert (DOCS / "benchmarks.md").read_text(encoding="utf-8") == page()
+    guide = (DOCS / "trees.md").read_text(encoding="utf-8")
+    assert guide == with_table(guide)

@@ -297,18 +297,38 @@ def assert_best_first(tree, case, gain, start, candidates, tolerance):
             best[node] = (max(gains), possible[int(np.argmax(gains))]) if gains else (None, None)
         return best[node]
 
-    frontier, size = list(start), max(gain.size, 1e-300)
-    while any(int(tree.feature[node]) >= 0 for node in frontier):
+    size, seen = max(gain.size, 1e-300), set()
+
+    def in_some_order(frontier):
+        """Leaves that gain alike may be split in any order; which one it was shows in what follows."""
+        if frontier in seen or all(int(tree.feature[node]) < 0 for node in frontier):
+            return frontier not in seen
+        seen.add(frontier)
         gains = {node: best_of(node)[0] for node in frontier if best_of(node)[0] is not None}
         most = max(gains.values())
         ready = [node for node in gains if int(tree.feature[node]) >= 0 and gains[node] >= most - tolerance * size]
-        assert ready, "another leaf gains more"
-        node = max(ready, key=lambda node: gains[node])
-        left = X[rows[node], int(tree.feature[node])] <= float(tree.threshold[node])
-        assert gain(rows[node], left) >= gains[node] - tolerance * size
-        frontier.remove(node)
-        frontier += [int(tree.left[node]), int(tree.right[node])]
-    return max((best_of(node)[0] for node in frontier if best_of(node)[0] is not None), default=None)
+        return any(
+            in_some_order(frontier - {node} | {int(tree.left[node]), int(tree.right[node])}) for node in ready
+        )
+
+    base = above(tree, start)
+    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
+        if node not in base:
+            left = X[rows[node], int(tree.feature[node])] <= float(tree.threshold[node])
+            assert gain(rows[node], left) >= best_of(node)[0] - tolerance * size
+    assert in_some_order(frozenset(start)), "another leaf gains more"
+    left_over = [best_of(node)[0] for node in tree.leaves.tolist()]
+    return max((gain for gain in left_over if gain is not None), default=None)
+
+
+def above(tree, nodes):
+    """All nodes on the paths to some nodes, these left out."""
+    found = set()
+    for node in nodes:
+        while int(tree.parents[node]) >= 0:
+            node = int(tree.parents[node])
+            found.add(node)
+    return found
 
 
 class SurrogateGain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,7 @@ class Data:
     give: Callable[[np.ndarray], Any]
 
 
-class TreeExplainer(ClusterMixin, BaseEstimator):
+class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     """A clustering by a threshold tree that explains a reference clustering."""
 
     n_clusters: int
@@ -152,9 +153,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator):
         if self.max_bins is not None and not (isinstance(self.max_bins, int | np.integer) and self.max_bins >= 2):
             raise ValueError(f"max_bins needs a number >= 2 or None, got {self.max_bins!r}")
 
+    @abstractmethod
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
-        raise NotImplementedError
 
     def _prepare(self, X: Any, labels: Any, centers: Any, sample_weight: Any) -> Data:
         """Read the data, and find the reference clustering."""

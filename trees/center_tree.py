@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -43,8 +44,9 @@ class CenterTree(TreeExplainer):
     refine: bool
     n_init: int
 
+    @abstractmethod
     def _criterion(self, problem: Problem) -> Separator:
-        raise NotImplementedError
+        """What makes a cut good."""
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
-
-import torch
 
 from neonxc.inputs import check_names
 from neonxc.trees.base import TreeExplainer
@@ -14,8 +13,8 @@ from neonxc.trees.criteria.gini import Gini
 from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
-from neonxc.trees.growth import Gain, best_first
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.growth import Gain, Step, best_first, replayed
+from neonxc.trees.problem import Node, Problem
 from neonxc.trees.tree import ThresholdTree
 
 Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
@@ -31,8 +30,9 @@ class _BestFirst(TreeExplainer):
         super()._check_parameters()
         check_leaf_labels(self.leaf_labels)
 
+    @abstractmethod
     def _gain(self, problem: Problem) -> Gain:
-        raise NotImplementedError
+        """What splitting a leaf is worth."""
 
     def _default_leaves(self, problem: Problem) -> int:
         return problem.k
@@ -112,20 +112,15 @@ class ExKMC(_BestFirst):
             raise ValueError(f"base was fitted on {tree.n_features} columns, X has {problem.table.d}")
         names = getattr(self, "feature_names_in_", None)
         check_names(None if names is None else list(names), tree.feature_names)
-        builder, leaves, open_ = TreeBuilder(), [], [(0, problem.root())]
-        while open_:
-            old, node = open_.pop()
-            feature = int(tree.feature[old])
-            if feature < 0:
-                leaves.append(node)
-                continue
-            threshold = float(tree.threshold[old])
-            left = problem.table.column(feature, node.rows).to(torch.float64) <= threshold
-            cut = Cut(feature, -1, threshold, left, left[:0])
-            node.centers = node.centers[:0]
-            children = problem.children(node, cut, builder.split(node.id, cut))
-            open_ += [(int(tree.right[old]), children[1]), (int(tree.left[old]), children[0])]
-        return builder, leaves
+
+        def test(place: int, node: Node) -> Step | None:
+            if tree.feature[place] < 0:
+                return None
+            cut = problem.cut_at(node, int(tree.feature[place]), float(tree.threshold[place]))
+            return cut, int(tree.left[place]), int(tree.right[place])
+
+        builder, leaves = replayed(problem, 0, test)
+        return builder, [leaf for _, leaf in leaves]
 
 
 class CART(_BestFirst):

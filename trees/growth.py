@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
@@ -10,6 +11,9 @@ import torch
 
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.problem import Cut, Node, Problem
+
+Step = tuple[Cut, int, int]
+"""A cut, and the places of its children."""
 
 
 class Separator(Protocol):
@@ -82,6 +86,36 @@ def best_first(
         for child in children:
             heapq.heappush(heap, (-criterion.bound(child), next(order), child, None))
     return done + [entry[2] for entry in heap]
+
+
+def replayed(
+    problem: Problem, root: int, test: Callable[[int, Node], Step | None]
+) -> tuple[TreeBuilder, list[tuple[int, Node]]]:
+    """Grow a tree whose tests are known.
+
+    Parameters
+    ----------
+    root : int
+        What `test` calls the root.
+    test : callable
+        Number of a place, and the node that is there -> its cut and the numbers of its children; None for a leaf.
+
+    Returns
+    -------
+    builder : TreeBuilder
+    leaves : list of (number, Node)
+    """
+    builder, leaves, open_ = TreeBuilder(), [], [(root, problem.root())]
+    while open_:
+        place, node = open_.pop()
+        step = test(place, node)
+        if step is None:
+            leaves.append((place, node))
+            continue
+        cut, left, right = step
+        children = problem.children(node, cut, builder.split(node.id, cut))
+        open_ += [(right, children[1]), (left, children[0])]
+    return builder, leaves
 
 
 def leaf_of_points(leaves: list[Node], n: int) -> torch.Tensor:

@@ -110,6 +110,12 @@ class Problem:
         """Number of some points, or the sum of their weights."""
         return float(len(rows) if self.weight is None else self.weight[rows].sum())
 
+    def positions(self, rows: Tensor, clusters: Tensor) -> Tensor:
+        """Labels of some points as positions in a list of clusters."""
+        place = torch.zeros(self.k, dtype=torch.int64, device=self.device)
+        place[clusters] = torch.arange(len(clusters), device=self.device)
+        return place[self.labels[rows]]
+
     def majority(self, rows: Tensor) -> int:
         """The most frequent reference cluster of some points."""
         return int(torch.bincount(self.labels[rows], self.weights(rows), minlength=self.k).argmax())
@@ -130,6 +136,11 @@ class Problem:
             feature, node, codes.where(~left, beyond), own.where(~centers_left, beyond), greatest=False
         )
         return Cut(feature, code, between(low, high, self.table.dtype), left, centers_left)
+
+    def cut_at(self, node: Node, feature: int, threshold: float) -> Cut:
+        """The test of a threshold that need not be one between codes."""
+        left = self.table.column(feature, node.rows).to(torch.float64) <= threshold
+        return Cut(feature, -1, threshold, left, self.centers[node.centers, feature] <= threshold)
 
     def _value(self, feature: int, node: Node, codes: Tensor, centers: Tensor, greatest: bool) -> float:
         """The value with the greatest (or the least) code among a node's points and centers."""

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from neonxc.trees.base import TreeExplainer
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.problem import Cut, Node, Problem, between
+from neonxc.trees.growth import Step, replayed
+from neonxc.trees.problem import Node, Problem, between
 
 Tests = dict[int, tuple[int, float]]
 """Path from the root (1, then 2 p and 2 p + 1) -> column and threshold."""
@@ -113,18 +114,11 @@ def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.G
 
 
 def _build(problem: Problem, tests: Tests) -> tuple[TreeBuilder, list[Node]]:
-    builder, leaves, open_ = TreeBuilder(), [], [(1, problem.root())]
-    while open_:
-        path, node = open_.pop()
-        if path not in tests:
-            leaves.append(node)
-            continue
-        feature, threshold = tests[path]
-        left = problem.table.column(feature, node.rows).to(torch.float64) <= threshold
-        cut = Cut(feature, -1, threshold, left, problem.centers[node.centers, feature] <= threshold)
-        children = problem.children(node, cut, builder.split(node.id, cut))
-        open_ += [(2 * path + 1, children[1]), (2 * path, children[0])]
-    return builder, leaves
+    def test(path: int, node: Node) -> Step | None:
+        return (problem.cut_at(node, *tests[path]), 2 * path, 2 * path + 1) if path in tests else None
+
+    builder, leaves = replayed(problem, 1, test)
+    return builder, [leaf for _, leaf in leaves]
 
 
 def _cost(problem: Problem, leaves: list[Node]) -> float:

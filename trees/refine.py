@@ -11,6 +11,7 @@ from torch import Tensor
 from neonxc.trees import sweep
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.columns import code
+from neonxc.trees.growth import Step, replayed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import centers_of
 
@@ -188,15 +189,15 @@ class _Tests:
 
     def rebuild(self) -> tuple[TreeBuilder, list[Node]]:
         """The tree of the tests as they are now."""
-        builder, leaves = TreeBuilder(), []
-        open_ = [(0, self.problem.root())]
-        while open_:
-            old, node = open_.pop()
-            if self.feature[old] < 0:
-                leaves.append(replace(node, centers=self.center[old][None]))
-                continue
-            node.centers = node.centers[:0]
-            cut = self.problem.cut(node, int(self.feature[old]), int(self.code[old]))
-            children = self.problem.children(node, cut, builder.split(node.id, cut))
-            open_ += [(int(self.right[old]), children[1]), (int(self.left[old]), children[0])]
-        return builder, leaves
+
+        def test(place: int, node: Node) -> Step | None:
+            if self.feature[place] < 0:
+                return None
+            cut = self.problem.cut(
+                replace(node, centers=node.centers[:0]), int(self.feature[place]), int(self.code[place])
+            )
+            nobody = torch.zeros_like(node.centers, dtype=torch.bool)  # centers play no part here
+            return replace(cut, centers_left=nobody), int(self.left[place]), int(self.right[place])
+
+        builder, leaves = replayed(self.problem, 0, test)
+        return builder, [replace(leaf, centers=self.center[place][None]) for place, leaf in leaves]

@@ -179,9 +179,7 @@ def node_codes(problem: Problem, node: Node, values: int) -> Iterator[tuple[int,
 
 def histograms(problem: Problem, node: Node, labels: Tensor) -> Iterator[tuple[int, Tensor, Tensor | None]]:
     """Histograms of some labels of a node, [f, labels, bins], a few columns at a time; see :func:`node_codes`."""
-    local = torch.zeros(problem.k, dtype=torch.int64, device=problem.device)
-    local[labels] = torch.arange(len(labels), device=problem.device)
-    own, weight = local[problem.labels[node.rows]], problem.weights(node.rows)
+    own, weight = problem.positions(node.rows, labels), problem.weights(node.rows)
     for first, codes, original in node_codes(problem, node, len(labels)):
         yield first, histogram(codes, int(codes.max()) + 1, own, len(labels), weight), original
 

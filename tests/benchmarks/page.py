@@ -12,6 +12,7 @@ from typing import Any
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
 Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of
@@ -27,6 +28,41 @@ def page(folder: Path = DOCS / "benchmarks") -> str:
     return "\n".join([INTRODUCTION, *(_section(json.loads(p.read_text())) for p in sorted(folder.glob("*.json")))])
 
 
+TREES = {  # columns of the table in the guide to trees, and what the benchmark calls them
+    "IMM": "imm",
+    "EMN": "emn",
+    "ExGreedy": "exgreedy",
+    "ExShallow": "exshallow",
+    "CART": "cart",
+    "ExShallow, refined": "exshallow, refined",
+    "and 4 starts": "exshallow, refined, 4 starts",
+}
+
+
+def trees_table(file: Path = DOCS / "benchmarks" / "trees.json") -> str:
+    """Return cost ratio and WAES of trees with a leaf per cluster, for tables on which they differ."""
+    lines = ["| | " + " | ".join(TREES) + " |", "|---" * (len(TREES) + 1) + "|"]
+    for name, table in json.loads(file.read_text())["tables"].items():
+        rows = {row.get("algorithm"): row for row in table["rows"]}
+        if not rows.keys() >= set(TREES.values()):
+            continue
+        own = [rows[algorithm] for algorithm in TREES.values()]
+        least = min(row["cost ratio"] for row in own)
+        cells = [f"{row['cost ratio']:.3f} / {row['WAES']:.1f}" for row in own]
+        best = [row["cost ratio"] == least for row in own]
+        cells = [
+            f"**{c.split(' / ')[0]}** / {c.split(' / ')[1]}" if b else c for c, b in zip(cells, best, strict=True)
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def with_table(text: str) -> str:
+    """Return the guide to trees with the table between its two marks."""
+    before, rest = text.split(MARKS[0])
+    return f"{before}{MARKS[0]}\n\n{trees_table()}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
+
+
 def _section(report: dict[str, Any]) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
     parts = [f"## {report['title']}", machine]
@@ -37,3 +73,5 @@ def _section(report: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     (DOCS / "benchmarks.md").write_text(page(), encoding="utf-8")
+    guide = DOCS / "trees.md"
+    guide.write_text(with_table(guide.read_text(encoding="utf-8")), encoding="utf-8")

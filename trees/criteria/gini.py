@@ -65,7 +65,7 @@ class Gini:
 
     def _count(self, node: Node, labels: Tensor) -> Tensor:
         """Histogram of some labels, [d, labels, bins]."""
-        own, weight = torch.searchsorted(labels, self.problem.labels[node.rows]), self.problem.weights(node.rows)
+        own, weight = self.problem.positions(node.rows, labels), self.problem.weights(node.rows)
         return sweep.histogram(self.columns.binned(node.rows), self.columns.bins, own, len(labels), weight)
 
     def _histograms(self, node: Node) -> Iterable[tuple[int, Tensor, Tensor | None]]:

@@ -28,7 +28,9 @@ class Median:
     def best(self, node: Node) -> tuple[float, int, int] | None:
         """The column and code of the cut nearest to the median; None where all points are equal."""
         variances = self.problem.table.variances(node.rows, self.problem.weight) / self.unit
-        feature = int(variances.nan_to_num(nan=0.0).argmax())
+        variances = variances.nan_to_num(nan=0.0)
+        equal = variances >= variances.max() * (1 - 1e-12)  # but for rounding; the first one wins
+        feature = int(equal.to(torch.uint8).argmax())
         codes = self.problem.columns.codes[feature].index_select(0, node.rows).to(torch.int64)
         mass = torch.bincount(codes, self.problem.weights(node.rows)).to(torch.float64)
         up_to = mass.cumsum(0)

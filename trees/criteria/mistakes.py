@@ -86,15 +86,9 @@ class Mistakes:
                 child.memory = Memory(memory.rows[own & there], counts)
 
     def _count(self, rows: Tensor, centers: Tensor) -> Tensor:
-        local = self._local(rows, centers)
+        local = self.problem.positions(rows, centers)
         codes = self.columns.binned(rows)
         return sweep.histogram(codes, self.columns.row_bins, local, len(centers), self.problem.weights(rows))
-
-    def _local(self, rows: Tensor, centers: Tensor) -> Tensor:
-        """Labels of some points as positions in `centers`."""
-        place = torch.zeros(self.problem.k, dtype=torch.int64, device=self.problem.device)
-        place[centers] = torch.arange(len(centers), device=self.problem.device)
-        return place[self.problem.labels[rows]]
 
     def _score(self, mistakes: Tensor, centers: Tensor) -> Tensor:
         """Mistakes of the cuts that separate centers, divided as EMN does if asked to; infinite for others."""
@@ -114,7 +108,7 @@ class Mistakes:
         least = bound.amin(1) / (len(node.centers) // 2 if self.shared else 1)
         features = wide[(least < found[0]) | ((least == found[0]) & (wide <= found[1]))]
         rows = node.memory.rows
-        local, weight = self._local(rows, node.centers), self.problem.weights(rows)
+        local, weight = self.problem.positions(rows, node.centers), self.problem.weights(rows)
         best = (torch.inf, self.problem.table.d, 0)
         step = max(1, sweep.BUDGET // max(len(rows), self.columns.bins))
         for part in features.split(step) if len(features) else ():
