@@ -100,7 +100,6 @@ class _Tests:
 
     def __init__(self, tree: Grown) -> None:
         self.problem, builder = tree.problem, tree.builder
-        self.builder = builder
         device = self.problem.device
         self.feature = torch.tensor(builder.feature, device=device)
         self.left, self.right = (torch.tensor(side, device=device) for side in (builder.left, builder.right))
@@ -108,7 +107,6 @@ class _Tests:
         self.center = torch.full_like(self.feature, -1)
         for leaf in tree.leaves:
             self.center[leaf.id] = leaf.centers[0]
-        self.depth = len(tree.leaves)  # no path is longer
 
     def improve(self) -> bool:
         """Visit all nodes from the top; return whether a test has changed."""
