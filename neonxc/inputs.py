@@ -10,6 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+NOISE = -1
+"""The label of points that a density-based clustering leaves out."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -77,6 +80,41 @@ def as_batch(
         return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) and numbers else values
 
     return Batch(tensor, names, restore, labels)
+
+
+def as_labels(
+    labels: Any, n: int, device: torch.device, *, name: str = "labels"
+) -> tuple[Tensor, np.ndarray, Tensor]:
+    """Positions [n] of labels among the sorted different ones, those [K], and which points have one, [n].
+
+    Points of label -1, noise, have none.
+
+    Raises
+    ------
+    ValueError
+        Another number of labels, labels that are not finite, or noise alone.
+    """
+    values = label_array(labels, name=name)
+    if values.shape != (n,):
+        raise ValueError(f"{name} needs one label per point, shape ({n},), got {values.shape}")
+    there = values != NOISE if values.dtype.kind in "if" else np.ones(n, dtype=bool)
+    if not there.any():
+        raise ValueError(f"{name} holds noise (-1) alone: no point is in a cluster")
+    classes, positions = np.unique(values[there], return_inverse=True)
+    every = np.zeros(n, dtype=np.int64)
+    every[there] = positions
+    return torch.from_numpy(every).to(device), classes, torch.from_numpy(there).to(device)
+
+
+def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
+    """Labels as an array; whole numbers in an array of objects are numbers."""
+    values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if values.dtype == object:
+        inferred = np.asarray(values.tolist())
+        values = inferred if inferred.dtype.kind in "iuf" else values
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError(f"{name} has values that are not finite")
+    return values
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:

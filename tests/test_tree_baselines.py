@@ -357,12 +357,32 @@ def test_equal_points_are_one_leaf(Explainer):
         (CUBT(0), "n_clusters needs a whole number >= 1"),
         (CUBT(31), "n_samples=30, fewer than n_clusters=31"),
         (CUBT(2, max_leaves=0), "max_leaves needs a whole number >= 1"),
-        (CUBT(2, min_dist=-1), "min_dist needs a number >= 0"),
+        (CUBT(2, min_dist=-1), "min_dist needs a finite number >= 0"),
         (CUBT(2, delta=0), r"delta needs a number in \(0, 1\]"),
         (CLTree(0), "n_clusters needs a whole number >= 1"),
         (CLTree(max_leaves=0), "max_leaves needs a whole number >= 1"),
-        (CLTree(min_y=2), "min_y needs a share"),
-        (CLTree(min_rd=-1), "min_rd needs a number >= 0"),
+        (CLTree(min_y=2), r"min_y needs a number in \[0, 1\]"),
+        (CLTree(min_rd=-1), "min_rd needs a finite number >= 0"),
+        *(
+            (Tree(max_leaves=value), "max_leaves needs a whole number")
+            for Tree in EXPLAINERS
+            for value in ("8", 2.5)
+        ),
+        *(
+            (Tree(n_clusters=value), "n_clusters needs a whole number")
+            for Tree in EXPLAINERS
+            for value in ("3", 2.5)
+        ),
+        (CUBT(None, max_leaves=[3]), "max_leaves needs a whole number"),
+        *(
+            (CUBT(min_size=value), "min_size needs a finite number >= 0")
+            for value in ("10", None, [5], np.nan, True)
+        ),
+        *((CUBT(min_dev=value), r"min_dev needs a number in \[0, 1\]") for value in ("0.1", None, 1.5, np.nan)),
+        *((CUBT(min_dist=value), "min_dist needs a finite number >= 0") for value in ("0.3", None, np.inf)),
+        *((CUBT(delta=value), "delta needs a number in") for value in ("0.2", None, 2, np.nan)),
+        *((CLTree(min_y=value), r"min_y needs a number in \[0, 1\]") for value in ("0.05", None, np.nan)),
+        *((CLTree(min_rd=value), "min_rd needs a finite number >= 0") for value in ("0.6", None, np.inf)),
     ],
 )
 def test_parameters_that_mean_nothing(model, message):

@@ -15,8 +15,10 @@ from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox
+from sklearn.tree import DecisionTreeClassifier
 
 from neonxc.plot.images import cluster_colors
+from neonxc.trees import CART
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
 
@@ -82,6 +84,17 @@ def test_thresholds_of_one_column_are_told_apart():
     text = export_text(tree)
     for test in ("x[1] <= 0.5:", "x[1] > 0.5 ", "x[1] <= 0.500001", "x[1] > 0.500001", "x[0] <= 0.5:"):
         assert test in text
+
+
+@pytest.mark.parametrize("draw", [export_text, export_graphviz, plot_tree])
+def test_a_fitted_explainer_is_as_good_as_its_tree(draw):
+    explainer = CART(2).fit(np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]]), labels=[0, 0, 1, 1])
+    one, other = draw(explainer), draw(explainer.tree_)
+    assert one == other if isinstance(one, str) else said(one) == said(other)
+    foreign = DecisionTreeClassifier().fit([[0], [1]], [0, 1])  # has a tree_, too
+    for wrong in (CART(2), explainer.tree_.rules(), None, foreign):
+        with pytest.raises(TypeError, match="tree needs a ThresholdTree or a fitted tree explainer, got"):
+            draw(wrong)
 
 
 @pytest.mark.parametrize("draw", [export_text, export_graphviz, plot_tree])

@@ -1,10 +1,6 @@
 """Tree explainers as scikit-learn estimators: inputs, outputs, thresholds in the data's own type, errors."""
 
-import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,9 +16,9 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn_checks import assert_checks_pass
 from tree_witnesses import data, inner_nodes, kmeans_cost, nested, rows_of
 
-import neonxc
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 
 EXPLAINERS = [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree]
@@ -38,22 +34,6 @@ def blobs(n=60, d=3, k=4, seed=0):
 
 # --- scikit-learn's own checks -----------------------------------------------------------------------------
 
-CHECKS = """
-import sys, warnings
-from unittest import SkipTest
-from sklearn.utils.estimator_checks import estimator_checks_generator
-import neonxc.trees
-warnings.simplefilter("ignore")
-passed = 0
-for estimator, check in estimator_checks_generator(getattr(neonxc.trees, sys.argv[1])()):
-    try:
-        check(estimator)
-        passed += 1
-    except (Exception, SkipTest) as error:
-        name = getattr(check, "func", check).__name__
-        print(f"FAILED {name}: {type(error).__name__}: {str(error)[:400]}")
-print(f"PASSED {passed}")
-"""
 SLOW = (EMN, ExGreedy, ExShallow, ExKMC, KDTree)  # little of their code is not that of the others, too
 
 
@@ -63,14 +43,7 @@ SLOW = (EMN, ExGreedy, ExShallow, ExKMC, KDTree)  # little of their code is not 
     ids=lambda model: model.__name__,
 )
 def test_scikit_learn_s_checks_pass_and_none_is_skipped(model):
-    """In a process of their own: those on array namespaces are skipped unless SciPy starts with its support."""
-    environment = os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(neonxc.__file__).parents[1]), *filter(None, sys.path)])
-    command = [sys.executable, "-c", CHECKS, model.__name__]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert "PASSED" in done.stdout, done.stderr
-    assert "FAILED" not in done.stdout, done.stdout
-    assert int(done.stdout.split("PASSED")[1]) > 40
+    assert_checks_pass(model())
 
 
 @every

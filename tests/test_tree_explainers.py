@@ -40,6 +40,7 @@ PATHS = {
     "bins": {"INTEGERS": 0, "BINS": 2, "HISTOGRAM": 1},
     "more_bins": {"INTEGERS": 0, "BINS": 5, "HISTOGRAM": 1},
     "chunks": {"BUFFER": 3, "BUDGET": 40, "CHUNK": 30},
+    "small_cache": {"CACHED": 20, "INTEGERS": 0},
 }
 seeds = st.integers(0, 2**32 - 1)
 
@@ -245,6 +246,18 @@ def test_fewer_bins_have_fewer_cuts(model, seed, n, bins):
     assume(code_of_centers_differ(case, bins))
     tree = model(2, max_bins=bins, max_leaves=20).fit(case.X, labels=case.labels).tree_
     assert tree.n_leaves <= bins
+
+
+@pytest.mark.parametrize("model", [IMM, ExGreedy, ExKMC, CART, KDTree])
+@settings(max_examples=10)
+@given(seed=seeds, bins=st.integers(3, 9))
+def test_thresholds_part_points_as_codes_do_that_stand_for_several_values(model, seed, bins):
+    case = data(seed, 60, 2, 2, kind="fine")
+    assume(code_of_centers_differ(case, bins))
+    explainer = model(2, max_bins=bins, max_leaves=8).fit(case.X, labels=case.labels)
+    tree = explainer.tree_
+    reached = [len(rows) for rows in rows_of(tree, case.values)]
+    assert reached == tree.samples.tolist()
 
 
 def code_of_centers_differ(case, bins):

@@ -1,18 +1,34 @@
 """What users hand to tree explainers: weights of any scale, references of any kind, names, types, numbers."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import torch
 from sklearn.base import clone
-from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans, SpectralClustering
 from sklearn.datasets import load_wine, make_blobs
+from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import neonxc
 from neonxc.evaluation import kmeans_cost
-from neonxc.trees import IMM, ExKMC, ExShallow, KDTree, RandomThresholds, trade_off
+from neonxc.trees import (
+    CART,
+    CUBT,
+    EMN,
+    IMM,
+    CLTree,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    RandomThresholds,
+    trade_off,
+)
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +163,88 @@ def test_costs_of_clusters_far_apart(distance):
 def test_what_is_no_clusterer(reference, wine):
     with pytest.raises(ValueError, match=r'reference needs "kmeans", "spectral" or a clusterer'):
         IMM(3, reference=reference).fit(wine)
+
+
+def chained(*steps):
+    """Pipelines in pipelines, all the way to the last step."""
+    return make_pipeline(*steps) if len(steps) == 1 else make_pipeline(steps[0], chained(*steps[1:]))
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize(
+    "final",
+    [
+        AgglomerativeClustering(3),
+        DBSCAN(eps=9),
+        SpectralClustering(3, affinity="nearest_neighbors", random_state=0),
+    ],
+    ids=lambda final: type(final).__name__,
+)
+def test_pipelines_that_end_in_a_clusterer_without_predict(final, fitted, wine):
+    scaled = StandardScaler().fit_transform(wine)
+    wanted = clone(final).fit_predict(scaled)
+    for steps in ((final,), (StandardScaler(), final), (StandardScaler(), PCA(13), final)):
+        for build in (make_pipeline, chained):
+            reference = clone(build(*steps))
+            X = scaled if len(steps) == 1 else wine
+            model = CART(reference=reference.fit(X) if fitted else reference).fit(X)
+            plain = CART().fit(X, labels=wanted)
+            assert torch.equal(model.tree_.feature, plain.tree_.feature)
+            assert np.array_equal(model.labels_, plain.labels_)
+            assert model.inertia_ == pytest.approx(kmeans_cost(scaled, plain.labels_))  # behind the scaler
+            assert model.score(X) == pytest.approx(-model.inertia_)
+            if fitted:
+                with pytest.raises(ValueError, match="can't predict; pass labels="):
+                    CART(reference=reference).fit(X[:100])
+
+
+def test_centers_of_pipelines_in_pipelines_are_in_the_space_of_the_last_step(wine):
+    steps = StandardScaler(), PCA(13), StandardScaler(), KMeans(3, n_init=3, random_state=0)
+    flat, deep = (ExShallow(reference=build(*steps)).fit(wine) for build in (make_pipeline, chained))
+    assert torch.equal(flat.tree_.threshold.nan_to_num(), deep.tree_.threshold.nan_to_num())
+    assert deep.inertia_ == pytest.approx(flat.inertia_)
+    weighted = ExShallow(reference=chained(*steps)).fit(wine, sample_weight=np.ones(178))
+    assert weighted.inertia_ == pytest.approx(flat.inertia_)
+
+
+def test_noise_of_a_fitted_pipeline_is_that_of_the_bare_clusterer():
+    X = np.r_[make_blobs(60, 2, centers=2, cluster_std=0.3, random_state=0)[0], [[90.0, 90]]]
+    for reference in (DBSCAN(eps=2), make_pipeline(PCA(2), DBSCAN(eps=2)), chained(PCA(2), PCA(2), DBSCAN(eps=2))):
+        with pytest.raises(ValueError, match="leaves points out as noise"):
+            CART(reference=reference.fit(X)).fit(X)
+
+
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, RandomThresholds])
+def test_n_clusters_of_an_estimator_are_its_own(model, wine):
+    reference = KMeans(3, n_init=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain = model(reference=reference, random_state=0).fit(wine)  # nobody set 8
+        model(3, reference=reference).fit(wine)
+        model(5).fit(wine, labels=np.arange(178) % 3)  # in place of any reference
+    with pytest.warns(UserWarning, match="n_clusters=5 is ignored: reference has 3 clusters"):
+        other = model(5, reference=reference, random_state=0).fit(wine)
+    assert np.array_equal(plain.labels_, other.labels_)
+
+
+@pytest.mark.parametrize("model", [IMM, ExShallow, ExKMC, CART, RandomThresholds, CUBT, CLTree])
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, sp.csr_matrix, pd.DataFrame])
+def test_values_whose_squares_overflow(model, kind):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    wide = kind(X * [1, 1e200, 1])
+    name = "'1'" if kind is pd.DataFrame else "1"
+    for labels in (None, np.arange(60) % 3):
+        with pytest.raises(ValueError, match=f"X has values as large as .*e\\+200 in column {name}, .*scale"):
+            model(3, random_state=0).fit(wide, labels=labels)
+    plain, large = model(3, random_state=0).fit(kind(X)), model(3, random_state=0).fit(kind(X * 2.0**490))
+    if model is not CUBT:  # min_dist is in the units of the columns
+        assert np.array_equal(plain.labels_, large.labels_)
+    assert np.isfinite(large.inertia_)
+
+
+def test_centers_whose_squares_overflow(wine):
+    with pytest.raises(ValueError, match="centers are too far from X"):
+        IMM().fit(wine, centers=np.full((2, 13), 1e200) * [[1], [2]])
 
 
 def test_weights_of_measures(wine):

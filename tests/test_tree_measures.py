@@ -12,7 +12,19 @@ from sklearn.preprocessing import StandardScaler
 
 import neonxc
 from neonxc.evaluation import agreement, cost_ratio, kmeans_cost, surrogate_cost, wad, waes
-from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, trade_off
+from neonxc.trees import (
+    CART,
+    EMN,
+    IMM,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    RandomThresholds,
+    random_thresholds,
+    sweep,
+    trade_off,
+)
 from neonxc.trees.random_thresholds import draw
 
 EVERY = [IMM, EMN, ExGreedy, ExShallow, ExKMC, RandomThresholds, CART, KDTree]
@@ -160,6 +172,25 @@ def test_more_trials_cost_no_more_and_seeds_repeat(digits):
     )
     assert surrogate_cost(X, many.tree_.apply(X), centers) < surrogate_cost(X, one.tree_.apply(X), centers)
     assert np.array_equal(many.predict(X), many.labels_)
+
+
+@pytest.mark.parametrize("metric", ["l1", "l2"])
+def test_draws_are_the_same_however_few_nodes_are_drawn_at_once(metric, monkeypatch):
+    centers = np.random.default_rng(0).normal(size=(9, 4))
+    sizes = []
+    gaps = random_thresholds._gaps
+
+    def counted(there, *others):
+        sizes.append(there.size)
+        return gaps(there, *others)
+
+    monkeypatch.setattr(random_thresholds, "_gaps", counted)
+    wanted = draw(centers, 30, metric, np.random.default_rng(3))
+    for nodes in (1, 2, 7):
+        sizes.clear()
+        monkeypatch.setattr(sweep, "BUDGET", nodes * random_thresholds.ARRAYS * centers.size)
+        assert draw(centers, 30, metric, np.random.default_rng(3)) == wanted
+        assert max(sizes) == nodes * centers.size
 
 
 def test_the_same_centers_twice_are_an_error(iris):

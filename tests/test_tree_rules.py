@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neonxc.trees import CART
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.rendering import render_rules
 from neonxc.trees.rules import Condition, Rule, rules
@@ -300,6 +301,22 @@ def test_clusters_stand_in_the_order_of_their_labels_whatever_the_leaves_order()
     tree = grown([(0, 0, 0.5), (2, 0, 1.5)], [-1, 10, -1, 2, 10], [[0.0], [1.0], [2.0]], torch.tensor([10, 2, 10]))
     text = render_rules(rules(tree))
     assert text.index("cluster 2:") < text.index("cluster 10:")
+
+
+def test_rules_of_a_tree_and_of_a_fitted_explainer():
+    explainer = CART(2).fit(np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]]), labels=[0, 0, 1, 1])
+    wanted = render_rules(explainer.tree_.rules())
+    assert render_rules(explainer.tree_) == render_rules(explainer) == wanted
+    assert render_rules(iter(explainer.tree_.rules()), format="text") == wanted
+    assert rules(explainer) == rules(explainer.tree_)
+
+
+@pytest.mark.parametrize("wrong", [CART(2), None, 3, "rules", ["x <= 3"], np.zeros(2)])
+def test_what_has_no_rules(wrong):
+    with pytest.raises(TypeError, match="rules needs rules, a ThresholdTree or a fitted tree explainer, got"):
+        render_rules(wrong)
+    with pytest.raises(TypeError, match="tree needs a ThresholdTree or a fitted tree explainer, got"):
+        rules(wrong)
 
 
 def test_no_rules_and_unknown_formats():

@@ -13,6 +13,7 @@ from neonxc.trees import columns as columns_module
 from neonxc.trees import sweep
 from neonxc.trees import table as table_module
 from neonxc.trees.columns import code, transposed
+from neonxc.trees.criteria import gini
 from neonxc.trees.depth import estimated_depth
 from neonxc.trees.problem import between
 from neonxc.trees.table import Table
@@ -128,6 +129,39 @@ def test_histogram_counts(seed, weighted, dtype, buffer):
             expected[f, labels[i], codes[f, i]] += mass
     assert found.dtype == (torch.float64 if weighted else torch.int32)
     assert np.array_equal(found, expected)
+
+
+@settings(max_examples=50)
+@given(seeds, st.booleans(), st.sampled_from(INTEGER_TYPES), st.sampled_from([1, 7, 280_000]))
+def test_cells_are_the_histograms_of_columns_side_by_side(seed, weighted, dtype, buffer):
+    codes, bins, labels, k, _, weight = problem(seed, dtype=dtype, weighted=weighted)
+    size = codes.to(torch.int64).amax(1) + 1
+    with mock.patch.object(sweep, "BUFFER", buffer):
+        found = sweep.cells(codes, size.cumsum(0) - size, int(size.sum()), labels, k, weight)
+    counts = sweep.histogram(codes, bins, labels, k, weight)
+    assert found.dtype == counts.dtype
+    assert torch.equal(found, torch.cat([own[:, :most] for own, most in zip(counts, size, strict=True)], 1))
+
+
+@settings(max_examples=50)
+@given(seeds, st.booleans())
+def test_sums_for_gini_by_histograms_and_by_points(seed, weighted):
+    codes, bins, labels, k, _, weight = problem(seed, weighted=weighted)
+    mass = torch.bincount(labels, weight, minlength=k).to(torch.float64)
+    size = torch.full((len(codes),), int(codes.max()) + 1)
+    column = torch.arange(len(codes)).repeat_interleave(size)
+    counts = sweep.cells(codes, size.cumsum(0) - size, int(size.sum()), labels, k, weight)
+    by_points = gini._sums_of_points(codes, labels, mass, weight)
+    for cells, points in zip(gini._sums_of_histogram(counts, column, mass), by_points, strict=True):
+        assert torch.equal(cells.view(points.shape), points)  # whole numbers, and quarters, are exact
+    left = np.zeros((len(codes), k, bins))
+    for f in range(len(codes)):
+        for own, at, w in zip(labels.tolist(), codes[f].tolist(), masses(labels, weight), strict=True):
+            left[f, own, at:] += w
+    left = left[..., : int(size[0])]
+    expected = left.sum(1), (left**2).sum(1), (left * mass.numpy()[:, None]).sum(1)
+    for points, slow in zip(by_points, expected, strict=True):
+        assert np.array_equal(points, slow)
 
 
 @settings(max_examples=50)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from neonxc.inputs import as_batch
+from neonxc.inputs import NOISE, as_batch, label_array
+from neonxc.parameters import check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.columns import code
@@ -22,9 +25,6 @@ from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
 from neonxc.trees.tree import ThresholdTree
-
-NOISE = -1
-"""The label of points that a density-based clustering leaves out."""
 
 
 @dataclass
@@ -90,13 +90,15 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         Raises
         ------
         ValueError
-            Values that are not finite, more clusters than points, both `labels` and `centers`, or centers that no
-            column tells apart.
+            Values that are not finite or whose squares are not, more clusters than points, both `labels` and
+            `centers`, or centers that no column tells apart.
 
         Warns
         -----
         ConvergenceWarning
             k-means finds fewer distinct points than clusters: there are as many clusters then.
+        UserWarning
+            `n_clusters` is set, and an estimator as `reference` has another number of clusters.
         """
         del y
         data = self._prepare(X, labels, centers, sample_weight)
@@ -143,15 +145,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     def _check_parameters(self) -> None:
         """Refuse parameters that mean nothing."""
-        if not isinstance(self.n_clusters, int | np.integer) or self.n_clusters < 1:
-            raise ValueError(f"n_clusters needs a whole number >= 1, got {self.n_clusters!r}")
-        most = getattr(self, "max_leaves", None)
-        if most is not None and not (isinstance(most, int | np.integer) and most >= 1):
-            raise ValueError(f"max_leaves needs a whole number >= 1 or None, got {most!r}")
+        check_whole("n_clusters", self.n_clusters)
+        check_whole("max_leaves", getattr(self, "max_leaves", None), optional=True)
+        check_whole("max_bins", self.max_bins, least=2, optional=True)
         if self.metric not in ("l1", "l2"):
             raise ValueError(f'metric needs "l2" or "l1", got {self.metric!r}')
-        if self.max_bins is not None and not (isinstance(self.max_bins, int | np.integer) and self.max_bins >= 2):
-            raise ValueError(f"max_bins needs a number >= 2 or None, got {self.max_bins!r}")
 
     @abstractmethod
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
@@ -166,10 +164,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._is_tensor = isinstance(X, Tensor)
         self._given = labels is not None or centers is not None
         weight = self._weights(sample_weight, points)
-        labels = None if labels is None else references.label_array(labels)
+        labels = None if labels is None else label_array(labels)
         table, kept = Table(points), self._kept(labels, weight, points)
         if kept is not None:
             table, weight = table.take(kept), None if weight is None else weight[kept]
+        table.check_size(names)
         found = self._reference(table, X, labels, centers, weight, kept)
         columns = code(table, found.centers, self.max_bins)
         problem = Problem(
@@ -203,7 +202,19 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         )
         if len(found.classes) and found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
             raise ValueError("reference leaves points out as noise (label -1); fit it first, and pass its labels_")
+        if not isinstance(self.reference, str):
+            self._compare_clusters(len(found.classes))
         return found
+
+    def _compare_clusters(self, found: int) -> None:
+        """Warn of a number of clusters that somebody has set and the reference doesn't have."""
+        default = signature(type(self)).parameters["n_clusters"].default
+        if self.n_clusters not in (default, found):
+            warnings.warn(
+                f"n_clusters={self.n_clusters} is ignored: reference has {found} clusters",
+                UserWarning,
+                stacklevel=5,
+            )
 
     def _finish(
         self, data: Data, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 
+from neonxc.parameters import check_whole
 from neonxc.trees.base import TreeExplainer
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.columns import code
@@ -51,8 +51,7 @@ class CenterTree(TreeExplainer):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_leaf_labels(self.leaf_labels)
-        if not isinstance(self.n_init, int | np.integer) or self.n_init < 1:
-            raise ValueError(f"n_init needs a whole number >= 1, got {self.n_init!r}")
+        check_whole("n_init", self.n_init)
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         if self.max_leaves is not None and self.max_leaves < problem.k:

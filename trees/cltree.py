@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neonxc.parameters import check_number
 from neonxc.trees import sweep
 from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.unguided import UnguidedTree
@@ -76,10 +77,8 @@ class CLTree(UnguidedTree):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not 0 <= self.min_y <= 1:
-            raise ValueError(f"min_y needs a share of the points, in [0, 1], got {self.min_y!r}")
-        if not self.min_rd >= 0:
-            raise ValueError(f"min_rd needs a number >= 0, got {self.min_rd!r}")
+        check_number("min_y", self.min_y, most=1)
+        check_number("min_rd", self.min_rd)
 
     def _most_leaves(self) -> int | None:
         return self.n_clusters if self.max_leaves is None else self.max_leaves

@@ -55,6 +55,21 @@ class Columns:
         """Whether the bins separate all values of all columns."""
         return bool((self.width == 1).all())
 
+    @cached_property
+    def cells(self) -> int:
+        """Codes of all columns."""
+        return int(self.size.sum())
+
+    @cached_property
+    def start(self) -> Tensor:
+        """Codes of the columns before each, [d]."""
+        return self.size.cumsum(0) - self.size
+
+    @cached_property
+    def column(self) -> Tensor:
+        """The column of every code of all columns, [cells]."""
+        return torch.arange(len(self.size), device=self.size.device).repeat_interleave(self.size)
+
     def at(self, rows: Tensor) -> Tensor:
         """The codes of some points, [d, points]."""
         if self.separated:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neonxc.parameters import check_number
 from neonxc.trees import sweep
 from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.unguided import UnguidedTree
@@ -81,11 +82,12 @@ class CUBT(UnguidedTree):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name in ("min_size", "min_dev", "min_dist"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} needs a number >= 0, got {getattr(self, name)!r}")
-        if not 0 < self.delta <= 1:
-            raise ValueError(f"delta needs a number in (0, 1], got {self.delta!r}")
+        check_number("min_size", self.min_size)
+        check_number("min_dev", self.min_dev, most=1)
+        check_number("min_dist", self.min_dist)
+        check_number("delta", self.delta, most=1)
+        if self.delta == 0:
+            raise ValueError("delta needs a number in (0, 1], got 0")
 
     def _criterion(self, problem: Problem) -> Deviance:
         return Deviance(problem, self.min_size, self.min_dev)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.tree import ThresholdTree, as_tree
 from neonxc.trees.wording import cluster_texts, counts, feature_texts, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from neonxc.trees.base import TreeExplainer
 
 # Of a figure, in points
 FONT, LINE = 8.5, 11.0
@@ -24,7 +26,7 @@ COLUMN = 20  # characters in which names are wrapped
 
 
 def export_text(
-    tree: ThresholdTree,
+    tree: ThresholdTree | TreeExplainer,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     precision: int = 4,
@@ -34,7 +36,7 @@ def export_text(
 
     Parameters
     ----------
-    tree : ThresholdTree
+    tree : ThresholdTree or fitted tree explainer
     feature_names : sequence of str, one per column, optional
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
@@ -59,6 +61,7 @@ def export_text(
     |--- width <= 2: cluster 0 (2 samples, 0 mistakes)
     |--- width > 2: cluster 1 (2 samples, 0 mistakes)
     """
+    tree = as_tree(tree)
     words = _words(tree, feature_names, class_names, precision)
     lines = []
     for node, (parent, depth) in enumerate(zip(tree.parents.tolist(), tree.depths.tolist(), strict=True)):
@@ -77,7 +80,7 @@ def export_text(
 
 
 def export_graphviz(
-    tree: ThresholdTree,
+    tree: ThresholdTree | TreeExplainer,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     precision: int = 4,
@@ -90,7 +93,7 @@ def export_graphviz(
 
     Parameters
     ----------
-    tree : ThresholdTree
+    tree : ThresholdTree or fitted tree explainer
     feature_names : sequence of str, one per column, optional
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
@@ -102,6 +105,7 @@ def export_graphviz(
     -------
     str
     """
+    tree = as_tree(tree)
     words, color = _words(tree, feature_names, class_names, precision), _colors(tree)
     lines = [
         "digraph tree {",
@@ -122,7 +126,7 @@ def export_graphviz(
 
 
 def plot_tree(
-    tree: ThresholdTree,
+    tree: ThresholdTree | TreeExplainer,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     precision: int = 4,
@@ -136,7 +140,7 @@ def plot_tree(
 
     Parameters
     ----------
-    tree : ThresholdTree
+    tree : ThresholdTree or fitted tree explainer
     feature_names : sequence of str, one per column, optional
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
@@ -154,6 +158,7 @@ def plot_tree(
     """
     from matplotlib.figure import Figure
 
+    tree = as_tree(tree)
     words, color = _words(tree, feature_names, class_names, precision), _colors(tree)
     layout = _Layout(tree, words)
     if ax is None:

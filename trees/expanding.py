@@ -15,7 +15,7 @@ from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.growth import Gain, Step, best_first, replayed
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.tree import as_tree, tree_of
 
 Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 
@@ -56,7 +56,6 @@ class ExKMC(_BestFirst):
 
     Parameters
     ----------
-    n_clusters : int
     max_leaves : int, optional
         Default: two per cluster.
     base : {"imm", "none"}, ThresholdTree or fitted tree explainer
@@ -65,7 +64,7 @@ class ExKMC(_BestFirst):
     leaf_labels : {"surrogate", "majority", "own"}
         The cluster of a leaf: the one whose reference center costs its points least, the most frequent one, or the
         leaf itself.
-    reference, max_bins, random_state
+    n_clusters, reference, max_bins, random_state
         As for :class:`IMM`.
 
     References
@@ -95,19 +94,19 @@ class ExKMC(_BestFirst):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not (self.base in ("imm", "none") if isinstance(self.base, str) else _tree_of(self.base) is not None):
+        if not (self.base in ("imm", "none") if isinstance(self.base, str) else tree_of(self.base) is not None):
             raise ValueError(f'base needs "imm", "none" or a fitted tree (explainer.tree_), got {self.base!r}')
 
     def _gain(self, problem: Problem) -> Gain:
         return Surrogate(problem)
 
     def _default_leaves(self, problem: Problem) -> int:
-        return max(2 * problem.k, 0 if isinstance(self.base, str) else _tree_of(self.base).n_leaves)
+        return max(2 * problem.k, 0 if isinstance(self.base, str) else as_tree(self.base).n_leaves)
 
     def _base(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
         if isinstance(self.base, str):
             return separated(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
-        tree: ThresholdTree = _tree_of(self.base)
+        tree = as_tree(self.base)
         if tree.n_features != problem.table.d:
             raise ValueError(f"base was fitted on {tree.n_features} columns, X has {problem.table.d}")
         names = getattr(self, "feature_names_in_", None)
@@ -128,12 +127,11 @@ class CART(_BestFirst):
 
     Parameters
     ----------
-    n_clusters : int
     max_leaves : int, optional
         Default: one per cluster.
     leaf_labels : {"majority", "surrogate", "own"}
         As for :class:`ExKMC`.
-    reference, max_bins, random_state
+    n_clusters, reference, max_bins, random_state
         As for :class:`IMM`. Of equally good cuts the one in the first column is taken, at the lowest threshold.
 
     References
@@ -167,12 +165,11 @@ class KDTree(_BestFirst):
 
     Parameters
     ----------
-    n_clusters : int
     max_leaves : int, optional
         Default: one per cluster.
     leaf_labels : {"surrogate", "majority", "own"}
         As for :class:`ExKMC`.
-    reference, max_bins, random_state
+    n_clusters, reference, max_bins, random_state
         As for :class:`IMM`.
 
     References
@@ -199,7 +196,3 @@ class KDTree(_BestFirst):
 
     def _gain(self, problem: Problem) -> Gain:
         return Median(problem)
-
-
-def _tree_of(base: Any) -> Any:
-    return base if isinstance(base, ThresholdTree) else getattr(base, "tree_", None)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonxc.evaluation import waes
+from neonxc.parameters import check_number
 from neonxc.trees.center_tree import CenterTree
 from neonxc.trees.criteria.induced_cost import InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
@@ -22,7 +23,8 @@ class IMM(CenterTree):
     Parameters
     ----------
     n_clusters : int
-        For `reference` "kmeans" and "spectral".
+        For `reference` "kmeans" and "spectral"; ignored where an estimator, labels or centers say how many
+        clusters there are.
     reference : {"kmeans", "spectral"} or estimator
         The clustering that is explained, unless `fit` gets labels or centers. With a pipeline, costs are measured
         in the space of its last step, and rules are in raw units.
@@ -192,8 +194,7 @@ class ExShallow(CenterTree):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not (isinstance(self.depth_factor, int | float | np.number) and 0 <= self.depth_factor < np.inf):
-            raise ValueError(f"depth_factor needs a number >= 0, got {self.depth_factor!r}")
+        check_number("depth_factor", self.depth_factor)
 
     def _criterion(self, problem: Problem) -> Separator:
         return InducedCost(problem, self.depth_factor_)

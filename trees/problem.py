@@ -104,7 +104,7 @@ class Problem:
 
     def weights(self, rows: Tensor) -> Tensor | None:
         """Weights of some points."""
-        return None if self.weight is None else self.weight[rows]
+        return None if self.weight is None else self.weight.index_select(0, rows)
 
     def mass(self, rows: Tensor) -> float:
         """Number of some points, or the sum of their weights."""
@@ -114,11 +114,13 @@ class Problem:
         """Labels of some points as positions in a list of clusters."""
         place = torch.zeros(self.k, dtype=torch.int64, device=self.device)
         place[clusters] = torch.arange(len(clusters), device=self.device)
-        return place[self.labels[rows]]
+        return place.index_select(0, self.labels.index_select(0, rows))
 
     def majority(self, rows: Tensor) -> int:
         """The most frequent reference cluster of some points."""
-        return int(torch.bincount(self.labels[rows], self.weights(rows), minlength=self.k).argmax())
+        return int(
+            torch.bincount(self.labels.index_select(0, rows), self.weights(rows), minlength=self.k).argmax()
+        )
 
     def root(self) -> Node:
         """The node of all points and centers."""
@@ -126,53 +128,44 @@ class Problem:
 
     def cut(self, node: Node, feature: int, code: int) -> Cut:
         """The test between two codes of a column, with its threshold midway between the values in the node."""
-        codes = self.columns.codes[feature].index_select(0, node.rows).to(torch.int32)  # with room for a sentinel
-        left = codes <= code
-        own = self.columns.centers[feature].index_select(0, node.centers)
-        centers_left = own <= code
-        low = self._value(feature, node, codes.where(left, -1), own.where(centers_left, -1), greatest=True)
-        beyond = self.columns.bins
-        high = self._value(
-            feature, node, codes.where(~left, beyond), own.where(~centers_left, beyond), greatest=False
+        # Not the values of the codes next to the cut: a code stands for several values where there is `max_bins`
+        values = torch.cat(
+            [
+                self.table.column(feature).index_select(0, node.rows).to(torch.float64),
+                self.centers[:, feature].index_select(0, node.centers),
+            ]
         )
-        return Cut(feature, code, between(low, high, self.table.dtype), left, centers_left)
+        codes = self.columns.codes[feature].index_select(0, node.rows)
+        left = torch.cat([codes <= code, self.columns.centers[feature].index_select(0, node.centers) <= code])
+        low, high = float("-inf"), float("inf")
+        if len(values):
+            low = float(values.masked_fill(~left, low).max())
+            high = float(values.masked_fill(left, high).min())
+        if low == float("-inf"):  # nobody goes left, or nobody at all is here
+            low = high - 1 if high < float("inf") else 0.0
+        if high == float("inf"):
+            high = low + 1
+        n = len(node.rows)
+        return Cut(feature, code, between(low, high, self.table.dtype), left[:n], left[n:])
 
     def cut_at(self, node: Node, feature: int, threshold: float) -> Cut:
         """The test of a threshold that need not be one between codes."""
         left = self.table.column(feature, node.rows).to(torch.float64) <= threshold
         return Cut(feature, -1, threshold, left, self.centers[node.centers, feature] <= threshold)
 
-    def _value(self, feature: int, node: Node, codes: Tensor, centers: Tensor, greatest: bool) -> float:
-        """The value with the greatest (or the least) code among a node's points and centers."""
-        best, value = -1 if greatest else self.columns.bins, float("nan")
-        for some, at in ((codes, node.rows), (centers, node.centers)):
-            if not len(some):
-                continue
-            place = some.argmax() if greatest else some.argmin()
-            found = int(some[place])
-            if (found > best) if greatest else (found < best):
-                best = found
-                value = float(
-                    self.table.value(feature, at[place]) if at is node.rows else self.centers[at[place], feature]
-                )
-        return value
-
     def children(self, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
         """The nodes on the two sides of a cut."""
-        return (
-            Node(
-                ids[0],
-                node.rows[cut.left],
-                node.centers[cut.centers_left],
-                node.sides | {(cut.feature, True)},
-            ),
-            Node(
-                ids[1],
-                node.rows[~cut.left],
-                node.centers[~cut.centers_left],
-                node.sides | {(cut.feature, False)},
-            ),
-        )
+
+        def child(id: int, left: bool) -> Node:
+            points, centers = (side if left else ~side for side in (cut.left, cut.centers_left))
+            return Node(
+                id,
+                node.rows.masked_select(points),
+                node.centers.masked_select(centers),
+                node.sides | {(cut.feature, left)},
+            )
+
+        return child(ids[0], True), child(ids[1], False)
 
 
 def between(low: float, high: float, dtype: Any = None, share: float = 0.5) -> float:

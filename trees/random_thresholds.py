@@ -9,11 +9,14 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from neonxc.parameters import check_whole
+from neonxc.trees import sweep
 from neonxc.trees.base import TreeExplainer
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.growth import Step, replayed
 from neonxc.trees.problem import Node, Problem, between
 
+ARRAYS = 8  # of [nodes, d, k], about, that drawing cuts takes at once
 Tests = dict[int, tuple[int, float]]
 """Path from the root (1, then 2 p and 2 p + 1) -> column and threshold."""
 
@@ -27,12 +30,11 @@ class RandomThresholds(TreeExplainer):
 
     Parameters
     ----------
-    n_clusters : int
     n_trials : int
         Trees that are drawn.
     metric : {"l2", "l1"}
         k-means or k-medians.
-    reference, max_bins, random_state
+    n_clusters, reference, max_bins, random_state
         As for :class:`IMM`.
 
     References
@@ -61,8 +63,7 @@ class RandomThresholds(TreeExplainer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not isinstance(self.n_trials, int | np.integer) or self.n_trials < 1:
-            raise ValueError(f"n_trials needs a whole number >= 1, got {self.n_trials!r}")
+        check_whole("n_trials", self.n_trials)
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         generator = np.random.default_rng(check_random_state(self.random_state).randint(1 << 31))
@@ -72,35 +73,29 @@ class RandomThresholds(TreeExplainer):
             scale = np.where(spread > 0, spread, 1.0)
         drawn = draw(problem.centers.cpu().numpy() / scale, self.n_trials, self.metric, generator)
         trials = [{path: (f, t * float(scale[f])) for path, (f, t) in tests.items()} for tests in drawn]
-        builders = [_build(problem, tests) for tests in trials]
-        costs = [_cost(problem, leaves) for _, leaves in builders]
-        builder, leaves = builders[int(np.argmin(costs))]
+        trees = (_build(problem, tests) for tests in trials)  # one at a time: each holds all points
+        builder, leaves = min(trees, key=lambda tree: _cost(problem, tree[1]))
         return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
 
 
 def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator) -> list[Tests]:
     """Tests of random trees that separate the centers [k, d]; all trials draw their next cuts at once."""
-    k = len(centers)
+    k, d = centers.shape
+    step = max(1, sweep.BUDGET // (ARRAYS * k * d))
     order = np.argsort(centers, axis=0, kind="stable").T  # [d, k]
     ordered = np.take_along_axis(centers.T, order, 1)
     trials: list[Tests] = [{} for _ in range(n_trials)]
     open_ = [(trial, 1, np.ones(k, dtype=bool)) for trial in range(n_trials)] if k > 1 else []
     while open_:
         member = np.stack([entry[2] for entry in open_])
-        there = member[:, order]  # [nodes, d, k]
-        before = np.maximum.accumulate(np.where(there, ordered, -np.inf), axis=2)
-        before = np.concatenate([np.full((*there.shape[:2], 1), -np.inf), before[..., :-1]], 2)
-        gap = np.where(there & np.isfinite(before), ordered - np.where(np.isfinite(before), before, 0), 0)
-        share = (gap if metric == "l1" else gap**2).reshape(len(open_), -1).cumsum(1)
-        if not (share[:, -1] > 0).all():
-            raise ValueError("some centers are the same in every column, so that no cut separates them")
-        place = (share < generator.random((len(open_), 1)) * share[:, -1:]).sum(1)
-        feature, rank = place // k, place % k
-        nodes = np.arange(len(open_))
-        low, high = before[nodes, feature, rank], ordered[feature, rank]
-        inside = generator.random(len(open_))
+        which, inside = generator.random(len(open_)), generator.random(len(open_))
         if metric == "l2":  # a triangle: likelier the farther from both centers
             inside = (inside + generator.random(len(open_))) / 2
+        gaps = [
+            _gaps(member[first : first + step][:, order], ordered, metric, which[first : first + step])
+            for first in range(0, len(open_), step)
+        ]
+        feature, low, high = (np.concatenate(parts) for parts in zip(*gaps, strict=True))
         next_ = []
         for node, (trial, path, centers_there) in enumerate(open_):
             threshold = between(low[node], high[node], None, inside[node])
@@ -111,6 +106,32 @@ def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.G
                     next_.append((trial, child, side))
         open_ = next_
     return trials
+
+
+def _gaps(
+    there: np.ndarray, ordered: np.ndarray, metric: str, which: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw a gap between neighbouring centers for every node: its column, and the two centers' values.
+
+    Parameters
+    ----------
+    there : ndarray [nodes, d, k] of bool
+        Which centers reach a node, in the order of every column.
+    ordered : ndarray [d, k]
+        Their values.
+    which : ndarray [nodes]
+        Uniform random numbers.
+    """
+    nodes, k = np.arange(len(there)), there.shape[2]
+    before = np.full(there.shape, -np.inf)  # the value of the center before, among those that reach the node
+    before[..., 1:] = np.maximum.accumulate(np.where(there, ordered, -np.inf), axis=2)[..., :-1]
+    gap = np.where(there & np.isfinite(before), ordered - np.where(np.isfinite(before), before, 0), 0)
+    share = (gap if metric == "l1" else gap**2).reshape(len(there), -1).cumsum(1)
+    if not (share[:, -1] > 0).all():
+        raise ValueError("some centers are the same in every column, so that no cut separates them")
+    place = (share < which[:, None] * share[:, -1:]).sum(1)
+    feature, rank = place // k, place % k
+    return feature, before[nodes, feature, rank], ordered[feature, rank]
 
 
 def _build(problem: Problem, tests: Tests) -> tuple[TreeBuilder, list[Node]]:

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 
-from neonxc.inputs import as_batch, check_names
+from neonxc.inputs import as_batch, check_names, label_array
 from neonxc.trees.table import Table
 
 WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
@@ -58,18 +58,9 @@ def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> 
     if centers.ndim != 2 or centers.shape[1] != table.d:
         raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
     distances = table.distances(centers, metric)
+    if not bool(distances.amax().isfinite()):
+        raise ValueError("centers are too far from X for squared distances in float64; scale both")
     return Reference(distances.argmin(1), centers, np.arange(len(centers)), table, centers, distances=distances)
-
-
-def label_array(labels: Any) -> np.ndarray:
-    """Labels as an array; whole numbers in an array of objects are numbers."""
-    values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if values.dtype == object:
-        inferred = np.asarray(values.tolist())
-        values = inferred if inferred.dtype.kind in "iuf" else values
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError("labels has values that are not finite")
-    return values
 
 
 def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
@@ -96,7 +87,7 @@ def from_estimator(
         return from_labels(table, _fitted(spectral, X, weight)[1], metric, weight)
     if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
         raise ValueError(f'reference needs "kmeans", "spectral" or a clusterer, got {reference!r}')
-    model, labels = _fitted(reference, X, weight)
+    model, labels = _fitted(_flat(reference), X, weight)
     found = from_labels(table, labels, metric, weight)
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         found.steps = model[:-1]
@@ -189,6 +180,14 @@ def _medians(values: Tensor, weight: Tensor | None) -> Tensor:
     low = (up_to < half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
     high = (up_to <= half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
     return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
+
+
+def _flat(model: Any) -> Any:
+    """A pipeline that ends in a pipeline as a single one, whose last step is the clusterer."""
+    if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):
+        return model
+    steps = model.steps[:-1] + _flat(model[-1]).steps
+    return Pipeline([(f"step{number}", step) for number, (_, step) in enumerate(steps)])
 
 
 def _fitted(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:

@@ -6,10 +6,15 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from neonxc.trees.rules import Numbers, Rule
+from neonxc.trees.tree import tree_of
 from neonxc.trees.wording import counts, readable, readable_number
+
+if TYPE_CHECKING:
+    from neonxc.trees.base import TreeExplainer
+    from neonxc.trees.tree import ThresholdTree
 
 WIDTH = 88  # characters of a printed rule before it goes on in the next line
 HTML = """\
@@ -54,13 +59,16 @@ always
 
 
 def render_rules(
-    rules: Iterable[Rule], format: Literal["text", "markdown", "html"] = "text", precision: int = 4
+    rules: Iterable[Rule] | ThresholdTree | TreeExplainer,
+    format: Literal["text", "markdown", "html"] = "text",
+    precision: int = 4,
 ) -> str:
     """Write rules for people, cluster by cluster.
 
     Parameters
     ----------
-    rules : iterable of Rule
+    rules : iterable of Rule, ThresholdTree or fitted tree explainer
+        A tree's rules are ``tree.rules()``.
     format : {"text", "markdown", "html"}
         HTML is a fragment with a style of its own, to be put anywhere in a page.
     precision : int
@@ -83,7 +91,7 @@ def render_rules(
     cluster 1: 2 samples, 0 mistakes
         width > 2
     """
-    rules = list(rules)
+    rules = _rules_of(rules)
     writers = {"text": _as_text, "markdown": _as_markdown, "html": _as_html}
     if format not in writers:
         raise ValueError(f"format must be one of {list(writers)}, got {format!r}")
@@ -95,6 +103,17 @@ def render_rules(
     for rule in sorted(rules, key=lambda rule: rule.label):  # stable: leaves stay in their order
         clusters[rule.label].append(rule)
     return writers[format](list(clusters.values()), numbers)
+
+
+def _rules_of(given: Any) -> list[Rule]:
+    """Rules as they are, or those of a tree."""
+    tree = tree_of(given)
+    rules = given if tree is None else tree.rules()
+    if isinstance(rules, Iterable):
+        rules = list(rules)
+        if all(isinstance(rule, Rule) for rule in rules):
+            return rules
+    raise TypeError(f"rules needs rules, a ThresholdTree or a fitted tree explainer, got {type(given).__name__}")
 
 
 def _as_text(clusters: list[list[Rule]], numbers: Numbers) -> str:

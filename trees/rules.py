@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neonxc.inputs import as_batch, check_names, check_width
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.tree import ThresholdTree, as_tree
 from neonxc.trees.wording import cluster_texts, counts, feature_texts, readable
+
+if TYPE_CHECKING:
+    from neonxc.trees.base import TreeExplainer
 
 Numbers = Mapping[int, Mapping[float, str]]  # {column: {bound: how it is printed}}
 
@@ -131,7 +134,7 @@ class Rule:
 
 
 def rules(
-    tree: ThresholdTree,
+    tree: ThresholdTree | TreeExplainer,
     *,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
@@ -143,7 +146,7 @@ def rules(
 
     Parameters
     ----------
-    tree : ThresholdTree
+    tree : ThresholdTree or fitted tree explainer
     feature_names : sequence of str, one per column, optional
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
@@ -161,6 +164,7 @@ def rules(
     ValueError
         Names that are too few or too many.
     """
+    tree = as_tree(tree)
     features, clusters = feature_texts(tree, feature_names), cluster_texts(tree, class_names)
     found: list[Rule] = []
     classes = tree.classes.tolist()  # Python's own numbers and strings

@@ -49,6 +49,33 @@ def histogram(codes: Tensor, bins: int, labels: Tensor, k: int, weight: Tensor |
     return result.view(f, k, bins)
 
 
+def cells(codes: Tensor, start: Tensor, size: int, labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
+    """Histograms as of :func:`histogram`, with the columns one after the other, and no entry without a code.
+
+    Parameters
+    ----------
+    start : Tensor [f] of int64
+        Where every column begins.
+    size : int
+        Codes of all columns.
+
+    Returns
+    -------
+    Tensor [k, size] of int32, or of float64 with weights
+    """
+    f, n = codes.shape
+    dtype = torch.int32 if weight is None else torch.float64
+    result = torch.zeros(k * size, dtype=dtype, device=codes.device)
+    values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
+    step = max(1, (BUFFER if codes.device.type == "cpu" else BUDGET) // max(n, 1))
+    offset = labels * size
+    for first in range(0, f, step):
+        index = codes[first : first + step] + offset
+        index += start[first : first + step, None]
+        result.scatter_add_(0, index.flatten(), values.expand_as(index).reshape(-1))
+    return result.view(k, size)
+
+
 def channels(codes: Tensor, bins: int, values: Tensor) -> Tensor:
     """Sums of several values per point by column and code: ``values`` [m, n] of float64 -> [f, m, bins]."""
     f, n = codes.shape
@@ -167,7 +194,7 @@ def node_codes(problem: Problem, node: Node, values: int) -> Iterator[tuple[int,
     renumber = columns.bins > max(256, 2 * points)
     bins = points if renumber else columns.bins
     all_codes = columns.at(node.rows)
-    step = max(1, CACHED // (bins * max(values, 1)))
+    step = max(1, min(CACHED // (bins * max(values, 1)), BUDGET // points))
     for first in range(0, len(all_codes), step):
         codes = all_codes[first : first + step]
         if renumber:
@@ -177,15 +204,11 @@ def node_codes(problem: Problem, node: Node, values: int) -> Iterator[tuple[int,
             yield first, codes, None
 
 
-def histograms(problem: Problem, node: Node, labels: Tensor) -> Iterator[tuple[int, Tensor, Tensor | None]]:
-    """Histograms of some labels of a node, [f, labels, bins], a few columns at a time; see :func:`node_codes`."""
-    own, weight = problem.positions(node.rows, labels), problem.weights(node.rows)
-    for first, codes, original in node_codes(problem, node, len(labels)):
-        yield first, histogram(codes, int(codes.max()) + 1, own, len(labels), weight), original
-
-
 def first_minimum(score: Tensor, slack: float = 0.0) -> tuple[int, int, float]:
     """The lowest column, then the lowest code, whose score [f, bins] is the least (within `slack`)."""
     least = score.min()
-    place = int((score <= least + slack).flatten().to(torch.uint8).argmax())
+    if slack:
+        place = int((score <= least + slack).view(torch.uint8).argmax())
+    else:
+        place = int(score.argmin())
     return place // score.shape[1], place % score.shape[1], float(least)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,23 @@ class Table:
         step = max(1, CHUNK // self.n)
         for first in range(0, self.d, step):
             yield first, min(first + step, self.d)
+
+    def check_size(self, names: Sequence[str] | None) -> None:
+        """Refuse values so large that squares of their sums overflow: costs would be no numbers."""
+        values = torch.from_numpy(self.data.data) if self.sparse else self.data
+        if self.dtype != torch.float64 or not values.numel():  # other types hold no such values
+            return
+        most = (torch.finfo(torch.float64).max / (4 * self.d)) ** 0.5 / self.n
+        if max(abs(float(end)) for end in values.aminmax()) <= most:
+            return
+        for first, last in self.chunks():
+            largest = self.columns(first, last).abs().amax(1)
+            for column in (largest > most).nonzero()[:1, 0].tolist():
+                name = first + column if names is None else repr(names[first + column])
+                raise ValueError(
+                    f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
+                    "distances in float64; scale the column"
+                )
 
     def _rows(self) -> Iterator[tuple[slice, Tensor]]:
         """Ranges of points, with their values in float64."""

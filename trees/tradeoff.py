@@ -11,9 +11,9 @@ from sklearn.base import clone
 from tqdm import tqdm
 
 from neonxc.evaluation import cost_ratio, wad, waes
+from neonxc.inputs import label_array
 from neonxc.trees.base import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.reference import label_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,6 +13,7 @@ from torch import Tensor
 from neonxc.inputs import as_batch, check_names, check_width
 
 if TYPE_CHECKING:
+    from neonxc.trees.base import TreeExplainer
     from neonxc.trees.rules import Rule
 
 
@@ -203,3 +204,17 @@ class ThresholdTree:
             node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
             way.append(node)
         return node.cpu(), [nodes.cpu() for nodes in way]
+
+
+def tree_of(given: Any) -> ThresholdTree | None:
+    """A tree as it is, or that of a fitted explainer; None for anything else."""
+    tree = getattr(given, "tree_", given)
+    return tree if isinstance(tree, ThresholdTree) else None
+
+
+def as_tree(given: ThresholdTree | TreeExplainer) -> ThresholdTree:
+    """A tree as it is, or that of a fitted explainer; a TypeError for anything else."""
+    tree = tree_of(given)
+    if tree is None:
+        raise TypeError(f"tree needs a ThresholdTree or a fitted tree explainer, got {type(given).__name__}")
+    return tree

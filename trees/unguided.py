@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.parameters import check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.base import Data, TreeExplainer
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.center_tree import label_leaves, without_centers
-from neonxc.trees.growth import Gain, best_first
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.growth import Gain, Step, best_first, replayed
+from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
 
@@ -44,10 +45,8 @@ class UnguidedTree(TreeExplainer):
         return self.max_leaves
 
     def _check_parameters(self) -> None:
-        if self.n_clusters is not None:
-            super()._check_parameters()
-        if self.max_leaves is not None and self.max_leaves < 1:
-            raise ValueError(f"max_leaves needs a whole number >= 1, got {self.max_leaves!r}")
+        check_whole("n_clusters", self.n_clusters, optional=True)
+        check_whole("max_leaves", self.max_leaves, optional=True)
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
@@ -66,7 +65,7 @@ class UnguidedTree(TreeExplainer):
         most = self._most_leaves()
         if most is not None:  # the first cuts gain most; children are numbered in the order of cuts
             inner = set(sorted(inner, key=lambda node: builder.left[node])[: most - 1])
-        builder, leaves = _copied(builder, nodes, inner)
+        builder, leaves = _copied(problem, builder, inner)
         if self._given:
             return builder, leaves, label_leaves(problem, leaves, "surrogate")
         label = torch.empty_like(problem.labels)
@@ -74,7 +73,7 @@ class UnguidedTree(TreeExplainer):
             label[leaf.rows] = cluster
         nodes = _nodes(builder, leaves)
         inner = _pruned(builder, nodes, lambda *two: bool(label[two[0].rows[0]] == label[two[1].rows[0]]))
-        builder, leaves = _copied(builder, nodes, inner)
+        builder, leaves = _copied(problem, builder, inner)
         return builder, leaves, {leaf.id: int(label[leaf.rows[0]]) for leaf in leaves}
 
     def _finish(
@@ -110,16 +109,14 @@ def _pruned(builder: TreeBuilder, nodes: dict[int, Node], alike: Callable[[Node,
     return inner
 
 
-def _copied(builder: TreeBuilder, nodes: dict[int, Node], inner: set[int]) -> tuple[TreeBuilder, list[Node]]:
+def _copied(problem: Problem, builder: TreeBuilder, inner: set[int]) -> tuple[TreeBuilder, list[Node]]:
     """The part of a tree that has these inner nodes, and its leaves from left to right."""
-    part, leaves, open_ = TreeBuilder(), [], [(0, 0)]
-    while open_:
-        old, new = open_.pop()
-        rows, none = nodes[old].rows, nodes[old].centers
-        if old not in inner:
-            leaves.append(Node(new, rows, none))
-            continue
-        cut = Cut(builder.feature[old], builder.code[old], builder.threshold[old], rows, none)
-        left, right = part.split(new, cut)
-        open_ += [(builder.right[old], right), (builder.left[old], left)]
-    return part, leaves
+
+    def test(place: int, node: Node) -> Step | None:
+        if place not in inner:
+            return None
+        cut = problem.cut_at(node, builder.feature[place], builder.threshold[place])
+        return cut, builder.left[place], builder.right[place]
+
+    part, leaves = replayed(problem, 0, test)
+    return part, [leaf for _, leaf in leaves]

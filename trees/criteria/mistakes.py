@@ -80,10 +80,10 @@ class Mistakes:
                 own, there = (with_center, left) if on_left else (~with_center, ~left)
                 which = (cut.centers_left if on_left else ~cut.centers_left).nonzero()[:, 0]
                 counts = memory.counts.index_select(1, which)
-                lost = memory.rows[own & ~there]
+                lost = memory.rows.masked_select(own & ~there)
                 if len(lost):
                     counts -= self._count(lost, child.centers)
-                child.memory = Memory(memory.rows[own & there], counts)
+                child.memory = Memory(memory.rows.masked_select(own & there), counts)
 
     def _count(self, rows: Tensor, centers: Tensor) -> Tensor:
         local = self.problem.positions(rows, centers)
