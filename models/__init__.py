@@ -27,11 +27,18 @@ from .backbones import (
 )
 from .features import FeatureExtractor
 from .images import load_image, to_tensor
+from .kernel import KernelKMeans
+from .scan import SCAN
+from .word_summary import word_summary
+from .words import WordVectors
 
 __all__ = [
     "BACKBONES",
+    "SCAN",
     "EfficientNetLite0",
     "FeatureExtractor",
+    "KernelKMeans",
+    "WordVectors",
     "alexnet",
     "backbone",
     "convnext_tiny",
@@ -53,4 +60,5 @@ __all__ = [
     "vgg19_bn",
     "vgg_small",
     "vit_b_16",
+    "word_summary",
 ]

@@ -11,9 +11,10 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
+from neonxc.heads import DetectionHead
 from neonxc.lrp import LRP, Composite, Recording
 from neonxc.lrp.engine import chunks, only
-from neonxc.network import CHUNK, NeuralizedClustering, rows, unrows
+from neonxc.network import NeuralizedClustering, rows, unrows
 from neonxc.summary import ClusterSummary
 from neonxc.targets import as_columns, check_columns, part
 
@@ -94,8 +95,8 @@ class NEON(Attribution):
         -------
         Like `inputs`
             In units of the logit. On raw columns it sums to the target's logit (to the contrast where there is a
-            competitor). A negative logit says that the point is not in the target, and is shared among the
-            clusters that beat it.
+            competitor), up to what no column has (:meth:`residual`). A negative logit says that the point is not
+            in the target, and is shared among the clusters that beat it.
 
         Raises
         ------
@@ -112,6 +113,38 @@ class NEON(Attribution):
                 self._attribute(x, part(target, "target", want, n), part(competitor, "competitor", want, n))
             )
         return batch.restore(torch.cat(parts))
+
+    @torch.no_grad()
+    def residual(self, inputs: Any, target: Any = None) -> Any:
+        """What of the logit no column has: the logit minus the sum of its relevance.
+
+        Zero where a cluster's distance is one of its centers'. With a kernel and weights w of its supports it is
+        ``sum_k s_k [KL(q_k | w_k) - KL(p | w_c)] / gamma``: how far the soft minima p and q_k, over the supports
+        of the target and of its competitors, are from the weights. With mixtures it is what the priors contribute,
+        with a threshold what its bias does, and how far the soft minimum over competitors is from a mean.
+
+        Parameters
+        ----------
+        inputs : array, frame or tensor [N, d]
+        target : int, sequence or Tensor [N], optional
+            As in :meth:`attribute`.
+
+        Returns
+        -------
+        array or Tensor [N]
+            Signed, in units of the logit.
+        """
+        if self.net.features is not None:
+            raise ValueError("residual is for points; on a feature network the bias of every layer has its share")
+        batch = self.net.batch(inputs)
+        n, parts = len(batch.tensor), []
+        for x, first in self._chunks(batch.tensor):
+            some = part(target, "target", slice(first, first + len(x)), n)
+            _, columns, _ = self._columns(x, some)
+            logit = self.net.head(x).gather(1, columns[:, None])[:, 0]
+            parts.append(logit - self._attribute(x, columns, None).sum(1))
+        residual = torch.cat(parts)
+        return residual.to(inputs.device) if isinstance(inputs, Tensor) else residual.cpu().numpy()
 
     def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
         """One heatmap for every cluster: relevance summed over the channels.
@@ -156,7 +189,7 @@ class NEON(Attribution):
         if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
             raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
         net, batch = self.net, self.net.batch(X)
-        K, d = net.head.n_clusters, net.head.detection.n_features
+        K, d = net.head.n_clusters, net.head.n_features
         total, logits, columns = None, [], []
         for x, _ in self._chunks(batch.tensor):
             a = rows(x if net.features is None else net.features(x))
@@ -182,8 +215,24 @@ class NEON(Attribution):
             with torch.no_grad():
                 _, columns, _ = self._columns(x, target)
                 return net.head.relevance(x, columns, net._beta, self._competitor(competitor, target, x, columns))
+        if hasattr(net.features, "attribute_tokens"):
+            return self._attribute_tokens(x, target, competitor)
         recording = self._record(x, several=False)
         return recording.propagate(self._multiplier(recording.output, target, competitor))
+
+    @torch.no_grad()
+    def _attribute_tokens(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
+        """Relevance [N, T] of words whose mean vector is clustered (VI-A): both linear layers are merged."""
+        features: Any = self.net.features
+        head, a = self.net.head, features(x)
+        if not isinstance(head, DetectionHead) or head.detection.norm is not None:
+            raise ValueError(
+                "this clustering is not linear in the mean of word vectors: words have no shares of it"
+            )
+        _, columns, _ = self._columns(a, target)
+        rival = self._competitor(competitor, target, a, columns)
+        coefficients, _ = head.coefficients(head.detection(a), columns, self.net._beta, rival)
+        return features.attribute_tokens(x, head.detection, coefficients)
 
     def _record(self, x: Tensor, several: bool) -> Recording:
         assert self.net.features is not None
@@ -194,8 +243,9 @@ class NEON(Attribution):
         if self.net.features is not None:
             yield from chunks(x, "NEON")
             return
-        for first in range(0, len(x), CHUNK):
-            yield x[first : first + CHUNK], first
+        size = self.net.chunk
+        for first in range(0, len(x), size):
+            yield x[first : first + size], first
 
     @torch.no_grad()
     def _multiplier(self, a: Tensor, target: Any, competitor: Any) -> Tensor:

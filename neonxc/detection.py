@@ -23,6 +23,8 @@ class Detection(nn.Module):
     ----------
     directions, anchors : Tensor [M, d]
         D and A. A contrast's relevance is counted from the point halfway between its two prototypes.
+    bias : Tensor [M]
+        ``sum_i D_mi A_mi``, if not given: neurons of a linear layer have one of their own.
     root, origin : Tensor [d]
         Where y is zero. float32 is not translation invariant, so y is measured from the centroids' mean.
     norm : str or None
@@ -37,13 +39,13 @@ class Detection(nn.Module):
     norm_weight: Tensor | None
     norm_bias: Tensor | None
 
-    def __init__(self, directions: Tensor, anchors: Tensor, frame: Frame) -> None:
+    def __init__(self, directions: Tensor, anchors: Tensor, frame: Frame, bias: Tensor | None = None) -> None:
         super().__init__()
         self.diagonal = frame.diagonal
         self.norm = frame.norm
         self.register_buffer("directions", directions)
         self.register_buffer("anchors", anchors)
-        self.register_buffer("bias", (directions * anchors).sum(dim=1))
+        self.register_buffer("bias", (directions * anchors).sum(dim=1) if bias is None else bias)
         for name in ("root", "origin", "norm_weight", "norm_bias"):
             self.register_buffer(name, getattr(frame, name))
 
@@ -52,9 +54,14 @@ class Detection(nn.Module):
         """Number of raw columns d."""
         return self.directions.shape[1]
 
+    def coordinates(self, x: Tensor) -> Tensor:
+        """Points [N, d] where they are measured, y."""
+        with full_precision(x):
+            return self._coordinates(x)[0]
+
     def forward(self, x: Tensor) -> Tensor:
         """Detect [N, M] from raw points [N, d], in float32 or better and with autocast off."""
-        with _full_precision(x):
+        with full_precision(x):
             y, _ = self._coordinates(x)
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
@@ -71,7 +78,7 @@ class Detection(nn.Module):
             cluster), where contrasts are differences of two neurons. It matters only when the preprocessing
             mixes columns: then the halfway point of two prototypes is not made of their separate anchors.
         """
-        with _full_precision(x):
+        with full_precision(x):
             y, _ = self._coordinates(x)
             directions, anchors = self.directions.to(y), self.anchors.to(y)
             slope = coefficients @ directions
@@ -82,7 +89,7 @@ class Detection(nn.Module):
 
     def multiplier(self, x: Tensor, coefficients: Tensor) -> Tensor:
         """Multipliers [N, d] of the standard linear rule: its relevance is ``x * multiplier``."""
-        with _full_precision(x):
+        with full_precision(x):
             _, norm = self._coordinates(x)
             return -(coefficients @ self.directions.to(coefficients)) / norm
 
@@ -145,7 +152,7 @@ def prototypes(centers: Tensor, preprocessing: Preprocessing) -> tuple[Tensor, T
 
 
 @contextmanager
-def _full_precision(x: Tensor) -> Iterator[None]:
+def full_precision(x: Tensor) -> Iterator[None]:
     """Autocast off: distances overflow float16."""
     if not torch.is_autocast_enabled(x.device.type):
         yield

@@ -23,24 +23,26 @@ from torch import Tensor, nn
 
 from neonxc.network import NeuralizedClustering
 
-VERSION = 1
+VERSION = 2
 KEY = "neonxc"
-KINDS = ("NeuralizedClustering", "ThresholdTree")
+KINDS = ("NeuralizedClustering", "ThresholdTree", "Clusterer")
 
 # class -> (where it lives, its attributes that are plain JSON)
 _HEADS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "CentroidHead": ("neonxc.heads", ("n_clusters",)),
+    "CentroidHead": ("neonxc.heads", ("n_clusters", "sizes", "gamma", "scale", "threshold", "radius")),
     "HierarchyHead": ("neonxc.heads", ("n_clusters", "children_")),
+    "LinearHead": ("neonxc.heads", ("n_clusters", "threshold")),
+    "MixtureHead": ("neonxc.heads", ("n_clusters", "threshold")),
     "Detection": ("neonxc.detection", ("diagonal", "norm")),
 }
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Save a neuralized clustering, a threshold tree or a fitted tree explainer.
+    """Save a neuralized clustering, a threshold tree, a fitted tree explainer or a fitted KernelKMeans.
 
     Parameters
     ----------
-    obj : NeuralizedClustering, ThresholdTree or tree explainer
+    obj : NeuralizedClustering, ThresholdTree, tree explainer or KernelKMeans
         Of a feature network, the weights are saved where it comes from a builder of :mod:`neonxc.models`; any
         other is left out and has to be given to :func:`load`. Of a tree explainer, parameters that are estimators
         are left out.
@@ -55,7 +57,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         The folder does not exist.
     """
     header: dict[str, Any]
-    header, tensors = _pack_network(obj) if isinstance(obj, NeuralizedClustering) else _pack_tree(obj)
+    header, tensors = _pack_network(obj) if isinstance(obj, NeuralizedClustering) else _pack_other(obj)
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such folder: {path.parent}")
@@ -69,6 +71,7 @@ def _pack_network(net: NeuralizedClustering) -> tuple[dict[str, Any], dict[str, 
         "classes": net.classes_.tolist(),
         "feature_names": net.feature_names_,
         "head": _pack(net.head, "head.", tensors),
+        "fidelity": [net.fidelity_, net.fidelity_held_out_],
         "features": None,
     }
     if net.features is not None:
@@ -78,16 +81,23 @@ def _pack_network(net: NeuralizedClustering) -> tuple[dict[str, Any], dict[str, 
     return header, tensors
 
 
-def _pack_tree(obj: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if not type(obj).__module__.startswith("neonxc.trees"):  # nobody needs them imported to be told so
-        raise TypeError(
-            f"can't save a {type(obj).__name__}; "
-            "neonxc saves networks from neonxc.neuralize and trees of neonxc.trees"
-        )
-    from neonxc.trees.saving import pack
+def _pack_other(obj: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    home = type(obj).__module__  # trees and models need not be imported to be told apart
+    if home.startswith("neonxc.trees"):
+        from neonxc.trees.saving import pack
 
+        kind = "ThresholdTree"
+    elif home.startswith("neonxc.models"):
+        from neonxc.models.saving import pack
+
+        kind = "Clusterer"
+    else:
+        raise TypeError(
+            f"can't save a {type(obj).__name__}; neonxc saves networks from neonxc.neuralize, "
+            "trees of neonxc.trees and clusterers of neonxc.models"
+        )
     header, tensors = pack(obj)
-    return {"kind": "ThresholdTree", **header}, tensors
+    return {"kind": kind, **header}, tensors
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -119,7 +129,7 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
     ------
     FileNotFoundError
     ValueError
-        A file that is corrupt, of another program, or of a newer version; a feature network that is missing.
+        A file that is corrupt, of another program, or of another version; a feature network that is missing.
     """
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
@@ -129,13 +139,16 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
     header, tensors = _read(path)
     if not isinstance(header.get("version"), int):
         raise ValueError(f"{path} is damaged: its header has no version")
-    if header["version"] > VERSION:
-        raise ValueError(
-            f"{path} was written by a newer neonxc (file version {header['version']}, known {VERSION})"
-        )
+    if header["version"] != VERSION:
+        age = "a newer" if header["version"] > VERSION else "an older"
+        raise ValueError(f"{path} was written by {age} neonxc (file version {header['version']}, known {VERSION})")
     try:
         if header["kind"] == "ThresholdTree":
             from neonxc.trees.saving import unpack
+
+            return unpack(header, tensors)
+        if header["kind"] == "Clusterer":
+            from neonxc.models.saving import unpack
 
             return unpack(header, tensors)
         return _unpack_network(header, tensors, features, path)
@@ -154,6 +167,7 @@ def _unpack_network(
     )
     net.beta = float(tensors["beta"])
     net._beta = tensors["beta"]  # in its own precision
+    net.fidelity_, net.fidelity_held_out_ = header["fidelity"]
     return net
 
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.heads import Head
-from neonxc.inputs import Batch, as_batch, check_names, check_width
+from neonxc.inputs import NOISE, Batch, as_batch, check_names, check_width
 
-CHUNK = 1 << 14  # points a backbone-free pass handles at once
+CHUNK = 1 << 14  # points a backbone-free pass handles at once, ...
+NEURONS = 1 << 23  # ... and neurons of all of them
 
 
 class NeuralizedClustering(nn.Module):
@@ -34,11 +35,15 @@ class NeuralizedClustering(nn.Module):
     ----------
     classes_ : ndarray [K]
     feature_names_ : list of str or None
+    fidelity_, fidelity_held_out_ : float or None
+        Of a surrogate: share of points (noise aside) that get the explained clustering's label, of those it was
+        fitted to, and of points held out from a fit to the others. None where the network is the clustering.
 
     Notes
     -----
     ``net(x)`` is [N, K] (or [N, K, ...] on a map) and positive exactly for the assigned cluster, ties aside: two
-    best distances within 1e-5 relative in float32, 1e-12 in float64. It computes in the type of `x`, float32 at
+    best distances within 1e-5 relative in float32, 1e-12 in float64. (With a probability threshold: for the
+    cluster whose probability is beyond it, if there is one.) It computes in the type of `x`, float32 at
     least, whatever the type the buffers are stored in.
     """
 
@@ -56,6 +61,8 @@ class NeuralizedClustering(nn.Module):
         self.features = features
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.feature_names_ = None if feature_names is None else list(feature_names)
+        self.fidelity_: float | None = None
+        self.fidelity_held_out_: float | None = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64))
 
     @property
@@ -112,7 +119,16 @@ class NeuralizedClustering(nn.Module):
         """
         batch = self.batch(X)
         columns = self.in_chunks(self.assign, batch.tensor)
-        return batch.labels(self.classes_[columns.cpu().numpy()])
+        labels = self.classes_[columns.cpu().numpy()]
+        if getattr(self.head, "radius", None) is not None:
+            labels[self.in_chunks(self.outside, batch.tensor).cpu().numpy()] = NOISE
+        return batch.labels(labels)
+
+    def outside(self, x: Tensor) -> Tensor:
+        """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map)."""
+        a = x if self.features is None else self.features(x)
+        head: Any = self.head  # one with a radius
+        return head.outside(rows(a)).reshape(a.shape[0], *a.shape[2:])
 
     @torch.no_grad()
     def calibrate(self, X: Any) -> NeuralizedClustering:
@@ -135,7 +151,7 @@ class NeuralizedClustering(nn.Module):
             check_names(batch.names, self.feature_names_)
             if batch.tensor.ndim != 2:
                 raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
-            check_width(batch.tensor.shape[1], self.head.detection.n_features)
+            check_width(batch.tensor.shape[1], self.head.n_features)
             return batch
         # a network's own weights decide the type its images need
         weight = next((p for p in self.features.parameters() if p.is_floating_point()), None)
@@ -144,8 +160,12 @@ class NeuralizedClustering(nn.Module):
 
     def in_chunks(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Apply a per-point function with bounded memory."""
-        size = CHUNK if self.features is None else 16
-        return torch.cat([function(chunk) for chunk in x.split(size)])
+        return torch.cat([function(chunk) for chunk in x.split(self.chunk if self.features is None else 16)])
+
+    @property
+    def chunk(self) -> int:
+        """Points that the head handles at once."""
+        return max(1, min(CHUNK, NEURONS // self.head.n_neurons))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NeuralizedClustering:
         """Move and cast like any module, but keep the head in float32 or better."""

@@ -3,55 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.cluster import (
-    AffinityPropagation,
-    Birch,
-    BisectingKMeans,
-    KMeans,
-    MeanShift,
-    MiniBatchKMeans,
-)
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from neonxc.heads import CentroidHead, Head, HierarchyHead
-from neonxc.inputs import as_batch, check_finite, check_names, check_width
+from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing, fold
-
-SUPPORTED = (
-    "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, a Pipeline that ends in one "
-    "of them, or centers [K, d] as an array or tensor"
-)
+from neonxc.readers import ClusterModel, read
+from neonxc.readers.model import is_known
 
 
-@dataclass(frozen=True)
-class ClusterModel:
-    """What a handler reads off a fitted clusterer."""
+def neuralize(
+    model: Any = None,
+    X: Any = None,
+    features: nn.Module | None = None,
+    *,
+    labels: Any = None,
+    threshold: float | None = None,
+    stiffness: float | None = None,
+) -> NeuralizedClustering:
+    """Rewrite a fitted clustering as a network with the same decisions.
 
-    head: Callable[[Preprocessing | None], Head]
-    """Makes the head behind a preprocessing."""
-    points: Tensor
-    """[M, p]: the centers it remembers, to judge the size of its logits without data."""
-    classes: np.ndarray | None = None
-
-
-def neuralize(model: Any, X: Any = None, features: nn.Module | None = None) -> NeuralizedClustering:
-    """Rewrite a fitted clustering as a network with the same decisions, without training.
+    Without training, unless the clusterer remembers labels alone: then a kernel k-means is fitted to them
+    (:class:`~neonxc.models.KernelKMeans`), a surrogate whose fidelity the network reports.
 
     Parameters
     ----------
-    model : estimator, Pipeline, array or Tensor
-        A fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation or Birch of
-        scikit-learn, a Pipeline of affine steps that ends in one of them, or bare centers [K, d].
+    model : estimator, Pipeline, nn.Module, array or Tensor
+        A fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
+        or BayesianGaussianMixture of scikit-learn; KernelKMeans or SCAN of `neonxc.models`; an nn.Linear that a
+        softmax follows, a module with centers (DEC), an nn.Sequential that ends in either; a Pipeline of affine
+        steps that ends in a clusterer; bare centers [K, d]. With the X that it was fitted on, any other clusterer
+        that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...), through a
+        surrogate.
     X : array, frame or tensor, optional
         Data to calibrate beta on (and to choose reference points by, where a Pipeline loses dimensions). It is
         what the network will be called with: points [N, d], or images where `features` is given. Without it
@@ -59,11 +48,19 @@ def neuralize(model: Any, X: Any = None, features: nn.Module | None = None) -> N
     features : nn.Module, optional
         Network from inputs to the features the clusterer was fitted on, [N, d], or a map [N, d, ...] whose
         locations are the points. It is used as it is and should be in eval mode.
+    labels : array-like [N], optional
+        Instead of `model`: any labels of the points X, say of human experts. -1 is noise and left out.
+    threshold : float, optional
+        Explain why the probability ``p_c`` of a cluster exceeds this (0 to 1), instead of why it is the greatest
+        (NEON paper, Prop. 7), for models with a softmax: linear heads, mixtures, kernel k-means, and k-means with
+        a stiffness. Logits are then positive where ``p_c > threshold``.
+    stiffness : float, optional
+        Soft k-means: ``p = softmax(-stiffness * squared distances)``.
 
     Returns
     -------
     NeuralizedClustering
-        On the device of `features`, of bare tensor centers, or the CPU.
+        On the device of `features`, of bare tensor centers or linear layers, or the CPU.
 
     Raises
     ------
@@ -72,7 +69,13 @@ def neuralize(model: Any, X: Any = None, features: nn.Module | None = None) -> N
     sklearn.exceptions.NotFittedError
         One that was not fitted.
     ValueError
-        Fewer than two clusters, identical or infinite centers, steps that are not affine, unusable X.
+        Fewer than two clusters, identical or infinite centers, steps that are not affine, unusable X, labels of
+        another length, a threshold without probabilities.
+
+    Warns
+    -----
+    UserWarning
+        A surrogate gives less than 95% of the points their label.
 
     Examples
     --------
@@ -84,117 +87,96 @@ def neuralize(model: Any, X: Any = None, features: nn.Module | None = None) -> N
     >>> relevance = neonxc.NEON(net).attribute(X)
     >>> relevance.shape
     (150, 4)
+
+    Any labels, here those of DBSCAN:
+
+    >>> from sklearn.cluster import DBSCAN
+    >>> from sklearn.datasets import make_moons
+    >>> X, _ = make_moons(300, noise=0.05, random_state=0)
+    >>> net = neonxc.neuralize(DBSCAN(0.2).fit(X), X)
+    >>> net.fidelity_
+    1.0
     """
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
+    if (model is None) == (labels is None):
+        raise TypeError("neuralize takes a model, or labels= and X=")
     steps, final = _split(model)
-    cluster_model = read(final)
     names = _feature_names(model, X, features)
-    preprocessing = None
-    if steps:
-        data = None if X is None or features is not None else as_batch(X).tensor
-        width = _width(model) or 0
-        if data is not None:
-            check_width(data.shape[1], width)
-        preprocessing = fold(steps, width, data)
-    net = NeuralizedClustering(cluster_model.head(preprocessing), features, cluster_model.classes, names)
-    net.to(_device(model, features))
+    if labels is not None or _has_labels_alone(final):
+        found = _from_labels(final, labels, X, steps, features)
+    else:
+        found = read(final)
+    features = _chained(features, found.features)
+    chain = _preprocessing(model, steps, X if features is None else None)
+    head = _softened(found.head(chain), threshold, stiffness)
+    net = NeuralizedClustering(head, features, found.classes, names)
+    net.to(_device(final, features))
+    if found.fidelity is not None:
+        net.fidelity_, net.fidelity_held_out_ = found.fidelity
     if X is not None:
         return net.calibrate(X)
-    plain = cluster_model.head(None)
-    mean = float(plain(cluster_model.points).amax(dim=1).mean())
-    net.beta = 1 / mean if mean > 0 else math.inf
+    if found.points is not None:
+        mean = float(found.head(None)(found.points).amax(dim=1).mean())
+        net.beta = 1 / mean if mean > 0 else math.inf
     return net
 
 
-@singledispatch
-def read(model: Any) -> ClusterModel:
-    """What a fitted clusterer decides by; register a handler to teach neuralize another one."""
-    if isinstance(model, type):
-        raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
-    if hasattr(model, "detach") or hasattr(model, "__array__") or isinstance(model, (list, tuple)):
-        flat = not any(map(np.ndim, model)) if isinstance(model, (list, tuple)) else np.ndim(model) < 2
-        if flat:
-            raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
-        return _centroids(as_batch(model, name="centers").tensor)
-    raise TypeError(f"can't neuralize a {type(model).__name__}; supported: {SUPPORTED}")
+def _from_labels(
+    final: Any, labels: Any, X: Any, steps: list[tuple[str, Any]], features: nn.Module | None
+) -> ClusterModel:
+    """A surrogate of a clustering that is known by its labels."""
+    from neonxc.surrogate import fit_surrogate  # needs neonxc.models
+
+    if labels is None:
+        check_is_fitted(final)
+        labels = final.labels_
+    if X is None:
+        what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
+        raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
+    return fit_surrogate(X, labels, steps, features)
 
 
-@read.register(KMeans)
-@read.register(MiniBatchKMeans)
-@read.register(MeanShift)
-def _(model: KMeans | MiniBatchKMeans | MeanShift) -> ClusterModel:
-    check_is_fitted(model)
-    return _centroids(model.cluster_centers_)
+def _has_labels_alone(final: Any) -> bool:
+    return not isinstance(final, type) and not is_known(final) and hasattr(final, "fit_predict")
 
 
-@read.register
-def _(model: AffinityPropagation) -> ClusterModel:
-    check_is_fitted(model)
-    if not hasattr(model, "cluster_centers_"):
-        raise ValueError("AffinityPropagation on a precomputed affinity has no centers to explain by")
-    centers = model.cluster_centers_
-    if centers.shape[0] == 0:
-        raise ValueError("AffinityPropagation did not converge and found no cluster")
-    return _centroids(centers.toarray() if hasattr(centers, "toarray") else centers)
+def _softened(head: Head, threshold: float | None, stiffness: float | None) -> Head:
+    """The head of a soft assignment."""
+    if stiffness is not None:
+        if not isinstance(head, CentroidHead) or head.offsets is not None or head.gamma is not None:
+            raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
+        if not 0 < float(stiffness) < math.inf:
+            raise ValueError(f"stiffness needs a number > 0, got {stiffness!r}")
+        head.scale = float(stiffness)
+    if threshold is None:
+        return head
+    if not 0 < float(threshold) < 1:
+        raise ValueError(f"threshold needs a probability between 0 and 1, got {threshold!r}")
+    if isinstance(head, HierarchyHead):
+        raise ValueError("threshold= needs a model with probabilities, and a hierarchy of splits has none")
+    if isinstance(head, CentroidHead) and stiffness is None and head.offsets is None:
+        if head.gamma is None:
+            raise ValueError("threshold= needs a probability: give k-means a stiffness=, as soft k-means has it")
+        head.scale = head.gamma  # a mixture of the kernels
+    head.threshold = float(threshold)  # type: ignore[assignment]
+    return head
 
 
-@read.register
-def _(model: Birch) -> ClusterModel:
-    check_is_fitted(model)
-    classes, groups = np.unique(model.subcluster_labels_, return_inverse=True)
-    return _centroids(model.subcluster_centers_, groups, classes)
+def _preprocessing(model: Any, steps: list[tuple[str, Any]], X: Any) -> Preprocessing | None:
+    if not steps:
+        return None
+    data = None if X is None else as_batch(X).tensor
+    width = _width(model) or 0
+    if data is not None:
+        check_width(data.shape[1], width)
+    return fold(steps, width, data)
 
 
-@read.register
-def _(model: BisectingKMeans) -> ClusterModel:
-    check_is_fitted(model)
-    if model.n_clusters < 2:
-        return _centroids(model.cluster_centers_)
-    children: list[tuple[int, int]] = []
-    centers: list[np.ndarray] = []
-    queue = [model._bisecting_tree]  # scikit-learn keeps its hierarchy nowhere else
-    for node in queue:
-        sides = []
-        for child in (node.left, node.right):
-            if child.left is None:
-                sides.append(int(child.label))
-            else:
-                queue.append(child)
-                sides.append(-(len(queue) - 1))
-        children.append((sides[0], sides[1]))
-        centers.append(np.stack([node.left.center, node.right.center]) + getattr(model, "_X_mean", 0.0))
-    pairs = torch.as_tensor(np.stack(centers), dtype=torch.float64)
-    _check_centers(pairs[:, 0], pairs[:, 1])
-    points = torch.as_tensor(model.cluster_centers_, dtype=torch.float64)
-    return ClusterModel(lambda chain: HierarchyHead(children, pairs[:, 0], pairs[:, 1], chain), points)
-
-
-def _centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
-    points = torch.as_tensor(centers).detach().double().cpu()
-    if points.ndim != 2:
-        raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")
-    check_finite(points, name="centers")
-    group = None if groups is None else torch.as_tensor(groups)
-    _check_distinct(points, group)
-    return ClusterModel(lambda chain: CentroidHead(points, group, chain), points, classes)
-
-
-def _check_distinct(centers: Tensor, groups: Tensor | None) -> None:
-    """Two clusters with one center can't be told apart, and no contrast explains them."""
-    _, first = torch.unique(centers, dim=0, return_inverse=True)
-    column = torch.arange(len(centers)) if groups is None else groups
-    order = torch.argsort(first, stable=True)
-    same = (first[order][1:] == first[order][:-1]) & (column[order][1:] != column[order][:-1])
-    if same.any():
-        at = int(same.nonzero()[0])
-        a, b = sorted((int(column[order[at]]), int(column[order[at + 1]])))
-        raise ValueError(f"clusters {a} and {b} have identical centers; fit fewer clusters")
-
-
-def _check_centers(left: Tensor, right: Tensor) -> None:
-    if (left == right).all(dim=1).any():
-        raise ValueError("a split of the hierarchy has identical centers on both sides; fit fewer clusters")
+def _chained(first: nn.Module | None, then: nn.Module | None) -> nn.Module | None:
+    if first is None or then is None:
+        return first or then
+    return nn.Sequential(first, then)
 
 
 def _split(model: Any) -> tuple[list[tuple[str, Any]], Any]:
@@ -223,7 +205,8 @@ def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] 
 
 
 def _device(model: Any, features: nn.Module | None) -> torch.device:
-    if features is not None:
-        tensors = [*features.parameters(), *features.buffers()]
+    holder = model if features is None else features
+    if isinstance(holder, nn.Module):
+        tensors = [*holder.parameters(), *holder.buffers()]
         return tensors[0].device if tensors else torch.device("cpu")
     return model.device if isinstance(model, Tensor) else torch.device("cpu")

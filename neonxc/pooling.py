@@ -1,13 +1,86 @@
-"""Pooling over competitors: the minimum, and the take-most rule that shares its value out.
+"""Pooling: the minimum and the soft minimum over competitors and over a cluster's own centroids, and their shares.
 
-One pair of functions serves every head: contrasts go in, one logit comes out, and its relevance
-goes back to the contrasts.
+The same few functions serve every head: distances go in, one logit comes out, and its relevance goes back to the
+contrasts.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
+
+
+def logits(energy: Tensor, threshold: float | None = None) -> Tensor:
+    """Logits [N, K] of all clusters from their distances [N, K] (a term that a row's clusters share cancels).
+
+    Without a threshold :func:`min_over_competitors`. With one, of the soft assignment ``p = softmax(-energy)``,
+    the log odds of p_c over those of the threshold (NEON paper, Prop. 7): ``LME^{-1}`` of the contrasts and a
+    bias.
+    """
+    if threshold is None:
+        return min_over_competitors(energy)
+    best = energy.argmin(dim=1, keepdim=True)
+    total = (-energy).logsumexp(dim=1, keepdim=True)
+    # log(1 - p_c) from p_c is inexact where p_c is nearly 1: there the others are added up
+    others = total + torch.log1p(-torch.exp((-energy - total).scatter(1, best, -torch.inf)))
+    of_best = (-energy).scatter(1, best, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return -energy - others.scatter(1, best, of_best) + math.log((1 - threshold) / threshold)
+
+
+def competitor_weights(
+    energy: Tensor, target: Tensor, beta: float | Tensor, competitor: Tensor | None, threshold: float | None = None
+) -> Tensor:
+    """Weights [N, K] whose sum with the distances is what a decision's relevance is made of.
+
+    Each competitor's share s_k of :func:`take_most` (with a threshold: its soft minimum's own shares, so that what
+    lands on a weak contrast is let go, as the paper reassigns it), and minus their sum at the target.
+
+    Parameters
+    ----------
+    energy : Tensor [N, K]
+    target : Tensor [N] of int64
+    beta : float or scalar Tensor
+        Stiffness of the shares; of no account with a threshold, whose pooling is soft itself.
+    competitor : Tensor [N] of int64, optional
+        The only one that counts.
+    threshold : float, optional
+    """
+    column = target[:, None]
+    contrasts = (energy - energy.gather(1, column)).scatter(1, column, torch.inf)
+    if competitor is not None:
+        rival = competitor[:, None]
+        contrasts = torch.full_like(contrasts, torch.inf).scatter(1, rival, contrasts.gather(1, rival))
+    shares = take_most(contrasts, beta) if threshold is None else (-contrasts).softmax(dim=1).nan_to_num()
+    return shares.scatter(1, column, -shares.sum(dim=1, keepdim=True))
+
+
+def group_min(energy: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
+    """Minimum [N, K] of each group's columns [N, M], and the share [N, M] each column has in it; ties share."""
+    least = energy.new_full((energy.shape[0], n_groups), torch.inf)
+    least = least.scatter_reduce(1, groups.expand_as(energy), energy, "amin")
+    hit = (energy == least[:, groups]).to(energy.dtype)
+    ties = torch.zeros_like(least).index_add(1, groups, hit)
+    return least, hit / ties[:, groups]
+
+
+def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Soft minimum ``LME^{-gamma}`` [N, K] of each group's columns, and the columns' shares (NEON paper, Eq. 7).
+
+    Parameters
+    ----------
+    energy : Tensor [N, M]
+    sizes : list of int
+        Columns of every group; the first group has the first ones.
+    gamma : float
+    log_weights : Tensor [M]
+    """
+    minima, shares = [], []
+    for part in (log_weights - gamma * energy).split(sizes, dim=1):
+        minima.append(part.logsumexp(dim=1) / -gamma)
+        shares.append(part.softmax(dim=1))
+    return torch.stack(minima, dim=1), torch.cat(shares, dim=1)
 
 
 def min_over_competitors(energy: Tensor) -> Tensor:

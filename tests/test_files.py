@@ -252,7 +252,7 @@ def test_header_that_is_no_json(tmp_path):
 
 def test_newer_version(path):
     rewritten(path, lambda header: header.update(version=99))
-    with pytest.raises(ValueError, match=r"newer neonxc \(file version 99, known 1\)"):
+    with pytest.raises(ValueError, match=r"newer neonxc \(file version 99, known 2\)"):
         neonxc.load(path)
 
 

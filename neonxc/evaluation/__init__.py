@@ -1,5 +1,13 @@
 """Metrics: of clusterings by trees, and of the trees themselves."""
 
-from neonxc.evaluation.clustering import agreement, cost_ratio, kmeans_cost, surrogate_cost, wad, waes
+from neonxc.evaluation.clustering import (
+    agreement,
+    clustering_accuracy,
+    cost_ratio,
+    kmeans_cost,
+    surrogate_cost,
+    wad,
+    waes,
+)
 
-__all__ = ["agreement", "cost_ratio", "kmeans_cost", "surrogate_cost", "wad", "waes"]
+__all__ = ["agreement", "clustering_accuracy", "cost_ratio", "kmeans_cost", "surrogate_cost", "wad", "waes"]

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from neonxc.inputs import as_batch
@@ -147,6 +149,41 @@ def agreement(labels: Any, reference: Any) -> dict[str, float]:
         "ami": float(adjusted_mutual_info_score(theirs, ours)),
         "nmi": float(normalized_mutual_info_score(theirs, ours)),
     }
+
+
+def clustering_accuracy(labels: Any, truth: Any) -> float:
+    """Share of points that are right if each cluster stands for at most one class, as well as possible.
+
+    Parameters
+    ----------
+    labels : array-like [n]
+        Clusters.
+    truth : array-like [n]
+        Classes; there may be more or fewer of them than clusters.
+
+    Returns
+    -------
+    float
+        0 ... 1, by the best one-to-one matching (Hungarian method).
+
+    Raises
+    ------
+    ValueError
+        No points, or not one label and one class for each.
+
+    Examples
+    --------
+    >>> from neonxc.evaluation import clustering_accuracy
+    >>> clustering_accuracy([1, 1, 0, 0, 0], ["a", "a", "a", "b", "b"])
+    0.8
+    """
+    ours, theirs = (np.asarray(v.cpu() if isinstance(v, Tensor) else v) for v in (labels, truth))
+    if ours.ndim != 1 or ours.shape != theirs.shape or not len(ours):
+        raise ValueError(
+            f"labels and truth need one value per point, both shape (n,); got {ours.shape} and {theirs.shape}"
+        )
+    counts = contingency_matrix(theirs, ours)
+    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(ours))
 
 
 def _average(tree: ThresholdTree, values: Tensor) -> float:

@@ -1,10 +1,12 @@
-"""Matplotlib figures of explanations: heatmap overlays, contact sheets, bar charts.
+"""Pictures of explanations: heatmap overlays, contact sheets, bar charts, highlighted documents.
 
 Functions return a `matplotlib.figure.Figure` that belongs to the caller alone, outside pyplot's registry: a
 training script may draw thousands. Show one in a notebook by naming it, keep one with ``figure.savefig(path)``.
+:func:`text` returns documents that are shown and saved alike, as HTML.
 """
 
 from neonxc.plot.bars import bars, summary_bars
 from neonxc.plot.images import contact_sheet, heatmap_limit, overlay
+from neonxc.plot.text import HighlightedText, text
 
-__all__ = ["bars", "contact_sheet", "heatmap_limit", "overlay", "summary_bars"]
+__all__ = ["HighlightedText", "bars", "contact_sheet", "heatmap_limit", "overlay", "summary_bars", "text"]

@@ -1,0 +1,7 @@
+"""Kernel k-means: clusters of any shape, each supported by some points."""
+
+from __future__ import annotations
+
+from .estimator import KernelKMeans
+
+__all__ = ["KernelKMeans"]

@@ -1,0 +1,167 @@
+"""Documents with their words highlighted, as HTML and in a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from neonxc.plot.rendered_text import Document, Piece, as_html, as_terminal, wants_color
+
+Spans = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class HighlightedText:
+    """Documents with their words highlighted; :func:`text` makes it.
+
+    A notebook shows it when it is named, ``print`` writes it to a terminal.
+    """
+
+    documents: tuple[Document, ...]
+    title: str | None = None
+
+    def html(self, *, page: bool = False) -> str:
+        """Write HTML without scripts or anything that is loaded: a fragment, or a whole page.
+
+        A fragment takes its colours of text and background from the page around it. Texts are escaped.
+        """
+        return as_html(self.documents, self.title, page)
+
+    def terminal(self, color: Literal["truecolor", "256"] | bool | None = None) -> str:
+        """Write for a terminal.
+
+        Parameters
+        ----------
+        color : bool, "truecolor" or "256", optional
+            False: marks instead, ``++word++`` and ``+word+`` for the cluster, ``--word--`` and ``-word-`` against
+            it. True: as many colours as COLORTERM says. None: colours if the standard output is a terminal and
+            NO_COLOR is not set.
+        """
+        return as_terminal(self.documents, self.title, wants_color(color))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a self-contained HTML page, light or dark as the reader's system is."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.html(page=True))
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def __str__(self) -> str:
+        return self.terminal()
+
+
+def text(
+    texts: Sequence[str] | Sequence[Sequence[str]],
+    relevance: Any,
+    spans: Sequence[Spans] | None = None,
+    *,
+    known: Any = None,
+    headings: Sequence[str] | None = None,
+    notes: Sequence[str] | None = None,
+    title: str | None = None,
+    limit: float | Literal["joint"] | None = None,
+) -> HighlightedText:
+    """Documents with every word in the colour of its relevance.
+
+    Red speaks for the cluster, blue against it. What is not in the vocabulary is grey. In HTML a word's relevance
+    is shown when the mouse is over it.
+
+    Parameters
+    ----------
+    texts : sequence of N str, or of N sequences of str
+        Documents as they were written, or as words.
+    relevance : array or Tensor [N, T], or sequence of N sequences
+        Of every word, such as :class:`neonxc.NEON` attributes; what is behind the last word is passed over.
+    spans : sequence of N sequences of (start, stop), optional
+        Where the words stand in the documents (:meth:`neonxc.models.WordVectors.spans`). Needed where `texts` are
+        strings, and only there.
+    known : array or Tensor [N, T] of bool, optional
+        Which words are in the vocabulary, such as ``ids >= 0``; default: those with relevance.
+    headings, notes : sequence of N str, optional
+        Above each document: what it is, and in smaller type what else there is to say, such as its own label.
+    title : str, optional
+        Above all.
+    limit : float or "joint", optional
+        Relevance that gets the full colour. None: each document's own largest; "joint": that of all of them.
+
+    Returns
+    -------
+    HighlightedText
+        Name it in a notebook, ``print`` it, or ``save`` it as a page.
+
+    Raises
+    ------
+    ValueError
+        Numbers of documents or words that don't fit, spans out of order, relevance that is not finite.
+
+    Examples
+    --------
+    >>> import neonxc.plot
+    >>> page = neonxc.plot.text([["the", "cat", "barks"]], [[0.0, 0.4, -0.1]], headings=["cats"])
+    >>> print(page.terminal(color=False))
+    cats  (sum +0.3, full colour 0.4)
+    the ++cat++ -barks-
+    """
+    if isinstance(texts, str):
+        raise ValueError("texts needs a sequence of documents; a single one is [text]")
+    texts = list(texts)
+    N = len(texts)
+    values = _rows(relevance, N, "relevance")
+    flags = [None] * N if known is None else _rows(known, N, "known")
+    lines = {"spans": spans, "headings": headings, "notes": notes}
+    for name, some in lines.items():
+        if isinstance(some, str) or (some is not None and len(some) != N):
+            raise ValueError(f"{name} needs one entry for each of {N} documents, got {some!r:.60}")
+    common = _largest(values) if limit == "joint" else limit
+    if common is not None and not 0 < common < np.inf:
+        raise ValueError(f"limit needs a positive number or 'joint', got {limit!r}")
+    documents = []
+    for n in range(N):
+        pieces = _pieces(texts[n], values[n], flags[n], None if spans is None else spans[n], n)
+        own = _largest([np.array([piece.relevance or 0.0 for piece in pieces])])
+        heading, note = (None if some is None else str(some[n]) for some in (headings, notes))
+        documents.append(Document(tuple(pieces), float(common or own), heading, note))
+    return HighlightedText(tuple(documents), title)
+
+
+def _pieces(
+    document: Any, values: np.ndarray, known: np.ndarray | None, spans: Spans | None, n: int
+) -> list[Piece]:
+    """The document cut into words with relevance, and what is between them."""
+    if isinstance(document, str) == (spans is None):
+        raise ValueError("spans are needed where texts are strings, and only there")
+    if spans is None:
+        words = [str(word) for word in document]
+        stops = np.cumsum([len(word) + 1 for word in words]) - 1
+        spans = [(int(stop) - len(word), int(stop)) for word, stop in zip(words, stops, strict=True)]
+        document = " ".join(words)
+    if len(values) < len(spans) or (known is not None and len(known) < len(spans)):
+        raise ValueError(f"document {n} has {len(spans)} words, but relevance (or known) for {len(values)}")
+    pieces, at = [], 0
+    for t, (start, stop) in enumerate(spans):
+        if not at <= start <= stop <= len(document):
+            raise ValueError(f"spans of document {n} are not in order: ({start}, {stop}) after {at}")
+        if values[t] != 0 if known is None else known[t]:
+            pieces += [Piece(document[at:start]), Piece(document[start:stop], float(values[t]))]
+            at = stop
+    return [piece for piece in [*pieces, Piece(document[at:])] if piece.text]
+
+
+def _rows(values: Any, N: int, name: str) -> list[np.ndarray]:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    rows = [np.asarray(row.detach().cpu() if hasattr(row, "detach") else row) for row in values]
+    if len(rows) != N or any(row.ndim != 1 for row in rows):
+        raise ValueError(f"{name} needs one row of numbers for each of {N} documents")
+    if not all(np.isfinite(row).all() for row in rows):
+        raise ValueError(f"{name} has values that are not finite")
+    return rows
+
+
+def _largest(rows: Sequence[np.ndarray]) -> float:
+    return max((float(np.abs(row).max()) for row in rows if len(row)), default=0.0) or 1.0

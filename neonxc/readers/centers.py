@@ -1,0 +1,76 @@
+"""Clusterers whose points go to the nearest center."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.cluster import AffinityPropagation, Birch, KMeans, MeanShift, MiniBatchKMeans
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from neonxc.heads import CentroidHead
+from neonxc.inputs import as_batch, check_finite
+from neonxc.readers.model import ClusterModel, read
+
+
+@read.register(KMeans)
+@read.register(MiniBatchKMeans)
+@read.register(MeanShift)
+def _(model: KMeans | MiniBatchKMeans | MeanShift) -> ClusterModel:
+    check_is_fitted(model)
+    return centroids(model.cluster_centers_)
+
+
+@read.register
+def _(model: AffinityPropagation) -> ClusterModel:
+    check_is_fitted(model)
+    if not hasattr(model, "cluster_centers_"):
+        raise ValueError("AffinityPropagation on a precomputed affinity has no centers to explain by")
+    centers = model.cluster_centers_
+    if centers.shape[0] == 0:
+        raise ValueError("AffinityPropagation did not converge and found no cluster")
+    return centroids(centers.toarray() if hasattr(centers, "toarray") else centers)
+
+
+@read.register
+def _(model: Birch) -> ClusterModel:
+    check_is_fitted(model)
+    classes, groups = np.unique(model.subcluster_labels_, return_inverse=True)
+    return centroids(model.subcluster_centers_, groups, classes)
+
+
+@read.register(np.ndarray)
+@read.register(Tensor)
+@read.register(list)
+@read.register(tuple)
+def bare(model: Any) -> ClusterModel:
+    """Centers [K, d] alone."""
+    flat = not any(map(np.ndim, model)) if isinstance(model, (list, tuple)) else np.ndim(model) < 2
+    if flat:
+        raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
+    return centroids(as_batch(model, name="centers").tensor)
+
+
+def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
+    """The nearest of some centers [M, p]; `groups` [M] are the columns of the clusters that they stand for."""
+    points = torch.as_tensor(centers).detach().double().cpu()
+    if points.ndim != 2:
+        raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")
+    check_finite(points, name="centers")
+    group = None if groups is None else torch.as_tensor(groups)
+    _check_distinct(points, group)
+    return ClusterModel(lambda chain: CentroidHead(points, group, chain), points, classes)
+
+
+def _check_distinct(centers: Tensor, groups: Tensor | None) -> None:
+    """Two clusters with one center can't be told apart, and no contrast explains them."""
+    _, first = torch.unique(centers, dim=0, return_inverse=True)
+    column = torch.arange(len(centers)) if groups is None else groups
+    order = torch.argsort(first, stable=True)
+    same = (first[order][1:] == first[order][:-1]) & (column[order][1:] != column[order][:-1])
+    if same.any():
+        at = int(same.nonzero()[0])
+        a, b = sorted((int(column[order[at]]), int(column[order[at + 1]])))
+        raise ValueError(f"clusters {a} and {b} have identical centers; fit fewer clusters")

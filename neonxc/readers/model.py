@@ -1,0 +1,61 @@
+"""What :func:`neonxc.neuralize` needs to know of a clusterer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from neonxc.heads import Head
+from neonxc.preprocessing import Preprocessing
+
+SUPPORTED = (
+    "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
+    "BayesianGaussianMixture, KernelKMeans and SCAN of neonxc.models, a linear layer or a network that ends in "
+    "one, a Pipeline that ends in a clusterer, centers [K, d] as an array or tensor; with X any fitted clusterer "
+    "that has labels_"
+)
+
+
+@dataclass(frozen=True)
+class ClusterModel:
+    """What a handler reads off a fitted clusterer.
+
+    Attributes
+    ----------
+    head : callable
+        Makes the head behind a preprocessing.
+    points : Tensor [M, p] or None
+        Centers it remembers, to judge the size of its logits without data; None: they are log odds.
+    classes : ndarray or None
+        Labels of the columns, if not 0 ... K-1.
+    features : nn.Module or None
+        The clusterer's own feature network.
+    fidelity : (float, float or None) or None
+        Where the head is not the clusterer itself, how far they agree: on its own points, and on points held out.
+    """
+
+    head: Callable[[Preprocessing | None], Head]
+    points: Tensor | None
+    classes: np.ndarray | None = None
+    features: nn.Module | None = None
+    fidelity: tuple[float, float | None] | None = None
+
+
+@singledispatch
+def read(model: Any) -> ClusterModel:
+    """What a fitted clusterer decides by; register a handler to teach neuralize another one."""
+    if isinstance(model, type):
+        raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
+    if hasattr(model, "__array__"):  # frames, and arrays of other libraries
+        return read(np.asarray(model))
+    raise TypeError(f"can't neuralize a {type(model).__name__}; supported: {SUPPORTED}")
+
+
+def is_known(model: Any) -> bool:
+    """Whether a handler is registered for a model's class."""
+    return read.dispatch(type(model)) is not read.dispatch(object)

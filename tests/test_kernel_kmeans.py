@@ -1,0 +1,306 @@
+"""KernelKMeans: EM, the classical objectives, starts, weights, pruning, mini-batches, the estimator contract."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits, make_blobs, make_circles, make_moons
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import adjusted_rand_score
+from sklearn_checks import assert_checks_pass
+
+import neonxc
+from neonxc.models import KernelKMeans
+from neonxc.models.kernel.members import feature_kmeans
+from neonxc.models.kernel.supports import Supports, em, pruned, uniform
+
+MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
+
+
+def lme(d, w, gamma):
+    return -logsumexp(-gamma * d, b=w) / gamma
+
+
+def objective(X, model):
+    """Sum over the points of the least soft minimum, from the published attributes alone."""
+    total = 0.0
+    for x in X:
+        far = []
+        for k in model.classes_:
+            own = model.support_labels_ == k
+            d = ((x - model.support_vectors_[own]) ** 2).sum(1)
+            far.append(lme(d, model.support_weights_[own], model.gamma_))
+        total += min(far)
+    return total
+
+
+def naive_em(X, U, w, gamma, weighted, steps):
+    """EM loop by loop: point by point, support by support."""
+    U, w = U.copy(), w.copy()
+    k, p, d = U.shape
+    for _ in range(steps):
+        mass, total = np.zeros((k, p)), np.zeros((k, p, d))
+        for x in X:
+            far = [((x - U[c]) ** 2).sum(1) for c in range(k)]
+            c = int(np.argmin([lme(far[c], w[c], gamma) for c in range(k)]))
+            r = w[c] * np.exp(-gamma * far[c])
+            mass[c] += r / r.sum()
+            total[c] += (r / r.sum())[:, None] * x
+        U = total / mass[..., None]
+        if weighted:
+            w = mass / mass.sum(1, keepdims=True)
+    return U, w
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_em_step_by_step(weighted):
+    X = make_blobs(60, 3, centers=4, random_state=0)[0]
+    start = X[:6].reshape(2, 3, 3)
+    gamma = 0.05
+    U, w = naive_em(X, start, np.full((2, 3), 1 / 3), gamma, weighted, 5)
+    fit = em(torch.tensor(X), uniform(torch.tensor(start), gamma), weighted=weighted, max_iter=5, tol=-1.0)
+    assert np.allclose(fit.supports.points, U)
+    assert np.allclose(fit.supports.log_weights.exp(), w)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.sampled_from([1e-3, 0.1, 3.0, 100.0]),
+    st.booleans(),
+)
+def test_the_objective_never_rises(seed, k, p, gamma, weighted):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(40, 2)).round(1)  # with equal points
+    model = KernelKMeans(k, p, gamma, init="random", weighted=weighted, tol=0, max_iter=40, random_state=seed).fit(
+        X
+    )
+    history = np.array(model.history_)
+    assert (np.diff(history) <= 1e-9 * np.abs(history).max()).all()
+    assert model.objective_ <= history[-1] + 1e-9 * abs(history[-1])
+    assert model.objective_ == pytest.approx(objective(X, model), rel=1e-9, abs=1e-9)
+    assert model.score(X) == pytest.approx(-model.objective_, rel=1e-9, abs=1e-9)
+
+
+def test_one_support_is_kmeans():
+    X = load_digits().data
+    model = KernelKMeans(10, 1, n_init=8, random_state=0).fit(X)
+    reference = KMeans(10, n_init=8, random_state=0).fit(X)
+    assert model.objective_ == pytest.approx(((X - model.support_vectors_[model.labels_]) ** 2).sum())
+    assert model.objective_ <= 1.01 * reference.inertia_
+    again = KMeans(10, init=model.support_vectors_, n_init=1, max_iter=300, tol=0).fit(X)
+    assert again.inertia_ == pytest.approx(model.objective_, rel=1e-3)  # it has all but converged
+
+
+@pytest.mark.parametrize(
+    "data", [make_moons(400, noise=0.05, random_state=0), make_circles(400, factor=0.5, random_state=0)]
+)
+def test_fixed_assignments(data):
+    X, y = data
+    model = KernelKMeans(random_state=0).fit(X, labels=y)
+    assert (model.labels_ == y).mean() >= 0.99
+    assert (KMeans(2, n_init=1, random_state=0).fit_predict(X) == y).mean() < 0.99
+
+
+def test_labels_of_any_kind_and_noise():
+    names = np.where(MOON == 1, "upper", "lower")
+    model = KernelKMeans(random_state=0).fit(MOONS, labels=names)
+    assert model.classes_.tolist() == ["lower", "upper"]
+    assert (model.predict(MOONS) == names).all()
+    noisy = np.where(np.arange(len(MOON)) % 7 == 0, -1, MOON)
+    left_out = KernelKMeans(random_state=0).fit(MOONS, labels=noisy)
+    alone = KernelKMeans(random_state=0).fit(MOONS[noisy != -1], labels=MOON[noisy != -1])
+    assert np.allclose(left_out.support_vectors_, alone.support_vectors_)
+    assert set(left_out.labels_) == {0, 1}
+
+
+def test_start_from_labels():
+    X, y = load_digits(return_X_y=True)
+    fixed = KernelKMeans(10, random_state=0).fit(X, labels=y)
+    started = KernelKMeans(10, init=y, random_state=0).fit(X)
+    assert started.objective_ < fixed.objective_
+    assert adjusted_rand_score(started.labels_, y) > adjusted_rand_score(
+        KernelKMeans(10, random_state=0).fit(X).labels_, y
+    )
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+def test_feature_objective_on_a_gram_matrix(spherical):
+    """Distances to the means in feature space, from the matrix of all kernels."""
+    X = make_blobs(80, 3, centers=5, random_state=1)[0]
+    model = KernelKMeans(4, gamma=0.02, objective="spherical" if spherical else "feature", random_state=0).fit(X)
+    K = np.exp(-0.02 * ((X[:, None] - X) ** 2).sum(-1))
+    far = np.empty((len(X), 4))
+    for k in range(4):
+        own = model.labels_ == k
+        Z = np.sqrt(K[np.ix_(own, own)].sum()) if spherical else own.sum()
+        far[:, k] = 1 - 2 * K[:, own].sum(1) / Z + K[np.ix_(own, own)].sum() / Z**2
+    assert (far.argmin(1) == model.labels_).all()
+    assert np.allclose(model.transform(X), far)
+    assert model.objective_ == pytest.approx(far.min(1).sum())
+    assert (np.diff(model.history_) <= 1e-9).all()
+    assert np.allclose(np.sort(model.support_vectors_, 0), np.sort(X, 0))
+
+
+def test_feature_objective_in_blocks(monkeypatch):
+    x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    args = (x, torch.arange(50) % 3, 3, 0.3, torch.ones(50, dtype=torch.float64), False, 50)
+    whole = feature_kmeans(*args)
+    monkeypatch.setattr("neonxc.models.kernel.members.BUDGET", 120)
+    parts = feature_kmeans(*args)
+    assert torch.equal(whole[0].groups, parts[0].groups)
+    assert np.allclose(whole[1], parts[1])
+
+
+def test_em_in_chunks(monkeypatch):
+    args = (torch.tensor(MOONS), uniform(torch.tensor(MOONS[:20].reshape(2, 10, 2)), 50.0))
+    whole = em(*args)
+    monkeypatch.setattr("neonxc.models.kernel.supports.BUDGET", 500)
+    parts = em(*args)
+    assert torch.allclose(whole.supports.points, parts.supports.points)
+    assert torch.equal(whole.labels, parts.labels)
+
+
+def test_pruning():
+    """Supports that nobody feels go, and no decision changes by more than the bound."""
+    x = torch.tensor(MOONS)
+    near = torch.tensor(MOONS[:20].reshape(2, 10, 2))
+    far = torch.full((2, 3, 2), 40.0, dtype=torch.float64)
+    supports = uniform(torch.cat([near, far], 1), 100.0)
+    kept, number = pruned(x, supports, 1e-6)
+    assert number == 6
+    assert bool(kept.log_weights[:, 10:].isneginf().all())
+    assert bool(kept.log_weights[:, :10].isfinite().any())
+    assert torch.allclose(kept.distances(x), supports.distances(x), atol=1e-6)
+    model = KernelKMeans(6, 30, gamma=400.0, prune=0.3, random_state=0).fit(MOONS)
+    assert model.n_pruned_ > 0
+    assert len(model.support_vectors_) == 6 * 30 - model.n_pruned_
+    assert (neonxc.neuralize(model).predict(MOONS) == model.labels_).all()
+
+
+def test_a_cluster_keeps_a_support():
+    points = torch.tensor([[[0.0, 0.0]], [[90.0, 90.0]]])
+    kept, number = pruned(torch.randn(20, 2), Supports(points, torch.zeros(2, 1), 1.0), 0.5)
+    assert number == 0
+    assert bool(kept.log_weights.isfinite().all())
+
+
+def test_mini_batches():
+    X, _ = load_digits(return_X_y=True)
+    full = KernelKMeans(10, random_state=0).fit(X)
+    batches = KernelKMeans(10, batch_size=256, random_state=0).fit(X)
+    assert batches.objective_ <= 1.03 * full.objective_
+    assert batches.objective_ < KernelKMeans(10, batch_size=256, max_iter=1, random_state=0).fit(X).objective_
+
+
+def test_weights_are_repetition():
+    X = make_blobs(50, 2, centers=3, random_state=0)[0]
+    weight = np.random.default_rng(0).integers(0, 4, 50)
+    for options in ({}, {"objective": "feature"}, {"weighted": True}):
+        one = KernelKMeans(3, 4, random_state=0, **options).fit(X, sample_weight=weight)
+        two = KernelKMeans(3, 4, random_state=0, **options).fit(np.repeat(X, weight, axis=0))
+        assert np.allclose(one.transform(X), two.transform(X))
+
+
+def test_restarts_keep_the_best():
+    X = load_digits().data
+    assert (
+        KernelKMeans(10, n_init=4, random_state=0).fit(X).objective_
+        <= KernelKMeans(10, n_init=1, random_state=0).fit(X).objective_
+    )
+
+
+def test_fewer_points_than_supports():
+    X = np.array([[0.0, 0], [1, 0], [10, 10], [11, 10]])
+    model = KernelKMeans(2, 10, random_state=0).fit(X)
+    assert len(set(model.labels_[:2])) == len(set(model.labels_[2:])) == 1
+    assert model.labels_[0] != model.labels_[2]
+    assert np.isfinite(model.support_vectors_).all()
+
+
+def test_what_goes_in_comes_out():
+    frame = pd.DataFrame(MOONS, columns=["left", "right"])
+    model = KernelKMeans(2, random_state=0).fit(frame)
+    assert model.get_feature_names_out().tolist() == ["kernelkmeans0", "kernelkmeans1"]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"left": "other"}))
+    single = torch.tensor(MOONS, dtype=torch.float32)
+    tensors = KernelKMeans(2, random_state=0).fit(single)
+    assert isinstance(tensors.labels_, torch.Tensor)
+    assert tensors.support_vectors_.dtype == torch.float32
+    assert tensors.transform(single).dtype == torch.float32
+    assert adjusted_rand_score(tensors.labels_.numpy(), model.labels_) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_clusters": 0}, "n_clusters needs a whole number >= 1, got 0"),
+        ({"n_support": 1.5}, "n_support needs a whole number >= 1, got 1.5"),
+        ({"gamma": "auto"}, 'gamma needs a number > 0 or "median"'),
+        ({"gamma": 0}, 'gamma needs a number > 0 or "median"'),
+        ({"gamma": -1.0}, "gamma needs a finite number >= 0, got -1.0"),
+        ({"objective": "rbf"}, 'objective needs "lme", "feature" or "spherical"'),
+        ({"init": "k-means++"}, 'init needs "kmeans", "random" or labels'),
+        ({"prune": 2}, r"prune needs a number in \[0, 1\], got 2"),
+        ({"batch_size": 0}, "batch_size needs a whole number >= 1"),
+        ({"n_clusters": 401}, "n_samples=400 points that count, fewer than n_clusters=401"),
+        ({"init": np.zeros(400)}, "init has 1 different labels, n_clusters is 8"),
+        ({"init": np.zeros(3)}, r"init needs one label per point, shape \(400,\), got \(3,\)"),
+    ],
+)
+def test_bad_parameters(options, message):
+    with pytest.raises(ValueError, match=message):
+        KernelKMeans(**options).fit(MOONS)
+
+
+def test_bad_data():
+    with pytest.raises(ValueError, match=r"labels needs one label per point, shape \(400,\), got \(5,\)"):
+        KernelKMeans(2).fit(MOONS, labels=[0, 1, 0, 1, 0])
+    with pytest.raises(ValueError, match="noise"):
+        KernelKMeans(2).fit(MOONS, labels=np.full(400, -1))
+    with pytest.raises(ValueError, match="sample_weight"):
+        KernelKMeans(2).fit(MOONS, sample_weight=np.full(400, -1.0))
+    with pytest.raises(NotFittedError):
+        KernelKMeans(2).predict(MOONS)
+    with pytest.raises(NotFittedError):
+        neonxc.neuralize(KernelKMeans(2))
+
+
+def test_check_estimator():
+    assert_checks_pass(*(KernelKMeans(3, max_iter=20, objective=name) for name in ("lme", "feature", "spherical")))
+
+
+@pytest.mark.parametrize("objective", ["lme", "feature", "spherical"])
+@pytest.mark.parametrize("kind", ["array", "tensor", "frame", "names"])
+def test_save_and_load(objective, kind, tmp_path):
+    X = {"tensor": torch.tensor(MOONS), "frame": pd.DataFrame(MOONS, columns=["a", "b"])}.get(kind, MOONS)
+    labels = np.where(MOON == 1, "upper", "lower") if kind == "names" else None
+    model = KernelKMeans(2, objective=objective, prune=0.2, random_state=np.int64(0)).fit(X, labels=labels)
+    neonxc.save(model, tmp_path / "model.safetensors")
+    back = neonxc.load(tmp_path / "model.safetensors")
+    assert back.get_params() == model.get_params()
+    for name in ("labels_", "support_vectors_", "support_labels_", "support_weights_", "classes_"):
+        assert type(getattr(back, name)) is type(getattr(model, name)), name
+        assert (np.asarray(getattr(back, name)) == np.asarray(getattr(model, name))).all(), name
+    assert (np.asarray(back.predict(X)) == np.asarray(model.predict(X))).all()
+    assert (back.gamma_, back.objective_, back.n_iter_) == (model.gamma_, model.objective_, model.n_iter_)
+    assert (neonxc.neuralize(back).predict(MOONS) == neonxc.neuralize(model).predict(MOONS)).all()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("objective", ["lme", "feature"])
+def test_on_cuda(objective):
+    X = torch.tensor(make_blobs(300, 4, centers=4, random_state=0)[0])
+    model = KernelKMeans(4, objective=objective, random_state=0).fit(X.cuda())
+    assert model.labels_.is_cuda
+    on_cpu = KernelKMeans(4, objective=objective, random_state=0).fit(X)
+    assert adjusted_rand_score(model.labels_.cpu().numpy(), on_cpu.labels_.numpy()) > 0.99

@@ -1,0 +1,386 @@
+"""Soft assignments: linear heads with a softmax, thresholds of probabilities, soft k-means, DEC, mixtures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import logm
+from scipy.stats import multivariate_normal
+from sklearn.cluster import BisectingKMeans, KMeans
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+from torch import nn
+from witnesses import blobs, contrast_relevance, near
+
+import neonxc
+
+IRIS = load_iris().data
+TYPES = ("full", "tied", "diag", "spherical")
+
+
+def linear(K=4, d=6, seed=0, bias=True):
+    torch.manual_seed(seed)
+    return nn.Linear(d, K, bias=bias).double()
+
+
+def points(n=60, d=6, seed=1):
+    return 2 * torch.randn(n, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+# --- linear heads (Props. 6 and 7) --------------------------------------------------------------------------
+
+
+def test_prop_6():
+    """The logit is the log-likelihood ratio to the best other cluster."""
+    layer, x = linear(), points()
+    net = neonxc.neuralize(layer)
+    p = layer(x).softmax(1)
+    for c in range(4):
+        others = p[:, [k for k in range(4) if k != c]].amax(1)
+        assert torch.allclose(net(x)[:, c], (p[:, c] / others).log(), rtol=1e-10, atol=1e-12)
+    assert (net.predict(x) == p.argmax(1)).all()
+    assert ((net(x) > 0) == (torch.nn.functional.one_hot(p.argmax(1), 4) == 1)).all()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_relevance_pair_by_pair(bias):
+    """Each contrast is counted from its zero nearest to the origin, and conserves."""
+    layer, x = linear(bias=bias), points()
+    net = neonxc.neuralize(layer, x)
+    W = layer.weight.detach().numpy()
+    b = layer.bias.detach().numpy() if bias else np.zeros(4)
+    for c in range(4):
+        R = neonxc.NEON(net).attribute(x, target=c).numpy()
+        for n in range(0, 60, 7):
+            xn = x[n].numpy()
+            others = [k for k in range(4) if k != c]
+            h = np.array([(W[c] - W[k]) @ xn + b[c] - b[k] for k in others])
+            expected = np.zeros(6)
+            for k, h_k, R_k in zip(others, h, contrast_relevance(h, net.beta), strict=True):
+                w = W[c] - W[k]
+                zero = -(b[c] - b[k]) * w / (w @ w)
+                assert w @ zero + b[c] - b[k] == pytest.approx(0, abs=1e-12)
+                expected += R_k / h_k * (xn - zero) * w
+            assert np.allclose(R[n], expected, rtol=1e-9, atol=1e-10)
+        assert np.allclose(R.sum(1), net(x)[:, c].detach().numpy(), atol=1e-10)
+
+
+@pytest.mark.parametrize("theta", [0.1, 0.5, 0.99])
+def test_prop_7(theta):
+    """Log odds of the cluster over those of the threshold; shares are the soft minimum's own."""
+    layer, x = linear(), points()
+    net = neonxc.neuralize(layer, threshold=theta)
+    p = layer(x).softmax(1)
+    expected = (p / (1 - p)).log() + np.log((1 - theta) / theta)
+    assert torch.allclose(net(x), expected, rtol=1e-7, atol=1e-7)
+    assert ((net(x) > 0) == (p > theta)).all()
+    # literal layers: h_k = w_k a + b_k, LME^{-1} over k != c, R_k <- R_k h_k / f
+    a, W, b = layer(x).detach().numpy(), layer.weight.detach().numpy(), layer.bias.detach().numpy()
+    for c in range(4):
+        others = [k for k in range(4) if k != c]
+        shift = -np.log(3) + np.log((1 - theta) / theta)
+        h = a[:, [c]] - a[:, others] + shift
+        f = -np.log(np.exp(-h).mean(1))
+        assert np.allclose(f, net(x)[:, c].detach().numpy())
+        share = np.exp(-h) / np.exp(-h).sum(1, keepdims=True)
+        R = neonxc.NEON(net).attribute(x, target=c).numpy()
+        expected = np.zeros_like(R)
+        for at, k in enumerate(others):
+            w = W[c] - W[k]
+            zero = -(b[c] - b[k]) * w / (w @ w)
+            expected += share[:, [at]] * (x.numpy() - zero) * w
+        assert np.allclose(R, expected)
+        divergence = (share * np.log(3 * share)).sum(1)
+        assert np.allclose(neonxc.NEON(net).residual(x, target=c).numpy(), shift + divergence)
+
+
+def test_threshold_where_a_probability_is_nearly_one():
+    x = torch.tensor([[60.0, 0.0, 1.0], [800.0, 0.0, 1.0]], dtype=torch.float64)
+    net = neonxc.neuralize(_identity(3), threshold=0.5)
+    assert net(x)[0, 0].item() == pytest.approx(60 - np.log(1 + np.e), rel=1e-12)
+    assert bool(net(x).isfinite().all())
+
+
+def _identity(k):
+    layer = nn.Linear(k, k, bias=False).double()
+    nn.init.eye_(layer.weight)
+    return layer
+
+
+def test_a_network_that_ends_in_a_linear_head():
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 5), nn.ReLU())
+    head = nn.Linear(5, 3)
+    x = torch.randn(40, 6)
+    logits = head(encoder(x)).detach()
+    for net in (
+        neonxc.neuralize(nn.Sequential(encoder, head, nn.Softmax(dim=1)), x),
+        neonxc.neuralize(nn.Sequential(*encoder, head, nn.LogSoftmax(dim=1)), x),
+        neonxc.neuralize(head, x, features=encoder),
+    ):
+        assert (net.predict(x) == logits.argmax(1)).all()
+        top = logits.topk(2).values
+        assert torch.allclose(net(x).amax(1), top[:, 0] - top[:, 1], atol=1e-5)
+        relevance = neonxc.NEON(net, neonxc.lrp.presets.epsilon()).attribute(x)
+        assert relevance.shape == x.shape
+        assert bool((relevance != 0).any())
+
+
+def test_linear_head_on_a_map():
+    torch.manual_seed(0)
+    net = neonxc.neuralize(nn.Linear(4, 3), features=nn.Conv2d(2, 4, 3, padding=1))
+    images = torch.randn(2, 2, 5, 5)
+    assert net(images).shape == (2, 3, 5, 5)
+    assert neonxc.NEON(net).heatmaps(images).shape == (2, 3, 5, 5)
+
+
+def test_modules_without_a_head():
+    with pytest.raises(TypeError, match=r"can't neuralize a ReLU: a clustering head is an nn\.Linear, or"):
+        neonxc.neuralize(nn.ReLU())
+    with pytest.raises(TypeError, match=r"empty nn\.Sequential"):
+        neonxc.neuralize(nn.Sequential())
+
+
+# --- DEC, soft k-means --------------------------------------------------------------------------------------
+
+
+class StudentT(nn.Module):
+    """The similarity of deep embedded clustering."""
+
+    def __init__(self, centers):
+        super().__init__()
+        self.cluster_centers = nn.Parameter(centers)
+
+    def forward(self, z):
+        q = 1 / (1 + torch.cdist(z, self.cluster_centers).square())
+        return q / q.sum(1, keepdim=True)
+
+
+def test_dec():
+    torch.manual_seed(0)
+    encoder, layer = nn.Linear(6, 3).double(), StudentT(torch.randn(4, 3, dtype=torch.float64))
+    x = points()
+    net = neonxc.neuralize(nn.Sequential(encoder, layer), x)
+    assert (net.predict(x) == layer(encoder(x)).argmax(1)).all()
+    alone = neonxc.neuralize(layer, features=encoder)
+    assert torch.allclose(alone(x), net(x))
+
+
+def test_soft_kmeans():
+    X = blobs()
+    model = KMeans(4, n_init=1, random_state=0).fit(X)
+    x = torch.tensor(near(X))
+    distances = torch.cdist(x, torch.tensor(model.cluster_centers_)).square()
+    p = (-0.01 * distances).softmax(1)
+    net = neonxc.neuralize(model, stiffness=0.01)
+    hard = neonxc.neuralize(model)
+    assert torch.allclose(net(x), 0.01 * hard(x))
+    net.beta, hard.beta = 3.0, 0.03
+    assert torch.allclose(
+        neonxc.NEON(net).attribute(x), 0.01 * neonxc.NEON(hard).attribute(x), rtol=1e-8, atol=1e-10
+    )
+    beyond = neonxc.neuralize(model, stiffness=0.01, threshold=0.8)
+    sure = p < 1 - 1e-6
+    assert bool(sure.any())
+    expected = (p / (1 - p)).log() + np.log(0.25)
+    assert torch.allclose(beyond(x)[sure], expected[sure], rtol=1e-6, atol=1e-6)
+
+
+def test_kernel_threshold_is_a_mixture_of_kernels():
+    from neonxc.models import KernelKMeans
+
+    X = blobs() / 3.0 ** np.arange(4)
+    model = KernelKMeans(4, 5, random_state=0).fit(X)
+    p = np.stack(
+        [
+            np.exp(
+                -model.gamma_ * ((X[:, None] - model.support_vectors_[model.support_labels_ == k]) ** 2).sum(-1)
+            ).mean(1)
+            for k in range(4)
+        ],
+        axis=1,
+    )
+    p /= p.sum(1, keepdims=True)
+    net = neonxc.neuralize(model, threshold=0.7)
+    assert ((net(torch.tensor(X)) > 0).numpy() == (p > 0.7)).all()
+
+
+# --- Gaussian mixtures --------------------------------------------------------------------------------------
+
+
+def covariance(model, k):
+    found = model.covariances_
+    return {
+        "full": lambda: found[k],
+        "tied": lambda: found,
+        "diag": lambda: np.diag(found[k]),
+        "spherical": lambda: found[k] * np.eye(model.means_.shape[1]),
+    }[model.covariance_type]()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_mixture_is_exact(kind):
+    model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS)
+    net = neonxc.neuralize(model, IRIS)
+    X = near(IRIS, 300)
+    log_p = np.stack(
+        [
+            np.log(model.weights_[k]) + multivariate_normal(model.means_[k], covariance(model, k)).logpdf(X)
+            for k in range(3)
+        ],
+        axis=1,
+    )
+    logits = net(torch.tensor(X)).numpy()
+    for c in range(3):
+        assert np.allclose(logits[:, c], log_p[:, c] - np.delete(log_p, c, 1).max(1), rtol=1e-7, atol=1e-7)
+    assert (net.predict(X) == model.predict(X)).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_mixture_relevance(kind):
+    """Terms of the quadratic forms and of tr log P; tied: the mid-point rule of a linear contrast."""
+    model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS)
+    net = neonxc.neuralize(model, IRIS)
+    X = near(IRIS, 10)
+    neon = neonxc.NEON(net)
+    for c in range(3):
+        R, rest = neon.attribute(X, target=c), neon.residual(X, target=c)
+        logits = net(torch.tensor(X)).numpy()[:, c]
+        for n, x in enumerate(X):
+            h, terms, prior = [], [], []
+            for k in (k for k in range(3) if k != c):
+                P_c, P_k = np.linalg.inv(covariance(model, c)), np.linalg.inv(covariance(model, k))
+                if kind == "tied":
+                    middle = (model.means_[c] + model.means_[k]) / 2
+                    term = (x - middle) * (P_c @ (model.means_[c] - model.means_[k]))
+                else:
+                    term = _part(x, model.means_[k], P_k) - _part(x, model.means_[c], P_c)
+                prior.append(np.log(model.weights_[c] / model.weights_[k]))
+                terms.append(term)
+                h.append(term.sum() + prior[-1])
+            s = contrast_relevance(np.array(h), net.beta) / np.array(h)
+            assert min(h) == pytest.approx(logits[n], rel=1e-6, abs=1e-6)
+            expected = sum(s_k * term for s_k, term in zip(s, terms, strict=True))
+            scale = np.abs(expected).max()
+            assert np.abs(R[n] - expected).max() <= 1e-6 * scale
+            assert rest[n] == pytest.approx(s @ np.array(prior), abs=1e-6 * scale)
+
+
+def _part(x, mean, P):
+    delta = x - mean
+    return delta * (P @ delta) / 2 - np.diag(logm(P)).real / 2
+
+
+def test_mixture_of_equal_spheres_is_kmeans():
+    centers = np.random.default_rng(0).normal(size=(3, 4))
+    model = GaussianMixture(3, covariance_type="spherical")
+    model.means_, model.weights_ = centers, np.ones(3) / 3
+    model.covariances_ = model.precisions_ = np.ones(3)
+    model.precisions_cholesky_ = np.ones(3)
+    net, plain = neonxc.neuralize(model), neonxc.neuralize(centers)
+    x = torch.randn(20, 4, dtype=torch.float64)
+    net.beta, plain.beta = 2.0, 1.0
+    assert torch.allclose(2 * net(x), plain(x))
+    assert torch.allclose(2 * neonxc.NEON(net).attribute(x), neonxc.NEON(plain).attribute(x))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_bayesian_mixture(kind):
+    model = BayesianGaussianMixture(n_components=4, covariance_type=kind, random_state=0, max_iter=500).fit(IRIS)
+    net = neonxc.neuralize(model, IRIS)
+    X = near(IRIS, 300)
+    assert (net.predict(X) == model.predict(X)).all()
+    p = model.predict_proba(X)
+    top = np.sort(p, 1)[:, ::-1]
+    sure = top[:, 1] > 1e-12
+    assert np.allclose(
+        net(torch.tensor(X)).amax(1).numpy()[sure], np.log(top[sure, 0] / top[sure, 1]), rtol=1e-5, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("mix", [False, True])
+def test_mixture_behind_a_pipeline(kind, mix):
+    steps = [StandardScaler(), PCA(3)] if mix else [StandardScaler()]
+    model = make_pipeline(*steps, GaussianMixture(3, covariance_type=kind, random_state=0)).fit(IRIS)
+    net = neonxc.neuralize(model, IRIS)
+    X = near(IRIS, 100)
+    assert (net.predict(X) == model.predict(X)).all()
+    inner = neonxc.neuralize(model[-1], model[:-1].transform(IRIS))
+    assert torch.allclose(net(torch.tensor(X)), inner(torch.tensor(model[:-1].transform(X))), rtol=1e-6, atol=1e-6)
+    if not mix:
+        relevance = neonxc.NEON(inner).attribute(model[:-1].transform(X))
+        assert np.allclose(neonxc.NEON(net).attribute(X), relevance, rtol=1e-6, atol=1e-6)
+
+
+def test_mixture_with_threshold_and_competitor():
+    model = GaussianMixture(3, random_state=0).fit(IRIS)
+    X = near(IRIS, 100)
+    p = model.predict_proba(X)
+    net = neonxc.neuralize(model, threshold=0.9)
+    assert ((net(torch.tensor(X)) > 0).numpy() == (p > 0.9)).all()
+    relevance = neonxc.NEON(neonxc.neuralize(model, IRIS)).attribute(X, target=1, competitor=2)
+    log_p, prior = model._estimate_weighted_log_prob(X), np.log(model.weights_[1] / model.weights_[2])
+    assert np.allclose(relevance.sum(1), log_p[:, 1] - log_p[:, 2] - prior, rtol=1e-8)
+
+
+def test_mixture_on_features():
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU()).double()
+    a = encoder(torch.tensor(IRIS)).detach().numpy()
+    model = GaussianMixture(3, covariance_type="diag", random_state=0, reg_covar=1e-3).fit(a)
+    net = neonxc.neuralize(model, IRIS, features=encoder)
+    assert (net.predict(IRIS) == model.predict(a)).all()
+    # the linear rule: relevance at the features is the slope of the weighted contrasts times the feature
+    x = torch.tensor(a, requires_grad=True)
+    own = net.head.assign(x)
+    multiplier = net.head.multiplier(x, own, torch.inf)
+    (slope,) = torch.autograd.grad(net.head(x).gather(1, own[:, None]).sum(), x)
+    assert torch.allclose(multiplier, slope, rtol=1e-8, atol=1e-8)
+    assert neonxc.NEON(net).attribute(IRIS).shape == IRIS.shape
+
+
+# --- bad input ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), threshold=0.9), "give k-means a stiffness="),
+        (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness=1, threshold=1.0), "between 0 and 1"),
+        (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness=-1.0), "stiffness needs a number > 0"),
+        (lambda: neonxc.neuralize(linear(), stiffness=2.0), "stiffness= is for k-means"),
+        (lambda: neonxc.neuralize(BisectingKMeans(3).fit(IRIS), threshold=0.5), "a hierarchy of splits has none"),
+        (lambda: neonxc.neuralize(GaussianMixture(1).fit(IRIS)), "at least 2 components"),
+        (
+            lambda: neonxc.neuralize(make_pipeline(Normalizer(), GaussianMixture(3)).fit(IRIS)),
+            "a Normalizer before a Gaussian mixture",
+        ),
+    ],
+)
+def test_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_save_and_load(kind, tmp_path):
+    net = neonxc.neuralize(GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS), IRIS, threshold=0.6)
+    neonxc.save(net, tmp_path / "net.safetensors")
+    back = neonxc.load(tmp_path / "net.safetensors")
+    x = torch.tensor(IRIS)
+    assert torch.equal(back(x), net(x))
+    assert torch.equal(neonxc.NEON(back).attribute(x), neonxc.NEON(net).attribute(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_other_types(dtype):
+    net = neonxc.neuralize(GaussianMixture(3, random_state=0).fit(IRIS), IRIS)
+    x = torch.tensor(IRIS, dtype=dtype)
+    assert neonxc.NEON(net).attribute(x).dtype == torch.float32
+    exact = net(x.double())
+    assert torch.allclose(net(x).double(), exact, rtol=1e-3, atol=1e-3)
