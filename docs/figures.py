@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from PIL import Image, ImageChops
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_sample_image, load_wine
 from sklearn.pipeline import make_pipeline
@@ -18,6 +23,7 @@ from neonxc.models import efficientnet_lite0, to_tensor
 from neonxc.trees import ExShallow, plot_tree, trade_off
 
 IMAGES = Path(__file__).parent / "images"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def photos() -> dict:
@@ -80,8 +86,49 @@ def trees() -> None:
     found.plot().figure.savefig(IMAGES / "front.png", dpi=110)
 
 
+def words() -> None:
+    """Three texts of the guide, and why the last is not in another cluster; a browser takes the picture."""
+    guide = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", guide, flags=re.S)
+    names: dict[str, Any] = {}
+    for block in code[:2]:  # the texts, and their relevance
+        exec(block, names)
+    net, chosen = names["net"], [4, 10, 17, 17]
+    ids, texts = names["ids"][chosen], [names["texts"][n] for n in chosen]
+    clusters = net.predict(ids).tolist()
+    relevance = names["relevance"][chosen]
+    relevance[-1:] = neonxc.NEON(net).attribute(ids[-1:], competitor=clusters[1])
+    headings = [f"cluster {k}" for k in clusters]
+    headings[-1] += f" and not cluster {clusters[1]}"
+    page = plot.text(texts, relevance, names["words"].spans(texts), known=ids >= 0, headings=headings)
+    photograph(page, IMAGES / "words.png")
+
+
+def photograph(page: plot.HighlightedText, path: Path) -> None:
+    """A page as a browser shows it, cut to what is on it."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print(f"{path.name} is left as it is: no browser of {BROWSERS}")
+        return
+    with TemporaryDirectory() as folder:
+        page.save(Path(folder) / "page.html")
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder}/user",
+        ]
+        shot = ["--window-size=860,1400", "--force-device-scale-factor=1.5", f"--screenshot={folder}/page.png"]
+        subprocess.run([browser, *options, *shot, f"file://{folder}/page.html"], check=True, capture_output=True)
+        image = Image.open(f"{folder}/page.png").convert("RGB")
+    left, top, right, bottom = ImageChops.invert(image).getbbox() or (0, 0, *image.size)
+    image.crop((left - 20, top - 20, right + 20, bottom + 20)).quantize(64).save(path, optimize=True)
+
+
 if __name__ == "__main__":
     spatial_clusters()
     rules()
     wine()
     trees()
+    words()

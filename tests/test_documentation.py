@@ -12,7 +12,17 @@ from torch import nn
 import neonxc.models
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/tables.md", "docs/heatmaps.md", "docs/lrp.md", "docs/trees.md"]
+PAGES = [
+    "README.md",
+    "docs/tables.md",
+    "docs/heatmaps.md",
+    "docs/lrp.md",
+    "docs/trees.md",
+    "docs/words.md",
+    "docs/kernel.md",
+    "docs/soft.md",
+    "docs/labels.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

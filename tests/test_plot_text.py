@@ -1,0 +1,158 @@
+"""Highlighted documents: what is written, and that nothing in a text is obeyed."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neonxc import plot
+
+TEXT = "A red <b>apple</b> & a 'blue' sky."
+WORDS = [(2, 5), (9, 14), (24, 28), (30, 33)]
+RELEVANCE = [[0.4, 0.1, -0.2, 0.0]]
+KNOWN = [[True, True, True, False]]
+
+
+class Reader(HTMLParser):
+    """The texts of the documents as a browser shows them, and their words with what is said about them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.bodies, self.words, self.depth = [], [], [], 0
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        if attributes.get("class") == "body":
+            self.bodies.append("")
+            self.depth = 1
+        elif self.depth:
+            self.depth += 1
+            self.words.append((attributes["class"], attributes.get("title"), attributes.get("style"), ""))
+
+    def handle_endtag(self, tag):
+        self.depth = max(0, self.depth - 1)
+
+    def handle_data(self, data):
+        if self.depth:
+            self.bodies[-1] += data
+            if self.depth == 2:
+                self.words[-1] = (*self.words[-1][:3], self.words[-1][3] + data)
+
+
+def test_html_holds_the_text_as_it_was_and_each_words_relevance():
+    page = Reader(plot.text([TEXT], RELEVANCE, [WORDS], known=KNOWN).html())
+    assert page.bodies == [TEXT]
+    assert "b" not in page.tags
+    shown = [(title, text) for name, title, _, text in page.words if name == "word"]
+    assert shown == [("+0.4", "red"), ("+0.1", "apple"), ("-0.2", "blue")]
+    assert [text for name, _, _, text in page.words if name == "out"][-1] == "' sky."
+    styles = [style for name, _, style, _ in page.words if name == "word"]
+    assert styles[0] == "background: rgb(178 24 43 / 0.620)"
+    assert styles[1] == "background: rgb(178 24 43 / 0.155)"
+    assert styles[2] == "background: rgb(33 102 172 / 0.310)"
+
+
+@given(
+    words=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=5),
+    heading=st.text(max_size=8),
+    seed=st.integers(0, 99),
+)
+def test_whatever_a_text_holds_is_only_shown(words, heading, seed):
+    relevance = np.random.default_rng(seed).normal(size=(1, len(words)))
+    page = plot.text([words], relevance, headings=[heading], notes=[heading], title=heading)
+    allowed = {"html", "head", "meta", "title", "style", "body", "section", "h2", "p", "span", "article", "header"}
+    assert set(Reader(page.html(page=True)).tags) <= allowed | {"h3", "div"}
+    for color in (False, "256", "truecolor"):
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", page.terminal(color))
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", plain)
+
+
+def test_a_script_in_a_text_is_escaped_everywhere():
+    evil = '"><script>alert(1)</script>'
+    page = plot.text([[evil]], [[1.0]], headings=[evil], notes=[evil], title=evil).html(page=True)
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") == 5  # also the page's own title
+
+
+def test_a_page_is_whole_and_loads_nothing(tmp_path):
+    path = tmp_path / "page.html"
+    highlighted = plot.text([["ein", "Wörtchen"]], torch.tensor([[0.1, 0.2, 0.0]]))
+    highlighted.save(path)
+    page = path.read_text(encoding="utf-8")
+    assert page.lower().startswith("<!doctype html>")
+    assert not re.search(r"(src|href)=|@import|url\(", page)
+    assert "Wörtchen" in page
+    assert "<html" not in highlighted.html()
+    assert highlighted._repr_html_() == highlighted.html()
+
+
+def test_scales_of_each_document_and_of_all():
+    relevance = [[1.0, 0.5], [0.1]]
+    texts = [["aaa", "bbb"], ["ccc"]]
+    strength = lambda page: [d.strength(p) for d in page.documents for p in d.pieces if p.relevance]  # noqa: E731
+    assert strength(plot.text(texts, relevance)) == pytest.approx([1, 0.5, 1])
+    assert strength(plot.text(texts, relevance, limit="joint")) == pytest.approx([1, 0.5, 0.1])
+    assert strength(plot.text(texts, relevance, limit=0.25)) == pytest.approx([1, 1, 0.4])
+
+
+def test_unknown_words_without_flags_are_those_without_relevance():
+    page = plot.text([["aaa", "bbb", "ccc"]], [[0.0, 1.0, 0.0]])
+    assert [piece.text for piece in page.documents[0].pieces] == ["aaa ", "bbb", " ccc"]
+    page = plot.text([["aaa", "bbb"]], [[0.0, 0.0]], known=torch.tensor([[True, False]]))
+    assert [piece.relevance for piece in page.documents[0].pieces] == [0.0, None]
+    assert "aaa" in page.html()
+
+
+def test_marks_where_there_are_no_colors(monkeypatch, capsys):
+    page = plot.text([TEXT], RELEVANCE, [WORDS], known=KNOWN, headings=["fruit"], notes=["own: art"], title="Why")
+    expected = "Why\n\nfruit  own: art  (sum +0.3, full colour 0.4)\nA ++red++ <b>+apple+</b> & a '--blue--' sky."
+    assert page.terminal(color=False) == expected
+    assert str(page) == expected  # pytest's output is no terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in str(page)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert str(page) == expected
+
+
+def test_colors_of_a_terminal(monkeypatch):
+    page = plot.text([["aaa", "bbb", "ccc"]], [[1.0, -0.1, 0.0]])
+    assert "\x1b[38;2;255;255;255;48;2;178;24;43maaa\x1b[0m" in page.terminal("truecolor")
+    assert "\x1b[38;2;0;0;0;48;2;233;240;247mbbb\x1b[0m" in page.terminal("truecolor")
+    assert "\x1b[90m ccc\x1b[0m" in page.terminal("256")
+    assert "48;5;124m" in page.terminal("256")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    assert page.terminal(True) == page.terminal("truecolor")
+    monkeypatch.setenv("COLORTERM", "")
+    assert page.terminal(True) == page.terminal("256")
+    with pytest.raises(ValueError, match="color is"):
+        page.terminal("16")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plot.text("abc", [[1.0]]), r"\[text\]"),
+        (lambda: plot.text(["abc"], [[1.0]]), "spans are needed"),
+        (lambda: plot.text([["abc"]], [[1.0]], [[(0, 3)]]), "spans are needed"),
+        (lambda: plot.text([["abc"]], [1.0]), "one row of numbers"),
+        (lambda: plot.text([["abc"]], [[1.0], [2.0]]), "one row of numbers"),
+        (lambda: plot.text([["abc", "def"]], [[1.0]]), "document 0 has 2 words"),
+        (lambda: plot.text([["abc", "def"]], [[1.0, 2.0]], known=[[True]]), "document 0 has 2 words"),
+        (lambda: plot.text([["abc"]], [[np.nan]]), "not finite"),
+        (lambda: plot.text(["abc def"], [[1.0, 1.0]], [[(4, 7), (0, 3)]]), "not in order"),
+        (lambda: plot.text(["abc"], [[1.0]], [[(0, 9)]]), "not in order"),
+        (lambda: plot.text([["abc"]], [[1.0]], headings="c"), "headings needs one entry"),
+        (lambda: plot.text([["abc"]], [[1.0]], limit=-1.0), "limit needs"),
+    ],
+)
+def test_bad_documents_say_what_is_needed(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,483 @@
+"""Documents as means of word vectors: the vectors, and one relevance per word."""
+
+import gzip
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.cluster import BisectingKMeans, KMeans
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+from typer.testing import CliRunner
+from witnesses import contrast_relevance
+
+import neonxc
+from neonxc.models import KernelKMeans, WordVectors, word_summary
+from neonxc.models.cooccurrence import cooccurrences, embed, positive_pmi
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TOPICS = ["salt soup spoon pepper bread", "star planet moon orbit comet", "violin sonata chord tempo melody"]
+
+
+def vocabulary(V, d, seed=0, weighted=True):
+    """Random vectors in float64 for the words aaaa, bbbb, ..."""
+    rng = np.random.default_rng(seed)
+    weights = rng.random(V) + 0.2 if weighted else None
+    return WordVectors([LETTERS[i] * 4 for i in range(V)], rng.normal(size=(V, d)), weights)
+
+
+def some_ids(V, N=40, T=9, seed=1):
+    """Documents of different length, with unknown words in between."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(-1, V, size=(N, T))
+    ids[np.arange(T) >= rng.integers(1, T + 1, size=N)[:, None]] = -1
+    ids[:, 0] = rng.integers(0, V, size=N)
+    return torch.from_numpy(ids)
+
+
+def documents(n=60, seed=0):
+    """Texts on three topics, with stop words and punctuation."""
+    rng = np.random.default_rng(seed)
+    return [
+        "The " + ", ".join(rng.choice(TOPICS[i % 3].split(), size=rng.integers(3, 8))) + " (and a few)."
+        for i in range(n)
+    ]
+
+
+# --- words and numbers -------------------------------------------------------------------------------------
+
+
+def test_words_are_three_letters_of_any_script_in_lower_case():
+    words = vocabulary(2, 2)
+    texts = ["It's 12 Mice_and MEN2go, naïve Straße — Ελλάδα", "İstanbul and x"]
+    tokens = words.tokenize(texts)
+    assert tokens[0] == ["mice", "and", "men", "naïve", "straße", "ελλάδα"]
+    assert tokens[1][1:] == ["and"]
+    for text, cut, found in zip(texts, words.spans(texts), tokens, strict=True):
+        assert [text[a:b].lower() for a, b in cut] == found
+
+
+def test_numbers_keep_in_step_with_the_words():
+    words = WordVectors(["cat", "dog"], np.eye(2))
+    texts = ["A cat, a bird; the DOG!", "Dog"]
+    assert words.encode(texts).tolist() == [[0, -1, -1, 1], [1, -1, -1, -1]]
+    assert words.covers([*texts, "no such", ""]).tolist() == [True, True, False, False]
+    with pytest.raises(ValueError, match=r"text 1 has no word of the vocabulary: 'bird'"):
+        words.encode(["cat", "bird"])
+    with pytest.raises(ValueError, match="a single one is"):
+        words.encode("cat")
+    with pytest.raises(ValueError, match="texts is empty"):
+        words.points([])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64])
+def test_a_document_is_the_weighted_mean_of_its_known_words(weighted, dtype):
+    words, ids = vocabulary(8, 5, weighted=weighted), some_ids(8)
+    points = words(ids.to(dtype)).numpy()
+    for row, point in zip(ids.tolist(), points, strict=True):
+        total = sum(words.weights[i].item() * words.vectors[i].numpy() for i in row if i >= 0)
+        expected = total / sum(words.weights[i].item() for i in row if i >= 0)
+        np.testing.assert_allclose(point, expected, rtol=1e-12)
+
+
+def test_points_are_those_of_encoded_texts():
+    words = WordVectors.from_texts(documents(), 3, min_count=1, idf=True, random_state=0)
+    texts = [*documents(7, seed=5), "salt " * 300]
+    torch.testing.assert_close(words.points(texts), words(words.encode(texts)))
+    assert words.points(texts).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (torch.tensor([[0, 5]]), "whole numbers from -1 to 1"),
+        (torch.tensor([[0, -2]]), "whole numbers from -1 to 1"),
+        (torch.tensor([[0.5]]), "whole numbers from -1 to 1"),
+        (torch.tensor([0, 1]), r"\[documents, words\]"),
+        ([[0, 1]], "got list"),
+        (torch.tensor([[0], [-1]]), "no known word"),
+    ],
+)
+def test_bad_numbers_say_what_is_needed(ids, message):
+    with pytest.raises(ValueError, match=message):
+        WordVectors(["cat", "dog"], np.eye(2))(ids)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], np.empty((0, 2))), "words is empty"),
+        ((["cat", "cat"], np.eye(2)), "twice"),
+        ((["cat"], np.eye(2)), r"vectors \[1, d\]"),
+        ((["cat", "dog"], np.eye(2), [1.0]), r"weights \[2\]"),
+        ((["cat", "dog"], [[1.0], [np.nan]]), "vector of 'dog' is not finite"),
+        ((["cat", "dog"], np.eye(2), [1.0, 0.0]), "positive"),
+    ],
+)
+def test_bad_vectors_say_what_is_needed(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WordVectors(*arguments)
+
+
+# --- where vectors come from -------------------------------------------------------------------------------
+
+
+def dense_counts(texts, V, window):
+    counts = np.zeros((V, V))
+    for text in texts:
+        for i, a in enumerate(text):
+            for j, b in enumerate(text):
+                if 0 < abs(i - j) <= window:
+                    counts[a, b] += 1 - (abs(i - j) - 1) / window
+    return counts
+
+
+@pytest.mark.parametrize("window", [1, 3, 50])
+def test_cooccurrences_and_information_by_loops(window):
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(0, 6, size=n) for n in (7, 1, 12, 0, 5)]
+    counts = dense_counts(texts, 6, window)
+    document = np.repeat(np.arange(5), [len(text) for text in texts])
+    found = cooccurrences(np.concatenate(texts), document, 6, window)
+    np.testing.assert_allclose(found.toarray(), counts)
+    smooth = counts.sum(0) ** 0.75
+    information = np.zeros((6, 6))
+    for i in range(6):
+        for j in range(6):
+            if counts[i, j]:
+                joint, word, context = counts[i, j] / counts.sum(), counts[i].sum() / counts.sum(), smooth[j]
+                information[i, j] = max(0, np.log(joint / (word * context / smooth.sum())))
+    np.testing.assert_allclose(positive_pmi(found).toarray(), information, atol=1e-12)
+
+
+def test_vectors_are_singular_vectors_scaled_by_roots():
+    matrix = np.random.default_rng(0).random((12, 12))
+    U, S, _ = np.linalg.svd(matrix)
+    vectors = embed(sparse.csr_matrix(matrix), 4, random_state=0)
+    # alike up to the sign of each direction, which gram matrices don't see
+    np.testing.assert_allclose(vectors @ vectors.T, U[:, :4] * S[:4] @ U[:, :4].T, atol=1e-6)
+
+
+def test_vectors_of_texts_know_what_stands_together():
+    words = WordVectors.from_texts(documents(300), 3, random_state=0, unit_norm=True)
+    assert sorted(words.words) == sorted(" ".join(TOPICS).split())  # no stop word
+    alike = (words.vectors @ words.vectors.T).numpy()
+    topic = np.array([next(k for k in range(3) if word in TOPICS[k]) for word in words.words])
+    same = topic[:, None] == topic
+    assert alike[same].min() > alike[~same].max()
+    np.testing.assert_allclose(np.diag(alike), 1, rtol=1e-5)
+    again = WordVectors.from_texts(documents(300), 3, random_state=0, unit_norm=True)
+    assert torch.equal(words.vectors, again.vectors)
+
+
+def test_which_words_are_kept():
+    texts = ["one two two three three three", "three two the"] * 2
+    make = lambda **options: WordVectors.from_texts(texts, 1, random_state=0, **options)  # noqa: E731
+    assert make(min_count=3, stop_words=None).words == ["three", "two"]
+    assert make(min_count=1, stop_words=["TWO"]).words == ["three", "one", "the"]
+    assert make(min_count=1, max_words=2, stop_words=None).words == ["three", "two"]
+    words = make(min_count=1, stop_words=None, idf=True)
+    found = dict(zip(words.words, words.weights.tolist(), strict=True))
+    assert found["three"] == pytest.approx(1)
+    assert found["one"] == pytest.approx(1 + np.log(5 / 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_dimensions": 5}, "from 1 to 4"),
+        ({"n_dimensions": 0}, "from 1 to 4"),
+        ({"n_dimensions": 2, "window": 0}, "window"),
+        ({"n_dimensions": 2, "stop_words": "german"}, "'english'"),
+    ],
+)
+def test_bad_options_say_what_is_needed(options, message):
+    with pytest.raises(ValueError, match=message):
+        WordVectors.from_texts(["aaa bbb ccc ddd eee"], min_count=1, **options)
+
+
+def test_texts_with_too_few_words_say_so():
+    with pytest.raises(ValueError, match="two different words"):
+        WordVectors.from_texts(["a b", "the"], 1, min_count=1)
+    with pytest.raises(ValueError, match="no word stands near another"):
+        WordVectors.from_texts(["aaa", "bbb", "ccc"], 1, min_count=1)
+
+
+FILE = "cat 1 2.5\nthe 0 1\nCat 9 9\nU.S. 3 3\ndog -1 1e-2\nnew york 5 5\ncat 7 7\nsun 0 1\n"
+
+
+@pytest.mark.parametrize("header", ["", "8 2\n"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_vectors_of_a_file(tmp_path, header, packed):
+    path = tmp_path / ("vectors.txt" + ".gz" * packed)
+    (gzip.open if packed else open)(path, "wt").write(header + FILE)
+    words = WordVectors.from_file(path)
+    assert words.words == ["cat", "dog", "sun"]
+    torch.testing.assert_close(words.vectors, torch.tensor([[1, 2.5], [-1, 0.01], [0, 1]]))
+    assert WordVectors.from_file(path, stop_words=None, max_words=2).words == ["cat", "the"]
+    assert WordVectors.from_file(path, keep=["Sun", "moon"]).words == ["sun"]
+    with pytest.raises(ValueError, match="no word to keep"):
+        WordVectors.from_file(path, keep=["moon"])
+
+
+@pytest.mark.parametrize("line", ["dog 1", "dog 1 x", "dog 1 nan", "dog"])
+def test_a_bad_line_is_named(tmp_path, line):
+    path = tmp_path / "vectors.txt"
+    path.write_text(f"cat 1 2\n{line}\n")
+    with pytest.raises(ValueError, match="line 2: a word and 2 finite numbers"):
+        WordVectors.from_file(path)
+    with pytest.raises(ValueError, match="no such file"):
+        WordVectors.from_file(tmp_path / "none.txt")
+
+
+# --- relevance ---------------------------------------------------------------------------------------------
+
+
+def token_relevance(words, row, pairs):
+    """Eq. 4 word by word, literally: `pairs` of two points, with the relevance that their contrast has."""
+    known = [i for i in row if i >= 0]
+    total = sum(words.weights[i].item() for i in known)
+    vectors, weights = words.vectors.numpy(), words.weights.numpy()
+    x = sum(weights[i] * vectors[i] for i in known) / total
+    expanded = np.zeros((len(row), len(x)))  # T inputs of d dimensions each, of one big linear layer
+    for c, k, R in pairs:
+        w, m = 2 * (c - k), (c + k) / 2
+        if R != 0:
+            for t, i in enumerate(row):
+                if i >= 0:
+                    expanded[t] += (vectors[i] - m) * w * weights[i] / total / (w @ (x - m)) * R
+    return expanded.sum(1)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.4, np.inf])
+def test_words_of_kmeans_by_loops(beta):
+    words, ids = vocabulary(10, 4), some_ids(10)
+    points = words(ids).numpy()
+    net = neonxc.neuralize(KMeans(4, n_init=2, random_state=0).fit(points), ids, words)
+    net.beta = beta
+    centers = torch.as_tensor(net.predict(ids))
+    mu = KMeans(4, n_init=2, random_state=0).fit(points).cluster_centers_
+    for target in [None, 2]:
+        relevance = neonxc.NEON(net).attribute(ids, target=target)
+        for n, row in enumerate(ids.tolist()):
+            c = int(centers[n]) if target is None else target
+            rivals = [k for k in range(4) if k != c]
+            h = np.array([((points[n] - mu[k]) ** 2).sum() - ((points[n] - mu[c]) ** 2).sum() for k in rivals])
+            R = contrast_relevance(h, beta)
+            expected = token_relevance(words, row, [(mu[c], mu[k], R[i]) for i, k in enumerate(rivals)])
+            np.testing.assert_allclose(relevance[n].numpy(), expected, atol=1e-10)
+
+
+def test_words_of_kernel_kmeans_by_loops_over_pairs_of_supports():
+    """The quadratic network of Prop. 5, with the reassignment of Eq. 10."""
+    words, ids = vocabulary(12, 4), some_ids(12, N=60)
+    points = words(ids).numpy()
+    model = KernelKMeans(3, 3, gamma=1.5, random_state=0).fit(points)
+    net = neonxc.neuralize(model, ids, words)
+    relevance = neonxc.NEON(net).attribute(ids)
+    supports = [model.support_vectors_[model.support_labels_ == k] for k in range(3)]
+    for n, row in enumerate(ids.tolist()):
+        far = [((points[n] - u) ** 2).sum(1) for u in supports]
+        D = np.array([-np.log(np.exp(-1.5 * f).mean()) / 1.5 for f in far])
+        share = [np.exp(-1.5 * f) / np.exp(-1.5 * f).sum() for f in far]
+        c = D.argmin()
+        rivals = [k for k in range(3) if k != c]
+        h = D[rivals] - D[c]
+        pairs = [
+            (u, v, R * p * q * ((far[k][j] - far[c][i]) / h_k))
+            for k, h_k, R in zip(rivals, h, contrast_relevance(h, net.beta), strict=True)
+            for i, (u, p) in enumerate(zip(supports[c], share[c], strict=True))
+            for j, (v, q) in enumerate(zip(supports[k], share[k], strict=True))
+        ]
+        np.testing.assert_allclose(relevance[n].numpy(), token_relevance(words, row, pairs), atol=1e-9)
+    # what of the logit supports let go, words let go as well
+    whole = neonxc.NEON(neonxc.neuralize(model, points)).attribute(points).sum(1)
+    np.testing.assert_allclose(relevance.sum(1).numpy(), whole, atol=1e-9)
+
+
+@given(
+    V=st.integers(4, 12),
+    d=st.integers(1, 6),
+    T=st.integers(1, 8),
+    k=st.integers(2, 4),
+    beta=st.sampled_from([0.0, 0.7, np.inf]),
+    seed=st.integers(0, 10**6),
+)
+def test_words_share_the_logit(V, d, T, k, beta, seed):
+    words, ids = vocabulary(V, d, seed), some_ids(V, 30, T, seed)
+    centers = np.random.default_rng(seed).normal(size=(k, d))
+    net = neonxc.neuralize(centers, features=words)
+    net.beta = beta
+    logits = net(ids)
+    for target in range(k):
+        relevance = neonxc.NEON(net).attribute(ids, target=target)
+        assert relevance.shape == ids.shape
+        assert (relevance[ids < 0] == 0).all()
+        assert not relevance[ids < 0].signbit().any()  # a table would show -0.0
+        torch.testing.assert_close(relevance.sum(1), logits[:, target], rtol=1e-8, atol=1e-8)
+    contrast = neonxc.NEON(net).attribute(ids, target=0, competitor=1)
+    far = torch.cdist(words(ids), torch.from_numpy(centers)).square()
+    torch.testing.assert_close(contrast.sum(1), far[:, 1] - far[:, 0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BisectingKMeans(4, random_state=0),
+        make_pipeline(StandardScaler(), KMeans(4, n_init=2, random_state=0)),
+        GaussianMixture(3, covariance_type="tied", random_state=0),
+    ],
+    ids=["hierarchy", "pipeline", "tied"],
+)
+def test_words_share_what_the_dimensions_share(model):
+    """The logit, less what the prior probabilities of a mixture contribute."""
+    words, ids = vocabulary(15, 5), some_ids(15, N=80)
+    points = words(ids)
+    net = neonxc.neuralize(model.fit(points.numpy()), ids, words)
+    relevance = neonxc.NEON(net).attribute(ids).sum(1)
+    whole = neonxc.NEON(neonxc.neuralize(model, points)).attribute(points).sum(1)
+    torch.testing.assert_close(relevance, whole, rtol=1e-8, atol=1e-8)
+    if not isinstance(model, GaussianMixture):
+        torch.testing.assert_close(relevance, net(ids).amax(1), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        make_pipeline(Normalizer(), KMeans(3, n_init=2, random_state=0)),
+        GaussianMixture(3, random_state=0),
+    ],
+    ids=["norm", "covariances"],
+)
+def test_a_clustering_that_is_not_linear_in_words_says_so(model):
+    words, ids = vocabulary(15, 3), some_ids(15, N=80)
+    net = neonxc.neuralize(model.fit(words(ids).numpy()), ids, words)
+    with pytest.raises(ValueError, match="not linear in the mean of word vectors"):
+        neonxc.NEON(net).attribute(ids)
+
+
+def test_arrays_and_long_batches_go_in_and_come_out():
+    words, ids = vocabulary(9, 3), some_ids(9, N=700)
+    net = neonxc.neuralize(KMeans(3, n_init=2, random_state=0).fit(words(ids).numpy()), ids, words)
+    whole = neonxc.NEON(net).attribute(ids)
+    array = neonxc.NEON(net).attribute(ids.numpy())
+    assert isinstance(array, np.ndarray)
+    np.testing.assert_array_equal(array, whole.numpy())
+    for n in (0, 255, 256, 699):  # across the seams of chunks
+        torch.testing.assert_close(neonxc.NEON(net).attribute(ids[n : n + 1])[0], whole[n], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.cuda
+def test_words_on_a_device():
+    texts = documents(50)
+    words = WordVectors.from_texts(texts, 4, idf=True, random_state=0)
+    model = KernelKMeans(3, 2, random_state=0).fit(words.points(texts).numpy())
+    here = neonxc.NEON(neonxc.neuralize(model, words.encode(texts), words)).attribute(words.encode(texts))
+    words = words.cuda()
+    ids = words.encode(texts)
+    net = neonxc.neuralize(model, ids, words)
+    there = neonxc.NEON(net).attribute(ids)
+    assert ids.is_cuda
+    assert there.is_cuda
+    assert words.points(texts).is_cuda
+    torch.testing.assert_close(there.cpu(), here, rtol=1e-3, atol=1e-5)
+    assert word_summary(net, texts).sizes.sum() == 50
+
+
+def test_a_clusters_words_by_loops():
+    texts = documents(80)
+    words = WordVectors.from_texts(texts, 4, random_state=0)
+    points = words.points(texts).numpy()
+    net = neonxc.neuralize(KMeans(3, n_init=2, random_state=0).fit(points), features=words)
+    summary = word_summary(net, texts, n_prototypes=2)
+    own = net.predict(words.encode(texts)).numpy()
+    expected = np.zeros((3, len(words.words)))
+    for text, k in zip(texts, own, strict=True):
+        for word, r in zip(
+            words.tokenize([text])[0], neonxc.NEON(net).attribute(words.encode([text]))[0], strict=True
+        ):
+            if word in words.words:
+                expected[k, words.words.index(word)] += r.item() / (own == k).sum()
+    np.testing.assert_allclose(summary.relevance, expected, atol=1e-5)
+    assert summary.sizes.tolist() == np.bincount(own).tolist()
+    for k in range(3):  # a cluster's words are those of one topic
+        best = {word for word, _ in summary.top(k, 3)}
+        assert any(best <= set(topic.split()) for topic in TOPICS)
+        assert (own[summary.prototypes[k]] == k).all()
+    with pytest.raises(TypeError, match="WordVectors"):
+        word_summary(neonxc.neuralize(points[:2]), texts)
+
+
+# --- the example -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def example(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
+    for name in ("words", "corpora"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield import_module("words")
+    for name in ("words", "corpora"):
+        sys.modules.pop(name, None)
+
+
+def test_the_example_writes_a_page(example, tmp_path):
+    import typer
+
+    rng = np.random.default_rng(0)
+    for name, topic in zip(("food", "science", "art"), TOPICS, strict=True):
+        texts = []
+        for _ in range(60):  # a third of them on another topic than their file's
+            subject = topic if rng.random() < 0.7 else TOPICS[rng.integers(3)]
+            texts.append(" ".join(rng.choice((subject + " nice old blue red <b>").split(), size=20)))
+        (tmp_path / name).write_text("\n%\n".join(texts) + "\n%\n")
+    vectors = tmp_path / "vectors.txt"
+    known = [*" ".join(TOPICS).split(), "nice", "old", "blue", "red"]
+    vectors.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=6)))}\n" for word in known))
+    app, out = typer.Typer(), tmp_path / "page.html"
+    app.command()(example.main)
+    done = CliRunner().invoke(app, ["--data", str(tmp_path), "--out", str(out), "--vectors", str(vectors)])
+    assert done.exit_code == 0, done.output
+    figures = json.loads(out.with_suffix(".json").read_text())
+    assert figures["documents"] == 180
+    assert sum(cluster["documents"] for cluster in figures["clusters"]) == 180
+    assert figures["pairs"]
+    for pair in figures["pairs"]:
+        assert len(set(pair["topics"])) == 2
+    page = out.read_text()
+    assert "<b>" not in page
+    assert "&lt;b&gt;" in page
+
+
+def test_lines_that_are_full_flow_on(example):
+    long = "w" * 60
+    assert example.reflowed(f"\n{long}\nmore\n  -- A\n") == f"{long} more\n  -- A"
+    assert example.reflowed(f"  {long}\n  {long}\n  end\n\nverse\nverse") == f"  {long} {long} end\n\nverse\nverse"
+    assert example.reflowed(f"{long}\n-- A") == f"{long}\n-- A"
+
+
+def test_messages_of_newsgroups_come_without_what_names_the_group(example, monkeypatch):
+    from sklearn.utils import Bunch
+
+    def fetch(subset, remove):
+        assert set(remove) == {"headers", "footers", "quotes"}
+        return Bunch(data=["a text", "A  text\n", "another"], target=np.array([1, 0, 0]), target_names=["x", "y"])
+
+    monkeypatch.setattr("corpora.fetch_20newsgroups", fetch)
+    corpus = example.newsgroups()
+    assert corpus.texts == ["a text", "another"]  # every text once
+    assert corpus.labels.tolist() == [1, 0]
+
+
+def test_the_example_names_missing_texts(example, tmp_path):
+    with pytest.raises(FileNotFoundError, match="install Debian's package"):
+        example.fortunes(tmp_path)
