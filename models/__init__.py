@@ -29,8 +29,7 @@ from .features import FeatureExtractor
 from .images import load_image, to_tensor
 from .kernel import KernelKMeans
 from .scan import SCAN
-from .word_summary import word_summary
-from .words import WordVectors
+from .words import WordVectors, word_summary
 
 __all__ = [
     "BACKBONES",

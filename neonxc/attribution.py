@@ -65,6 +65,10 @@ class NEON(Attribution):
         self.net = net
         self.composite = composite
         self.head_rule: HeadRule = head_rule or ("midpoint" if net.features is None else "linear")
+        if _of_words(net) and (composite is not None or head_rule is not None):
+            raise ValueError(
+                "words have one linear layer before the clustering: they take no composite or head_rule"
+            )
         if net.features is None and self.head_rule == "linear":
             raise ValueError(
                 "head_rule='linear' is for networks with features; on raw columns use the mid-point rule"
@@ -165,6 +169,8 @@ class NEON(Attribution):
         """
         if self.net.features is None:
             raise ValueError("heatmaps need a network with features; use attribute for points")
+        if _of_words(self.net):
+            raise ValueError("heatmaps are for images; attribute gives the relevance of words")
         batch = self.net.batch(inputs)
         columns = _some_columns(clusters, self.net.head.n_clusters)
         parts = []
@@ -215,7 +221,7 @@ class NEON(Attribution):
             with torch.no_grad():
                 _, columns, _ = self._columns(x, target)
                 return net.head.relevance(x, columns, net._beta, self._competitor(competitor, target, x, columns))
-        if hasattr(net.features, "attribute_tokens"):
+        if _of_words(net):
             return self._attribute_tokens(x, target, competitor)
         recording = self._record(x, several=False)
         return recording.propagate(self._multiplier(recording.output, target, competitor))
@@ -285,6 +291,11 @@ class NEON(Attribution):
             k = int(same[0])
             raise ValueError(f"target and competitor are both {k}; a cluster does not compete with itself")
         return rival
+
+
+def _of_words(net: NeuralizedClustering) -> bool:
+    """Whether the features are means of word vectors, such as :class:`neonxc.models.WordVectors`."""
+    return hasattr(net.features, "attribute_tokens")
 
 
 def _some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:

@@ -223,11 +223,11 @@ def _features(
         raise ValueError(f"{path} was saved without its feature network: neonxc.load(path, features=network)")
     if not isinstance(recipe, dict):
         raise TypeError(f"no recipe of a feature network: {recipe!r}")
-    from neonxc.models.backbones import build  # the core never needs the models otherwise
+    from neonxc.models.recipes import build  # the core never needs the models otherwise
 
-    network = build(recipe)
     prefix = "features."
     state = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
+    network = build(recipe, {name: tuple(tensor.shape) for name, tensor in state.items()})
     network.load_state_dict(state, assign=True)  # in the saved precision
     return network
 

@@ -21,7 +21,7 @@ from witnesses import contrast_relevance
 
 import neonxc
 from neonxc.models import KernelKMeans, WordVectors, word_summary
-from neonxc.models.cooccurrence import cooccurrences, embed, positive_pmi
+from neonxc.models.words.cooccurrence import cooccurrences, embed, positive_pmi
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOPICS = ["salt soup spoon pepper bread", "star planet moon orbit comet", "violin sonata chord tempo melody"]
@@ -481,3 +481,23 @@ def test_messages_of_newsgroups_come_without_what_names_the_group(example, monke
 def test_the_example_names_missing_texts(example, tmp_path):
     with pytest.raises(FileNotFoundError, match="install Debian's package"):
         example.fortunes(tmp_path)
+
+
+def test_save_and_load_with_the_words(tmp_path):
+    words = WordVectors(["sun", "moon", "salt", "soup"], np.eye(4) + 0.1, [1.0, 2.0, 1.0, 3.0])
+    net = neonxc.neuralize(np.array([[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]), features=words)
+    neonxc.save(net, tmp_path / "net.safetensors")
+    back = neonxc.load(tmp_path / "net.safetensors")
+    ids = back.features.encode(["The sun and the moon", "salt the soup under the moon"])
+    assert ids.tolist() == words.encode(["The sun and the moon", "salt the soup under the moon"]).tolist()
+    assert torch.equal(back(ids), net(ids))
+    assert torch.equal(neonxc.NEON(back).attribute(ids), neonxc.NEON(net).attribute(ids))
+
+
+def test_what_words_do_not_take():
+    words = WordVectors(["sun", "moon"], np.eye(2))
+    net = neonxc.neuralize(np.eye(2), features=words)
+    with pytest.raises(ValueError, match="no composite or head_rule"):
+        neonxc.NEON(net, neonxc.lrp.presets.epsilon())
+    with pytest.raises(ValueError, match="heatmaps are for images"):
+        neonxc.NEON(net).heatmaps(words.encode(["sun moon"]))

@@ -12,7 +12,7 @@ from neonxc.attribution import NEON
 from neonxc.network import NeuralizedClustering
 from neonxc.summary import ClusterSummary
 
-from .words import WordVectors
+from .vectors import WordVectors
 
 __all__ = ["word_summary"]
 

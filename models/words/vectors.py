@@ -76,6 +76,11 @@ class WordVectors(nn.Module):
         self.register_buffer("vectors", vectors)
         self.register_buffer("weights", weights)
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What makes it again, apart from its tensors, as JSON values."""
+        return {"builder": "WordVectors", "words": self.words}
+
     @classmethod
     def from_texts(
         cls,
