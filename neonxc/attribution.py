@@ -66,9 +66,7 @@ class NEON(Attribution):
         self.composite = composite
         self.head_rule: HeadRule = head_rule or ("midpoint" if net.features is None else "linear")
         if _of_words(net) and (composite is not None or head_rule is not None):
-            raise ValueError(
-                "words have one linear layer before the clustering: they take no composite or head_rule"
-            )
+            raise ValueError("words are merged with the clustering's own layer: no composite or head_rule applies")
         if net.features is None and self.head_rule == "linear":
             raise ValueError(
                 "head_rule='linear' is for networks with features; on raw columns use the mid-point rule"

@@ -497,7 +497,7 @@ def test_save_and_load_with_the_words(tmp_path):
 def test_what_words_do_not_take():
     words = WordVectors(["sun", "moon"], np.eye(2))
     net = neonxc.neuralize(np.eye(2), features=words)
-    with pytest.raises(ValueError, match="no composite or head_rule"):
+    with pytest.raises(ValueError, match="no composite or head_rule applies"):
         neonxc.NEON(net, neonxc.lrp.presets.epsilon())
     with pytest.raises(ValueError, match="heatmaps are for images"):
         neonxc.NEON(net).heatmaps(words.encode(["sun moon"]))
