@@ -1,5 +1,6 @@
-"""Metrics: of clusterings by trees, and of the trees themselves."""
+"""Measures: of explanations, of clusterings by trees, and of the trees themselves."""
 
+from neonxc.evaluation import methods
 from neonxc.evaluation.clustering import (
     agreement,
     clustering_accuracy,
@@ -9,5 +10,26 @@ from neonxc.evaluation.clustering import (
     wad,
     waes,
 )
+from neonxc.evaluation.comparison import Comparison, compare
+from neonxc.evaluation.flipping import Flipping, pixel_flipping
+from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, ZeroImputer
 
-__all__ = ["agreement", "clustering_accuracy", "cost_ratio", "kmeans_cost", "surrogate_cost", "wad", "waes"]
+__all__ = [
+    "BlurImputer",
+    "Comparison",
+    "Flipping",
+    "Imputer",
+    "KDEImputer",
+    "MeanImputer",
+    "ZeroImputer",
+    "agreement",
+    "clustering_accuracy",
+    "compare",
+    "cost_ratio",
+    "kmeans_cost",
+    "methods",
+    "pixel_flipping",
+    "surrogate_cost",
+    "wad",
+    "waes",
+]

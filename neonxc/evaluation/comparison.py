@@ -1,0 +1,165 @@
+"""Methods side by side: the area under their pixel-flipping curves."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from neonxc.evaluation.flipping import Flipping, _groups, _inputs, _targets, pixel_flipping
+from neonxc.evaluation.imputers import Imputer, KDEImputer, ZeroImputer
+from neonxc.evaluation.methods import Method, default_methods
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Pixel-flipping of several methods.
+
+    Attributes
+    ----------
+    results : dict of str to Flipping
+        The most relevant features first.
+    reversed : dict of str to Flipping
+        The least relevant first.
+    seconds : dict of str to float
+        What computing the relevance took.
+    """
+
+    results: dict[str, Flipping]
+    reversed: dict[str, Flipping]
+    seconds: dict[str, float]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per method: AUC and SRG with their standard errors over the inputs; whether it is the best.
+
+        SRG, the symmetric relevance gain, is the AUC less that of the reversed order. "tied" says that the mean
+        difference to the best AUC is within one standard error of that difference, over the inputs.
+        """
+        best = max(self.results, key=lambda name: self.results[name].auc)
+        rows = []
+        for name, found in self.results.items():
+            gain = found.auc_per_input - self.reversed[name].auc_per_input
+            behind, error = mean_error(self.results[best].auc_per_input - found.auc_per_input)
+            mean, spread = mean_error(gain)
+            rows.append(
+                {
+                    "method": name,
+                    "AUC": found.auc,
+                    "± AUC": found.auc_stderr,
+                    "SRG": mean,
+                    "± SRG": spread,
+                    "seconds": self.seconds[name],
+                    "best": name == best,
+                    "tied": behind <= error or name == best,
+                }
+            )
+        return rows
+
+    @property
+    def frame(self) -> Any:
+        """The rows as a data frame.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ImportError('a frame needs pandas: pip install "neonxc[evaluation]"') from None
+        return pd.DataFrame(self.rows).set_index("method")
+
+    def markdown(self) -> str:
+        """The rows as a markdown table: the best AUC bold, those within one standard error of it marked by *."""
+        lines = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"]
+        for row in self.rows:
+            auc = f"{row['AUC']:.2f}"
+            auc = f"**{auc}**" if row["best"] else auc + ("*" if row["tied"] else "")
+            lines.append(
+                f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
+                f"| {row['seconds']:.3g} |"
+            )
+        return "\n".join(lines)
+
+    def plot(self) -> Any:
+        """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
+        from neonxc.plot import flipping_curves
+
+        return flipping_curves(self.results)
+
+    def __str__(self) -> str:
+        return self.markdown()
+
+
+def compare(
+    net: Any,
+    X: Any,
+    methods: Mapping[str, Method | Any] | None = None,
+    imputer: Imputer | None = None,
+    repeats: int = 10,
+    *,
+    groups: Any = None,
+    target: Any = None,
+    steps: int | None = None,
+    random_state: Any = 0,
+) -> Comparison:
+    """Compare methods of explanation by pixel-flipping.
+
+    Parameters
+    ----------
+    net : nn.Module
+        From :func:`neonxc.neuralize`; with methods of your own, any network with logits [N, K].
+    X : array, frame or tensor [N, ...]
+    methods : dict of str to callable or array, optional
+        Callables of (net, x, target), x a tensor and target the columns [N], that return relevance; or
+        relevance itself. Default: :func:`neonxc.evaluation.methods.default_methods`.
+    imputer, repeats, groups, target, steps, random_state
+        As for :func:`pixel_flipping`. Draws are common to all methods.
+
+    Returns
+    -------
+    Comparison
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from neonxc.evaluation import KDEImputer, compare, methods
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris().data
+    >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
+    >>> found = compare(net, X, {"NEON": methods.neon, "random": methods.random()}, KDEImputer(X))
+    >>> found.results["NEON"].auc > found.results["random"].auc
+    True
+    """
+    x = _inputs(net, X)
+    if imputer is None:
+        imputer = KDEImputer(x) if x.ndim == 2 else ZeroImputer()
+    if methods is None:
+        numbers = None if groups is None and x.ndim == 2 else _groups(groups, x)
+        methods = default_methods(imputer, None if numbers is None or numbers.ndim > 1 else numbers)
+    with torch.no_grad():
+        columns = _targets(net, x, target)
+    results, backwards, seconds = {}, {}, {}
+    for name, method in tqdm(methods.items(), desc="methods", delay=2, leave=False):
+        start = time.perf_counter()
+        relevance = method(net, x, columns) if callable(method) else method
+        seconds[name] = time.perf_counter() - start
+        options = {"groups": groups, "target": columns, "steps": steps, "random_state": random_state}
+        results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
+        backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
+    return Comparison(results, backwards, seconds)
+
+
+def mean_error(values: np.ndarray) -> tuple[float, float]:
+    """Mean and its standard error."""
+    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(values.mean()), error

@@ -1,0 +1,234 @@
+"""Pixel-flipping: how soon a decision comes about as features are added, the most relevant ones first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor, nn
+
+from neonxc.evaluation.imputers import Imputer, KDEImputer, ZeroImputer
+from neonxc.inputs import as_batch
+from neonxc.network import NeuralizedClustering
+from neonxc.targets import as_columns
+
+BUDGET = 1 << 22  # values of inputs that the network gets at once
+IMAGES = 1024  # inputs that a network with features gets at once
+
+
+@dataclass(frozen=True)
+class Flipping:
+    """A curve of pixel-flipping, and the area under it.
+
+    Attributes
+    ----------
+    auc : float
+        100 times the mean of `curve`: 0 ... 100.
+    auc_stderr : float
+        Standard error of `auc` over the inputs (each input's own is its mean over the repeats).
+    auc_per_input : ndarray [N]
+    curve : ndarray [steps]
+        Share of inputs (and repeats) in the target cluster after each step.
+    logit_curve : ndarray [steps]
+        Mean logit of the target after each step.
+    logit_per_input : ndarray [N, steps]
+    known : ndarray [steps]
+        Share of the features (groups) that are known after each step.
+    """
+
+    auc: float
+    auc_stderr: float
+    auc_per_input: np.ndarray
+    curve: np.ndarray
+    logit_curve: np.ndarray
+    logit_per_input: np.ndarray
+    known: np.ndarray
+
+
+@torch.no_grad()
+def pixel_flipping(
+    net: nn.Module,
+    X: Any,
+    relevance: Any,
+    imputer: Imputer | None = None,
+    repeats: int = 10,
+    *,
+    groups: Any = None,
+    target: Any = None,
+    mode: Literal["insert", "remove"] = "insert",
+    order: Literal["most", "least"] = "most",
+    steps: int | None = None,
+    random_state: Any = 0,
+) -> Flipping:
+    """Area under the pixel-flipping curve (NEON paper, Algorithm 1).
+
+    Parameters
+    ----------
+    net : nn.Module
+        Inputs to logits [N, K], such as :func:`neonxc.neuralize` makes: the greatest one decides.
+    X : array, frame or tensor [N, ...]
+    relevance : array, frame or tensor, shaped like X, or [N, G] with `groups`
+        Of X's features, for the target.
+    imputer : Imputer, optional
+        What stands in for missing features; default: a :class:`KDEImputer` of X for points [N, d], else zeros.
+    repeats : int
+        Fillings per step, of imputers that draw.
+    groups : str or array of int, optional
+        Features that are added together. "pixels": all channels of a place (the default for images), "channels":
+        all places of a channel; or group numbers from 0 to G - 1 shaped like one input, or like X (superpixels).
+        The relevance of a group is the sum over its features.
+    target : int or array [N], optional
+        Column of the cluster; default: each input's own.
+    mode : {"insert", "remove"}
+        Start from nothing and add features, or from the input and take them away.
+    order : {"most", "least"}
+        The most relevant first, or the least relevant.
+    steps : int, optional
+        Number of steps, of about equally many groups; default: one group at a time.
+    random_state : int, RandomState or None
+        The same number gives the same draws, for any relevance: methods are compared on common random numbers.
+
+    Returns
+    -------
+    Flipping
+
+    Raises
+    ------
+    ValueError
+        Relevance or groups of another shape, a target that is no column, unknown options.
+    """
+    _check_options(mode, order, repeats, steps)
+    x = _inputs(net, X)
+    groups = _groups(groups, x)
+    ranking = _ranking(relevance, x, groups, order)
+    if imputer is None:
+        imputer = KDEImputer(x) if x.ndim == 2 else ZeroImputer()
+    repeats = repeats if imputer.random else 1
+    n, G = ranking.shape
+    ends = np.unique(np.round(np.linspace(0, G, (steps or G) + 1)).astype(int))
+    columns = _targets(net, x, target)
+    hits = torch.zeros(n, len(ends) - 1, dtype=torch.float64)
+    logits = torch.zeros_like(hits)
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    K = _width(net, x)
+    for rows, at_once in _blocks(net, x, imputer, repeats):
+        generator = torch.Generator(x.device).manual_seed(seed + rows.start)
+        filling = imputer.start(x[rows])
+        flipped_at = _steps(ranking[rows], ends, groups if groups.ndim == 1 else groups[rows])
+        for some in torch.arange(len(ends) - 1, device=x.device).split(at_once):
+            flipped = flipped_at <= some[:, None, None]
+            filled = filling.fill(flipped if mode == "insert" else ~flipped, repeats, generator)
+            found = net(filled.reshape(-1, *x.shape[1:])).view(len(some), repeats, -1, K)
+            own = columns[rows].expand(len(some), repeats, -1)
+            at = (slice(rows.start, rows.stop), slice(int(some[0]), int(some[-1]) + 1))
+            hits[at] = (found.argmax(3) == own).double().mean(1).T.cpu()
+            logits[at] = found.gather(3, own[..., None])[..., 0].double().mean(1).T.cpu()
+    return _result(hits, logits, ends[1:] / G if mode == "insert" else 1 - ends[1:] / G)
+
+
+def _result(hits: Tensor, logits: Tensor, known: np.ndarray) -> Flipping:
+    per_input = 100 * hits.mean(1)
+    error = float(per_input.std()) / math.sqrt(len(per_input)) if len(per_input) > 1 else math.nan
+    return Flipping(
+        float(per_input.mean()),
+        error,
+        per_input.numpy(),
+        hits.mean(0).numpy(),
+        logits.mean(0).numpy(),
+        logits.numpy(),
+        known,
+    )
+
+
+def _inputs(net: nn.Module, X: Any) -> Tensor:
+    return net.batch(X).tensor if isinstance(net, NeuralizedClustering) else as_batch(X).tensor
+
+
+def _targets(net: nn.Module, x: Tensor, target: Any) -> Tensor:
+    size = IMAGES if getattr(net, "features", net) is not None else BUDGET
+    if target is None:
+        return torch.cat([net(part).argmax(1) for part in x.split(size)])
+    return as_columns(target, len(x), _width(net, x), "target", x.device)
+
+
+def _width(net: nn.Module, x: Tensor) -> int:
+    if isinstance(net, NeuralizedClustering):
+        return net.head.n_clusters
+    return int(net(x[:1]).shape[1])
+
+
+def _blocks(net: nn.Module, x: Tensor, imputer: Imputer, repeats: int) -> Iterator[tuple[slice, int]]:
+    """Parts of the inputs, and steps, that memory has room for at once."""
+    room = BUDGET // x[0].numel()
+    if getattr(net, "features", net) is not None:
+        room = min(room, IMAGES)
+    elif isinstance(net, NeuralizedClustering):
+        room = min(room, net.chunk)
+    size = max(1, min(room // repeats, imputer.points_at_once(), len(x)))
+    for first in range(0, len(x), size):
+        yield slice(first, min(first + size, len(x))), max(1, room // (repeats * size))
+
+
+def _groups(groups: Any, x: Tensor) -> Tensor:
+    """Group numbers of the flattened features, [D] or [N, D]."""
+    shape = x.shape[1:]
+    if groups is None:
+        groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
+    if isinstance(groups, str):
+        if groups not in ("pixels", "channels") or x.ndim < 3:
+            raise ValueError(
+                f'groups needs "pixels" or "channels" (of maps [N, C, ...]) or numbers, got {groups!r}'
+            )
+        places = shape[1:].numel()
+        numbers = torch.arange(places)[None] if groups == "pixels" else torch.arange(shape[0])[:, None]
+        return numbers.expand(shape[0], places).flatten().to(x.device)
+    numbers = torch.as_tensor(groups, device=x.device)
+    if numbers.is_floating_point() or numbers.shape not in (shape, x.shape) or int(numbers.min()) < 0:
+        raise ValueError(
+            f"groups needs whole numbers >= 0 shaped like an input, {list(shape)}, or like X; "
+            f"got {numbers.dtype} {list(numbers.shape)}"
+        )
+    return numbers.long().flatten(-len(shape))
+
+
+def group_sums(relevance: Tensor, groups: Tensor) -> Tensor:
+    """Relevance [N, G] of groups, from that of flattened features [N, D]."""
+    total = relevance.new_zeros(len(relevance), int(groups.max()) + 1)
+    return total.scatter_add_(1, groups.expand_as(relevance), relevance)
+
+
+def _ranking(relevance: Any, x: Tensor, groups: Tensor, order: str) -> Tensor:
+    """Groups [N, G] in the order in which they are flipped."""
+    values = as_batch(relevance, name="relevance", device=x.device).tensor
+    G = int(groups.max()) + 1
+    if values.shape == x.shape:
+        values = group_sums(values.flatten(1).double(), groups)
+    elif values.shape != (len(x), G):
+        raise ValueError(
+            f"relevance needs the shape of X, {list(x.shape)}, or of groups, [{len(x)}, {G}]; "
+            f"got {list(values.shape)}"
+        )
+    return values.argsort(dim=1, descending=order == "most", stable=True)
+
+
+def _steps(ranking: Tensor, ends: np.ndarray, groups: Tensor) -> Tensor:
+    """The step [B, D] in which each feature is flipped; `ranking` [B, G] are the groups in order."""
+    lengths = torch.as_tensor(np.diff(ends), device=ranking.device)
+    numbers = torch.arange(len(lengths), device=ranking.device).repeat_interleave(lengths)
+    of_group = torch.empty_like(ranking).scatter_(1, ranking, numbers.expand_as(ranking))
+    return of_group.gather(1, groups.expand(len(ranking), -1))
+
+
+def _check_options(mode: str, order: str, repeats: int, steps: int | None) -> None:
+    if mode not in ("insert", "remove"):
+        raise ValueError(f'mode needs "insert" or "remove", got {mode!r}')
+    if order not in ("most", "least"):
+        raise ValueError(f'order needs "most" or "least", got {order!r}')
+    for name, value in (("repeats", repeats), ("steps", 1 if steps is None else steps)):
+        if not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name} needs a whole number >= 1, got {value!r}")

@@ -1,0 +1,203 @@
+"""What stands in for features that are missing: a conditional sampler, zeros, means, blurred images."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchvision.transforms.functional import gaussian_blur
+
+from neonxc.inputs import as_batch
+
+BUDGET = 1 << 24  # distances that are held at once
+LARGEST = 4000  # points by which a bandwidth is chosen
+
+
+class Imputer(ABC):
+    """Fills in missing features; :meth:`start` takes up some inputs."""
+
+    random: bool = False
+    """Whether two fillings differ."""
+
+    @abstractmethod
+    def start(self, x: Tensor) -> Filling:
+        """Take up inputs [B, ...]; nothing of them is known yet."""
+
+    def points_at_once(self) -> int:
+        """Inputs that may be taken up at once."""
+        return BUDGET
+
+
+class Filling(ABC):
+    """Some inputs, flattened to [B, D], of which more and more (or less and less) is known."""
+
+    @abstractmethod
+    def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
+        """Inputs [S, repeats, B, D]: what is `known` [S, B, D] of them in some steps, and the rest filled in.
+
+        It costs least if little changes from one step to the next, from one call to the next as well.
+        """
+
+
+class _Constant(Filling):
+    """Always the same values where something is missing."""
+
+    def __init__(self, x: Tensor, values: Tensor) -> None:
+        self.x, self.values = x.flatten(1), values.expand_as(x).flatten(1)
+
+    def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
+        """The same in all repeats."""
+        return torch.where(known, self.x, self.values)[:, None].expand(-1, repeats, -1, -1)
+
+
+class ZeroImputer(Imputer):
+    """Zero where a feature is missing (the paper's choice for activations of networks)."""
+
+    def start(self, x: Tensor) -> Filling:
+        """Take up inputs [B, ...]."""
+        return _Constant(x, x.new_zeros(()))
+
+
+class MeanImputer(Imputer):
+    """The mean of some data.
+
+    Parameters
+    ----------
+    X : array, frame or tensor [n, ...]
+    """
+
+    def __init__(self, X: Any) -> None:
+        self.mean = as_batch(X).tensor.mean(0)
+
+    def start(self, x: Tensor) -> Filling:
+        """Take up inputs [B, ...]."""
+        return _Constant(x, self.mean.to(x))
+
+
+class BlurImputer(Imputer):
+    """The input itself, blurred: images [B, C, H, W].
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation of the Gaussian, in pixels.
+    """
+
+    def __init__(self, sigma: float = 8.0) -> None:
+        if not 0 < sigma < math.inf:
+            raise ValueError(f"sigma needs a number > 0, got {sigma!r}")
+        self.sigma = sigma
+
+    def start(self, x: Tensor) -> Filling:
+        """Take up images [B, C, H, W]."""
+        if x.ndim != 4:
+            raise ValueError(f"BlurImputer needs images [N, C, H, W], got shape {list(x.shape)}")
+        size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1  # no wider than what can be reflected
+        return _Constant(x, gaussian_blur(x, [size, size], [self.sigma, self.sigma]))
+
+
+class KDEImputer(Imputer):
+    """Draws missing features from a kernel density estimate, given those that are known.
+
+    The density is a mixture of Gaussians of one width h around the points of some data, in columns scaled to unit
+    variance. Given the features I of z, a point n is drawn with probability proportional to
+    ``exp(-|z_I - x_I^n|^2 / 2 h^2)``, and the missing features are its own plus noise of width h (NEON paper,
+    Algorithm 1 and Appendix G).
+
+    Parameters
+    ----------
+    X : array, frame or tensor [n, ...]
+        Data like the inputs; other inputs may be filled in.
+    bandwidth : float, optional
+        h, in units of the columns' standard deviations. Default: the one under which the points are most likely
+        when each is left out in turn.
+
+    Attributes
+    ----------
+    bandwidth : float
+    """
+
+    random = True
+
+    def __init__(self, X: Any, bandwidth: float | None = None) -> None:
+        x = as_batch(X).tensor.flatten(1)
+        if len(x) < 2:
+            raise ValueError("KDEImputer needs at least 2 points")
+        if bandwidth is not None and not 0 < bandwidth < math.inf:
+            raise ValueError(f"bandwidth needs a number > 0 or None, got {bandwidth!r}")
+        spread = x.std(0, correction=0)
+        self.scale = torch.where(spread > 0, spread, 1.0)
+        self.center = x.mean(0)
+        self.points = (x - self.center) / self.scale
+        self.bandwidth = best_bandwidth(self.points) if bandwidth is None else float(bandwidth)
+
+    def start(self, x: Tensor) -> Filling:
+        """Take up inputs [B, ...] with as many features as the data has."""
+        if x[0].numel() != self.points.shape[1]:
+            raise ValueError(
+                f"KDEImputer was given data of {self.points.shape[1]} features, the inputs have {x[0].numel()}"
+            )
+        return _Conditional(self, x.flatten(1))
+
+    def points_at_once(self) -> int:
+        """Inputs that may be taken up at once: each has a distance to every point of the data."""
+        return max(1, BUDGET // len(self.points))
+
+
+class _Conditional(Filling):
+    def __init__(self, density: KDEImputer, x: Tensor) -> None:
+        self.x, self.density = x, density
+        center, scale, points = (t.to(x) for t in (density.center, density.scale, density.points))
+        self.center, self.scale, self.points, self.squares = center, scale, points, points.square()
+        self.z = (x - center) / scale
+        self.known = torch.zeros_like(self.z, dtype=torch.bool)
+        self.far = x.new_zeros(len(x), len(points))  # squared distances over the known features
+
+    def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
+        """Draw a point for each step and repeat, and noise."""
+        filled = self.x.new_empty(len(known), repeats, *self.x.shape)
+        for step, now in enumerate(known):
+            self._learn(now)
+            filled[step] = torch.where(now, self.x, self._draw(repeats, generator))
+        return filled
+
+    def _learn(self, known: Tensor) -> None:
+        """Add the distances over features that have come to be known, take away those over forgotten ones."""
+        change = known.to(self.z) - self.known.to(self.z)
+        z = self.z * change
+        self.far += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
+        self.far.clamp_(min=0)
+        self.known = known
+
+    def _draw(self, repeats: int, generator: torch.Generator) -> Tensor:
+        """Points [repeats, B, D] of the density given what is known."""
+        h = self.density.bandwidth
+        weights = (self.far / (-2 * h * h)).softmax(1)
+        drawn = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
+        noise = torch.randn(
+            *drawn.shape, self.z.shape[1], generator=generator, device=self.x.device, dtype=self.x.dtype
+        )
+        return (self.points[drawn] + h * noise) * self.scale + self.center
+
+
+def best_bandwidth(points: Tensor) -> float:
+    """Bandwidth with the greatest leave-one-out likelihood of points [n, d], to about one percent."""
+    if len(points) > LARGEST:
+        order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
+        points = points[order[:LARGEST].to(points.device)]
+    d, points = points.shape[1], points.double()
+    far = torch.cdist(points, points).square().fill_diagonal_(torch.inf)
+
+    def likelihood(log_h: float) -> float:
+        return float((far / (-2 * math.exp(2 * log_h))).logsumexp(1).mean()) - d * log_h
+
+    grid = [math.log(0.01) + i * 0.25 for i in range(28)]  # 0.01 ... about 9 standard deviations
+    best = max(range(len(grid)), key=lambda i: likelihood(grid[i]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    while high - low > 0.01:
+        left, right = low + 0.382 * (high - low), high - 0.382 * (high - low)
+        low, high = (low, right) if likelihood(left) > likelihood(right) else (left, high)
+    return math.exp((low + high) / 2)

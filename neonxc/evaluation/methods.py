@@ -1,0 +1,194 @@
+"""Ways to explain a cluster decision that NEON is compared with; each gives relevance shaped like its inputs.
+
+A method is a function of a network, inputs [N, ...] and target columns [N]. Those with settings are made by a
+function of theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from captum.attr import IntegratedGradients, ShapleyValueSampling
+from torch import Tensor, nn
+
+from neonxc.attribution import NEON
+from neonxc.evaluation.imputers import Imputer, ZeroImputer
+from neonxc.lrp import Composite
+
+Method = Callable[[Any, Tensor, Tensor], Tensor]
+
+
+def neon(net: Any, x: Tensor, target: Tensor) -> Tensor:
+    """NEON with the network's own beta."""
+    return NEON(net).attribute(x, target=target)
+
+
+def neon_with(composite: Composite | None = None, beta: float | None = None, head_rule: Any = None) -> Method:
+    """NEON with other rules for the feature network, another beta, another rule for the head."""
+
+    def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
+        own = net.beta
+        try:
+            net.beta = own if beta is None else beta
+            return NEON(net, composite, head_rule=head_rule).attribute(x, target=target)
+        finally:
+            net.beta = own
+
+    return method
+
+
+nca = neon_with(beta=math.inf)
+"""Nearest centroid analysis: NEON by the nearest competitor alone."""
+
+
+def random(seed: int = 0) -> Method:
+    """Relevance drawn at random."""
+
+    def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
+        return torch.rand(x.shape, generator=torch.Generator(x.device).manual_seed(seed), device=x.device)
+
+    return method
+
+
+def squared(net: Any, x: Tensor, target: Tensor) -> Tensor:
+    """The features themselves, squared."""
+    return x.square()
+
+
+def gradient(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+    """Slope of the target's logit."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(net(x).gather(1, target[:, None]).sum(), x)[0]
+
+
+def sensitivity(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+    """Slope of the target's logit, squared."""
+    return gradient(net, x, target).square()
+
+
+def gradient_x_input(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+    """Slope of the target's logit times the feature."""
+    return gradient(net, x, target) * x
+
+
+def integrated_gradients(steps: int = 10) -> Method:
+    """Slopes on the way from zero (captum), as Riemann sums of so many steps."""
+
+    def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+        return IntegratedGradients(net).attribute(
+            x, target=target, n_steps=steps, method="riemann_middle", internal_batch_size=max(len(x), 256)
+        )
+
+    return method
+
+
+def shapley_sampling(samples: int = 25, groups: Tensor | None = None, seed: int = 0) -> Method:
+    """Shapley values by permutation sampling, zero as the missing value (captum)."""
+
+    def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), torch.no_grad():
+            torch.manual_seed(seed)
+            mask = None if groups is None else groups.view(1, *x.shape[1:])
+            found = ShapleyValueSampling(net).attribute(x, target=target, n_samples=samples, feature_mask=mask)
+            return found.to(x)
+
+    return method
+
+
+def pda(
+    imputer: Imputer | None = None,
+    measure: Literal["logit", "indicator"] = "logit",
+    repeats: int = 10,
+    groups: Tensor | None = None,
+    seed: int = 0,
+) -> Method:
+    """Prediction difference analysis: by how much the decision falls when one feature is imputed given the others.
+
+    Parameters
+    ----------
+    imputer : Imputer, optional
+        Default: zeros (PDA0). With a :class:`KDEImputer`: PDAcs.
+    measure : {"logit", "indicator"}
+        What falls.
+    repeats : int
+        Fillings per feature, of imputers that draw.
+    groups : Tensor of int, shaped like one input, optional
+        Features that are imputed together.
+    """
+    if measure not in ("logit", "indicator"):
+        raise ValueError(f'measure needs "logit" or "indicator", got {measure!r}')
+    imputer = imputer or ZeroImputer()
+
+    @torch.no_grad()
+    def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+        generator = torch.Generator(x.device).manual_seed(seed)
+        numbers = torch.arange(x[0].numel(), device=x.device) if groups is None else groups.flatten().to(x.device)
+        size = max(1, imputer.points_at_once())
+        parts = [
+            _differences(net, part, own, imputer, measure, repeats, numbers, generator)
+            for part, own in zip(x.split(size), target.split(size), strict=True)
+        ]
+        return torch.cat(parts).view_as(x)
+
+    return method
+
+
+def _differences(
+    net: nn.Module,
+    x: Tensor,
+    target: Tensor,
+    imputer: Imputer,
+    measure: str,
+    repeats: int,
+    groups: Tensor,
+    generator: torch.Generator,
+) -> Tensor:
+    def value(inputs: Tensor) -> Tensor:
+        logits = net(inputs)
+        own = target.repeat(len(logits) // len(target))
+        found = logits.argmax(1) == own if measure == "indicator" else logits.gather(1, own[:, None])[:, 0]
+        return found.to(x).view(-1, len(target)).mean(0)
+
+    repeats = repeats if imputer.random else 1
+    filling, whole = imputer.start(x), value(x)
+    relevance = x.new_zeros(len(x), groups.numel())
+    for group in groups.unique():
+        own = groups == group
+        filled = filling.fill((~own).expand(1, *relevance.shape), repeats, generator)
+        fall = whole - value(filled.reshape(-1, *x.shape[1:]))
+        relevance[:, own] = fall[:, None] / own.sum()
+    return relevance
+
+
+def default_methods(
+    imputer: Imputer | None = None, groups: Tensor | None = None, seed: int = 0
+) -> dict[str, Method]:
+    """The methods of Table I of the NEON paper, and two more.
+
+    Parameters
+    ----------
+    imputer : Imputer, optional
+        For PDA by conditional sampling, which is left out without one.
+    groups : Tensor of int, shaped like one input, optional
+        Features that PDA and Shapley values take together.
+    """
+    methods = {
+        "random": random(seed),
+        "x²": squared,
+        "PDA, zero": pda(groups=groups, seed=seed),
+        "PDA, zero, indicator": pda(measure="indicator", groups=groups, seed=seed),
+        "(∇f)²": sensitivity,
+        "gradient × input": gradient_x_input,
+        "IG-10": integrated_gradients(10),
+        "Shapley": shapley_sampling(groups=groups, seed=seed),
+        "NCA": nca,
+        "NEON": neon,
+    }
+    if imputer is not None and imputer.random:
+        methods["PDA, sampled"] = pda(imputer, groups=groups, seed=seed)
+        methods["PDA, sampled, indicator"] = pda(imputer, "indicator", groups=groups, seed=seed)
+    return methods

@@ -1,0 +1,387 @@
+"""Pixel-flipping against Algorithm 1 step by step, the KDE sampler against its definition, and Quantus."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import KernelDensity
+from sklearn.preprocessing import scale
+from torch import nn
+
+import neonxc
+from neonxc.evaluation import BlurImputer, KDEImputer, MeanImputer, ZeroImputer, compare, methods, pixel_flipping
+from neonxc.evaluation.imputers import best_bandwidth
+
+X = scale(load_wine().data)
+MODEL = KMeans(6, n_init=10, random_state=0).fit(X)
+NET = neonxc.neuralize(MODEL, X)
+RELEVANCE = neonxc.NEON(NET).attribute(X)
+
+
+def algorithm_1(points, relevance, fill, decide, insert=True, most=True):
+    """Point by point, feature by feature."""
+    curves = []
+    for z, R in zip(points, relevance, strict=True):
+        order = np.argsort(-R if most else R, kind="stable")
+        curve = []
+        for t in range(1, len(z) + 1):
+            known = np.zeros(len(z), dtype=bool)
+            known[order[:t]] = True
+            if not insert:
+                known = ~known
+            curve.append(decide(np.where(known, z, fill(z)), z))
+        curves.append(curve)
+    return np.array(curves)
+
+
+@pytest.mark.parametrize("insert", [True, False])
+@pytest.mark.parametrize("most", [True, False])
+@pytest.mark.parametrize("name", ["zero", "mean"])
+def test_algorithm_1(insert, most, name):
+    imputer = {"zero": ZeroImputer(), "mean": MeanImputer(X + 1)}[name]
+    values = {"zero": np.zeros(13), "mean": (X + 1).mean(0)}[name]
+    expected = algorithm_1(
+        X, RELEVANCE, lambda z: values, lambda x, z: MODEL.predict([x])[0] == MODEL.predict([z])[0], insert, most
+    )
+    found = pixel_flipping(
+        NET, X, RELEVANCE, imputer, mode="insert" if insert else "remove", order="most" if most else "least"
+    )
+    assert np.allclose(found.curve, expected.mean(0))
+    assert np.allclose(found.auc_per_input, 100 * expected.mean(1))
+    assert found.auc == pytest.approx(100 * expected.mean())
+    assert found.auc_stderr == pytest.approx(100 * expected.mean(1).std(ddof=1) / np.sqrt(len(X)))
+    assert found.known[-1] == (1 if insert else 0)
+
+
+def test_the_logit_curve():
+    found = pixel_flipping(NET, X, RELEVANCE, ZeroImputer())
+    own = MODEL.labels_
+    order = np.argsort(-RELEVANCE, 1, kind="stable")
+    for t in (1, 5, 13):
+        x = np.zeros_like(X)
+        np.put_along_axis(x, order[:, :t], np.take_along_axis(X, order[:, :t], 1), 1)
+        logits = NET(torch.tensor(x)).numpy()[np.arange(len(X)), own]
+        assert found.logit_curve[t - 1] == pytest.approx(logits.mean())
+        assert np.allclose(found.logit_per_input[:, t - 1], logits)
+
+
+def test_conditional_draws():
+    """Known features stay; the others come from points in proportion to their kernels, with noise of width h."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(40, 3)) * [1, 10, 0.1] + 5
+    imputer = KDEImputer(data, bandwidth=0.6)
+    z = torch.tensor(data[:1] + 0.1)
+    known = torch.tensor([[True, False, True]])
+    filling = imputer.start(z)
+    drawn = filling.fill(known[None], 200_000, torch.Generator().manual_seed(0))[0, :, 0].numpy()
+    assert (drawn[:, [0, 2]] == z.numpy()[:, [0, 2]]).all()
+    s = data.std(0)
+    distance = (((z.numpy() - data) / s) ** 2)[:, [0, 2]].sum(1)
+    w = np.exp(-distance / (2 * 0.6**2))
+    w /= w.sum()
+    mean = w @ data[:, 1]
+    variance = w @ (data[:, 1] - mean) ** 2 + (0.6 * s[1]) ** 2
+    assert drawn[:, 1].mean() == pytest.approx(mean, abs=0.1)
+    assert drawn[:, 1].std() == pytest.approx(np.sqrt(variance), rel=0.02)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000))
+def test_what_is_known_may_come_and_go(seed):
+    """Distances over the known features, however they came to be known."""
+    rng = np.random.default_rng(seed)
+    data, z = rng.normal(size=(20, 5)), torch.tensor(rng.normal(size=(4, 5)))
+    filling = KDEImputer(data, bandwidth=1.0).start(z)
+    known = torch.zeros(4, 5, dtype=torch.bool)
+    for _ in range(6):
+        change = torch.tensor(rng.random((4, 5)) < 0.4)
+        known = known ^ change
+        filling.fill(known[None], 1, torch.Generator())
+    s = data.std(0)
+    expected = ((((z.numpy()[:, None] - data) / s) ** 2) * known.numpy()[:, None]).sum(-1)
+    assert np.allclose(filling.far, expected)
+
+
+def test_bandwidth_by_likelihood():
+    points = torch.tensor(X)
+    h = best_bandwidth(points)
+
+    def left_out(h):
+        return sum(
+            KernelDensity(bandwidth=h).fit(np.delete(X, n, 0)).score_samples(X[n : n + 1])[0]
+            for n in range(0, len(X))
+        )
+
+    assert left_out(h) >= max(left_out(h * 1.1), left_out(h / 1.1))
+    assert KDEImputer(X).bandwidth == h
+    assert KDEImputer(X * 1000 + 7).bandwidth == pytest.approx(h)
+
+
+def test_seeds_reproduce_and_draws_are_common():
+    imputer = KDEImputer(X)
+    first, second = (pixel_flipping(NET, X, RELEVANCE, imputer, random_state=3) for _ in range(2))
+    assert (first.logit_per_input == second.logit_per_input).all()
+    other = pixel_flipping(NET, X, RELEVANCE, imputer, random_state=4)
+    assert first.auc != other.auc
+    assert abs(first.auc - other.auc) < 2
+    state = torch.random.get_rng_state()
+    pixel_flipping(NET, X, RELEVANCE, imputer)
+    assert torch.equal(state, torch.random.get_rng_state())
+    half = RELEVANCE.copy()
+    half[:50] *= -1  # the other points' draws stay
+    changed = pixel_flipping(NET, X, half, imputer, random_state=3)
+    assert (changed.logit_per_input[50:] == first.logit_per_input[50:]).mean() > 0.99
+
+
+def test_good_relevance_beats_bad_one():
+    imputer = KDEImputer(X)
+    good, bad = (pixel_flipping(NET, X, sign * RELEVANCE, imputer) for sign in (1, -1))
+    reverse = pixel_flipping(NET, X, RELEVANCE, imputer, order="least")
+    assert good.auc > bad.auc + 10
+    assert abs(reverse.auc - bad.auc) < 1
+
+
+def test_memory_is_bounded(monkeypatch):
+    whole = pixel_flipping(NET, X, RELEVANCE, ZeroImputer())
+    monkeypatch.setattr("neonxc.evaluation.flipping.BUDGET", 200)
+    sizes = []
+    handle = NET.register_forward_hook(lambda module, inputs, output: sizes.append(inputs[0].numel()))
+    parts = pixel_flipping(NET, X, RELEVANCE, ZeroImputer(), target=MODEL.labels_)
+    handle.remove()
+    assert max(sizes) <= 200
+    assert np.allclose(parts.logit_per_input, whole.logit_per_input)
+
+
+def test_steps():
+    every = pixel_flipping(NET, X, RELEVANCE, ZeroImputer())
+    some = pixel_flipping(NET, X, RELEVANCE, ZeroImputer(), steps=4)
+    assert some.known.tolist() == pytest.approx([3 / 13, 6 / 13, 10 / 13, 1])
+    assert np.allclose(some.curve, every.curve[[2, 5, 9, 12]])
+    assert len(pixel_flipping(NET, X, RELEVANCE, ZeroImputer(), steps=50).curve) == 13
+
+
+@pytest.fixture(scope="module")
+def images():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()).eval()
+    x = torch.randn(5, 3, 6, 6)
+    features = network(x).detach()
+    return neonxc.neuralize(features[:3], x, features=network), x
+
+
+@pytest.mark.parametrize("groups", ["pixels", "channels", "numbers", "own"])
+def test_groups(images, groups):
+    net, x = images
+    relevance = torch.randn(x.shape)
+    numbers = {
+        "pixels": torch.arange(36).view(1, 6, 6).expand(5, 3, 6, 6),
+        "channels": torch.arange(3)[:, None, None].expand(5, 3, 6, 6),
+        "numbers": torch.arange(4).repeat_interleave(27).view(3, 6, 6).expand(5, 3, 6, 6),
+        "own": torch.stack([torch.randperm(108).view(3, 6, 6) % 5 for _ in range(5)]),
+    }[groups]
+    given = {"numbers": numbers[0], "own": numbers}.get(groups, groups)
+    found = pixel_flipping(net, x, relevance, ZeroImputer(), groups=given)
+    G = int(numbers.max()) + 1
+    totals = torch.stack(
+        [torch.bincount(n.flatten(), r.flatten(), minlength=G) for n, r in zip(numbers, relevance, strict=True)]
+    )
+    curve = np.zeros((5, G))
+    for n in range(5):
+        order = totals[n].argsort(descending=True)
+        for t in range(G):
+            known = torch.isin(numbers[n], order[: t + 1])
+            with torch.no_grad():
+                curve[n, t] = float(net(torch.where(known, x[n], 0.0)[None])[0, net.assign(x)[n]])
+    assert np.allclose(found.logit_per_input, curve, atol=1e-5)
+    again = pixel_flipping(net, x, totals, ZeroImputer(), groups=given)
+    assert np.allclose(again.logit_per_input, found.logit_per_input)
+
+
+def test_images_default_to_pixels_and_zeros(images):
+    net, x = images
+    relevance = torch.randn(x.shape)
+    found = pixel_flipping(net, x, relevance)
+    assert np.allclose(found.curve, pixel_flipping(net, x, relevance, ZeroImputer(), groups="pixels").curve)
+    blurred = BlurImputer(1.5).start(x).fill(torch.zeros(1, 5, 108, dtype=torch.bool), 1, torch.Generator())
+    assert float(blurred.var()) < 0.3 * float(x.var())
+    assert pixel_flipping(net, x, relevance, BlurImputer(1.5)).curve.shape == (36,)
+
+
+def test_any_network_and_tensors(images):
+    _, x = images
+    net = nn.Sequential(nn.Flatten(), nn.Linear(108, 4)).eval()
+    found = pixel_flipping(net, x, torch.randn(x.shape), target=2)
+    assert found.curve[-1] == float((net(x).argmax(1) == 2).double().mean())
+
+
+# --- methods ------------------------------------------------------------------------------------------------
+
+
+def test_pda_one_feature_at_a_time():
+    x, own = torch.tensor(X[:20]), torch.tensor(MODEL.labels_[:20]).long()
+    found = methods.pda()(NET, x, own)
+    sure = methods.pda(measure="indicator")(NET, x, own)
+    for i in range(13):
+        without = x.clone()
+        without[:, i] = 0
+        f, g = NET(x), NET(without)
+        assert torch.allclose(found[:, i], (f - g).gather(1, own[:, None])[:, 0])
+        assert torch.allclose(sure[:, i], 1.0 - (g.argmax(1) == own).double())
+
+
+def test_pda_by_sampling():
+    """Against the mean over the mixture that is left when a feature is unknown."""
+    data = X[:, :3]
+    net = neonxc.neuralize(KMeans(3, n_init=3, random_state=0).fit(data), data)
+    imputer = KDEImputer(data, bandwidth=0.4)
+    x = torch.tensor(data[:4])
+    own = net.assign(x)
+    found = methods.pda(imputer, repeats=40_000)(net, x, own)
+    s = data.std(0)
+    rng = np.random.default_rng(0)
+    for n in range(4):
+        for i in range(3):
+            others = [j for j in range(3) if j != i]
+            w = np.exp(-((((data[n] - data) / s) ** 2)[:, others]).sum(1) / (2 * 0.4**2))
+            drawn = data[rng.choice(len(data), 40_000, p=w / w.sum()), i] + 0.4 * s[i] * rng.normal(size=40_000)
+            filled = np.repeat(data[n : n + 1], 40_000, 0)
+            filled[:, i] = drawn
+            expected = float(net(x[n : n + 1])[0, own[n]] - net(torch.tensor(filled))[:, own[n]].mean())
+            assert float(found[n, i]) == pytest.approx(expected, abs=0.08)
+
+
+def test_nca_is_the_difference_of_squares():
+    found = methods.nca(NET, torch.tensor(X), NET.assign(torch.tensor(X))).numpy()
+    C = MODEL.cluster_centers_
+    far = ((X[:, None] - C) ** 2).sum(-1)
+    two = far.argsort(1)[:, :2]
+    expected = (X - C[two[:, 1]]) ** 2 - (X - C[two[:, 0]]) ** 2
+    assert np.allclose(found, expected)
+    assert NET.beta < np.inf
+
+
+def test_gradients():
+    x = torch.tensor(X[:10], requires_grad=True)
+    own = NET.assign(x)
+    (slope,) = torch.autograd.grad(NET(x).gather(1, own[:, None]).sum(), x)
+    assert torch.allclose(methods.sensitivity(NET, x, own), slope.square())
+    assert torch.allclose(methods.gradient_x_input(NET, x, own), slope * x)
+    attributions = methods.integrated_gradients(200)(NET, x.detach(), own)
+    zero = NET(torch.zeros_like(x)).gather(1, own[:, None])[:, 0]
+    assert torch.allclose(attributions.sum(1), NET(x).gather(1, own[:, None])[:, 0] - zero, atol=0.3)
+
+
+def test_shapley_values_of_two_features():
+    data = X[:, :2]
+    net = neonxc.neuralize(KMeans(3, n_init=3, random_state=0).fit(data), data)
+    x = torch.tensor(data[:5])
+    own = net.assign(x)
+    f = lambda a, b: net(torch.stack([a, b], 1)).gather(1, own[:, None])[:, 0]  # noqa: E731
+    zero = torch.zeros(5, dtype=torch.float64)
+    first = (f(x[:, 0], zero) - f(zero, zero) + f(x[:, 0], x[:, 1]) - f(zero, x[:, 1])) / 2
+    found = methods.shapley_sampling(400)(net, x, own)
+    assert found.dtype == x.dtype
+    assert torch.allclose(found[:, 0], first, atol=0.1 * float(first.abs().max()))
+
+
+def test_compare():
+    found = compare(NET, X, repeats=20)
+    assert set(found.results) == set(methods.default_methods(KDEImputer(X)))
+    rows = {row["method"]: row for row in found.rows}
+    assert rows["NEON"]["tied"]
+    assert rows["NEON"]["AUC"] > rows["random"]["AUC"] + 5
+    assert rows["NEON"]["SRG"] > 10 > abs(rows["random"]["SRG"])
+    assert found.frame.loc["NEON", "AUC"] == rows["NEON"]["AUC"]
+    assert sum(row["best"] for row in found.rows) == 1
+    assert found.markdown().count("\n") == len(rows) + 1
+    assert found.plot().axes
+
+
+def test_your_own_method():
+    own = {"mine": lambda net, x, target: x * 2.0, "given": RELEVANCE}
+    found = compare(NET, X, own, ZeroImputer())
+    assert found.results["given"].auc == pixel_flipping(NET, X, RELEVANCE, ZeroImputer()).auc
+    assert set(found.seconds) == {"mine", "given"}
+
+
+@pytest.mark.parametrize("model", ["mixture", "maps"])
+def test_compare_on_other_networks(model, images):
+    if model == "mixture":
+        iris = load_iris().data
+        net = neonxc.neuralize(GaussianMixture(3, random_state=0).fit(iris), iris)
+        found = compare(net, iris, repeats=5)
+    else:
+        net, x = images
+        found = compare(net, x, groups="channels")
+    assert all(np.isfinite(row["AUC"]) for row in found.rows)
+
+
+# --- others -------------------------------------------------------------------------------------------------
+
+
+def test_agrees_with_quantus():
+    quantus = pytest.importorskip("quantus")
+    data = load_digits().data[:40] / 16
+    labels = load_digits().target[:40]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)).eval()
+    x = data.reshape(-1, 1, 8, 8).astype(np.float32)
+    relevance = np.random.default_rng(0).normal(size=x.shape).astype(np.float32)
+    metric = quantus.PixelFlipping(
+        features_in_step=1,
+        perturb_baseline="black",
+        return_auc_per_sample=False,
+        disable_warnings=True,
+        normalise=False,
+        abs=False,
+    )
+    theirs = np.array(metric(model=net, x_batch=x, y_batch=labels, a_batch=relevance, device="cpu", softmax=False))
+    ours = pixel_flipping(net, x, relevance, ZeroImputer(), mode="remove", target=labels)
+    assert np.allclose(ours.logit_per_input, theirs, atol=1e-6)
+
+
+# --- bad input ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pixel_flipping(NET, X, RELEVANCE[:, :5]), "relevance needs the shape of X"),
+        (lambda: pixel_flipping(NET, X, RELEVANCE, target=9), "target"),
+        (lambda: pixel_flipping(NET, X, RELEVANCE, mode="add"), 'mode needs "insert" or "remove"'),
+        (lambda: pixel_flipping(NET, X, RELEVANCE, order="best"), 'order needs "most" or "least"'),
+        (lambda: pixel_flipping(NET, X, RELEVANCE, repeats=0), "repeats needs a whole number >= 1"),
+        (lambda: pixel_flipping(NET, X, RELEVANCE, groups="channels"), 'groups needs "pixels" or "channels"'),
+        (lambda: pixel_flipping(NET, X, RELEVANCE, groups=np.zeros(4, int)), "groups needs whole numbers"),
+        (lambda: pixel_flipping(NET, X, RELEVANCE * np.nan), "relevance has a value that is not finite"),
+        (
+            lambda: pixel_flipping(NET, X, RELEVANCE, KDEImputer(X[:, :3])),
+            "data of 3 features, the inputs have 13",
+        ),
+        (lambda: pixel_flipping(NET, X, RELEVANCE, BlurImputer()), "BlurImputer needs images"),
+        (lambda: KDEImputer(X, bandwidth=0), "bandwidth needs a number > 0"),
+        (lambda: KDEImputer(X[:1]), "at least 2 points"),
+        (lambda: BlurImputer(0), "sigma needs a number > 0"),
+        (lambda: methods.pda(measure="odds"), 'measure needs "logit" or "indicator"'),
+    ],
+)
+def test_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.cuda
+def test_on_cuda():
+    net = neonxc.neuralize(MODEL, X).cuda()
+    x = torch.tensor(X).cuda()
+    relevance = neonxc.NEON(net).attribute(x)
+    found = pixel_flipping(net, x, relevance, ZeroImputer())
+    assert np.allclose(found.curve, pixel_flipping(NET, X, RELEVANCE, ZeroImputer()).curve, atol=1e-6)
+    sampled = pixel_flipping(net, x, relevance, KDEImputer(x), repeats=50)
+    assert abs(sampled.auc - pixel_flipping(NET, X, RELEVANCE, KDEImputer(X), repeats=50).auc) < 1
