@@ -32,11 +32,11 @@ from neonxc.evaluation import cost_ratio, kmeans_cost, surrogate_cost
 from neonxc.trees import CART, CUBT, IMM, CLTree, ExKMC, KDTree
 
 BASED = "ExKMC (base: IMM)"
-METHODS: dict[str, Callable[[int, int], Any]] = {  # of k clusters and so many leaves
-    "ExKMC": lambda k, leaves: ExKMC(k, base="none", max_leaves=leaves),
-    BASED: lambda k, leaves: ExKMC(k, base="imm", max_leaves=leaves),
-    "CART": lambda k, leaves: CART(k, max_leaves=leaves),
-    "KDTree": lambda k, leaves: KDTree(k, max_leaves=leaves),
+METHODS: dict[str, Callable[[int, int, Any], Any]] = {  # of k clusters, so many leaves, and the tree with fewer
+    "ExKMC": lambda k, leaves, tree: ExKMC(k, base=tree or "none", max_leaves=leaves),
+    BASED: lambda k, leaves, tree: ExKMC(k, base=tree or "imm", max_leaves=leaves),
+    "CART": lambda k, leaves, tree: CART(k, max_leaves=leaves),
+    "KDTree": lambda k, leaves, tree: KDTree(k, max_leaves=leaves),
 }
 GRIDS: dict[str, tuple[type, dict[str, tuple[float, ...]]]] = {
     "CUBT": (
@@ -70,8 +70,10 @@ def explained(data: Dataset, seed: int, numbers: Sequence[int]) -> tuple[np.ndar
     times = [{**where, "method": "KMeans", "seconds": first}]
     centers, records = kmeans.cluster_centers_, []
     for name, make in METHODS.items():
+        tree = None
         for leaves in numbers:
-            model = make(data.k, leaves).fit(data.X, centers=centers)
+            model = make(data.k, leaves, tree).fit(data.X, centers=centers)
+            tree = model.tree_
             cost = cost_ratio(data.X, model.labels_, kmeans.labels_)
             records.append({**where, "method": name, "leaves": leaves, "cost": cost})
             if name == BASED:
@@ -268,11 +270,11 @@ def main(
             bar.update()
         if dataset.X.size * sum(dataset.X.shape) <= SMALL:
             records += unguided(dataset, references, numbers, quick)
+        text = report(records, times)  # after every table, so that a run that is cut off has something to show
+        (out / "tables.md").write_text(text + "\n", encoding="utf-8")
+        (out / "results.json").write_text(json.dumps({"trees": records, "times": times}, indent=1))
     bar.close()
-    text = report(records, times)
     typer.echo(text)
-    (out / "tables.md").write_text(text + "\n", encoding="utf-8")
-    (out / "results.json").write_text(json.dumps({"trees": records, "times": times}, indent=1))
     for name, figure in (("2", figure_2(records)), ("4", figure_4(times)), ("5", figure_5(records))):
         figure.savefig(out / f"figure_{name}.png", dpi=150)
     typer.echo(f"\n{out}: tables.md, results.json, figure_2.png, figure_4.png, figure_5.png")

@@ -13,6 +13,7 @@ from neonxc.evaluation.clustering import (
 from neonxc.evaluation.comparison import Comparison, compare
 from neonxc.evaluation.flipping import Flipping, pixel_flipping
 from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, ZeroImputer
+from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
 
 __all__ = [
     "BlurImputer",
@@ -21,6 +22,7 @@ __all__ = [
     "Imputer",
     "KDEImputer",
     "MeanImputer",
+    "SegmentationMatch",
     "ZeroImputer",
     "agreement",
     "clustering_accuracy",
@@ -29,6 +31,7 @@ __all__ = [
     "kmeans_cost",
     "methods",
     "pixel_flipping",
+    "segmentation_match",
     "surrogate_cost",
     "wad",
     "waes",
