@@ -14,10 +14,11 @@ from PIL import Image, ImageChops
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_sample_image, load_wine
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, scale
 
 import neonxc
 from neonxc import plot
+from neonxc.evaluation import KDEImputer, compare
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import efficientnet_lite0, to_tensor
 from neonxc.trees import ExShallow, plot_tree, trade_off
@@ -45,6 +46,13 @@ def spatial_clusters() -> None:
     figure.savefig(IMAGES / "spatial-clusters.png", dpi=95)
     first = [part[:1] for part in zip(*sheet, strict=True)]
     plot.contact_sheet(*first).savefig(IMAGES / "chelsea.png", dpi=110)
+
+
+def flipping() -> None:
+    X = scale(load_wine().data)
+    net = neonxc.neuralize(KMeans(6, n_init=10, random_state=0).fit(X), X)
+    found = compare(net, X, imputer=KDEImputer(X), repeats=30)
+    found.plot().savefig(IMAGES / "flipping-curves.png", dpi=110)
 
 
 def rules() -> None:
@@ -132,3 +140,4 @@ if __name__ == "__main__":
     wine()
     trees()
     words()
+    flipping()

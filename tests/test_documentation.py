@@ -22,6 +22,7 @@ PAGES = [
     "docs/kernel.md",
     "docs/soft.md",
     "docs/labels.md",
+    "docs/flipping.md",
 ]
 
 
