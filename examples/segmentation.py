@@ -1,0 +1,332 @@
+"""Do heatmaps of spatial clusters show the segments of an image? Figures 7 and 8 of the NEON paper.
+
+    pip install "neonxc[demo]"
+    python examples/segmentation.py
+    python examples/segmentation.py --rule box --blocks 0,4,10,15
+    python examples/segmentation.py --spiral
+    python examples/segmentation.py --data voc --data-dir FOLDER --download --network vgg16 --images 100
+
+Section VI-C of J. Kauffmann et al., "From clustering to cluster explanations via neural networks", 2022: K
+heatmaps of an image are matched one to one with its segmentation masks, by cosine. NEON explains k-means on the
+locations of a layer (unit norm); FM and LO start LRP with the same rules at the K most active feature maps and
+locations; NetDissect1 and 2 take the K greatest maps of thresholded units, and K centroids of all. Two references
+say what a score means: the regions of k-means, without any explanation, and heatmaps that are constant.
+
+Collages of photos and textures have true masks and need no download; Pascal VOC is torchvision's. The weights of
+EfficientNet-Lite0 come with the extra `demo`; those of VGG-16 torchvision downloads, and without a connection
+`--weights random` shows no more than that everything runs, and what a random network already sees.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import platform
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from matplotlib.figure import Figure
+from PIL import Image
+from scenes import Scene, collage, spiral, voc
+from scipy import stats
+from sklearn.cluster import KMeans
+from torch import Tensor
+from torchvision.transforms.functional import gaussian_blur
+from tqdm import tqdm
+
+from neonxc import plot
+from neonxc.evaluation import segmentation_match
+from neonxc.evaluation.segments import (
+    cluster_maps,
+    feature_maps,
+    locations,
+    net_dissect_centroids,
+    net_dissect_top,
+    unit_thresholds,
+)
+from neonxc.lrp import Composite, presets
+from neonxc.models import FeatureExtractor, efficientnet_lite0, vgg16
+
+NETWORKS = {"efficientnet": efficientnet_lite0, "vgg16": vgg16}
+TITLES = {
+    "efficientnet": "EfficientNet-Lite0",
+    "vgg16": "VGG-16",
+    "collages": "collages",
+    "voc": "Pascal VOC 2007",
+}
+CURVED = {"efficientnet": "2,4,7,10", "vgg16": "3,4"}  # for the spiral
+BLOCKS = {"efficientnet": "0,2,4,7,10,14,15", "vgg16": "1,2,3,4,5"}  # the last ones of every resolution or width
+RULES = {
+    "paper": "LRP-gamma, 0.25 in blocks 1 to 3, 0.1 after them",
+    "box": "the same, and z^B at the pixels",
+}
+K = 4
+TOPS = (0.005, 0.2)  # share of locations at which a unit of NetDissect is on: the original's, and a generous one
+NEON, REGIONS, CONSTANT = "NEON", "regions of k-means", "constant"
+REFERENCES = (REGIONS, CONSTANT)
+Maps = dict[str, list[Tensor]]  # by method, [K, H, W] of every scene
+Scores = dict[float, dict[str, dict[str, list[float]]]]  # by blur, block and method, one of every scene
+
+
+def extractors(network: str, block: int, weights: str, device: str) -> tuple[FeatureExtractor, FeatureExtractor]:
+    """Features of a block as they are, and at unit norm."""
+    raw = NETWORKS[network](block, weights=None if weights == "random" else weights).to(device)  # type: ignore[arg-type]
+    unit = copy.copy(raw)  # of the same network
+    unit.normalize = True
+    return raw, unit
+
+
+def rules(name: str, features: FeatureExtractor) -> Composite:
+    return presets.paper(*(features.pixel_range() if name == "box" else ()))
+
+
+def all_maps(
+    raw: FeatureExtractor, unit: FeatureExtractor, images: Sequence[Tensor], composite: Composite
+) -> Maps:
+    """K maps of every image [1, 3, H, W] by every method."""
+    methods: dict[str, Callable[[Tensor], Tensor]] = {
+        NEON: lambda x: cluster_maps(unit, x, K, composite),
+        "feature maps (FM)": lambda x: feature_maps(raw, x, K, composite),
+        "locations (LO)": lambda x: locations(raw, x, K, composite),
+    }
+    for top in TOPS:
+        bounds = unit_thresholds(raw, images, top)
+        share = f"top {100 * top:g}%"
+        methods[f"NetDissect1, {share}"] = lambda x, bounds=bounds: net_dissect_top(raw, x, K, bounds)
+        methods[f"NetDissect2, {share}"] = lambda x, bounds=bounds: net_dissect_centroids(raw, x, K, bounds)
+    methods[REGIONS] = lambda x: regions(unit, x)
+    methods[CONSTANT] = lambda x: torch.ones(1, K, *x.shape[2:])
+    return {
+        name: [method(x)[0].cpu() for x in tqdm(images, desc=name, delay=2, leave=False)]
+        for name, method in methods.items()
+    }
+
+
+def cluster_map(unit: FeatureExtractor, x: Tensor, clusters: int) -> Tensor:
+    """Cluster of every location [h, w]: the k-means that `cluster_maps` explains, seed and all."""
+    labels = KMeans(clusters, n_init=10, random_state=0).fit_predict(unit.points(x).cpu().numpy())
+    return torch.from_numpy(labels).long().view(unit(x).shape[2:])
+
+
+def regions(unit: FeatureExtractor, x: Tensor) -> Tensor:
+    """Where the clusters are that NEON explains, [1, K, H, W]."""
+    coarse = F.one_hot(cluster_map(unit, x, K), K).permute(2, 0, 1)[None].float()
+    return F.interpolate(coarse, x.shape[2:], mode="nearest")
+
+
+def blurred(maps: Sequence[Tensor], sigma: float) -> list[Tensor]:
+    return [gaussian_blur(stack, 2 * math.ceil(3 * sigma) + 1, sigma) if sigma else stack for stack in maps]
+
+
+def scores(maps: Maps, scenes: Sequence[Scene], sigma: float) -> dict[str, list[float]]:
+    """Score of every scene by method, after a blur; the regions are taken as they are."""
+    masks = [scene.masks for scene in scenes]
+    found = {}
+    for name, stacks in maps.items():
+        match = segmentation_match(blurred(stacks, 0 if name in REFERENCES else sigma), masks)
+        found[name] = [round(score, 4) for score in match.score_per_image.tolist()]
+    return found
+
+
+def interval(values: Any) -> tuple[float, float]:
+    """Mean, and half the width of its 95% confidence interval (Student's t)."""
+    values = np.asarray(values)
+    if len(values) < 2:
+        return float(values.mean()), math.nan
+    return float(values.mean()), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
+
+
+def rows(found: dict[str, dict[str, list[float]]], less: str | None = None) -> list[dict[str, Any]]:
+    """Mean cosine of every method with its interval, a row per block; or by how much `less` is above it."""
+    table = []
+    for block, methods in found.items():
+        row: dict[str, Any] = {"block": block}
+        for name, values in methods.items():
+            if name == less or (less and name == CONSTANT):
+                continue
+            mean, half = interval(np.subtract(methods[less], values) if less else values)
+            row[name] = f"{mean:{'+' if less else ''}.3f} ± {half:.3f}"
+        table.append(row)
+    return table
+
+
+def tables(name: str, settings: str, found: Scores) -> dict[str, Any]:
+    """Means, and NEON's lead over the other methods, once for each blur."""
+    written = {}
+    for sigma, of_blur in found.items():
+        heading = name + (f", blurred by {sigma:g} pixels" if sigma else "")
+        note = f"{settings}. Mean cosine ± half of its 95% interval."
+        written[heading] = {"note": note, "rows": rows(of_blur)}
+        note = "Differences on the same images, with 95% intervals."
+        written[f"{heading}: NEON minus others"] = {"note": note, "rows": rows(of_blur, less=NEON)}
+    return written
+
+
+def chart(found: Scores, title: str) -> Figure:
+    """Figure 8: mean cosine by block and method, once for each blur."""
+    figure = Figure(figsize=(5 * len(found) + 2, 3.9), layout="constrained")
+    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    for axes, (sigma, blocks) in zip(panels, found.items(), strict=True):
+        methods = list(next(iter(blocks.values())))
+        for i, name in enumerate(methods):
+            means, halves = zip(*(interval(of[name]) for of in blocks.values()), strict=True)
+            places = np.arange(len(blocks)) + 0.05 * (i - len(methods) / 2)  # bars beside, not on each other
+            style: dict[str, Any] = {
+                "color": f"C{i}",
+                "lw": 2.8 if name == NEON else 1.3,
+                "marker": "o",
+                "ms": 3.5,
+            }
+            if name in REFERENCES:
+                style |= {"color": "0.45", "ls": "--" if name == REGIONS else ":", "marker": "_", "ms": 9}
+            axes.errorbar(places, means, None if name in REFERENCES else halves, label=name, capsize=2, **style)
+        axes.set_xticks(range(len(blocks)), blocks, fontsize=8)
+        axes.set_xlim(-0.5, len(blocks) - 0.5)
+        axes.set_xlabel("block", fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.grid(axis="y", color="0.92")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        blur = f"every heatmap blurred, σ = {sigma:g} pixels" if sigma else "heatmaps as they are"
+        axes.set_title(blur, fontsize=10)
+    panels[0].set_ylabel("mean cosine with the masks, 95% interval", fontsize=9)
+    lowest = min(
+        interval(values)[0] for blocks in found.values() for of in blocks.values() for values in of.values()
+    )
+    panels[0].set_ylim(min(0, 1.2 * lowest), 1)  # cosines, however wide a bar
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def sheet(scene: Scene, maps: Maps, n: int) -> Figure:
+    """Draw a row per segment: the photo, where the segment is, and what each method matches with it."""
+    names = [name for name in maps if name != CONSTANT]
+    masks = scene.masks
+    matches = [segmentation_match(maps[name][n], masks) for name in names]
+    shown = torch.zeros(len(masks), len(names), *masks.shape[1:])  # a segment without a partner has a blank
+    for i, (name, match) in enumerate(zip(names, matches, strict=True)):
+        k, m = torch.from_numpy(match.pairs[0]).unbind(1)
+        shown[m, i] = maps[name][n][k].float()
+    numbers = torch.arange(len(masks))[:, None, None]
+    places = torch.where(masks, numbers, math.nan)  # nan has no colour
+    titles = [
+        f"{name.replace(', ', chr(10))}\n{match.score:.2f}" for name, match in zip(names, matches, strict=True)
+    ]
+    figure = plot.contact_sheet([scene.photo] * len(masks), shown, places, column_titles=titles)
+    figure.axes[1].set_title("segment", fontsize=9)
+    grid = np.array(figure.axes).reshape(len(masks), -1)
+    for axes in grid[1:, 0]:  # one photo is enough
+        axes.set_visible(False)
+    for axes in grid[:, 2:].flat:
+        axes.spines[:].set_color("0.7")
+    for axes, match in zip(grid[:, 2:].T, matches, strict=True):
+        for k, m in match.pairs[0]:
+            axes[m].set_xlabel(f"{match.cosines[0][k, m]:.2f}", fontsize=8, labelpad=2)
+    return figure
+
+
+def spiral_sheet(
+    network: str, blocks: Sequence[int], weights: str, which: str, size: int, clusters: int
+) -> Figure:
+    """Figure 7: heatmaps of the clusters of a spiral, a row per block."""
+    photo, heatmaps, found = spiral(size), [], []
+    for block in blocks:
+        raw, unit = extractors(network, block, weights, "cpu")
+        x = unit.preprocess(photo[None])
+        heatmaps.append(cluster_maps(unit, x, clusters, rules(which, raw))[0])
+        found.append(cluster_map(unit, x, clusters))
+    titles = [f"block {block}" for block in blocks]
+    return plot.contact_sheet([photo] * len(blocks), heatmaps, found, row_titles=titles)
+
+
+def save_figure(figure: Figure, path: str | Path, dpi: int) -> None:
+    """Write a PNG with 256 colours, picked by k-means so that red stays red."""
+    figure.savefig(path, dpi=dpi)
+    image = Image.open(path).convert("RGB")
+    few = image.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
+
+
+def save(file: Path, key: str, tables: dict[str, Any], found: Scores) -> None:
+    """Write a report such as those of the benchmarks; tables of other settings stay."""
+    report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"title": "Segmentation match"}
+    report["machine"] = {
+        "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "torch": torch.__version__,
+        "torch threads": torch.get_num_threads(),
+    }
+    report.setdefault("tables", {}).update(tables)
+    report.setdefault("scores", {})[key] = {f"{sigma:g}": of_blur for sigma, of_blur in found.items()}
+    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def load_scenes(
+    data: str, folder: Path, download: bool, images: int, seeds: Sequence[int], size: int
+) -> list[Scene]:
+    """So many scenes for every seed."""
+    if data == "collages":
+        return [collage((seed, n), size) for seed in seeds for n in range(images)]
+    return [scene for seed in seeds for scene in islice(voc(folder, download, size=size, seed=seed), images)]
+
+
+def main(
+    data: Annotated[Literal["collages", "voc"], typer.Option()] = "collages",
+    data_dir: Annotated[Path, typer.Option(help="Folder of VOC, the one that holds VOCdevkit.")] = Path("voc"),
+    download: Annotated[bool, typer.Option(help="Download VOC to that folder.")] = False,
+    network: Annotated[Literal["efficientnet", "vgg16"], typer.Option()] = "efficientnet",
+    weights: Annotated[str, typer.Option(help='"default", "random", or a file.')] = "default",
+    blocks: Annotated[str | None, typer.Option(help="Separated by commas.")] = None,
+    rule: Annotated[Literal["paper", "box"], typer.Option(help="LRP at the pixels: gamma or z^B.")] = "paper",
+    images: Annotated[int, typer.Option(min=1, help="For every seed.")] = 24,
+    seeds: Annotated[str, typer.Option(help="Of the collages, or of the choice; separated by commas.")] = "0",
+    size: Annotated[int, typer.Option(min=32, help="Shorter side, in pixels.")] = 224,
+    blur: Annotated[float, typer.Option(min=0, help="Also with heatmaps blurred so many pixels; 0: no.")] = 8,
+    device: Annotated[str, typer.Option()] = "cuda" if torch.cuda.is_available() else "cpu",
+    out: Annotated[Path, typer.Option(help="Folder of the report and the figures.")] = Path("segmentation"),
+    figure_7: Annotated[bool, typer.Option("--spiral", help="Figure 7 alone: a spiral, 8 clusters.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two small images and blocks, to see that it runs.")
+    ] = False,
+) -> None:
+    """Match heatmaps with masks, per block and method; results of other settings in OUT are kept."""
+    numbers = [int(block) for block in (blocks or (CURVED if figure_7 else BLOCKS)[network]).split(",")]
+    if quick:
+        images, size, seeds, numbers = 2, 96, "0", numbers[1:4:2] or numbers
+    out.mkdir(parents=True, exist_ok=True)
+    if figure_7:
+        drawn = spiral_sheet(network, numbers, weights, rule, size if quick else 448, 4 if quick else 8)
+        save_figure(drawn, out / f"segmentation-spiral-{network}.png", 58)
+        return
+    scenes = load_scenes(data, data_dir, download, images, [int(seed) for seed in seeds.split(",")], size)
+    sigmas, shown = sorted({0.0, blur}), numbers[len(numbers) // 2]
+    found: Scores = {sigma: {} for sigma in sigmas}
+    file = out / f"segmentation-{network}-{data}-{rule}"
+    name = f"{TITLES[network]}{', random weights' if weights == 'random' else ''}, {TITLES[data]}, {rule}"
+    settings = f"{RULES[rule]}; {len(scenes)} images of {size} pixels, seeds {seeds}, K = {K}"
+    for block in numbers:
+        raw, unit = extractors(network, block, weights, device)
+        inputs = [raw.preprocess(scene.photo[None].to(device)) for scene in scenes]
+        maps = all_maps(raw, unit, inputs, rules(rule, raw))
+        for sigma in sigmas:
+            of_block = found[sigma][str(block)] = scores(maps, scenes, sigma)
+            means = {name: round(float(np.mean(values)), 3) for name, values in of_block.items()}
+            typer.echo(f"block {block}, blur {sigma:g}: {means}")
+        if block == shown:
+            save_figure(sheet(scenes[0], maps, 0), f"{file}-maps.png", 66)
+        save(out / "segmentation.json", name, tables(name, settings, found), found)  # a long run may be cut short
+    save_figure(chart(found, f"{name} ({len(scenes)} images)"), f"{file}.png", 100)
+
+
+if __name__ == "__main__":
+    typer.run(main)

