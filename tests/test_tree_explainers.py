@@ -31,6 +31,7 @@ from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 from neonxc.trees import columns as columns_module
 from neonxc.trees import sweep as sweep_module
 from neonxc.trees import table as table_module
+from neonxc.trees.criteria import surrogate as surrogate_module
 
 SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
@@ -39,8 +40,10 @@ PATHS = {
     "sorted": {"INTEGERS": 0},
     "bins": {"INTEGERS": 0, "BINS": 2, "HISTOGRAM": 1},
     "more_bins": {"INTEGERS": 0, "BINS": 5, "HISTOGRAM": 1},
-    "chunks": {"BUFFER": 3, "BUDGET": 40, "CHUNK": 30},
+    "chunks": {"BUFFER": 3, "BUDGET": 40, "CHUNK": 30, "INDICES": 3},
     "small_cache": {"CACHED": 20, "INTEGERS": 0},
+    "few_centers": {"FEW": 0},
+    "few_centers_in_chunks": {"FEW": 0, "CACHED": 20},
 }
 seeds = st.integers(0, 2**32 - 1)
 
@@ -72,7 +75,7 @@ class limits(ExitStack):
 
     def __init__(self, path):
         super().__init__()
-        for module in (columns_module, sweep_module, table_module):
+        for module in (columns_module, sweep_module, table_module, surrogate_module):
             own = {name: value for name, value in PATHS[path].items() if hasattr(module, name)}
             for name, value in own.items():
                 self.enter_context(mock.patch.object(module, name, value))

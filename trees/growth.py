@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from itertools import count
 from typing import Protocol
 
 import torch
@@ -66,11 +65,11 @@ def best_first(
 
     A leaf's cut is searched for only when its bound is the greatest.
     """
-    order = count()  # of equals, the first one wins
+    # Of equals the first node wins, however loose their bounds are
     heap: list[tuple[float, int, Node, tuple[int, int] | None]] = []
     done: list[Node] = []
     for node in leaves:
-        heapq.heappush(heap, (-criterion.bound(node), next(order), node, None))
+        heapq.heappush(heap, (-criterion.bound(node), node.id, node, None))
     while heap and len(heap) + len(done) < max_leaves:
         priority, _, node, best = heapq.heappop(heap)
         if best is None:
@@ -78,13 +77,13 @@ def best_first(
             if found is None:
                 done.append(node)
             else:
-                heapq.heappush(heap, (-found[0], next(order), node, found[1:]))
+                heapq.heappush(heap, (-found[0], node.id, node, found[1:]))
             continue
         cut = problem.cut(node, *best)
         children = problem.children(node, cut, builder.split(node.id, cut))
         criterion.split(node, cut, children)
         for child in children:
-            heapq.heappush(heap, (-criterion.bound(child), next(order), child, None))
+            heapq.heappush(heap, (-criterion.bound(child), child.id, child, None))
     return done + [entry[2] for entry in heap]
 
 

@@ -32,13 +32,16 @@ class Cuts:
     points_left: Tensor
 
     def __getitem__(self, which: Tensor) -> Cuts:
-        return Cuts(
-            self.feature[which],
-            self.code[which],
-            self.bound[which],
-            self.centers_left[which],
-            self.points_left[which],
-        )
+        """Some of the cuts, by their places."""
+        return Cuts(*(values.index_select(0, which) for values in vars(self).values()))
+
+
+@dataclass
+class Memory:
+    """Points by code, [d, bins], and the codes of the node's points where they are at hand."""
+
+    counts: Tensor
+    codes: Tensor | None = None
 
 
 class InducedCost:
@@ -86,8 +89,9 @@ class InducedCost:
         extent = float((farthest if weight is None else farthest * weight).sum())
         slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * extent
         if self.depth_factor is not None and node.memory is None and self.columns.separated:
-            node.memory = self._points(codes, weight)
-        cuts = self._bounded(codes, centers, nearest, gap, total, weight, node.memory)
+            node.memory = Memory(self._points(codes, weight))
+        counts = None if node.memory is None else node.memory.counts
+        cuts = self._bounded(codes, centers, nearest, gap, total, weight, counts)
         if not len(cuts.feature):
             return None
         if self.depth_factor is None:
@@ -97,7 +101,7 @@ class InducedCost:
             cuts, extra = self._with_depth(node, cuts, codes, centers, distances, weight, scale, slack)
         first = (cuts.bound * scale + extra).argmin()[None]
         known = self._cost(cuts[first], codes, centers, distances, weight) * scale + extra[first]
-        open_ = cuts.bound * scale + extra <= _allowed(known, slack * scale)
+        open_ = (cuts.bound * scale + extra <= _allowed(known, slack * scale)).nonzero()[:, 0]
         cuts, extra = cuts[open_], extra[open_]
         score = self._cost(cuts, codes, centers, distances, weight) * scale + extra
         best = int((score <= _allowed(score.min(), slack * scale)).to(torch.uint8).argmax())
@@ -108,8 +112,10 @@ class InducedCost:
         """Count the smaller child by codes; the larger one has the rest."""
         if node.memory is not None and any(len(child.centers) > 1 for child in children):
             small, large = sorted(children, key=lambda child: len(child.rows))
-            small.memory = self._points(self.columns.at(small.rows), self.problem.weights(small.rows))
-            large.memory = node.memory - small.memory
+            codes = self.columns.at(small.rows)
+            counts = self._points(codes, self.problem.weights(small.rows))
+            small.memory = Memory(counts, codes if len(small.centers) > 1 else None)
+            large.memory = Memory(node.memory.counts - counts)
         node.memory = None
 
     def _points(self, codes: Tensor, weight: Tensor | None) -> Tensor:
@@ -125,7 +131,9 @@ class InducedCost:
         return self.by_center.index_select(1, node.rows).index_select(0, node.centers)
 
     def _codes(self, node: Node) -> tuple[Tensor, Tensor, Tensor | None]:
-        codes, centers = self.columns.at(node.rows), self.columns.centers[:, node.centers]
+        known = None if node.memory is None else node.memory.codes
+        codes = self.columns.at(node.rows) if known is None else known
+        centers = self.columns.centers[:, node.centers]
         return (codes, centers, None) if self.columns.separated else sweep.compressed(codes, centers)
 
     def _bounded(
@@ -186,10 +194,14 @@ class InducedCost:
         cuts.points_left = (cuts.points_left / self.unit).round(decimals=9)
         least = two_levels(cuts.points_left, cuts.centers_left, whole, k)
         floor = cuts.bound * scale + self.depth_factor * (least - saved)
-        few = floor.topk(min(16, len(floor)), largest=False).indices
+        # A good cut that leaves few others open: of every column's likeliest one, those of the least full bound
+        of_column = floor.new_full((len(codes),), torch.inf).scatter_reduce_(0, cuts.feature, floor, "amin")
+        few = (floor == of_column.index_select(0, cuts.feature)).nonzero()[:, 0]
         depth = estimated_depth(cuts.points_left[few], cuts.centers_left[few], whole, k) - saved[few]
+        best = (cuts.bound[few] * scale + self.depth_factor * depth).topk(min(16, len(few)), largest=False).indices
+        few, depth = few[best], depth[best]
         known = self._cost(cuts[few], codes, centers, distances, weight) * scale + self.depth_factor * depth
-        open_ = floor <= _allowed(known.min(), slack * scale)
+        open_ = (floor <= _allowed(known.min(), slack * scale)).nonzero()[:, 0]
         cuts, saved = cuts[open_], saved[open_]
         depth = estimated_depth(cuts.points_left, cuts.centers_left, whole, k) - saved
         return cuts, self.depth_factor * depth

@@ -35,7 +35,7 @@ class Surrogate:
         reach = _reach(gains) if k * len(node.rows) * d > FEW and k < 8 * d else None
         node.memory = gains, reach, slack
         gain = -float(gains.amin(1).sum() if reach is None else reach.min())
-        return gain if gain > slack else 0.0
+        return gain + slack if gain > slack else 0.0  # no less than the gain itself, for all rounding
 
     def best(self, node: Node) -> tuple[float, int, int] | None:
         """The best cut's gain, column and code; None where all points are equal.
