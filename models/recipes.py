@@ -34,7 +34,7 @@ def build(recipe: Mapping[str, Any], sizes: Mapping[str, tuple[int, ...]]) -> nn
     if recipe.get("builder") == "WordVectors":
         return WordVectors(options["words"], torch.zeros(sizes["vectors"]))
     if recipe.get("builder") == "vgg_small":  # without its classifier
-        network = vgg_small(int(options["in_channels"]))[:-1]
+        network = vgg_small(int(options["in_channels"]), width=int(options.get("width", 32)))[:-1]
         network.recipe = dict(recipe)  # type: ignore[assignment]
         return network.eval()
     return build_extractor(recipe)

@@ -15,8 +15,8 @@ from neonxc.heads import DetectionHead
 from neonxc.lrp import LRP, Composite, Recording
 from neonxc.lrp.engine import chunks, only
 from neonxc.network import NeuralizedClustering, rows, unrows
-from neonxc.summary import ClusterSummary
-from neonxc.targets import as_columns, check_columns, part
+from neonxc.summary import ClusterSummary, summarized
+from neonxc.targets import at_places, check_columns, part, some_columns
 
 HeadRule = Literal["linear", "midpoint"]
 
@@ -31,9 +31,12 @@ class NEON(Attribution):
     composite : neonxc.lrp.Composite, optional
         Rules for the feature network, if there is one; default: LRP-gamma with gamma 0.25.
     head_rule : {"linear", "midpoint"}, optional
-        How a linear contrast shares its relevance among the features of a feature network. "midpoint" counts
-        from the points halfway between centroids, "linear" from zero with the bias absorbing its share. Without a
-        feature network it is always the mid-point rule (Eq. 4), which conserves: relevance sums to the logit.
+        How a contrast shares its relevance among the features of a feature network. "midpoint" counts from the
+        points halfway between centroids, "linear" from zero, by the contrast's slope, with the bias absorbing its
+        share. Default: "linear", which pixel-flipping prefers; where contrasts are not linear (kernel k-means,
+        surrogates, mixtures) its relevance may be several times the logit, and "midpoint" keeps closer to it.
+        Without a feature network it is always the mid-point rule (Eq. 4), which conserves: relevance sums to the
+        logit.
 
     Examples
     --------
@@ -64,7 +67,8 @@ class NEON(Attribution):
         super().__init__(net)
         self.net = net
         self.composite = composite
-        self.head_rule: HeadRule = head_rule or ("midpoint" if net.features is None else "linear")
+        own: HeadRule = "midpoint" if net.features is None else "linear"
+        self.head_rule: HeadRule = head_rule or own
         if _of_words(net) and (composite is not None or head_rule is not None):
             raise ValueError("words are merged with the clustering's own layer: no composite or head_rule applies")
         if net.features is None and self.head_rule == "linear":
@@ -170,7 +174,7 @@ class NEON(Attribution):
         if _of_words(self.net):
             raise ValueError("heatmaps are for images; attribute gives the relevance of words")
         batch = self.net.batch(inputs)
-        columns = _some_columns(clusters, self.net.head.n_clusters)
+        columns = some_columns(clusters, self.net.head.n_clusters)
         parts = []
         for x, _ in self._chunks(batch.tensor):
             recording = self._record(x, several=len(columns) > 1)
@@ -183,6 +187,8 @@ class NEON(Attribution):
     def summary(self, X: Any, n_prototypes: int = 5) -> ClusterSummary:
         """Per cluster: its size, what speaks for it on average, and its most typical points.
 
+        Noise is counted apart.
+
         Parameters
         ----------
         X : array, frame or tensor
@@ -194,24 +200,20 @@ class NEON(Attribution):
             raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
         net, batch = self.net, self.net.batch(X)
         K, d = net.head.n_clusters, net.head.n_features
-        total, logits, columns = None, [], []
+        total = torch.zeros(K, d, dtype=torch.float64)
+        logits, columns = [], []
         for x, _ in self._chunks(batch.tensor):
-            a = rows(x if net.features is None else net.features(x))
-            f = net.head(a)
-            own = net.head.assign(a)
-            relevance = net.head.relevance(a, own, net._beta.to(f.device))
-            total = relevance.new_zeros(K, d) if total is None else total
-            total.index_add_(0, own, relevance)
-            logits.append(f.gather(1, own[:, None])[:, 0])
-            columns.append(own)
-        assert total is not None
-        logit, column = torch.cat(logits), torch.cat(columns)
-        sizes = torch.bincount(column, minlength=K)
-        order = torch.argsort(logit, descending=True)
-        prototypes = [order[column[order] == k][:n_prototypes].cpu().numpy() for k in range(K)]
-        mean = total / sizes.clamp(min=1)[:, None]
+            for a in rows(x if net.features is None else net.features(x)).split(net.chunk):
+                own = net.head.assign(a)
+                logits.append(net.head(a).gather(1, own[:, None])[:, 0])
+                own = torch.where(net.head.outside(a), K, own)  # noise: a column beyond all clusters
+                columns.append(own)
+                inside = own < K
+                relevance = net.head.relevance(a[inside], own[inside], net._beta)
+                total.index_add_(0, own[inside].cpu(), relevance.cpu().double())
         names = net.feature_names_ or [f"x{i}" for i in range(d)]
-        return ClusterSummary(net.classes_, sizes.cpu().numpy(), mean.cpu().numpy(), prototypes, names)
+        logit, column = torch.cat(logits).cpu().numpy(), torch.cat(columns).cpu().numpy()
+        return summarized(net.classes_, logit, column, total.numpy(), names, n_prototypes)
 
     def _attribute(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
         net = self.net
@@ -256,17 +258,22 @@ class NEON(Attribution):
         """Multipliers at the features, where the walk back through the feature network starts."""
         head, points = self.net.head, rows(a)
         _, columns, wanted = self._columns(a, target)
-        args = (points, columns, self.net._beta, self._competitor(competitor, target, a, columns))
-        if self.head_rule == "linear":
-            m = head.multiplier(*args)
-        else:  # relevance that lands on an inactive feature has no direction to go, and is let go
-            m = torch.where(points == 0, torch.zeros_like(points), head.relevance(*args) / points)
+        rival = self._competitor(competitor, target, a, columns)
+
+        def multiplier(x: Tensor, column: Tensor, *other: Tensor) -> Tensor:
+            if self.head_rule == "linear":
+                return head.multiplier(x, column, self.net._beta, *other)
+            # relevance that lands on an inactive feature has no direction to go, and is let go
+            relevance = head.relevance(x, column, self.net._beta, *other)
+            return torch.where(x == 0, torch.zeros_like(x), relevance / x)
+
+        m = self.net.by_point(multiplier, points, columns, *([] if rival is None else [rival]))
         return unrows((m * wanted[:, None]).to(a.dtype), a)
 
     def _columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Each point's own column, the one to explain, and whether it is to be explained, [n] each."""
         K = self.net.head.n_clusters
-        own = self.net.head.assign(rows(a))
+        own = self.net.by_point(self.net.head.assign, rows(a))
         if target is None:
             return own, own, torch.ones_like(own)
         if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
@@ -277,13 +284,13 @@ class NEON(Attribution):
             wanted = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.long, device=a.device)
             wanted[(slice(None), *place)] = 1
             return own, torch.full_like(own, int(column)), wanted.flatten()
-        columns = _at_places(target, a, K, "target")
+        columns = at_places(target, a, K, "target")
         return own, columns, (own == columns).long() if a.ndim > 2 else torch.ones_like(own)
 
     def _competitor(self, competitor: Any, target: Any, a: Tensor, columns: Tensor) -> Tensor | None:
         if competitor is None:
             return None
-        rival = _at_places(competitor, a, self.net.head.n_clusters, "competitor")
+        rival = at_places(competitor, a, self.net.head.n_clusters, "competitor")
         same = rival[rival == columns]
         if target is not None and len(same):
             k = int(same[0])
@@ -294,18 +301,3 @@ class NEON(Attribution):
 def _of_words(net: NeuralizedClustering) -> bool:
     """Whether the features are means of word vectors, such as :class:`neonxc.models.WordVectors`."""
     return hasattr(net.features, "attribute_tokens")
-
-
-def _some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
-    if clusters is None:
-        return list(range(K))
-    columns = np.asarray(clusters)
-    if columns.ndim != 1 or columns.size == 0 or columns.dtype.kind not in "iu":
-        raise ValueError(f"clusters needs a sequence of column numbers from 0 to {K - 1}, got {clusters!r}")
-    check_columns(torch.as_tensor(columns), K, "clusters")
-    return [int(column) for column in columns]
-
-
-def _at_places(value: Any, a: Tensor, K: int, name: str) -> Tensor:
-    """Column [n] for every point of the features `a`, from one for all or one per input."""
-    return as_columns(value, a.shape[0], K, name, a.device).repeat_interleave(a.shape[2:].numel())

@@ -12,40 +12,38 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from neonxc.detection import Described, Detection
+from neonxc.heads import CentroidHead, Head, HierarchyHead, LinearHead, MixtureHead
 from neonxc.network import NeuralizedClustering
 
 VERSION = 2
 KEY = "neonxc"
 KINDS = ("NeuralizedClustering", "ThresholdTree", "Clusterer")
 
-# class -> (where it lives, its attributes that are plain JSON)
-_HEADS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "CentroidHead": ("neonxc.heads", ("n_clusters", "sizes", "gamma", "scale", "threshold", "radius")),
-    "HierarchyHead": ("neonxc.heads", ("n_clusters", "children_")),
-    "LinearHead": ("neonxc.heads", ("n_clusters", "threshold")),
-    "MixtureHead": ("neonxc.heads", ("n_clusters", "threshold")),
-    "Detection": ("neonxc.detection", ("diagonal", "norm")),
+_PARTS: dict[str, type[Described]] = {
+    part.__name__: part for part in (CentroidHead, HierarchyHead, LinearHead, MixtureHead, Detection)
 }
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Save a neuralized clustering, a threshold tree, a fitted tree explainer or a fitted KernelKMeans.
+    """Save a neuralized clustering, a threshold tree, a fitted tree explainer, KernelKMeans or SCAN.
 
     Parameters
     ----------
-    obj : NeuralizedClustering, ThresholdTree, tree explainer or KernelKMeans
+    obj : NeuralizedClustering, ThresholdTree, tree explainer, KernelKMeans or SCAN
         Of a feature network, the weights are saved where it comes from a builder of :mod:`neonxc.models`; any
-        other is left out and has to be given to :func:`load`. Of a tree explainer, parameters that are estimators
-        are left out.
+        other is left out and has to be given to :func:`load`, and a SCAN with one is refused. Parameters of an
+        estimator that are no numbers or strings (estimators, labels to start from, random states) are left out,
+        and have their defaults when it is loaded.
     path : path-like
         Usually ``*.safetensors``. Written to a temporary neighbour first: the file is there whole or not at all.
 
@@ -102,7 +100,8 @@ def _pack_other(obj: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
     """Write a safetensors file: as a whole, or not at all."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # copies: safetensors refuses tensors that share memory, as tied weights do
+    tensors = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         partial.touch()
@@ -152,7 +151,7 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
 
             return unpack(header, tensors)
         return _unpack_network(header, tensors, features, path)
-    except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
 
 
@@ -168,7 +167,21 @@ def _unpack_network(
     net.beta = float(tensors["beta"])
     net._beta = tensors["beta"]  # in its own precision
     net.fidelity_, net.fidelity_held_out_ = header["fidelity"]
+    _check_network(net)
     return net
+
+
+@torch.no_grad()
+def _check_network(net: NeuralizedClustering) -> None:
+    """Use a head once: what does not fit together shows now, and not at some later call."""
+    head, K = net.head, len(net.classes_)
+    names = net.feature_names_ or [""] * head.n_features
+    if not isinstance(head, Head) or len(names) != head.n_features or not all(isinstance(n, str) for n in names):
+        raise TypeError("its head or the names of its features are of no use")
+    x = torch.zeros(1, head.n_features)
+    head.relevance(x, torch.tensor([K - 1]), net._beta)
+    if head(x).shape != (1, K) or head.n_clusters != K or head.outside(x).shape != (1,):
+        raise TypeError(f"its head has not one output for each of {K} classes")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -190,7 +203,7 @@ def _pack(module: nn.Module, prefix: str, tensors: dict[str, Tensor]) -> dict[st
     tensors |= {prefix + key: value for key, value in buffers.items() if value is not None}
     return {
         "class": name,
-        "attributes": {key: getattr(module, key) for key in _HEADS[name][1]},
+        "attributes": {key: getattr(module, key) for key in _PARTS[name].PLAIN},
         "buffers": [key for key, value in buffers.items() if value is not None],
         "unused": [key for key, value in buffers.items() if value is None],
         "children": {key: _pack(child, f"{prefix}{key}.", tensors) for key, child in module.named_children()},
@@ -198,11 +211,10 @@ def _pack(module: nn.Module, prefix: str, tensors: dict[str, Tensor]) -> dict[st
 
 
 def _unpack(header: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Any:
-    where, attributes = _HEADS[header["class"]]
-    cls = getattr(import_module(where), header["class"])
+    cls = _PARTS[header["class"]]
     module = cls.__new__(cls)
     nn.Module.__init__(module)
-    for key in attributes:
+    for key in cls.PLAIN:
         setattr(module, key, header["attributes"][key])
     for key in header["buffers"]:
         module.register_buffer(key, tensors[prefix + key])

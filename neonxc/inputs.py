@@ -87,23 +87,36 @@ def as_labels(
 ) -> tuple[Tensor, np.ndarray, Tensor]:
     """Positions [n] of labels among the sorted different ones, those [K], and which points have one, [n].
 
-    Points of label -1, noise, have none.
+    Points of label -1, noise, have none, nor have those with a missing one (None, NA) among names.
 
     Raises
     ------
     ValueError
-        Another number of labels, labels that are not finite, or noise alone.
+        Another number of labels, labels that are neither whole numbers nor names, or noise alone.
     """
     values = label_array(labels, name=name)
     if values.shape != (n,):
         raise ValueError(f"{name} needs one label per point, shape ({n},), got {values.shape}")
-    there = values != NOISE if values.dtype.kind in "if" else np.ones(n, dtype=bool)
+    if values.dtype == object:
+        there = np.array([not _is_missing(value) and value != NOISE for value in values], dtype=bool)
+    else:
+        there = values != NOISE if values.dtype.kind in "if" else np.ones(n, dtype=bool)
     if not there.any():
         raise ValueError(f"{name} holds noise (-1) alone: no point is in a cluster")
-    classes, positions = np.unique(values[there], return_inverse=True)
+    named = label_array(values[there], name=name)
+    if named.dtype.kind == "f" and (named != np.round(named)).any():
+        raise ValueError(f"{name} needs whole numbers or names, got {named[named != np.round(named)][0]:g}")
+    if len({isinstance(value, str) for value in named}) > 1:
+        raise ValueError(f"{name} needs whole numbers or names, got both")
+    classes, positions = np.unique(named, return_inverse=True)
     every = np.zeros(n, dtype=np.int64)
     every[there] = positions
     return torch.from_numpy(every).to(device), classes, torch.from_numpy(there).to(device)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, or the NA and NaT of pandas."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:

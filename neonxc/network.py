@@ -97,7 +97,7 @@ class NeuralizedClustering(nn.Module):
     def assign(self, x: Tensor) -> Tensor:
         """Column [N] (or [N, ...] on a map) of the cluster each point of a tensor belongs to."""
         a = x if self.features is None else self.features(x)
-        return self.head.assign(rows(a)).reshape(a.shape[0], *a.shape[2:])
+        return self.by_point(self.head.assign, rows(a)).reshape(a.shape[0], *a.shape[2:])
 
     @torch.no_grad()
     def predict(self, X: Any) -> Any:
@@ -127,22 +127,29 @@ class NeuralizedClustering(nn.Module):
     def outside(self, x: Tensor) -> Tensor:
         """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map)."""
         a = x if self.features is None else self.features(x)
-        head: Any = self.head  # one with a radius
-        return head.outside(rows(a)).reshape(a.shape[0], *a.shape[2:])
+        return self.by_point(self.head.outside, rows(a)).reshape(a.shape[0], *a.shape[2:])
 
     @torch.no_grad()
     def calibrate(self, X: Any) -> NeuralizedClustering:
         """Set beta to 1 / E[f of the assigned cluster] over `X` (NEON paper, Eq. 3), and return the network.
+
+        Noise is in no cluster, and left out.
 
         Parameters
         ----------
         X : array, frame or tensor
             What the network is called with: points [N, d], or images where it has a feature network.
         """
-        logits = self.in_chunks(lambda x: self(x).amax(dim=1), self.batch(X).tensor)
+        logits = self.in_chunks(self._own_logits, self.batch(X).tensor)
         mean = float(logits.double().mean())
         self.beta = 1 / mean if mean > 0 else math.inf
         return self
+
+    def _own_logits(self, x: Tensor) -> Tensor:
+        """Logits of the assigned cluster of points that are no noise, in one row."""
+        points = rows(x if self.features is None else self.features(x))
+        points = points[~self.by_point(self.head.outside, points)]
+        return self.by_point(lambda part: self.head(part).amax(dim=1), points)
 
     def batch(self, X: Any) -> Batch:
         """Checked input on the network's own device, with the way back."""
@@ -161,6 +168,11 @@ class NeuralizedClustering(nn.Module):
     def in_chunks(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Apply a per-point function with bounded memory."""
         return torch.cat([function(chunk) for chunk in x.split(self.chunk if self.features is None else 16)])
+
+    def by_point(self, function: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+        """Apply a function of points [n, d] (and of what belongs to each) with bounded memory."""
+        parts = zip(*(column.split(self.chunk) for column in columns), strict=True)
+        return torch.cat([function(*part) for part in parts])
 
     @property
     def chunk(self) -> int:

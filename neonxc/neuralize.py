@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 import torch
+from sklearn.base import ClusterMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -103,12 +106,12 @@ def neuralize(
         raise TypeError("neuralize takes a model, or labels= and X=")
     steps, final = _split(model)
     names = _feature_names(model, X, features)
+    chain = _folded(model, steps, X if features is None else None)  # before a surrogate takes its time
     if labels is not None or _has_labels_alone(final):
         found = _from_labels(final, labels, X, steps, features)
     else:
         found = read(final)
     features = _chained(features, found.features)
-    chain = _preprocessing(model, steps, X if features is None else None)
     head = _softened(found.head(chain), threshold, stiffness)
     net = NeuralizedClustering(head, features, found.classes, names)
     net.to(_device(final, features))
@@ -117,8 +120,8 @@ def neuralize(
     if X is not None:
         return net.calibrate(X)
     if found.points is not None:
-        mean = float(found.head(None)(found.points).amax(dim=1).mean())
-        net.beta = 1 / mean if mean > 0 else math.inf
+        alone = NeuralizedClustering(_softened(found.head(None), threshold, stiffness))
+        net.beta = alone.calibrate(found.points).beta
     return net
 
 
@@ -134,11 +137,33 @@ def _from_labels(
     if X is None:
         what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
+    if not steps and features is None:
+        _check_fitted_on(final, as_batch(X).tensor.shape)
     return fit_surrogate(X, labels, steps, features)
 
 
+def _check_fitted_on(final: Any, shape: tuple[int, ...]) -> None:
+    """Refuse points of another width, and distances in place of points."""
+    width = _width(final)
+    if width is None or len(shape) != 2:
+        return
+    if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
+        check_width(shape[1], width)
+    elif shape == (width, width):
+        raise ValueError(
+            f"X is the matrix of distances or affinities that the {type(final).__name__} was fitted on; pass the "
+            "points, whose columns are to explain it: neonxc.neuralize(labels=model.labels_, X=points)"
+        )
+
+
 def _has_labels_alone(final: Any) -> bool:
-    return not isinstance(final, type) and not is_known(final) and hasattr(final, "fit_predict")
+    if type(final).__module__.startswith("neonxc.trees"):
+        raise TypeError(
+            f"can't neuralize a {type(final).__name__}: trees explain themselves by their rules; print "
+            "neonxc.trees.export_text(tree)"
+        )
+    known = isinstance(final, type) or is_known(final)
+    return not known and (isinstance(final, ClusterMixin) or hasattr(final, "labels_"))
 
 
 def _softened(head: Head, threshold: float | None, stiffness: float | None) -> Head:
@@ -146,12 +171,12 @@ def _softened(head: Head, threshold: float | None, stiffness: float | None) -> H
     if stiffness is not None:
         if not isinstance(head, CentroidHead) or head.offsets is not None or head.gamma is not None:
             raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
-        if not 0 < float(stiffness) < math.inf:
+        if not isinstance(stiffness, Real) or not 0 < stiffness < math.inf:
             raise ValueError(f"stiffness needs a number > 0, got {stiffness!r}")
         head.scale = float(stiffness)
     if threshold is None:
         return head
-    if not 0 < float(threshold) < 1:
+    if not isinstance(threshold, Real) or not 0 < threshold < 1:
         raise ValueError(f"threshold needs a probability between 0 and 1, got {threshold!r}")
     if isinstance(head, HierarchyHead):
         raise ValueError("threshold= needs a model with probabilities, and a hierarchy of splits has none")
@@ -159,18 +184,25 @@ def _softened(head: Head, threshold: float | None, stiffness: float | None) -> H
         if head.gamma is None:
             raise ValueError("threshold= needs a probability: give k-means a stiffness=, as soft k-means has it")
         head.scale = head.gamma  # a mixture of the kernels
-    head.threshold = float(threshold)  # type: ignore[assignment]
+    head.threshold = float(threshold)
     return head
 
 
-def _preprocessing(model: Any, steps: list[tuple[str, Any]], X: Any) -> Preprocessing | None:
+def _folded(model: Any, steps: list[tuple[str, Any]], X: Any) -> Preprocessing | None:
     if not steps:
         return None
     data = None if X is None else as_batch(X).tensor
     width = _width(model) or 0
     if data is not None:
         check_width(data.shape[1], width)
-    return fold(steps, width, data)
+    try:
+        return fold(steps, width, data)
+    except ValueError as error:
+        if isinstance(error, NotFittedError) or not _has_labels_alone(_split(model)[1]):
+            raise
+        raise ValueError(
+            f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
+        ) from None
 
 
 def _chained(first: nn.Module | None, then: nn.Module | None) -> nn.Module | None:

@@ -22,6 +22,8 @@ class ClusterSummary:
     prototypes : list of K ndarrays
         Indices of the points with the greatest logit, most typical first.
     feature_names : list of str
+    n_noise : int
+        Points that are in no cluster; nothing else counts them.
     """
 
     classes: np.ndarray
@@ -29,6 +31,7 @@ class ClusterSummary:
     relevance: np.ndarray
     prototypes: list[np.ndarray]
     feature_names: list[str]
+    n_noise: int = 0
 
     def top(self, column: int, n: int = 5) -> list[tuple[str, float]]:
         """Return the `n` features that speak most for a cluster, with their mean relevance."""
@@ -40,4 +43,16 @@ class ClusterSummary:
         for k, label in enumerate(self.classes):
             reasons = ", ".join(f"{name} {value:+.3g}" for name, value in self.top(k))
             lines.append(f"cluster {label} ({self.sizes[k]} points): {reasons}")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"noise ({self.n_noise} points)"] if self.n_noise else lines)
+
+
+def summarized(
+    classes: np.ndarray, logit: np.ndarray, column: np.ndarray, total: np.ndarray, names: list[str], n: int
+) -> ClusterSummary:
+    """Summary from the logit and the column of every point (K: noise), and the sum [K, d] of their relevance."""
+    K = len(total)
+    sizes = np.bincount(column, minlength=K + 1)
+    order = np.argsort(-logit, kind="stable")
+    prototypes = [order[column[order] == k][:n] for k in range(K)]
+    mean = total / sizes[:K, None].clip(min=1)
+    return ClusterSummary(classes, sizes[:K], mean, prototypes, names, int(sizes[K]))

@@ -10,17 +10,20 @@ import torch
 import torch.nn.functional as F
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from neonxc.heads import CentroidHead
 from neonxc.inputs import as_batch, as_labels
-from neonxc.models.kernel.seeding import within_clusters
-from neonxc.models.kernel.supports import Supports, em, squared_distances, uniform
+from neonxc.models.kernel.seeding import seeded
+from neonxc.models.kernel.supports import Supports, em, squared_distances
 from neonxc.network import rows
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
 
 ENOUGH = 0.995  # fidelity at which a fit is left as it is: what is adjusted needlessly explains less of the labels
 WARNING = 0.95
+RECALL = 0.5  # of a cluster, below which there is a warning, too, ...
+COUNT = 5  # ... where it has so many points
 HELD_OUT = 0.2
 SUPPORTS = (10, 20, 40)  # per cluster; more if fewer do not do
 STEPS = 300  # of gradient descent on the margins
@@ -55,37 +58,28 @@ def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: n
         )
     shift = points[there].mean(0)
     x, y = points[there] - shift, column[there]
-    held_out = _held_out(x, y, len(classes))
     supports = fitted(x, y, len(classes))
-    fidelity = agreement(supports, x, y)
-    if fidelity < WARNING:
-        warnings.warn(
-            f"the surrogate gives {fidelity:.1%} of the points their label: it explains a clustering that differs "
-            "from the one given",
-            UserWarning,
-            stacklevel=4,
-        )
+    fidelity = _fidelity(supports, x, y, classes)
     radius = None if bool(there.all()) else _radius(supports, points - shift, there)
+    if radius is not None:
+        _warn_of_noise(supports.distances(points - shift).amin(1) <= radius, there)
     used = supports.log_weights.isfinite().flatten()
     centers = (supports.points.flatten(0, 1) + shift)[used].double().cpu()
     groups, log_weights = supports.groups[used].cpu(), supports.log_weights.flatten()[used].double().cpu()
 
     def head(chain: Preprocessing | None) -> CentroidHead:
-        return CentroidHead(centers, groups, chain, gamma=supports.gamma, log_weights=log_weights, radius=radius)
+        points, weights = _reached(centers, log_weights, supports.gamma, chain)
+        return CentroidHead(points, groups, chain, gamma=supports.gamma, log_weights=weights, radius=radius)
 
-    return ClusterModel(head, centers, classes, fidelity=(fidelity, held_out))
+    return ClusterModel(head, centers, classes, fidelity=fidelity)
 
 
-def fitted(x: Tensor, labels: Tensor, k: int) -> Supports:
+def fitted(x: Tensor, labels: Tensor, k: int, sizes: tuple[int, ...] = SUPPORTS) -> Supports:
     """The least adjusted supports that reproduce labels well enough, or else those that do so best."""
     best, reached = None, -1.0
     generator = torch.Generator(x.device).manual_seed(0)
-    for n_support in SUPPORTS:
-        start = within_clusters(x, labels, k, n_support, generator)
-        far = start.distances(x).gather(1, labels[:, None])
-        apart = far[far > 0]
-        gamma = 1 / float(apart.median()) if len(apart) else 1.0
-        supports = em(x, uniform(start.points, gamma), labels, weighted=True).supports
+    for n_support in sizes:
+        supports = em(x, seeded(x, labels, k, n_support, "median", generator), labels, weighted=True).supports
         for attempt in (lambda s: s, lambda s: refined(s, x, labels)):
             supports = attempt(supports)
             fidelity = agreement(supports, x, labels)
@@ -109,7 +103,7 @@ def refined(supports: Supports, x: Tensor, labels: Tensor) -> Supports:
     generator = torch.Generator(x.device).manual_seed(0)
     best, reached = supports, agreement(supports, x, labels)
     with torch.enable_grad():
-        for step in range(STEPS):
+        for step in tqdm(range(STEPS), desc="surrogate", delay=2, leave=False):
             batch = torch.randperm(len(x), generator=generator, device=x.device)[:BATCH]
             far = squared_distances(x[batch], points.flatten(0, 1)).view(len(batch), *log_weights.shape)
             similarity = (log_weights - log_gamma.exp() * far).logsumexp(-1)
@@ -129,24 +123,96 @@ def refined(supports: Supports, x: Tensor, labels: Tensor) -> Supports:
 
 def agreement(supports: Supports, x: Tensor, labels: Tensor) -> float:
     """Share of points whose nearest cluster is the one they are labelled with."""
-    return float((supports.distances(x).argmin(1) == labels).double().mean())
+    return _share(_right(supports, x, labels))
 
 
-def _held_out(x: Tensor, labels: Tensor, k: int) -> float | None:
-    """Fidelity on a fifth of the points, of a fit to the others; None where a cluster has too few for that."""
+def _right(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
+    return supports.distances(x).argmin(1) == labels
+
+
+def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray) -> tuple[float, float | None]:
+    """Share of points that get their label, of all and of those held out; a warning where the lower is low."""
+    right = _right(supports, x, labels)
+    fidelity, part = _share(right), _held_out(x, labels, len(classes), supports.log_weights.shape[1])
+    if part is None:
+        _warn_of_labels(right, labels, classes, "the points")
+        return fidelity, None
+    test, right_there = part
+    held_out = _share(right_there)
+    if held_out < fidelity:
+        _warn_of_labels(right_there, labels[test], classes, "the points held out from a fit to the others")
+    else:
+        _warn_of_labels(right, labels, classes, "the points")
+    return fidelity, held_out
+
+
+def _share(true: Tensor) -> float:
+    return float(true.double().mean())
+
+
+def _held_out(x: Tensor, labels: Tensor, k: int, n_support: int) -> tuple[Tensor, Tensor] | None:
+    """A fifth of the points, and which of them a fit to the others gives their label.
+
+    None where a cluster has too few points for that.
+    """
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)
     test, train = order[: int(HELD_OUT * len(x))], order[int(HELD_OUT * len(x)) :]
     if not len(test) or int(torch.bincount(labels[train], minlength=k).amin()) == 0:
         return None
-    return agreement(fitted(x[train], labels[train], k), x[test], labels[test])
+    return test, _right(fitted(x[train], labels[train], k, (n_support,)), x[test], labels[test])
+
+
+def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: str) -> None:
+    """Say where a surrogate is another clustering: overall, or in a cluster that it hardly knows."""
+    lost = []
+    for k, name in enumerate(classes):
+        own = right[labels == k]
+        if len(own) >= COUNT and _share(own) < RECALL:
+            lost.append(f", {_share(own):.0%} in cluster {name}")
+    if _share(right) >= WARNING and not lost:
+        return
+    warnings.warn(
+        f"the surrogate gives {_share(right):.1%} of {which} their label{''.join(lost[:5])}: it explains a "
+        "clustering that differs from the one given",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
+    """Say where noise is not told apart as the labels have it."""
+    agree = _share(inside == clustered)
+    if agree >= WARNING:
+        return
+    warnings.warn(
+        f"the surrogate tells noise (label -1) apart as the labels do for {agree:.1%} of the points: it takes "
+        f"{_share(~inside[clustered]):.1%} of the clustered points for noise, and "
+        f"{_share(inside[~clustered]):.1%} of the noise for clustered",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def _reached(
+    centers: Tensor, log_weights: Tensor, gamma: float, chain: Preprocessing | None
+) -> tuple[Tensor, Tensor]:
+    """Supports, moved to where the preprocessing maps points to; so far as they were off it, their weights fall.
+
+    A preprocessing that repeats columns maps to a part of the space, and gradient descent moves supports off it.
+    Points in that part are as far from them as before: ``|z - u|^2 = |z - u'|^2 + |u' - u|^2``.
+    """
+    if chain is None or chain.diagonal or chain.norm is not None:
+        return centers, log_weights
+    directions, sizes, _ = torch.linalg.svd(chain.weight * chain.scale, full_matrices=False)
+    directions = directions[:, sizes > 1e-12 * sizes[0]]
+    moved = chain.bias + (centers - chain.bias) @ directions @ directions.T
+    return moved, log_weights - gamma * (moved - centers).square().sum(1)
 
 
 def _radius(supports: Supports, x: Tensor, clustered: Tensor) -> float:
-    """Distance to the nearest cluster that tells noise apart best: the greatest balanced accuracy."""
+    """Distance to the nearest cluster that tells most points apart from noise as the labels do."""
     far, order = supports.distances(x).amin(1).sort()
-    inside = clustered[order].double()
-    score = inside.cumsum(0) / inside.sum() - (1 - inside).cumsum(0) / (1 - inside).sum()
-    at = int(score.argmax())
+    at = int((2 * clustered[order].long() - 1).cumsum(0).argmax())
     return float((far[at] + far[min(at + 1, len(far) - 1)]) / 2)
 
 
@@ -164,4 +230,7 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) ->
     points = points.detach().double()
     if not steps:
         return points
-    return torch.as_tensor(np.asarray(Pipeline(steps).transform(points.cpu().numpy()))).to(points)
+    pipeline = Pipeline(steps)
+    names = features is None and hasattr(X, "iloc") and hasattr(pipeline, "feature_names_in_")
+    transformed = pipeline.transform(X if names else points.cpu().numpy())  # steps may select columns by name
+    return torch.as_tensor(np.array(transformed, dtype=np.float64)).to(points)

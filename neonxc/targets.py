@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,19 @@ def part(argument: Any, name: str, want: slice, n: int) -> Any:
     if len(argument) != n:
         raise ValueError(f"{name} has {len(argument)} entries for {n} inputs")
     return argument[want]
+
+
+def some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
+    """Return the columns of the clusters that are named, or all."""
+    if clusters is None:
+        return list(range(K))
+    columns = np.asarray(clusters)
+    if columns.ndim != 1 or columns.size == 0 or columns.dtype.kind not in "iu":
+        raise ValueError(f"clusters needs a sequence of column numbers from 0 to {K - 1}, got {clusters!r}")
+    check_columns(torch.as_tensor(columns), K, "clusters")
+    return [int(column) for column in columns]
+
+
+def at_places(value: Any, a: Tensor, K: int, name: str) -> Tensor:
+    """Column [n] for every point of the features `a`, from one for all or one per input."""
+    return as_columns(value, a.shape[0], K, name, a.device).repeat_interleave(a.shape[2:].numel())

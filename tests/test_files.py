@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.decomposition import PCA
+from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from torch import nn
@@ -21,7 +22,7 @@ from witnesses import blobs, near
 
 import neonxc
 from neonxc import NEON
-from neonxc.models import efficientnet_lite0, resnet18
+from neonxc.models import SCAN, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
 
 X = blobs()
 NEW = near(X)
@@ -32,6 +33,35 @@ def km(k=4):
     return KMeans(k, n_init=1, random_state=0)
 
 
+def words_of(model):
+    """A network on means of word vectors, and word numbers to call it with."""
+    ids = torch.arange(5)[:, None].repeat(1, 2)
+    return neonxc.neuralize(model, features=WordVectors(["cat", "dog", "sun", "sea", "sky"], X[:5])), ids
+
+
+def layer():
+    torch.manual_seed(1)
+    return nn.Linear(4, 3)
+
+
+HEADS = {
+    "linear": lambda: neonxc.neuralize(layer(), X),
+    "linear double": lambda: neonxc.neuralize(layer().double(), X),
+    "linear beyond a threshold": lambda: neonxc.neuralize(layer(), X, threshold=0.8),
+    "soft kmeans": lambda: neonxc.neuralize(km().fit(X), X, stiffness=0.1, threshold=0.6),
+    "supports": lambda: neonxc.neuralize(KernelKMeans(3, 4, random_state=0).fit(X), X),
+    "supports beyond a threshold": lambda: neonxc.neuralize(
+        KernelKMeans(3, 4, weighted=True, prune=0.01, random_state=0).fit(X), X, threshold=0.6
+    ),
+    "members": lambda: neonxc.neuralize(KernelKMeans(3, objective="spherical", random_state=0).fit(X), X),
+    "surrogate with noise": lambda: neonxc.neuralize(labels=np.r_[km(3).fit(X).labels_[:-9], [-1] * 9], X=X),
+    **{
+        f"mixture, {kind}": lambda kind=kind: neonxc.neuralize(
+            GaussianMixture(3, covariance_type=kind, random_state=0).fit(X), X, threshold=0.6
+        )
+        for kind in ("full", "tied", "diag", "spherical")
+    },
+}
 MODELS = {
     "centroids": lambda: km().fit(X),
     "bare centers": lambda: X[:3],
@@ -70,6 +100,114 @@ def test_round_trip(name, single, tmp_path):
     # and once more: nothing is lost on the second way
     neonxc.save(found, tmp_path / "again.safetensors")
     assert_same(neonxc.load(tmp_path / "again.safetensors"), net, torch.as_tensor(NEW))
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # how well noise is told apart is of no account here
+def test_round_trip_of_every_head(name, tmp_path):
+    net = HEADS[name]()
+    neonxc.save(net, tmp_path / "net")
+    assert_same(neonxc.load(tmp_path / "net"), net, torch.as_tensor(NEW))
+
+
+@pytest.mark.parametrize("make", [layer, lambda: X[:3]], ids=["linear", "centers"])
+def test_round_trip_on_words(make, tmp_path):
+    net, ids = words_of(make())
+    neonxc.save(net, tmp_path / "net")
+    assert_same(neonxc.load(tmp_path / "net"), net, ids)
+
+
+def test_tensors_that_share_memory(tmp_path):
+    weight = torch.randn(4, 4)
+    tied = {"a": weight, "b": weight, "c": weight.T, "d": weight[1:]}
+    neonxc.files.write_tensors(tied, tmp_path / "tied", {})
+    with safe_open(tmp_path / "tied", framework="pt") as file:
+        assert all(torch.equal(file.get_tensor(key), value) for key, value in tied.items())
+
+
+@pytest.mark.parametrize("name", ["supports", "soft kmeans", "surrogate with noise", "linear beyond a threshold"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_state_dict_holds_the_whole_decision(name):
+    net = HEADS[name]()
+    other = copy.deepcopy(net)
+    for key, value in (("gamma", 50.0), ("scale", 2.0), ("threshold", 0.1), ("radius", 1e-3)):
+        if getattr(net.head, key, None) is not None:
+            setattr(other.head, key, value)
+    state = net.state_dict()
+    assert all(isinstance(value, torch.Tensor) for value in state.values())
+    x = torch.as_tensor(NEW)
+    assert not (torch.equal(other(x), net(x)) and other.predict(x).equal(net.predict(x)))
+    other.load_state_dict(state)
+    assert torch.equal(other(x), net(x))
+    assert other.predict(x).equal(net.predict(x))
+
+
+# --- SCAN --------------------------------------------------------------------------------------------------
+
+
+def spots(n=24):
+    """Images with a bright spot in one of three corners."""
+    images = 0.3 * torch.rand(n, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    for k, (row, column) in enumerate([(1, 1), (1, 7), (7, 4)]):
+        images[k::3, :, row : row + 4, column : column + 4] += 2
+    return images
+
+
+def scan_of(backbone=None, **options):
+    fast = {"pretext": None, "n_neighbors": 5, "n_heads": 2, "head_epochs": 2, "epochs": 1, "self_label_epochs": 0}
+    return SCAN(3, backbone, batch_size=12, random_state=0, **{**fast, **options}).fit(spots())
+
+
+@pytest.mark.parametrize("features", [None, lambda: resnet18(block=1, weights=None)], ids=["default", "resnet18"])
+def test_scan(features, tmp_path):
+    backbone = None if features is None else features().to(torch.float32)
+    if backbone is not None:
+        images = spots().repeat(1, 3, 2, 2)
+        fast = {"pretext": None, "n_neighbors": 5, "n_heads": 2, "head_epochs": 2, "epochs": 0}
+        scan = SCAN(3, backbone, self_label_epochs=0, random_state=0, **fast).fit(images)
+    else:
+        images, scan = spots(), scan_of()
+    neonxc.save(scan, tmp_path / "scan")
+    found = neonxc.load(tmp_path / "scan")
+    np.testing.assert_allclose(found.predict_proba(images), scan.predict_proba(images), rtol=1e-4, atol=1e-5)
+    assert (found.predict(images) == scan.predict(images)).all()
+    for name in ("labels_", "neighbors_", "losses_", "history_", "image_shape_"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(scan, name))
+    assert {**found.get_params(), "backbone": None} == {**scan.get_params(), "backbone": None}
+    assert not found.embedding_.training
+    net = neonxc.neuralize(found, images)
+    neonxc.save(net, tmp_path / "net")
+    back = neonxc.load(tmp_path / "net")
+    assert_same(back, net, images)
+    assert (back.predict(images) == scan.predict(images)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h.update(image_shape=[1, 2]),
+        lambda h: h.update(image_shape=[3, 12, 12]),
+        lambda h: h.update(recipe={"builder": "vgg_small", "in_channels": 2}),
+        lambda h: h.update(recipe={"builder": "os.system"}),
+        lambda h: h["params"].update(batch_size="x"),
+        lambda h: h.pop("losses"),
+        lambda h: h.update({"class": "KMeans"}),
+    ],
+)
+def test_damaged_scans_are_not_loaded(tmp_path, change):
+    neonxc.save(scan_of(head_epochs=0, epochs=0), tmp_path / "scan")
+    rewritten(tmp_path / "scan", change)
+    with pytest.raises(ValueError, match="is damaged: "):
+        neonxc.load(tmp_path / "scan")
+
+
+def test_scan_on_a_network_of_ones_own(tmp_path):
+    scan = scan_of(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()))
+    with pytest.raises(TypeError, match="backbone is a network of your own; save the network"):
+        neonxc.save(scan, tmp_path / "scan")
+    net = neonxc.neuralize(scan, spots())
+    neonxc.save(net, tmp_path / "net")
+    assert_same(neonxc.load(tmp_path / "net", features=scan.embedding_), net, spots())
 
 
 @pytest.mark.parametrize("beta", [0.0, math.inf, 1 / 3])
@@ -272,6 +410,68 @@ def test_damaged_headers(path, change):
     rewritten(path, change)
     with pytest.raises(ValueError, match="is damaged: "):
         neonxc.load(path)
+
+
+def swapped(**values):
+    return lambda header: header["head"]["attributes"].update(values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        swapped(n_clusters=4),
+        swapped(sizes=[1, 1]),
+        swapped(sizes="x"),
+        swapped(gamma="x"),
+        swapped(scale=None),
+        swapped(threshold="x"),
+        lambda h: h.update(classes=[0, 1]),
+        lambda h: h.update(feature_names=["a"]),
+        lambda h: h.update(feature_names=[1, 2, 3, 4]),
+        lambda h: h["head"]["children"]["detection"]["attributes"].update(norm="l3"),
+        lambda h: h["head"]["children"]["detection"]["attributes"].update(norm="l2"),
+        lambda h: h.update(head=h["head"]["children"]["detection"]),
+    ],
+)
+def test_damaged_networks_are_not_loaded(tmp_path, change):
+    path = tmp_path / "net"
+    neonxc.save(neonxc.neuralize(KernelKMeans(3, 4, random_state=0).fit(X), X), path)
+    rewritten(path, change)
+    with pytest.raises(ValueError, match="is damaged: "):
+        neonxc.load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["fitted"].pop("n_features_in_"),
+        lambda h: h["fitted"].pop("objective_"),
+        lambda h: h["fitted"].update(n_features_in_=3),
+        lambda h: h["fitted"].update(history_=None),
+        lambda h: h.pop("params"),
+        lambda h: h.update(params=[]),
+        lambda h: h["params"].update(objective="x"),
+        lambda h: h["params"].update(n_clusters="x"),
+        lambda h: h["params"].update(another=1),
+        lambda h: h.update(gamma="x"),
+        lambda h: h.update(gamma=-1.0),
+        lambda h: h["params"].update(gamma="mean"),
+        lambda h: h.update(classes=[0, 1]),
+    ],
+)
+def test_damaged_clusterers_are_not_loaded(tmp_path, change):
+    path = tmp_path / "model"
+    neonxc.save(KernelKMeans(3, 4, random_state=0).fit(X), path)
+    rewritten(path, change)
+    with pytest.raises(ValueError, match="is damaged: "):
+        neonxc.load(path)
+
+
+def test_a_file_sets_no_other_attributes(tmp_path):
+    path = tmp_path / "model"
+    neonxc.save(KernelKMeans(3, 4, random_state=0).fit(X), path)
+    rewritten(path, lambda header: header["fitted"].update(predict=1, _model=2))
+    assert (neonxc.load(path).predict(X) == KernelKMeans(3, 4, random_state=0).fit_predict(X)).all()
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,50 @@ def test_predicts_as_the_estimator(objective):
         assert (net.predict(other) == model.predict(other)).all()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_agreement_counts_points_and_not_different_points():
+    rng = np.random.default_rng(0)
+    few = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(15, 2)) * 0.3 + 1.5])
+    X = np.repeat(few, rng.integers(1, 30, size=len(few)), axis=0)
+    model = KernelKMeans(3, objective="feature", gamma=0.7, random_state=0).fit(X)
+    net = neonxc.neuralize(model)
+    truth = (net.predict(X) == model.labels_).mean()
+    plain = (net.predict(few) == model.predict(few)).mean()
+    assert truth != pytest.approx(plain, abs=1e-3)
+    assert net.fidelity_ == pytest.approx(truth)
+
+
+def test_a_network_that_differs_from_the_clusterer_is_told():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(60, 2)) * 0.05, rng.normal(size=(60, 2)) * 3])
+    model = KernelKMeans(2, objective="feature", gamma=1.0, random_state=0).fit(X)
+    with pytest.warns(UserWarning, match=r"the network gives \d+\.\d% of the points their cluster") as told:
+        net = neonxc.neuralize(model)
+    assert net.fidelity_ < 0.95
+    assert told[0].filename == __file__
+
+
+def test_members_are_compared_in_chunks(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(700, 2))
+    model = KernelKMeans(3, objective="feature", random_state=0).fit(X)
+    expected = neonxc.neuralize(model).fidelity_
+    monkeypatch.setattr(neonxc.network, "NEURONS", 20_000)
+    seen = []
+    forward = neonxc.detection.Detection.forward
+    monkeypatch.setattr(
+        neonxc.detection.Detection, "forward", lambda self, x: seen.append(len(x)) or forward(self, x)
+    )
+    assert neonxc.neuralize(model).fidelity_ == expected
+    assert max(seen) <= 20_000 // 700
+
+
+@pytest.mark.parametrize("far", [1e5, 1e6])
+def test_a_clusterer_in_float32_far_from_the_origin(far):
+    X = (np.random.default_rng(0).normal(size=(2000, 3)) + far).astype(np.float32)
+    model = KernelKMeans(4, 5, random_state=0).fit(X)
+    assert (neonxc.neuralize(model).predict(X) == model.labels_).all()
+
+
 def test_prop_4():
     """The soft minimum is a monotonous function of the distance in feature space (Eqs. 8 and 9)."""
     rng = np.random.default_rng(0)

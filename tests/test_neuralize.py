@@ -7,15 +7,28 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.cluster import AffinityPropagation, Birch, BisectingKMeans, KMeans, MeanShift, MiniBatchKMeans
+from sklearn.cluster import (
+    DBSCAN,
+    AffinityPropagation,
+    AgglomerativeClustering,
+    Birch,
+    BisectingKMeans,
+    KMeans,
+    MeanShift,
+    MiniBatchKMeans,
+)
 from sklearn.compose import ColumnTransformer
+from sklearn.datasets import make_moons
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.ensemble import IsolationForest
+from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
     MinMaxScaler,
     Normalizer,
+    QuantileTransformer,
     RobustScaler,
     StandardScaler,
 )
@@ -516,3 +529,109 @@ def test_cuda(name):
     assert net.predict(x.cuda()).is_cuda
     assert isinstance(net.predict(NEW), np.ndarray)
     assert net(x.half().cuda()).dtype == torch.float32
+
+
+# --- clusterings known by their labels -----------------------------------------------------------------------
+
+
+def moons(n_noise=80):
+    rng = np.random.default_rng(0)
+    points, _ = make_moons(400, noise=0.05, random_state=0)
+    return np.concatenate([points, rng.uniform(-3, 4, size=(n_noise, 2))])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_noise_is_in_no_summary_and_of_no_account_to_beta():
+    data = moons()
+    labels = np.r_[make_moons(400, noise=0.05, random_state=0)[1], [-1] * 80]
+    net = neonxc.neuralize(labels=labels, X=data)
+    predicted = net.predict(data)
+    assert (predicted == -1).any()
+    own = net(tensor(data)).amax(1).numpy()
+    assert net.beta == pytest.approx(1 / own[predicted != -1].mean())
+    summary = neonxc.NEON(net).summary(data)
+    assert summary.sizes.tolist() == [(predicted == 0).sum(), (predicted == 1).sum()]
+    assert summary.n_noise == (predicted == -1).sum()
+    assert str(summary).endswith(f"noise ({summary.n_noise} points)")
+    relevance = neonxc.NEON(net).attribute(data)
+    for k in (0, 1):
+        assert (predicted[summary.prototypes[k]] == k).all()
+        assert np.allclose(summary.relevance[k], relevance[predicted == k].mean(0))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_noise_is_in_no_summary_of_words():
+    from neonxc.models import WordVectors, word_summary
+
+    words = WordVectors(["east", "west", "nowhere"], [[1.0, 0.0], [-1.0, 0.0], [0.0, 9.0]])
+    texts = ["east", "east east", "west", "west west", "nowhere"] * 10
+    net = neonxc.neuralize(labels=[0, 0, 1, 1, -1] * 10, X=words.encode(texts), features=words)
+    assert (net.predict(words.encode(texts)) == torch.tensor([0, 0, 1, 1, -1] * 10)).all()
+    summary = word_summary(net, texts)
+    assert summary.sizes.tolist() == [20, 20]
+    assert summary.n_noise == 10
+    assert (summary.relevance[:, 2] == 0).all()
+
+
+@pytest.mark.parametrize("detector", [IsolationForest(n_estimators=10), LocalOutlierFactor(5)])
+def test_outlier_detectors_are_no_clusterings(detector):
+    with pytest.raises(TypeError, match=f"can't neuralize a {type(detector).__name__}; supported: "):
+        neonxc.neuralize(detector.fit(X), X)
+
+
+def test_labels_alone_need_the_points_they_belong_to():
+    with pytest.raises(ValueError, match="X has 3 features, the clustering was fitted on 2"):
+        neonxc.neuralize(DBSCAN(0.3).fit(moons()), np.c_[moons(), np.ones(480)])
+    few = moons(0)[::8]
+    far = np.linalg.norm(few[:, None] - few[None], axis=2)
+    model = DBSCAN(0.5, metric="precomputed").fit(far)
+    with pytest.raises(
+        ValueError, match="X is the matrix of distances or affinities that the DBSCAN was fitted on"
+    ):
+        neonxc.neuralize(model, far)
+    agglomerative = AgglomerativeClustering(metric="precomputed", linkage="single").fit(far)
+    assert neonxc.neuralize(agglomerative, few).head.n_features == 2
+
+
+def test_steps_that_are_not_affine_are_refused_before_a_surrogate_is_fitted(monkeypatch):
+    import neonxc.surrogate
+
+    model = make_pipeline(QuantileTransformer(n_quantiles=50), DBSCAN(0.1)).fit(moons())
+    monkeypatch.setattr(neonxc.surrogate, "fit_surrogate", lambda *_: pytest.fail("fitted"))
+    with pytest.raises(ValueError, match=r"not an affine map.*neuralize\(labels=model\[-1\]\.labels_, X=X\)"):
+        neonxc.neuralize(model, moons())
+
+
+def test_trees_explain_themselves():
+    from neonxc.trees import IMM
+
+    tree = IMM(3, random_state=0).fit(X)
+    for model in (tree, tree.tree_):
+        with pytest.raises(TypeError, match="trees explain themselves by their rules"):
+            neonxc.neuralize(model, X)
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+
+def test_locations_of_maps_are_chunked(monkeypatch):
+    """The head never sees more points at once than there is room for, however many locations an image has."""
+    from neonxc.models import KernelKMeans
+
+    monkeypatch.setattr(neonxc.network, "NEURONS", 600)
+    model = KernelKMeans(3, 4, random_state=0).fit(X)
+    images = torch.randn(3, 4, 7, 9, dtype=torch.float64)
+    net = neonxc.neuralize(model, images, features=nn.Conv2d(4, 4, 1).double())
+    assert net.chunk == 50
+    expected = net(images)
+    seen = []
+    forward = net.head.detection.forward
+    monkeypatch.setattr(net.head.detection, "forward", lambda x: seen.append(len(x)) or forward(x))
+    neon = neonxc.NEON(net)
+    assert torch.equal(net.predict(images), expected.argmax(1))
+    net.calibrate(images)
+    for kind in ("linear", "midpoint"):
+        neonxc.NEON(net, head_rule=kind).heatmaps(images)
+    neon.attribute(images, target=0, competitor=1)
+    neon.summary(images)
+    assert max(seen) <= 50

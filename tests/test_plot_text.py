@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -122,6 +123,21 @@ def test_marks_where_there_are_no_colors(monkeypatch, capsys):
     assert str(page) == expected
 
 
+def test_arguments_from_a_frame_are_taken_in_order():
+    frame = pd.DataFrame({"heading": ["H0", "H1", "H2"], "text": ["aaa", "bbb", "ccc"]}, index=[2, 0, 1])
+    spans = pd.Series([[(0, 3)]] * 3, index=["x", "y", "z"])
+    relevance = pd.DataFrame([[1.0], [2.0], [3.0]])
+    page = plot.text(frame["text"], relevance, spans, headings=frame["heading"], notes=iter("abc"))
+    found = [(d.heading, d.note, d.pieces[0].text, d.pieces[0].relevance) for d in page.documents]
+    assert found == [("H0", "a", "aaa", 1.0), ("H1", "b", "bbb", 2.0), ("H2", "c", "ccc", 3.0)]
+
+
+def test_no_text_turns_round_what_follows():
+    page = plot.text([["ab\u202ec", "\u2066def"]], [[1.0, 2.0]], headings=["\u202eevil"])
+    for written in (page.html(), page.terminal(False)):
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", written)
+
+
 def test_colors_of_a_terminal(monkeypatch):
     page = plot.text([["aaa", "bbb", "ccc"]], [[1.0, -0.1, 0.0]])
     assert "\x1b[38;2;255;255;255;48;2;178;24;43maaa\x1b[0m" in page.terminal("truecolor")
@@ -151,6 +167,8 @@ def test_colors_of_a_terminal(monkeypatch):
         (lambda: plot.text(["abc"], [[1.0]], [[(0, 9)]]), "not in order"),
         (lambda: plot.text([["abc"]], [[1.0]], headings="c"), "headings needs one entry"),
         (lambda: plot.text([["abc"]], [[1.0]], limit=-1.0), "limit needs"),
+        (lambda: plot.text([["abc"]], [[1.0]], limit="x"), "limit needs"),
+        (lambda: plot.text([["abc", "def"]], [[1.0, 2.0]], known=[[True]]), "2 words, but known for 1"),
     ],
 )
 def test_bad_documents_say_what_is_needed(call, message):

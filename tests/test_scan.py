@@ -253,14 +253,32 @@ def test_the_decision_is_one_linear_layer_on_the_embedding():
     assert (scan.labels_ == scores.argmax(1).numpy()).all()
 
 
-def test_the_head_with_the_lowest_loss_is_kept(monkeypatch):
+@pytest.mark.parametrize("stage", ["heads alone", "all heads and the embedding"])
+def test_the_head_with_the_lowest_loss_is_kept(stage):
     images, _ = blobs()
-    scan = small(self_label_epochs=0).fit(images)
+    options = {"epochs": 0} if stage == "heads alone" else {"head_epochs": 0}
+    scan = small(self_label_epochs=0, **options).fit(images)
     with torch.no_grad():
         scores = scan.cluster_head_(scan.embedding_(images))
     loss = scan_loss_of_all(scores, torch.from_numpy(scan.neighbors_), scan.entropy_weight)
     assert float(loss) == pytest.approx(scan.losses_.min(), rel=1e-5)
     assert len(set(scan.losses_.round(6))) == 3
+
+
+def test_heads_do_not_mind_the_scale_of_embeddings():
+    """They learn on standardised embeddings; the standardisation then is part of their weights."""
+    torch.manual_seed(0)
+    images = torch.randn(60, 1, 2, 2)
+    images[:30, 0, 0, 0] += 6
+    uneven = images * torch.tensor([[1e-3, 1e3], [1.0, 50.0]]) + 20
+    every = SCAN(  # all images are neighbours, whatever the scale
+        2, nn.Flatten(), pretext=None, n_neighbors=59, n_heads=2, epochs=0, self_label_epochs=0, random_state=0
+    )
+    plain, scaled = clone(every).fit(images), clone(every).fit(uneven)
+    assert np.allclose(np.sort(plain.losses_), np.sort(scaled.losses_), atol=2e-2)
+    assert np.allclose(plain.predict_proba(images), scaled.predict_proba(uneven), atol=5e-2)
+    near = SCAN(2, nn.Flatten(), pretext=None, n_neighbors=5, epochs=0, self_label_epochs=0, random_state=0)
+    assert clustering_accuracy(near.fit(images).labels_, np.arange(60) < 30) == 1.0
 
 
 def test_self_labelling_learns_from_the_sure_images_alone():

@@ -8,7 +8,7 @@ import torch
 from scipy.linalg import logm
 from scipy.stats import multivariate_normal
 from sklearn.cluster import BisectingKMeans, KMeans
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import make_pipeline
@@ -17,6 +17,7 @@ from torch import nn
 from witnesses import blobs, contrast_relevance, near
 
 import neonxc
+from neonxc.models import KernelKMeans, WordVectors
 
 IRIS = load_iris().data
 TYPES = ("full", "tied", "diag", "spherical")
@@ -148,6 +149,58 @@ def test_modules_without_a_head():
 # --- DEC, soft k-means --------------------------------------------------------------------------------------
 
 
+def test_a_layer_is_copied(tmp_path):
+    """Training it, or loading into the network, leaves the other as it is."""
+    layer, x = linear(), points()
+    net = neonxc.neuralize(layer)
+    before, own = net(x).detach().clone(), layer.weight.detach().clone()
+    with torch.no_grad():
+        layer.weight.add_(1.0)
+        layer.bias.mul_(-2.0)
+        assert torch.equal(net(x), before)
+        net.head.detection.directions.zero_()
+        assert torch.equal(layer.weight, own + 1)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_mixture_is_copied(kind):
+    model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS)
+    net = neonxc.neuralize(model)
+    x = torch.tensor(IRIS)
+    before = net(x)
+    model.means_ += 3.0
+    model.precisions_cholesky_ *= 2.0
+    assert torch.equal(net(x), before)
+
+
+@pytest.mark.parametrize("layer", [nn.Softmax(dim=1), nn.LogSoftmax(dim=1)])
+def test_a_softmax_in_the_middle_stays(layer):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), layer, nn.Identity(), nn.Linear(5, 3), nn.Softmax(dim=1)).double()
+    with torch.no_grad():
+        model[3].weight.mul_(20)
+    net = neonxc.neuralize(model)
+    assert (net.predict(points(200)) == model(points(200)).argmax(1)).all()
+
+
+def test_a_single_module_before_the_head_is_used_as_it_is(tmp_path):
+    words = WordVectors(["cat", "dog", "sun"], np.random.default_rng(0).normal(size=(3, 6)))
+    ids = words.encode(["cat dog", "sun", "dog dog sun"])
+    net = neonxc.neuralize(nn.Sequential(words, linear(), nn.Softmax(dim=1)), ids)
+    assert net.features is words
+    assert neonxc.NEON(net).attribute(ids).shape == ids.shape
+    neonxc.save(net, tmp_path / "net")
+    assert torch.equal(neonxc.load(tmp_path / "net")(ids), net(ids))
+
+
+def test_weights_that_are_not_finite():
+    layer = linear()
+    with torch.no_grad():
+        layer.weight[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="weight of the linear layer has a value that is not finite"):
+        neonxc.neuralize(layer)
+
+
 class StudentT(nn.Module):
     """The similarity of deep embedded clustering."""
 
@@ -168,6 +221,58 @@ def test_dec():
     assert (net.predict(x) == layer(encoder(x)).argmax(1)).all()
     alone = neonxc.neuralize(layer, features=encoder)
     assert torch.allclose(alone(x), net(x))
+
+
+class Prototypes(StudentT):
+    """Centers that something else than distance goes by."""
+
+    def forward(self, z):
+        return (z @ self.cluster_centers.T).softmax(1)
+
+
+class WholeDEC(StudentT):
+    def __init__(self, centers, width):
+        super().__init__(centers)
+        self.encoder = nn.Linear(width, centers.shape[1]).to(centers)
+
+    def forward(self, x):
+        return super().forward(self.encoder(x))
+
+
+class NoForward(nn.Module):
+    centers = torch.eye(3)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Prototypes(torch.randn(4, 3, generator=torch.Generator().manual_seed(0))),
+        WholeDEC(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), 3),
+        WholeDEC(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), 7),
+        NoForward(),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_modules_that_do_not_go_to_the_nearest_of_their_centers(module):
+    with pytest.raises(TypeError, match="its greatest output is not that of the nearest of its"):
+        neonxc.neuralize(module)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dec_layers_of_any_size_and_type_are_taken(dtype, far):
+    for K, d in ((2, 1), (10, 10), (300, 20)):
+        centers = torch.randn(K, d, dtype=dtype) + far
+        assert len(neonxc.neuralize(StudentT(centers)).classes_) == K
+
+
+def test_beta_without_data_is_that_of_the_softened_head():
+    model = KMeans(4, n_init=1, random_state=0).fit(blobs())
+    soft, hard = neonxc.neuralize(model, stiffness=0.01), neonxc.neuralize(model)
+    assert soft.beta == pytest.approx(100 * hard.beta)
+    beyond = neonxc.neuralize(model, stiffness=0.01, threshold=0.9)
+    f = beyond(torch.tensor(model.cluster_centers_)).amax(1).mean()
+    assert beyond.beta == pytest.approx(1 / float(f))
 
 
 def test_soft_kmeans():
@@ -191,8 +296,6 @@ def test_soft_kmeans():
 
 
 def test_kernel_threshold_is_a_mixture_of_kernels():
-    from neonxc.models import KernelKMeans
-
     X = blobs() / 3.0 ** np.arange(4)
     model = KernelKMeans(4, 5, random_state=0).fit(X)
     p = np.stack(
@@ -328,6 +431,43 @@ def test_mixture_with_threshold_and_competitor():
     assert np.allclose(relevance.sum(1), log_p[:, 1] - log_p[:, 2] - prior, rtol=1e-8)
 
 
+@pytest.mark.parametrize("make", [linear, lambda: GaussianMixture(4, random_state=0).fit(points(300).numpy())])
+def test_a_single_competitor_counts_alone_beyond_a_threshold_too(make):
+    model, x = make(), points()
+    plain, sure = neonxc.NEON(neonxc.neuralize(model)), neonxc.NEON(neonxc.neuralize(model, threshold=0.9))
+    for c, k in ((0, 1), (2, 0)):
+        contrast = sure.attribute(x, target=c, competitor=k)
+        assert torch.allclose(contrast, plain.attribute(x, target=c, competitor=k), rtol=1e-10, atol=1e-12)
+        assert not torch.allclose(contrast, sure.attribute(x, target=c), rtol=1e-2)
+
+
+def _digits(scale):
+    X = PCA(60, random_state=0).fit_transform(load_digits().data).astype(np.float32) * np.float32(scale)
+    return X, GaussianMixture(10, random_state=0)
+
+
+def _collinear(scale):
+    X = np.random.default_rng(0).normal(size=(400, 3)) * scale
+    return np.c_[X, X[:, 0] + X[:, 1]].astype(np.float32), GaussianMixture(4, random_state=0)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.float64])
+@pytest.mark.parametrize("data", [lambda: _digits(1), lambda: _digits(100), lambda: _collinear(10)])
+def test_mixtures_with_hardly_invertible_covariances(data, stored):
+    X, model = data()
+    model.fit(X.astype(np.float64))
+    net = neonxc.neuralize(model).to(stored)
+    labels = model.predict(X.astype(np.float64))
+    for dtype in (np.float64, np.float32):
+        x = X.astype(dtype)
+        assert (net.predict(x) == labels).mean() > 0.999
+        assert bool(net(torch.tensor(x)).isfinite().all())
+    log_p = model._estimate_weighted_log_prob(X.astype(np.float64))
+    expected = np.sort(log_p, 1)[:, -1] - np.sort(log_p, 1)[:, -2]
+    found = neonxc.neuralize(model)(torch.tensor(X, dtype=torch.float64)).amax(1).numpy()
+    assert np.allclose(found, expected, rtol=1e-6, atol=1e-4)
+
+
 def test_mixture_on_features():
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU()).double()
@@ -353,6 +493,11 @@ def test_mixture_on_features():
         (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), threshold=0.9), "give k-means a stiffness="),
         (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness=1, threshold=1.0), "between 0 and 1"),
         (lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness=-1.0), "stiffness needs a number > 0"),
+        (lambda: neonxc.neuralize(linear(), threshold="high"), "threshold needs a probability"),
+        (
+            lambda: neonxc.neuralize(KMeans(3, n_init=1).fit(IRIS), stiffness="much"),
+            "stiffness needs a number > 0",
+        ),
         (lambda: neonxc.neuralize(linear(), stiffness=2.0), "stiffness= is for k-means"),
         (lambda: neonxc.neuralize(BisectingKMeans(3).fit(IRIS), threshold=0.5), "a hierarchy of splits has none"),
         (lambda: neonxc.neuralize(GaussianMixture(1).fit(IRIS)), "at least 2 components"),
@@ -367,16 +512,6 @@ def test_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_save_and_load(kind, tmp_path):
-    net = neonxc.neuralize(GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS), IRIS, threshold=0.6)
-    neonxc.save(net, tmp_path / "net.safetensors")
-    back = neonxc.load(tmp_path / "net.safetensors")
-    x = torch.tensor(IRIS)
-    assert torch.equal(back(x), net(x))
-    assert torch.equal(neonxc.NEON(back).attribute(x), neonxc.NEON(net).attribute(x))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_other_types(dtype):
     net = neonxc.neuralize(GaussianMixture(3, random_state=0).fit(IRIS), IRIS)
@@ -384,3 +519,24 @@ def test_other_types(dtype):
     assert neonxc.NEON(net).attribute(x).dtype == torch.float32
     exact = net(x.double())
     assert torch.allclose(net(x).double(), exact, rtol=1e-3, atol=1e-3)
+
+
+# --- feature networks: which rule carries relevance to the features ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a: GaussianMixture(3, random_state=0).fit(a),
+        lambda a: GaussianMixture(3, covariance_type="diag", random_state=0).fit(a),
+        lambda a: KernelKMeans(3, random_state=0).fit(a),
+    ],
+)
+def test_head_rules_of_contrasts_that_are_not_linear(make):
+    """Their slopes attribute many times the logit; the mid-point rule keeps to it."""
+    net = neonxc.neuralize(make(IRIS), IRIS, features=nn.Identity())
+    logit = net(torch.tensor(IRIS)).amax(1).numpy()
+    by_slope, midpoint = (neonxc.NEON(net, head_rule=rule).attribute(IRIS) for rule in ("linear", "midpoint"))
+    assert np.median(midpoint.sum(1) / logit) == pytest.approx(1, abs=0.05)
+    assert np.median(np.abs(by_slope).sum(1) / logit) > 4
+    assert (neonxc.NEON(net).attribute(IRIS) == by_slope).all()

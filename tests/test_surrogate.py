@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, AgglomerativeClustering, SpectralClustering
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_digits, make_blobs, make_circles, make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import neonxc
-from neonxc.surrogate import ENOUGH, agreement, fitted, refined
+from neonxc.surrogate import ENOUGH, _warn_of_labels, agreement, fitted, refined
 
 SHAPES = {
     "moons": make_moons(500, noise=0.05, random_state=0),
@@ -111,11 +113,126 @@ def test_real_clusters():
 def test_labels_without_structure_warn():
     X = np.random.default_rng(0).normal(size=(300, 2))
     y = np.random.default_rng(1).integers(0, 2, 300)
-    with pytest.warns(UserWarning, match=r"the surrogate gives \d\d\.\d% of the points their label") as caught:
+    with pytest.warns(UserWarning, match=r"the surrogate gives \d\d\.\d% of the points held out from a") as caught:
         net = neonxc.neuralize(labels=y, X=X)
     assert caught[0].filename == __file__
     assert net.fidelity_ < 0.95
     assert net.fidelity_held_out_ < 0.7
+
+
+def test_labels_that_are_learned_by_heart_warn():
+    """There are enough supports for every point of many columns, and held-out ones tell."""
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match=r"gives \d\d\.\d% of the points held out from a fit to the others their"):
+        net = neonxc.neuralize(labels=rng.integers(0, 3, 300), X=rng.normal(size=(300, 10)))
+    assert net.fidelity_ > 0.99
+    assert net.fidelity_held_out_ < 0.5
+
+
+def test_a_lost_cluster_warns():
+    """Most points get their label, and few of those of a small cluster among the others."""
+    rng = np.random.default_rng(0)
+    X, y = np.concatenate([rng.normal(size=(970, 4)), rng.normal(0.5, size=(30, 4))]), np.repeat([0, 1], [970, 30])
+    with pytest.warns(UserWarning, match=r"their label, \d+% in cluster small: it"):
+        neonxc.neuralize(labels=np.where(y, "small", "large"), X=X)
+
+
+def test_a_lost_cluster_warns_whatever_the_others_do():
+    right, labels = torch.arange(200) > 3, (torch.arange(200) < 6).long()
+    with pytest.warns(UserWarning, match=r"gives 98.0% of the points their label, 33% in cluster b: it"):
+        _warn_of_labels(right, labels, np.array(["a", "b"]), "the points")
+
+
+def test_clusters_of_their_own_do_not_warn(recwarn):
+    X, y = make_blobs(300, 3, centers=5, cluster_std=0.5, random_state=0)
+    away = np.arange(300) % 50 == 0
+    neonxc.neuralize(labels=np.where(away, -1, y), X=X + 30 * away[:, None])
+    assert not recwarn.list
+
+
+def test_supports_weigh_as_much_as_their_points():
+    """Fixed points of EM: a support's weight is the share of its cluster's points it is responsible for."""
+    X, y = SHAPES["moons"]
+    x, labels = torch.tensor(X), torch.tensor(y)
+    supports = fitted(x, labels, 2)
+    for k in (0, 1):
+        own = supports.shares(supports.logits(x[labels == k])[:, k]).mean(0)
+        weights = supports.log_weights[k].exp()
+        assert float(weights.std()) > 0.005
+        assert torch.allclose(own, weights, atol=2e-3)
+
+
+def test_more_supports_where_ten_do_not_do():
+    x = torch.tensor(np.random.default_rng(0).uniform(0, 6, (900, 2)))
+    y = (x.floor().sum(1) % 2).long()  # 18 fields of a board for each label
+    few, more = fitted(x, y, 2, (10,)), fitted(x, y, 2)
+    assert more.log_weights.shape[1] > 10
+    assert agreement(more, x, y) > agreement(few, x, y) + 0.03
+
+
+def test_noise_just_outside():
+    """What divides noise from clusters lies between the outermost points and the nearest noise."""
+    rng = np.random.default_rng(0)
+    angle, size = rng.uniform(0, 2 * np.pi, 400), np.sqrt(rng.uniform(0, 1, 400))
+    size[:120] = rng.uniform(1.12, 1.2, 120)
+    center = np.where(np.arange(400)[:, None] % 2 == 0, [0.0, 0.0], [10.0, 0.0])
+    X = center + (size * np.array([np.cos(angle), np.sin(angle)])).T
+    labels = np.where(np.arange(400) < 120, -1, np.arange(400) % 2)
+    net = neonxc.neuralize(labels=labels, X=X)
+    assert (net.predict(X) == labels).mean() > 0.97
+
+
+def test_noise_that_distances_do_not_tell_warns(recwarn):
+    X, y = SHAPES["moons"]
+    labels = np.where(np.arange(500) % 7 == 0, -1, y)
+    net = neonxc.neuralize(labels=labels, X=X)
+    told = [str(warning.message) for warning in recwarn if warning.filename == __file__]
+    assert len(told) == 1
+    assert "tells noise (label -1) apart as the labels do for " in told[0]
+    agree = ((net.predict(X) == -1) == (labels == -1)).mean()
+    assert (labels != -1).mean() <= agree < 0.95  # no worse than if nothing were noise
+    assert f"{agree:.1%} of the points" in told[0]
+
+
+def test_columns_by_name():
+    X, _ = SHAPES["moons"]
+    frame = pd.DataFrame(X, columns=["left", "right"])
+    columns = ColumnTransformer([("scaled", StandardScaler(), ["right", "left"])])
+    net = neonxc.neuralize(make_pipeline(columns, DBSCAN(eps=0.3)).fit(frame), frame)
+    assert net.fidelity_ == 1.0
+    assert list(neonxc.NEON(net).attribute(frame).columns) == ["left", "right"]
+
+
+@pytest.mark.parametrize("output", ["default", "pandas"])
+def test_frames_through_a_pipeline(output):
+    X, _ = SHAPES["moons"]
+    frame = pd.DataFrame(X, columns=["left", "right"])
+    model = make_pipeline(StandardScaler(), DBSCAN(eps=0.3)).set_output(transform=output).fit(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert neonxc.neuralize(model, frame).fidelity_ == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
+def test_columns_that_are_repeated():
+    """Gradient descent leaves the part of the space that points are mapped to; no logit minds."""
+    X = np.random.default_rng(0).uniform(-1, 1, (400, 2))
+    y = (np.sin(4 * X[:, 0]) + X[:, 1] > 0).astype(int)
+    twice = ColumnTransformer([("scaled", StandardScaler(), [0, 1]), ("range", MinMaxScaler(), [0, 1])])
+    model = make_pipeline(twice, AgglomerativeClustering(2)).fit(X)
+    model[-1].labels_ = y
+    net = neonxc.neuralize(model, X)
+    assert (net.predict(X) == y).mean() == pytest.approx(net.fidelity_)
+    assert net.fidelity_ > 0.97
+    behind = neonxc.neuralize(labels=y, X=twice.transform(X))
+    assert torch.allclose(net(torch.tensor(X)), behind(torch.tensor(twice.transform(X))))
+
+
+def test_gamma_follows_the_scale():
+    X, y = make_blobs(120, 3, centers=12, cluster_std=0.3, random_state=1)
+    gammas = [neonxc.neuralize(labels=y, X=X * s).head.gamma * s**2 for s in (2**-10, 1, 2**10)]
+    assert np.allclose(gammas, gammas[1])
+    assert gammas[1] < 100
 
 
 def test_on_features():

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -78,6 +79,23 @@ def test_numbers_keep_in_step_with_the_words():
         words.points([])
 
 
+def test_texts_in_a_column_of_a_frame_or_from_a_generator():
+    words = WordVectors(["cat", "dog"], np.eye(2))
+    texts = ["cat", "dog", "cat dog"]
+    shuffled = pd.Series(texts, index=[2, 0, 1])
+    named = pd.Series(texts, index=["x", "y", "z"])
+    for given_ in (lambda: shuffled, lambda: named, lambda: iter(texts)):
+        assert words.encode(given_()).tolist() == words.encode(texts).tolist()
+        torch.testing.assert_close(words.points(given_()), words.points(texts))
+    with pytest.raises(ValueError, match="text 1 has no word of the vocabulary: 'bird'"):
+        words.encode(pd.Series(["cat", "bird"], index=["x", "y"]))
+    net = neonxc.neuralize(np.eye(2), features=words)
+    expected = word_summary(net, texts)
+    for given_ in (named, iter(texts)):
+        found = word_summary(net, given_)
+        np.testing.assert_array_equal(found.relevance, expected.relevance)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64])
 def test_a_document_is_the_weighted_mean_of_its_known_words(weighted, dtype):
@@ -117,6 +135,8 @@ def test_bad_numbers_say_what_is_needed(ids, message):
     [
         (([], np.empty((0, 2))), "words is empty"),
         ((["cat", "cat"], np.eye(2)), "twice"),
+        ((["Cat", "dog"], np.eye(2)), "'Cat' is found in no text"),
+        ((["cat", "of"], np.eye(2)), "'of' is found in no text"),
         ((["cat"], np.eye(2)), r"vectors \[1, d\]"),
         ((["cat", "dog"], np.eye(2), [1.0]), r"weights \[2\]"),
         ((["cat", "dog"], [[1.0], [np.nan]]), "vector of 'dog' is not finite"),
@@ -195,14 +215,17 @@ def test_which_words_are_kept():
     ("options", "message"),
     [
         ({"n_dimensions": 5}, "from 1 to 4"),
-        ({"n_dimensions": 0}, "from 1 to 4"),
+        ({"n_dimensions": 0}, "n_dimensions needs a whole number >= 1"),
         ({"n_dimensions": 2, "window": 0}, "window"),
+        ({"n_dimensions": 2, "window": 2.5}, "window needs a whole number"),
+        ({"n_dimensions": 2, "max_words": -1}, "max_words needs a whole number"),
+        ({"n_dimensions": 2, "min_count": "x"}, "min_count needs a whole number"),
         ({"n_dimensions": 2, "stop_words": "german"}, "'english'"),
     ],
 )
 def test_bad_options_say_what_is_needed(options, message):
     with pytest.raises(ValueError, match=message):
-        WordVectors.from_texts(["aaa bbb ccc ddd eee"], min_count=1, **options)
+        WordVectors.from_texts(["aaa bbb ccc ddd eee"], **{"min_count": 1, **options})
 
 
 def test_texts_with_too_few_words_say_so():
@@ -501,3 +524,11 @@ def test_what_words_do_not_take():
         neonxc.NEON(net, neonxc.lrp.presets.epsilon())
     with pytest.raises(ValueError, match="heatmaps are for images"):
         neonxc.NEON(net).heatmaps(words.encode(["sun moon"]))
+
+
+def test_export():
+    words, ids = vocabulary(6, 4), some_ids(6, N=12)
+    net = neonxc.neuralize(np.eye(4)[:3], features=words)
+    exported = torch.export.export(net, (ids,)).module()
+    torch.testing.assert_close(exported(ids), net(ids))
+    torch.testing.assert_close(exported(some_ids(6, N=12, seed=5)), net(some_ids(6, N=12, seed=5)))

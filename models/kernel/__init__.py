@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import reader
 from .estimator import KernelKMeans
 
-__all__ = ["KernelKMeans"]
+__all__ = ["KernelKMeans", "reader"]

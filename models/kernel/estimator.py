@@ -8,20 +8,19 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from neonxc.heads import CentroidHead
-from neonxc.inputs import Batch, as_batch, as_labels
-from neonxc.parameters import check_number, check_whole
-from neonxc.preprocessing import Preprocessing
-from neonxc.readers import ClusterModel, read
+from neonxc.inputs import Batch, as_batch
 
+from .batches import drawn, in_batches
+from .checks import check_count, check_options, checked_weights, counted_labels
 from .members import Members, feature_kmeans
-from .seeding import kmeans, merged, within_clusters
-from .supports import Fit, Supports, em, online, pruned, squared_distances, uniform
+from .seeding import kmeans, median_gamma, merged, seeded
+from .supports import Fit, Supports, em, pruned, squared_distances
 
 SAMPLE = 2000  # points whose distances the median heuristic looks at
+SEEDS = 10  # points per support from which mini-batches start
 
 
 class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -51,10 +50,11 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     weighted : bool
         Fit weights of the supports ("lme"); else they count alike.
     prune : float, optional
-        Drop supports that have a share above this in no point's distance to its own or the nearest other cluster.
-        What that can change of a decision is of the order of ``prune / gamma``.
+        Drop supports, those felt least first, that have a share of at most this in sum in any point's distance to
+        its own or the nearest other cluster. These distances change by no more than ``-log(1 - prune) / gamma``.
     batch_size : int, optional
-        Fit by mini-batches of so many points ("lme"), `max_iter` times through the data, shuffled.
+        Fit by mini-batches of so many points ("lme", without given labels), at most `max_iter` times through the
+        data, shuffled. The start is that of a sample, then.
     random_state : int, RandomState or None
 
     Attributes
@@ -71,7 +71,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     objective_ : float
         Sum of the distances; of the classical objectives in feature space.
     history_ : list of float
-        The objective after each iteration of the best start. On full batches it never rises.
+        The objective after each iteration of the best start, before pruning. On full batches it never rises.
     n_pruned_ : int
         Supports that were dropped.
     classes_ : ndarray [K]
@@ -80,6 +80,9 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     Notes
     -----
     It computes where X is: on the CPU, or on the device of a tensor.
+
+    A file (:func:`neonxc.save`) holds the fit; of parameters that are no numbers or strings (labels as `init`, a
+    RandomState) it holds the default, and integer labels come back as int64.
 
     References
     ----------
@@ -135,36 +138,36 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             Keep these assignments, and fit their supports alone; `n_clusters` and `init` are of no account then.
             Points of label -1 (noise) are left out.
         sample_weight : array-like [n], optional
-            Weights >= 0 of the points.
+            Weights >= 0 of the points; those of weight 0 are left out, as points with a label -1 are.
 
         Raises
         ------
         ValueError
-            Unusable X or parameters, more clusters than points, labels of another length.
+            Unusable X or parameters, options that don't apply, more clusters than different points, labels of
+            another length.
         """
         del y
-        self._check_parameters()
+        check_options(self, labels is not None)
         batch = self._read(X, reset=True)
-        x, weight = batch.tensor, self._weights(sample_weight, batch.tensor)
-        kept = weight > 0
-        given, self.classes_ = None, np.arange(self.n_clusters)
+        x, weight = batch.tensor, checked_weights(sample_weight, batch.tensor)
+        kept, given = weight > 0, None
+        self.classes_ = np.arange(self.n_clusters)
         if labels is not None:
-            given, self.classes_, there = as_labels(labels, len(x), x.device)
-            kept &= there
+            given, self.classes_, kept = counted_labels(labels, kept, "labels")
         elif not isinstance(self.init, str):
-            given, classes, there = as_labels(self.init, len(x), x.device, name="init")
-            kept &= there
+            given, classes, kept = counted_labels(self.init, kept, "init")
             if len(classes) != self.n_clusters:
                 raise ValueError(f"init has {len(classes)} different labels, n_clusters is {self.n_clusters}")
-        if int(kept.sum()) < len(self.classes_):
-            raise ValueError(
-                f"X has n_samples={int(kept.sum())} points that count, fewer than n_clusters={len(self.classes_)}"
-            )
-        inner, mass, first = merged(x[kept], weight[kept], None if given is None else given[kept])
+        inner, mass, first = merged(x[kept], weight[kept], given)
+        check_count(int(kept.sum()), inner, len(self.classes_))
+        unit = mass.mean()  # weights of any size do the same
+        mass = (mass / unit).to(x)
         self._shift = (mass @ inner) / mass.sum()  # float32 distances are exact near the origin only
         generator = torch.Generator(x.device).manual_seed(self._seed())
         run = self._with_supports if self.objective == "lme" else self._with_members
-        run(inner - self._shift, mass, first, labels is not None, generator)
+        run(self._inner(inner), mass, first, labels is not None, generator)
+        self.objective_ *= float(unit)
+        self.history_: list[float] = [value * float(unit) for value in self.history_]
         self._publish(isinstance(X, Tensor))
         self.labels_ = batch.labels(self._predict(x))
         return self
@@ -206,46 +209,35 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         """Objective "lme"."""
         fits = [self._fit_supports(x, weight, first, fixed, generator) for _ in range(self.n_init)]
         best = min(fits, key=lambda fit: fit.objective)
-        supports, self.n_pruned_ = best.supports, 0
+        self._model: Supports | Members = best.supports
+        self.objective_, self.history_, self.n_pruned_ = best.objective, best.history, 0
         if self.prune is not None:
-            supports, self.n_pruned_ = pruned(x, supports, self.prune)
-        self._model: Supports | Members = supports
-        self.objective_, self.history_ = best.objective, best.history
+            self._model, self.n_pruned_ = pruned(x, best.supports, self.prune)
+            self.objective_ = em(x, self._model, first if fixed else None, weight, max_iter=0).objective
 
     def _fit_supports(
         self, x: Tensor, weight: Tensor, first: Tensor | None, fixed: bool, generator: torch.Generator
     ) -> Fit:
-        k = len(self.classes_)
-        labels = self._start(x, weight, generator) if first is None else first
-        supports = within_clusters(x, labels, k, self.n_support, generator, weight)
-        far = supports.distances(x).gather(1, labels[:, None])
-        supports = uniform(supports.points, self._gamma(far))
-        if self.batch_size is not None and not fixed:
-            return self._in_batches(x, weight, supports, generator)
-        keep = labels if fixed else None
-        return em(x, supports, keep, weight, weighted=self.weighted, max_iter=self.max_iter, tol=self.tol)
-
-    def _in_batches(self, x: Tensor, weight: Tensor, supports: Supports, generator: torch.Generator) -> Fit:
-        assert self.batch_size is not None
-        seen, history = torch.zeros_like(supports.log_weights), []
-        for _ in range(self.max_iter):
-            total = 0.0
-            order = torch.multinomial(weight, len(x), replacement=bool((weight != 1).any()), generator=generator)
-            for rows in order.split(self.batch_size):
-                supports, objective = online(x[rows], supports, seen, self.weighted)
-                total += objective
-            history.append(total)
-            if len(history) > 1 and history[-2] - total <= self.tol * abs(history[-2]):
-                break
-        final = em(x, supports, weight=weight, max_iter=0)
-        return Fit(supports, final.labels, final.objective, history)
+        k, some, mass = len(self.classes_), x, weight
+        if self.batch_size is not None and first is None:
+            size = max(self.batch_size, SEEDS * k * self.n_support)
+            if size < len(x):
+                some, mass = x[drawn(weight, size, generator)], weight.new_ones(size)
+        labels = self._start(some, mass, generator) if first is None else first
+        supports = seeded(some, labels, k, self.n_support, self.gamma, generator, mass)
+        tol, steps, weighted = float(self.tol), int(self.max_iter), bool(self.weighted)
+        if self.batch_size is not None:
+            return in_batches(x, supports, weight, generator, self.batch_size, weighted, max_iter=steps, tol=tol)
+        keep = first if fixed else None
+        return em(x, supports, keep, weight, weighted=weighted, max_iter=steps, tol=tol)
 
     def _with_members(
         self, x: Tensor, weight: Tensor, first: Tensor | None, fixed: bool, generator: torch.Generator
     ) -> None:
         """Objectives "feature" and "spherical"."""
         sample = x[torch.randperm(len(x), generator=generator, device=x.device)[:SAMPLE]]
-        gamma = self._gamma(squared_distances(sample, sample))
+        median = isinstance(self.gamma, str)
+        gamma = median_gamma(squared_distances(sample, sample)) if median else float(self.gamma)
         runs = []
         for _ in range(self.n_init):
             labels = self._start(x, weight, generator) if first is None else first
@@ -262,12 +254,6 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             return kmeans(x, k, generator, weight).labels
         chosen = x[torch.randperm(len(x), generator=generator, device=x.device)[:k]]
         return squared_distances(x, chosen).argmin(1)
-
-    def _gamma(self, squared: Tensor) -> float:
-        if not isinstance(self.gamma, str):
-            return float(self.gamma)
-        apart = squared[squared > 0]
-        return 1 / float(apart.median()) if len(apart) else 1.0
 
     def _publish(self, as_tensor: bool) -> None:
         """Set the attributes that describe the model; supports out of use are left out."""
@@ -289,7 +275,11 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return self.classes_[self._distances(x).argmin(1).cpu().numpy()]
 
     def _distances(self, x: Tensor) -> Tensor:
-        return self._model.distances(x.to(self._shift) - self._shift)
+        return self._model.distances(self._inner(x))
+
+    def _inner(self, x: Tensor) -> Tensor:
+        """Points as the model has them, near the origin; far from it float32 would round away what matters."""
+        return (x.to(self._shift.device).double() - self._shift.double()).to(self._shift)
 
     def _read(self, X: Any, reset: bool) -> Batch:
         if isinstance(X, Tensor) or hasattr(X, "iloc"):
@@ -300,47 +290,5 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             return batch
         return as_batch(validate_data(self, X=X, reset=reset))
 
-    def _weights(self, sample_weight: Any, x: Tensor) -> Tensor:
-        if sample_weight is None:
-            return x.new_ones(len(x))
-        given = sample_weight.cpu().numpy() if isinstance(sample_weight, Tensor) else sample_weight
-        weight = torch.as_tensor(_check_sample_weight(given, np.empty((len(x), 1)), dtype=np.float64)).to(x)
-        if bool((weight < 0).any()) or not bool((weight > 0).any()):
-            raise ValueError("sample_weight needs weights >= 0 that are not all 0")
-        return weight
-
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _check_parameters(self) -> None:
-        for name in ("n_clusters", "n_support", "n_init", "max_iter"):
-            check_whole(name, getattr(self, name))
-        check_whole("batch_size", self.batch_size, optional=True)
-        if self.objective not in ("lme", "feature", "spherical"):
-            raise ValueError(f'objective needs "lme", "feature" or "spherical", got {self.objective!r}')
-        if isinstance(self.init, str) and self.init not in ("kmeans", "random"):
-            raise ValueError(f'init needs "kmeans", "random" or labels, got {self.init!r}')
-        if (isinstance(self.gamma, str) and self.gamma != "median") or self.gamma == 0:
-            raise ValueError(f'gamma needs a number > 0 or "median", got {self.gamma!r}')
-        if not isinstance(self.gamma, str):
-            check_number("gamma", self.gamma)
-        if self.prune is not None:
-            check_number("prune", self.prune, most=1)
-
-
-@read.register
-def _(model: KernelKMeans) -> ClusterModel:
-    check_is_fitted(model, "gamma_")
-    _, groups = np.unique(model.support_labels_, return_inverse=True)
-    centers, columns = torch.as_tensor(model.support_vectors_).double().cpu(), torch.from_numpy(groups)
-    log_weights = torch.as_tensor(model.support_weights_).double().log()
-
-    def head(chain: Preprocessing | None) -> CentroidHead:
-        return CentroidHead(centers, columns, chain, gamma=model.gamma_, log_weights=log_weights)
-
-    if model.objective != "feature":
-        return ClusterModel(head, centers, model.classes_)
-    # the soft minimum leaves out the lengths of the means (Prop. 4): how far do they decide alike?
-    own = model._distances(torch.as_tensor(model.support_vectors_)).argmin(1).cpu()
-    agree = (head(None).assign(centers) == own).double().mean()
-    return ClusterModel(head, centers, model.classes_, fidelity=(float(agree), None))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from .supports import BUDGET, squared_distances
 
@@ -83,21 +84,22 @@ def feature_kmeans(
         Sum of squared distances in feature space, after every iteration.
     """
     history: list[float] = []
-    while True:
+    for iteration in tqdm(range(max_iter + 1), desc="kernel k-means", delay=2, leave=False):
         sums = kernel_sums(x, x, labels, k, mass, gamma)
         members = _means(x, labels, k, mass, gamma, spherical, sums)
         far = 1 - 2 * sums / members.norms + members.lengths
         own = far.gather(1, labels[:, None])[:, 0]
         history.append(float((own * mass).sum(dtype=torch.float64)))
-        if len(history) > max_iter:
-            return members, history
+        if iteration == max_iter:
+            break
         moved = far.argmin(1)
         for cluster in (torch.bincount(moved, minlength=k) == 0).nonzero()[:, 0].tolist():
             moved[int(own.argmax())] = cluster  # an empty cluster starts again at the worst point
             own[int(own.argmax())] = -math.inf
         if bool((moved == labels).all()):
-            return members, history
+            break
         labels = moved
+    return members, history
 
 
 def _means(

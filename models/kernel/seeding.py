@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from .supports import Fit, Supports, em, squared_distances, uniform
+from .supports import Fit, Supports, by_cluster, em, squared_distances, uniform
 
 
 def kmeans(
@@ -37,6 +37,44 @@ def plus_plus(x: Tensor, k: int, generator: torch.Generator, weight: Tensor | No
         chosen.append(int(candidates[best]))
         far = left[:, best]
     return x[chosen]
+
+
+def seeded(
+    x: Tensor,
+    labels: Tensor,
+    k: int,
+    n_support: int,
+    gamma: float | str,
+    generator: torch.Generator,
+    weight: Tensor | None = None,
+) -> Supports:
+    """Supports within clusters, with equal weights and the gamma that is given, or "median"."""
+    supports = within_clusters(x, labels, k, n_support, generator, weight)
+    if isinstance(gamma, str):
+        means = torch.stack([x[rows].mean(0) for rows in by_cluster(labels, k)])
+        gamma = median_gamma(
+            supports.pooled(supports.own_logits(x, labels)),
+            (x - means[labels]).square().sum(1),
+            (x - x.mean(0)).square().sum(1),
+        )
+    return uniform(supports.points, float(gamma))
+
+
+def median_gamma(*squared: Tensor) -> float:
+    """One over the median of those squared distances that are not zero but for rounding.
+
+    Parameters
+    ----------
+    *squared : Tensor
+        From the finest to the coarsest: where most of one are zero (most points are supports themselves, say),
+        the next one counts. 1 where all are.
+    """
+    zero = float(squared[-1].mean()) * (1e-10 if squared[-1].dtype == torch.float64 else 1e-5)
+    for far in squared:
+        apart = far[far > zero]
+        if 2 * len(apart) >= max(1, len(far)):
+            return 1 / float(apart.median())
+    return 1.0
 
 
 def within_clusters(

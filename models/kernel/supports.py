@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 BUDGET = 1 << 24  # distances that are held at once
 DEAD = 1e-12  # of a point: a support with less than this has no points
@@ -20,7 +21,7 @@ class Supports:
     Attributes
     ----------
     points : Tensor [K, p, d]
-    log_weights : Tensor [K, p]
+    log_weights : Tensor [K, p] of float64
         Of each cluster's supports; -inf: not in use.
     gamma : float
         Stiffness, in units of 1 / squared distance; inf: the hard minimum.
@@ -35,10 +36,21 @@ class Supports:
         far = squared_distances(x, self.points.flatten(0, 1)).view(len(x), *self.log_weights.shape)
         if math.isinf(self.gamma):
             return (-far).masked_fill(self.log_weights.isneginf(), -torch.inf)
-        return self.log_weights - self.gamma * far
+        if self.gamma * float(far.mean()) < 1:  # `pooled` divides by gamma, rounding errors included
+            far = far.double()
+        return self.log_weights.to(far) - self.gamma * far
+
+    def own_logits(self, x: Tensor, labels: Tensor) -> Tensor:
+        """:meth:`logits` of the supports of each point's cluster alone, [n, p]."""
+        parts = []
+        blocks = by_cluster(labels, len(self.points))
+        for points, log_weights, rows in zip(self.points, self.log_weights, blocks, strict=True):
+            parts.append(Supports(points[None], log_weights[None], self.gamma).logits(x[rows])[:, 0])
+        logits = torch.cat(parts)
+        return torch.empty_like(logits).index_copy_(0, torch.cat(blocks), logits)
 
     def pooled(self, logits: Tensor) -> Tensor:
-        """Distances D of every cluster, [n, K]."""
+        """Distances D of every cluster, [n, K], or of one where `logits` are [n, p]."""
         return -logits.amax(-1) if math.isinf(self.gamma) else -logits.logsumexp(-1) / self.gamma
 
     def shares(self, logits: Tensor) -> Tensor:
@@ -49,7 +61,7 @@ class Supports:
 
     def distances(self, x: Tensor) -> Tensor:
         """Distances D of every cluster, [n, K], in chunks."""
-        return torch.cat([self.pooled(self.logits(part)) for part in x.split(self.chunk)])
+        return torch.cat([self.pooled(self.logits(part)).to(x) for part in x.split(self.chunk)])
 
     @property
     def groups(self) -> Tensor:
@@ -66,7 +78,7 @@ class Supports:
 def uniform(points: Tensor, gamma: float) -> Supports:
     """Supports [K, p, d] of equal weights."""
     k, p, _ = points.shape
-    return Supports(points, points.new_full((k, p), -math.log(p)), gamma)
+    return Supports(points, points.new_full((k, p), -math.log(p), dtype=torch.float64), gamma)
 
 
 @dataclass(frozen=True)
@@ -119,18 +131,20 @@ def em(
         Fit the weights of the supports as well.
     """
     history: list[float] = []
-    for _ in range(max_iter):
-        statistics = _expectation(x, supports, labels, weight)
+    for _ in tqdm(range(max_iter), desc="kernel k-means", delay=2, leave=False):
+        statistics = expectation(x, supports, labels, weight)
         history.append(statistics.objective)
         if len(history) > 1 and history[-2] - history[-1] <= tol * abs(history[-2]):
             break
         supports = _maximization(x, supports, statistics, weighted)
-    final = _expectation(x, supports, labels, weight)
+    final = expectation(x, supports, labels, weight)
     return Fit(supports, final.labels, final.objective, history)
 
 
 @dataclass(frozen=True)
-class _Statistics:
+class Statistics:
+    """What one pass over the points says of the supports."""
+
     mass: Tensor  # [K, p]
     total: Tensor  # [K, p, d]
     labels: Tensor  # [n]
@@ -138,85 +152,69 @@ class _Statistics:
     objective: float
 
 
-def _expectation(x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor | None) -> _Statistics:
-    mass, total = torch.zeros_like(supports.log_weights), torch.zeros_like(supports.points)
+def expectation(x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor | None) -> Statistics:
+    """Assignments, unless they are given, and the shares of the supports in them."""
+    k, p = supports.log_weights.shape
+    mass, total = x.new_zeros(k, p), torch.zeros_like(supports.points)
     own, distances = [], []
-    for part in _chunks(len(x), supports.chunk):
-        logits = supports.logits(x[part])
-        pooled = supports.pooled(logits)
-        label = pooled.argmin(1) if labels is None else labels[part]
-        own.append(label)
-        distances.append(pooled.gather(1, label[:, None])[:, 0])
-        shares = supports.shares(logits[torch.arange(len(label), device=x.device), label])
+    for part in _chunks(len(x), supports.chunk if labels is None else max(1, BUDGET // p)):
+        points = x[part]
+        if labels is None:
+            every = supports.logits(points)
+            label = supports.pooled(every).argmin(1)
+            logits = every[torch.arange(len(label), device=x.device), label]
+        else:  # the other clusters are of no account
+            label = labels[part]
+            logits = supports.own_logits(points, label)
+        shares = supports.shares(logits).to(x)
         if weight is not None:
             shares = shares * weight[part, None]
-        of_cluster = torch.zeros_like(logits)
-        of_cluster[torch.arange(len(label), device=x.device), label] = shares
-        mass += of_cluster.sum(0)
-        total += (of_cluster.flatten(1).T @ x[part]).view_as(total)
+        blocks = by_cluster(label, k)
+        mass += torch.stack([shares[rows].sum(0) for rows in blocks])
+        total += torch.stack([shares[rows].T @ points[rows] for rows in blocks])
+        own.append(label)
+        distances.append(supports.pooled(logits).to(x))
     far = torch.cat(distances)
     objective = float((far if weight is None else far * weight).sum(dtype=torch.float64))
-    return _Statistics(mass, total, torch.cat(own), far, objective)
+    return Statistics(mass, total, torch.cat(own), far, objective)
 
 
-def _maximization(x: Tensor, supports: Supports, statistics: _Statistics, weighted: bool) -> Supports:
+def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighted: bool) -> Supports:
     mass = statistics.mass
     alive = mass > DEAD
     points = torch.where(alive[..., None], statistics.total / mass.clamp(min=DEAD)[..., None], supports.points)
     log_weights = supports.log_weights
     if weighted:
-        share = mass / mass.sum(1, keepdim=True).clamp(min=DEAD)
-        log_weights = torch.where(mass.sum(1, keepdim=True) > DEAD, share.log(), log_weights)
+        of_cluster = mass.double().sum(1, keepdim=True)
+        log_weights = torch.where(of_cluster > DEAD, (mass / of_cluster.clamp(min=DEAD)).log(), log_weights)
     return _reseeded(x, replace(supports, points=points, log_weights=log_weights), statistics, alive)
 
 
-def _reseeded(x: Tensor, supports: Supports, statistics: _Statistics, alive: Tensor) -> Supports:
+def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tensor) -> Supports:
     """Move supports without points to where the objective is worst; as nobody misses them, it can't rise.
 
     Those of a cluster with points stay in it; where weights are fitted, they have lost theirs and stay dead.
     """
+    if bool(alive.all()):
+        return supports
     empty = ~alive.any(1)
     order = statistics.far.argsort(descending=True)
     points, log_weights = supports.points.clone(), supports.log_weights.clone()
     for k in empty.nonzero()[:, 0].tolist():
         points[k] = x[order[k % len(order)]]
         log_weights[k] = -math.log(log_weights.shape[1])
-    for k, i in (~alive & ~empty[:, None] & log_weights.isfinite()).nonzero().tolist():
-        own = order[statistics.labels[order] == k]
-        points[k, i] = x[own[i % len(own)]]
+    missing = ~alive & ~empty[:, None] & log_weights.isfinite()
+    for k in missing.any(1).nonzero()[:, 0].tolist():
+        own, places = order[statistics.labels[order] == k], missing[k].nonzero()[:, 0]
+        points[k, places] = x[own[places % len(own)]]
     return replace(supports, points=points, log_weights=log_weights)
-
-
-def online(x: Tensor, supports: Supports, seen: Tensor, weighted: bool) -> tuple[Supports, float]:
-    """One step on a mini-batch: supports are running means of all that they have been responsible for.
-
-    Parameters
-    ----------
-    x : Tensor [b, d]
-    supports : Supports
-    seen : Tensor [K, p]
-        Mass that every support has seen so far; updated in place.
-
-    Returns
-    -------
-    supports : Supports
-    objective : float
-        Of the batch, before the step.
-    """
-    statistics = _expectation(x, supports, None, None)
-    seen += statistics.mass
-    shift = statistics.total - statistics.mass[..., None] * supports.points
-    supports = replace(supports, points=supports.points + shift / seen.clamp(min=1.0)[..., None])
-    if weighted:
-        supports = replace(supports, log_weights=((seen + 1) / (seen + 1).sum(1, keepdim=True)).log())
-    return supports, statistics.objective
 
 
 def pruned(x: Tensor, supports: Supports, least: float) -> tuple[Supports, int]:
     """Take out of use the supports that no point feels.
 
-    A support is felt by the points to whose distance to its cluster it has a share above `least`, if that cluster
-    is their own or the nearest competitor: no other one reaches a logit.
+    Those that are felt least go first, as long as all that went have a share of at most `least` in sum in any
+    point's distance to its own cluster or the nearest competitor: no other one reaches a logit.
 
     Returns
     -------
@@ -224,25 +222,39 @@ def pruned(x: Tensor, supports: Supports, least: float) -> tuple[Supports, int]:
     number : int
         Of those taken out.
     """
-    felt = torch.zeros_like(supports.log_weights, dtype=torch.bool)
+    felt = torch.zeros_like(supports.log_weights)
+    for label, share in _two_nearest(x, supports):
+        felt.scatter_reduce_(0, label[:, None].expand_as(share), share, "amax")
+    order = felt.argsort(1)
+    lost = torch.zeros_like(felt)  # by a point, if the supports up to this one of the order go
+    for label, share in _two_nearest(x, supports):
+        sums = share.gather(1, order[label]).cumsum(1)
+        lost.scatter_reduce_(0, label[:, None].expand_as(sums), sums, "amax")
+    drop = torch.zeros_like(lost, dtype=torch.bool).scatter_(1, order, lost <= least)
+    drop &= ~drop.all(1, keepdim=True)  # of a cluster that no point minds
+    log_weights = supports.log_weights.masked_fill(drop, -torch.inf)
+    return replace(supports, log_weights=log_weights), int((supports.log_weights.isfinite() & drop).sum())
+
+
+def _two_nearest(x: Tensor, supports: Supports) -> Iterator[tuple[Tensor, Tensor]]:
+    """Points' own clusters [n], then the nearest others, and the shares [n, p] of their supports; in chunks."""
     for part in x.split(supports.chunk):
         logits = supports.logits(part)
         two = supports.pooled(logits).topk(min(2, logits.shape[1]), dim=1, largest=False).indices
-        rows = torch.arange(len(part), device=x.device)
         for label in two.T:
-            share = supports.shares(logits[rows, label])
-            most = torch.zeros_like(supports.log_weights)
-            most.scatter_reduce_(0, label[:, None].expand_as(share), share, "amax")
-            felt |= most > least
-    used = supports.log_weights.isfinite()
-    log_weights = supports.log_weights.masked_fill(~felt & felt.any(1, keepdim=True), -torch.inf)
-    return replace(supports, log_weights=log_weights), int((used & log_weights.isneginf()).sum())
+            own = logits[torch.arange(len(part), device=x.device), label]
+            yield label, supports.shares(own).to(supports.log_weights)
 
 
 def squared_distances(x: Tensor, points: Tensor) -> Tensor:
     """Squared Euclidean distances [n, m]; exact to rounding where points are near the origin."""
     lengths = torch.addmm(points.square().sum(1), x, points.T, alpha=-2)
     return lengths.add_(x.square().sum(1, keepdim=True)).clamp_(min=0)
+
+
+def by_cluster(labels: Tensor, k: int) -> tuple[Tensor, ...]:
+    """Rows of each of k clusters."""
+    return labels.argsort(stable=True).split(torch.bincount(labels, minlength=k).tolist())
 
 
 def _chunks(n: int, size: int) -> Iterator[slice]:

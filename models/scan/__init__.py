@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from . import reader
 from .augment import RandomWarp
 from .estimator import SCAN
 
-__all__ = ["SCAN", "RandomWarp"]
+__all__ = ["SCAN", "RandomWarp", "reader"]

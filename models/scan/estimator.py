@@ -19,7 +19,7 @@ from .checkpoint import Checkpoint, Progress, data_fingerprint, fingerprint
 from .neighbours import nearest
 from .network import ScanNetwork, make_embedding
 from .reading import like_input, read_all, read_batches
-from .stages import Data, clustering, head_losses, heads_alone, pretext, self_labelling
+from .stages import SLOWER, Data, clustering, head_losses, heads_alone, pretext, self_labelling
 from .training import CLUSTERING, HEADS, NEIGHBOURS, PRETEXT, SELF_LABELLING, Training, set_seed
 
 __all__ = ["SCAN"]
@@ -45,13 +45,14 @@ class SCAN(ClusterMixin, BaseEstimator):
         How the embedding is learned. None: the backbone is pretrained.
     n_neighbors : int, default=20
         At most n - 1 are used.
-    n_heads : int, default=10
+    n_heads : int, default=20
         How many clusterings are learned at once, on the same embedding.
     entropy_weight : float, default=5
         Weight of the entropy of the mean assignment, which keeps clusters from being empty.
-    pretext_epochs, head_epochs, epochs, self_label_epochs : int, default=20, 20, 10, 5
+    pretext_epochs, head_epochs, epochs, self_label_epochs : int, default=20, 30, 5, 5
         Passes over the images: of SimCLR; of the heads alone, on the embedding as it is, which takes hardly any
-        time; of heads and embedding; of self-labelling. 0 leaves a stage out.
+        time; of the best of them and the embedding; of self-labelling. 0 leaves a stage out. Without
+        `head_epochs` the embedding is trained with all heads.
     self_label_threshold : float, default=0.99
         Probability above which an image labels itself, 0 ... 1.
     temperature : float, default=0.5
@@ -84,7 +85,8 @@ class SCAN(ClusterMixin, BaseEstimator):
     cluster_head_ : nn.Linear
         Features to scores [N, K]; the softmax of these are the probabilities of the clusters.
     losses_ : ndarray [n_heads]
-        SCAN loss of each head after the clustering, on the images as they are and all their neighbours.
+        SCAN loss of each head on the images as they are and all their neighbours, when the best was chosen: after
+        `head_epochs` on the embedding as it was, or else after the clustering.
     history_ : list of dict
         For each epoch: ``stage``, ``epoch``, mean ``loss`` (None where no image took part; over all heads),
         ``share`` of the images that took part.
@@ -133,11 +135,11 @@ class SCAN(ClusterMixin, BaseEstimator):
         *,
         pretext: Literal["simclr"] | None = "simclr",
         n_neighbors: int = 20,
-        n_heads: int = 10,
+        n_heads: int = 20,
         entropy_weight: float = 5.0,
         pretext_epochs: int = 20,
-        head_epochs: int = 20,
-        epochs: int = 10,
+        head_epochs: int = 30,
+        epochs: int = 5,
         self_label_epochs: int = 5,
         self_label_threshold: float = 0.99,
         temperature: float = 0.5,
@@ -270,10 +272,17 @@ class SCAN(ClusterMixin, BaseEstimator):
         neighbours = training.neighbours = training.neighbours.to(data.network.like.device)
         if training.begin(HEADS):
             training.run(heads_alone(data, neighbours, self.head_epochs, rate, weight))
+            if self.head_epochs:
+                training.progress.losses = head_losses(data, neighbours, weight).tolist()
             training.end()
         if training.begin(CLUSTERING):
-            training.run(clustering(data, neighbours, self.epochs, rate, weight))
-            training.progress.losses = head_losses(data, neighbours, weight).tolist()
+            heads, losses = data.network.heads, training.progress.losses
+            if losses is None:
+                training.run(clustering(data, heads, neighbours, self.epochs, rate, weight))
+                training.progress.losses = head_losses(data, neighbours, weight).tolist()
+            else:  # the embedding follows the best of the heads that have learned
+                best = nn.ModuleList([heads[int(np.argmin(losses))]])
+                training.run(clustering(data, best, neighbours, self.epochs, rate / SLOWER, weight))
             training.end()
         assert training.progress.losses is not None
         head = data.network.heads[int(np.argmin(training.progress.losses))]

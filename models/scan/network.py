@@ -105,6 +105,7 @@ def make_embedding(backbone: nn.Module | None, images: Tensor) -> tuple[nn.Modul
     """
     if backbone is None:
         embedding: nn.Module = vgg_small(images.shape[1])[:-1]
+        embedding.recipe = {"builder": "vgg_small", "in_channels": images.shape[1]}  # type: ignore[assignment]
     else:
         embedding = copy.deepcopy(unwrapped(backbone))
     like = next(embedding.parameters(), torch.empty(0))

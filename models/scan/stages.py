@@ -14,8 +14,9 @@ from .training import Stage
 
 __all__ = ["Data", "clustering", "head_losses", "heads_alone", "pretext", "self_labelling"]
 
-SELF_SLOWER = 5  # what is learned by then is good, and is to be refined
+SLOWER = 5  # what is learned by the time heads are there is good, and is to be refined
 HEADS_FASTER = 10  # heads alone are a linear model, which stands a higher rate
+HEADS_BATCH = 1024  # and whose batches cost little: the entropy of the mean wants large ones
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,15 @@ def pretext(data: Data, epochs: int, rate: float, temperature: float) -> Stage:
 
 
 def heads_alone(data: Data, neighbours: Tensor, epochs: int, rate: float, entropy_weight: float) -> Stage:
-    """SCAN loss of the heads, the embedding left as it is: cheap, and it spares the embedding random gradients."""
+    """SCAN loss of the heads, the embedding left as it is: cheap, and it spares the embedding random gradients.
+
+    They learn on standardised embeddings, whose dimensions may differ by orders of magnitude; afterwards the
+    standardisation becomes part of their weights.
+    """
     network, embeddings = data.network, data.embed()
+    mean, spread = embeddings.mean(0), embeddings.std(0)
+    spread = spread.clamp(min=1e-6 * float(spread.max()))
+    embeddings = (embeddings - mean) / spread
 
     def step(index: Tensor) -> tuple[Tensor, int]:
         index = index.to(embeddings.device)
@@ -78,19 +86,28 @@ def heads_alone(data: Data, neighbours: Tensor, epochs: int, rate: float, entrop
         others = network.scores(embeddings[one_of(neighbours, index)])
         return scan_loss(anchors, others, entropy_weight).mean(), len(index)
 
-    return Stage("heads", epochs, [network.heads], HEADS_FASTER * rate, step)
+    @torch.no_grad()
+    def fold() -> None:
+        for head in network.heads:
+            assert isinstance(head, nn.Linear)
+            head.weight.div_(spread)
+            head.bias.sub_(head.weight @ mean)
+
+    return Stage("heads", epochs, [network.heads], HEADS_FASTER * rate, step, batch_size=HEADS_BATCH, finish=fold)
 
 
-def clustering(data: Data, neighbours: Tensor, epochs: int, rate: float, entropy_weight: float) -> Stage:
-    """SCAN loss of augmented images and their augmented neighbours, averaged over the heads; all is trained."""
-    network = data.network
+def clustering(
+    data: Data, heads: nn.ModuleList, neighbours: Tensor, epochs: int, rate: float, entropy_weight: float
+) -> Stage:
+    """SCAN loss of augmented images and their augmented neighbours, averaged over some heads; all is trained."""
 
     def step(index: Tensor) -> tuple[Tensor, int]:
         views = data.views(torch.cat([index, one_of(neighbours, index.to(neighbours.device)).to(index.device)]))
-        anchors, others = network.scores(data.features(views)).chunk(2, dim=1)
+        features = data.features(views)
+        anchors, others = torch.stack([head(features) for head in heads]).chunk(2, dim=1)
         return scan_loss(anchors, others, entropy_weight).mean(), len(index)
 
-    return Stage("clustering", epochs, [network.embedding, network.heads], rate, step)
+    return Stage("clustering", epochs, [data.network.embedding, heads], rate, step)
 
 
 def self_labelling(data: Data, head: nn.Module, epochs: int, rate: float, threshold: float) -> Stage:
@@ -115,7 +132,7 @@ def self_labelling(data: Data, head: nn.Module, epochs: int, rate: float, thresh
         scores = head(data.features(data.views(index)))
         return self_label_loss(scores, labels[index].to(scores.device)), len(index)
 
-    return Stage("self-labelling", epochs, [network.embedding, head], rate / SELF_SLOWER, step, label)
+    return Stage("self-labelling", epochs, [network.embedding, head], rate / SLOWER, step, label)
 
 
 @torch.no_grad()

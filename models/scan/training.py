@@ -39,6 +39,10 @@ class Stage:
         that took part.
     prepare : callable, optional
         Called before each epoch.
+    batch_size : int, optional
+        Default: the training's.
+    finish : callable, optional
+        Called after the last epoch.
     """
 
     name: str
@@ -47,6 +51,8 @@ class Stage:
     rate: float
     step: Callable[[Tensor], tuple[Tensor | None, int]]
     prepare: Callable[[], None] | None = None
+    batch_size: int | None = None
+    finish: Callable[[], None] | None = None
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -126,6 +132,8 @@ class Training:
                 self.progress.epoch = epoch + 1
                 if (epoch + 1) % SAVE_EVERY == 0 and epoch + 1 < stage.epochs:
                     self.save(pack_optimizer(optimizer))
+        if stage.finish is not None:
+            stage.finish()
 
     def save(self, optimizer: dict[str, Tensor]) -> None:
         """Write the checkpoint."""
@@ -138,7 +146,8 @@ class Training:
     def _epoch(self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer) -> tuple[float, float]:
         """Mean loss over the images that took part (nan if none did), and their share."""
         self.network.train()
-        batches = torch.randperm(self.n).tensor_split(math.ceil(self.n / self.batch_size))  # of nearly one size
+        size = stage.batch_size or self.batch_size
+        batches = torch.randperm(self.n).tensor_split(math.ceil(self.n / size))  # of nearly one size
         total, used = torch.zeros((), dtype=torch.float64, device=self.network.like.device), 0
         for i, batch in enumerate(batches):
             for group in optimizer.param_groups:

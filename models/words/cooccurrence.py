@@ -25,12 +25,10 @@ def trained(
     random_state: Any,
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Words of texts, their vectors [V, d], and in how many texts each is; :meth:`WordVectors.from_texts`."""
-    if window < 1:
-        raise ValueError(f"window needs a whole number from 1, got {window!r}")
     words, (ids, documents, n_texts) = counted(tokens, min_count, max_words, stop_words)
     if len(words) < 2:
         raise ValueError(f"texts need two different words with a count of {min_count} or more, got {words}")
-    if not 1 <= n_dimensions < len(words):
+    if n_dimensions >= len(words):
         raise ValueError(
             f"n_dimensions needs a whole number from 1 to {len(words) - 1}, below the number of words with a "
             f"count of {min_count} or more; got {n_dimensions!r}"

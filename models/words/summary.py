@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
 from neonxc.attribution import NEON
 from neonxc.network import NeuralizedClustering
-from neonxc.summary import ClusterSummary
+from neonxc.summary import ClusterSummary, summarized
 
 from .vectors import WordVectors
+from .vocabulary import as_texts
 
 __all__ = ["word_summary"]
 
@@ -36,7 +36,7 @@ def word_summary(net: NeuralizedClustering, texts: Sequence[str], n_prototypes: 
     ClusterSummary
         Its features are the words of the vocabulary: a word's relevance is what it adds to the logit of a
         cluster's document on average, all its occurrences together and 0 where there are none. `top` gives a
-        cluster's strongest words.
+        cluster's strongest words. Documents that are noise are counted apart.
 
     Raises
     ------
@@ -48,6 +48,7 @@ def word_summary(net: NeuralizedClustering, texts: Sequence[str], n_prototypes: 
     words = net.features
     if not isinstance(words, WordVectors):
         raise TypeError(f"word_summary needs a network whose features are WordVectors, got {type(words).__name__}")
+    texts = as_texts(texts)
     neon, K, V = NEON(net), net.head.n_clusters, len(words.words)
     total = torch.zeros(K * V, dtype=torch.float64)
     columns, logits = [], []
@@ -55,15 +56,11 @@ def word_summary(net: NeuralizedClustering, texts: Sequence[str], n_prototypes: 
         ids = words.encode(texts[first : first + TEXTS])
         with torch.no_grad():
             a = words(ids)
-            own, logit = net.head.assign(a), net.head(a)
-        relevance = neon.attribute(ids, target=own).double()
+            own, logit, noise = net.head.assign(a), net.head(a), net.head.outside(a)
+        relevance = neon.attribute(ids, target=own).double() * ~noise[:, None]
         place = own[:, None] * V + ids.clamp(min=0)  # unknown words have no relevance, wherever they go
         total.index_add_(0, place.flatten().cpu(), relevance.flatten().cpu())
-        columns.append(own.cpu())
+        columns.append(torch.where(noise, K, own).cpu())
         logits.append(logit.gather(1, own[:, None])[:, 0].cpu())
-    column, logit = torch.cat(columns).numpy(), torch.cat(logits).numpy()
-    sizes = np.bincount(column, minlength=K)
-    mean = total.view(K, V).numpy() / sizes.clip(min=1)[:, None]
-    order = np.argsort(-logit, kind="stable")
-    prototypes = [order[column[order] == k][:n_prototypes] for k in range(K)]
-    return ClusterSummary(net.classes_, sizes, mean, prototypes, list(words.words))
+    column, logit_ = torch.cat(columns).numpy(), torch.cat(logits).numpy()
+    return summarized(net.classes_, logit_, column, total.view(K, V).numpy(), list(words.words), n_prototypes)

@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neonxc.parameters import check_whole
+
 from .cooccurrence import trained
-from .vocabulary import as_floats, as_ids, check_table, read_vectors, spans, stop_word_set, tokenize
+from .vocabulary import as_floats, as_ids, as_texts, check_table, read_vectors, spans, stop_word_set, tokenize
 
 __all__ = ["WordVectors"]
 
@@ -137,6 +139,9 @@ class WordVectors(nn.Module):
         >>> words.words[:4], words.vectors.shape
         (['salt', 'shine', 'soup', 'stars'], torch.Size([6, 2]))
         """
+        for name, value in (("n_dimensions", n_dimensions), ("window", window), ("min_count", min_count)):
+            check_whole(name, value)
+        check_whole("max_words", max_words, optional=True)
         tokens, out = tokenize(texts), stop_word_set(stop_words)
         words, vectors, n_texts = trained(tokens, n_dimensions, window, min_count, max_words, out, random_state)
         weights = 1 + np.log((1 + len(tokens)) / (1 + n_texts)) if idf else None
@@ -178,6 +183,7 @@ class WordVectors(nn.Module):
             No such file, no word to keep, a line without as many finite numbers as the others have; the message
             names it.
         """
+        check_whole("max_words", max_words, optional=True)
         words, vectors = read_vectors(path, keep, max_words, stop_word_set(stop_words))
         tensor = torch.from_numpy(vectors)
         return cls(words, F.normalize(tensor) if unit_norm else tensor)
@@ -287,7 +293,7 @@ class WordVectors(nn.Module):
         return torch.where(known, relevance, 0.0)
 
     def _mean(self, ids: Tensor, counts: Tensor) -> Tensor:
-        if not bool((counts > 0).all()):
+        if not torch.compiler.is_compiling() and not bool((counts > 0).all()):
             raise ValueError("a document has no known word; WordVectors.covers(texts) tells which do")
         starts = counts.cumsum(0) - counts
         weights = self.weights[ids]
@@ -295,6 +301,7 @@ class WordVectors(nn.Module):
         return total / F.embedding_bag(ids, self.weights[:, None], starts, mode="sum")
 
     def _known(self, texts: Sequence[str]) -> list[list[int]]:
+        texts = as_texts(texts)
         found = [[self._index.get(word, -1) for word in text] for text in tokenize(texts)]
         for n, row in enumerate(found):
             if max(row, default=-1) < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,22 @@ Found = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def spans(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     """Start and stop of every word of each text."""
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+    return [[match.span() for match in WORD.finditer(text)] for text in as_texts(texts)]
+
+
+def as_texts(texts: Iterable[str]) -> list[str]:
+    """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
+    listed = list(texts)
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in listed):
         raise ValueError("texts needs a sequence of strings; a single one is [text]")
-    if not len(texts):
+    if not listed:
         raise ValueError("texts is empty")
-    return [[match.span() for match in WORD.finditer(text)] for text in texts]
+    return listed
 
 
 def tokenize(texts: Sequence[str]) -> list[list[str]]:
     """Words of each text in lower case."""
+    texts = as_texts(texts)
     # lower case after cutting: of some letters it has another length, and spans would not fit
     return [[text[a:b].lower() for a, b in found] for text, found in zip(texts, spans(texts), strict=True)]
 
@@ -118,6 +125,9 @@ def check_table(words: list[str], vectors: Tensor, weights: Tensor) -> None:
     V = len(words)
     if V == 0 or len(set(words)) < V:
         raise ValueError("words is empty" if V == 0 else "words has a word twice")
+    bad = next((word for word in words if len(word) < 3 or word != word.lower()), None)
+    if bad is not None:
+        raise ValueError(f"{bad!r} is found in no text: words are of three letters or more, in lower case")
     if vectors.ndim != 2 or len(vectors) != V or weights.shape != (V,):
         got = f"{list(vectors.shape)} and {list(weights.shape)}"
         raise ValueError(f"{V} words need vectors [{V}, d] and weights [{V}], got {got}")
@@ -140,6 +150,8 @@ def as_ids(ids: Tensor, V: int) -> Tensor:
         got = list(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__
         raise ValueError(f"ids needs a tensor [documents, words] from encode(texts), got {got}")
     whole = ids.long()
+    if torch.compiler.is_compiling():  # an exported network can't look at its data
+        return whole
     if not bool((whole == ids).all()) or not bool(((whole >= -1) & (whole < V)).all()):
         raise ValueError(f"ids needs whole numbers from -1 to {V - 1}, from encode(texts)")
     return whole

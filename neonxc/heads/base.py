@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
-from neonxc.detection import Detection
+from neonxc.detection import Described, Detection
 
 
-class Head(nn.Module, ABC):
+class Head(Described, ABC):
     """A cluster decision on points [N, d]."""
 
     def __init__(self, n_clusters: int) -> None:
@@ -35,6 +36,10 @@ class Head(nn.Module, ABC):
     def assign(self, x: Tensor) -> Tensor:
         """Column [N] of the cluster each point belongs to."""
         return self(x).argmax(dim=1)
+
+    def outside(self, x: Tensor) -> Tensor:
+        """Whether points are noise to the clustering, [N]; most clusterings know none."""
+        return torch.zeros(len(x), dtype=torch.bool, device=x.device)
 
     @abstractmethod
     def relevance(

@@ -43,6 +43,7 @@ class CentroidHead(DetectionHead):
     does not depend on the support of k and the other way round: relevance is a sum over supports, at linear cost.
     """
 
+    PLAIN = ("n_clusters", "sizes", "gamma", "scale", "threshold", "radius")
     groups: Tensor | None
     log_weights: Tensor | None
     offsets: Tensor | None
@@ -84,8 +85,8 @@ class CentroidHead(DetectionHead):
 
     def outside(self, x: Tensor) -> Tensor:
         """Whether points are farther than the radius from every cluster, [N]."""
-        assert self.radius is not None
-        assert self.space is not None
+        if self.radius is None or self.space is None:
+            return super().outside(x)
         y = self.detection.coordinates(x)
         space = self.space.to(y)
         z = y * space if space.ndim == 1 else y @ space.T

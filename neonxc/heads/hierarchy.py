@@ -26,6 +26,7 @@ class HierarchyHead(DetectionHead):
         From raw columns to the space of the centers.
     """
 
+    PLAIN = ("n_clusters", "children_")
     signs: Tensor
 
     def __init__(

@@ -27,10 +27,12 @@ class LinearHead(DetectionHead):
     behind a feature network the standard linear rule is the default, which counts from zero.
     """
 
+    PLAIN = ("n_clusters", "threshold")
+
     def __init__(self, weight: Tensor, bias: Tensor | None = None, threshold: float | None = None) -> None:
         zero = weight.new_zeros(weight.shape[1])
         bias = weight.new_zeros(len(weight)) if bias is None else bias
-        frame = Frame(root=zero, origin=zero, diagonal=True)
+        frame = Frame(root=zero, origin=zero.clone(), diagonal=True)
         super().__init__(Detection(weight, torch.zeros_like(weight), frame, -bias), len(weight))
         self.threshold = threshold
 

@@ -16,6 +16,7 @@ from neonxc.plot.bars import AGAINST, FOR
 OPAQUE = 0.62  # of the full colour: both black and white letters can be read on it
 WEAK, STRONG = 0.1, 0.5  # shares of the full colour from which marks show a word, and as strong
 LEVELS = (0, 95, 135, 175, 215, 255)  # of red, green and blue among a terminal's 256 colours
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 Color = Literal["truecolor", "256"] | None
 
 HTML = """\
@@ -29,7 +30,7 @@ rgb({{ (pro if strength > 0 else contra)|join(" ") }} / {{ "%.3f"|format(opaque 
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{{ title or "Highlighted documents" }}</title>
+<title>{{ printable(title or "Highlighted documents") }}</title>
 <style>
 body { margin: 2em auto; padding: 0 1em; max-width: 52em; }
 </style>
@@ -51,7 +52,7 @@ body { margin: 2em auto; padding: 0 1em; max-width: 52em; }
 </style>
 <section class="neonxc-text">
 {% if title %}
-<h2>{{ title }}</h2>
+<h2>{{ printable(title) }}</h2>
 {% endif %}
 <p class="small key"><span style="background: {{ tint(0.8) }}">for the cluster</span>
 <span style="background: {{ tint(-0.8) }}">against it</span>
@@ -60,10 +61,10 @@ body { margin: 2em auto; padding: 0 1em; max-width: 52em; }
 <article>
 <header>
 {% if document.heading %}
-<h3>{{ document.heading }}</h3>
+<h3>{{ printable(document.heading) }}</h3>
 {% endif %}
 {% if document.note %}
-<span class="small">{{ document.note }}</span>
+<span class="small">{{ printable(document.note) }}</span>
 {% endif %}
 <span class="small scale">{{ document.scale }}</span>
 </header>
@@ -121,8 +122,8 @@ def number(value: float) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without control characters, which a terminal would obey."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", " ", text.replace("\r\n", "\n"))
+    """`text` without control characters, which a terminal would obey, and which would reverse what follows."""
+    return CONTROL.sub(" ", text.replace("\r\n", "\n"))
 
 
 def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -113,18 +114,15 @@ def text(
     N = len(texts)
     values = _rows(relevance, N, "relevance")
     flags = [None] * N if known is None else _rows(known, N, "known")
-    lines = {"spans": spans, "headings": headings, "notes": notes}
-    for name, some in lines.items():
-        if isinstance(some, str) or (some is not None and len(some) != N):
-            raise ValueError(f"{name} needs one entry for each of {N} documents, got {some!r:.60}")
-    common = _largest(values) if limit == "joint" else limit
-    if common is not None and not 0 < common < np.inf:
+    cuts, above, beside = _each(spans, N, "spans"), _each(headings, N, "headings"), _each(notes, N, "notes")
+    common = _largest(values) if isinstance(limit, str) and limit == "joint" else limit
+    if common is not None and (not isinstance(common, Real) or not 0 < common < np.inf):
         raise ValueError(f"limit needs a positive number or 'joint', got {limit!r}")
     documents = []
     for n in range(N):
-        pieces = _pieces(texts[n], values[n], flags[n], None if spans is None else spans[n], n)
+        pieces = _pieces(texts[n], values[n], flags[n], cuts[n], n)
         own = _largest([np.array([piece.relevance or 0.0 for piece in pieces])])
-        heading, note = (None if some is None else str(some[n]) for some in (headings, notes))
+        heading, note = (None if some is None else str(some) for some in (above[n], beside[n]))
         documents.append(Document(tuple(pieces), float(common or own), heading, note))
     return HighlightedText(tuple(documents), title)
 
@@ -140,8 +138,9 @@ def _pieces(
         stops = np.cumsum([len(word) + 1 for word in words]) - 1
         spans = [(int(stop) - len(word), int(stop)) for word, stop in zip(words, stops, strict=True)]
         document = " ".join(words)
-    if len(values) < len(spans) or (known is not None and len(known) < len(spans)):
-        raise ValueError(f"document {n} has {len(spans)} words, but relevance (or known) for {len(values)}")
+    for name, row in (("relevance", values), ("known", values if known is None else known)):
+        if len(row) < len(spans):
+            raise ValueError(f"document {n} has {len(spans)} words, but {name} for {len(row)}")
     pieces, at = [], 0
     for t, (start, stop) in enumerate(spans):
         if not at <= start <= stop <= len(document):
@@ -152,7 +151,17 @@ def _pieces(
     return [piece for piece in [*pieces, Piece(document[at:])] if piece.text]
 
 
+def _each(some: Any, N: int, name: str) -> list[Any]:
+    """One entry for each document, in the order given: the index of a pandas Series is of no account."""
+    listed = [None] * N if some is None else list(some)
+    if isinstance(some, str) or len(listed) != N:
+        raise ValueError(f"{name} needs one entry for each of {N} documents, got {some!r:.60}")
+    return listed
+
+
 def _rows(values: Any, N: int, name: str) -> list[np.ndarray]:
+    if hasattr(values, "iloc"):  # a frame, which would be counted through by columns
+        values = values.to_numpy()
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     rows = [np.asarray(row.detach().cpu() if hasattr(row, "detach") else row) for row in values]

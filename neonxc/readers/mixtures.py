@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
@@ -19,45 +17,56 @@ from neonxc.readers.model import ClusterModel, read
 @read.register(BayesianGaussianMixture)
 def _(model: GaussianMixture | BayesianGaussianMixture) -> ClusterModel:
     check_is_fitted(model)
-    means = torch.as_tensor(model.means_, dtype=torch.float64)
+    means = torch.tensor(model.means_, dtype=torch.float64)  # a copy: the model may be fitted again
     if len(means) < 2:
         raise ValueError("explaining a mixture needs at least 2 components: with one there is no competitor")
-    precisions = torch.as_tensor(model.precisions_, dtype=torch.float64)
-    # at a mean, what is left of -log(pi_k p_k) is the determinant's part and the prior's
-    at_means = -torch.as_tensor(np.diag(model._estimate_weighted_log_prob(model.means_)).copy())
-    rest = at_means - means.shape[1] / 2 * math.log(2 * math.pi)
-    if model.covariance_type == "tied":
-        return ClusterModel(lambda chain: _tied(means, precisions, rest, chain), means)
+    roots = torch.tensor(model.precisions_cholesky_, dtype=torch.float64)
     if model.covariance_type == "spherical":
-        precisions = precisions[:, None].expand_as(means)
-    return ClusterModel(lambda chain: _own(means, precisions, rest, chain), means)
+        roots = roots[:, None].repeat(1, means.shape[1])
+    priors = _priors(model)
+    if model.covariance_type == "tied":
+        return ClusterModel(lambda chain: _tied(means, roots.T, priors, chain), means)
+    return ClusterModel(lambda chain: _own(means, roots, priors, chain), means)
 
 
-def _tied(means: Tensor, precision: Tensor, rest: Tensor, chain: Preprocessing | None) -> Head:
+def _priors(model: GaussianMixture | BayesianGaussianMixture) -> Tensor:
+    """What is left of ``-log(pi_k p_k)`` at a mean without the determinant, less what all have."""
+    if isinstance(model, GaussianMixture):
+        priors = -np.log(model.weights_)
+    else:  # scikit-learn has the expected logarithms under the posterior nowhere else
+        at_means = np.diag(model._estimate_weighted_log_prob(model.means_))
+        priors = _log_determinants(model) - at_means
+    return torch.as_tensor(priors - priors.mean())
+
+
+def _log_determinants(model: BayesianGaussianMixture) -> np.ndarray:
+    roots, d = model.precisions_cholesky_, model.means_.shape[1]
+    if model.covariance_type in ("full", "tied"):
+        return np.log(np.diagonal(roots, axis1=-2, axis2=-1)).sum(-1)
+    return np.log(roots).sum(1) if model.covariance_type == "diag" else d * np.log(roots)
+
+
+def _tied(means: Tensor, root: Tensor, priors: Tensor, chain: Preprocessing | None) -> Head:
     """One covariance for all: nearest center where it is the identity, and the priors beside the distances."""
-    root = torch.linalg.cholesky(precision).T
     chain = (chain or Preprocessing.identity(means.shape[1])).then(root, torch.zeros(len(root), dtype=root.dtype))
-    return CentroidHead(means @ root.T, preprocessing=chain, offsets=rest - rest.mean(), scale=0.5)
+    return CentroidHead(means @ root.T, preprocessing=chain, offsets=priors, scale=0.5)
 
 
-def _own(means: Tensor, precisions: Tensor, rest: Tensor, chain: Preprocessing | None) -> Head:
+def _own(means: Tensor, roots: Tensor, priors: Tensor, chain: Preprocessing | None) -> Head:
     """A covariance for each component, in the columns before the preprocessing."""
-    if precisions.ndim == 2:
-        shares = -precisions.log() / 2
-    else:
-        values, vectors = torch.linalg.eigh(precisions)
-        shares = -torch.einsum("kij,kj,kij->ki", vectors, values.log(), vectors) / 2  # diagonal of log P
-    priors = rest - shares.sum(1)
-    priors = priors - priors.mean()
+    if roots.ndim == 2:
+        shares = -roots.log()
+    else:  # of L = U S V': log P = 2 U log(S) U', also where rounding would leave P a negative eigenvalue
+        U, S, _ = torch.linalg.svd(roots)
+        shares = -torch.einsum("kij,kj->ki", U.square(), S.log())
     if chain is None:
-        return MixtureHead(means, precisions, shares, priors)
+        return MixtureHead(means, roots, shares, priors)
     if chain.norm is not None:
         raise ValueError("a Normalizer before a Gaussian mixture can't be folded; fit the mixture without it")
     at = torch.stack([chain.point(mean) for mean in means])
     if chain.diagonal:
-        square = chain.weight.square() if precisions.ndim == 2 else torch.outer(chain.weight, chain.weight)
-        return MixtureHead(at, precisions * square, shares, priors)
+        weight = chain.weight if roots.ndim == 2 else chain.weight[:, None]
+        return MixtureHead(at, roots * weight, shares, priors)
     # the columns of a mixture behind a map that mixes columns are not the raw ones: no raw column has these shares
-    full = torch.diag_embed(precisions) if precisions.ndim == 2 else precisions
-    pulled = chain.weight.T @ full @ chain.weight
-    return MixtureHead(at, pulled, torch.zeros_like(at), priors + shares.sum(1))
+    full = torch.diag_embed(roots) if roots.ndim == 2 else roots
+    return MixtureHead(at, chain.weight.T @ full, torch.zeros_like(at), priors + shares.sum(1))

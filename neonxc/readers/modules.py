@@ -2,42 +2,76 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from neonxc.heads import LinearHead
+from neonxc.inputs import check_finite
 from neonxc.readers.centers import centroids
 from neonxc.readers.model import ClusterModel, read
 
 CENTERS = ("cluster_centers", "centers", "centroids")
+TRIED = 256  # points at which a module is compared with the nearest of its centers
+TIED = 1e-3  # relative: squared distances as close as this may fall either way
 
 
 @read.register
 def _(model: nn.Linear) -> ClusterModel:
-    weight = model.weight.detach().double()
-    bias = None if model.bias is None else model.bias.detach().double()
+    weight = model.weight.detach().to(torch.float64, copy=True)  # not the layer's own: it may be trained on
+    bias = None if model.bias is None else model.bias.detach().to(torch.float64, copy=True)
+    check_finite(weight, name="the weight of the linear layer")
+    if bias is not None:
+        check_finite(bias, name="the bias of the linear layer")
     return ClusterModel(lambda chain: LinearHead(weight, bias), None)
 
 
 @read.register
 def _(model: nn.Sequential) -> ClusterModel:
     """A network that ends in a clustering head; a softmax after it changes no decision."""
-    layers = [layer for layer in model if not isinstance(layer, nn.Softmax | nn.LogSoftmax | nn.Identity)]
+    layers = list(model)
+    while layers and isinstance(layers[-1], nn.Softmax | nn.LogSoftmax | nn.Identity):
+        layers.pop()
     if not layers:
         raise TypeError("can't neuralize an empty nn.Sequential")
     found = read(layers[-1])
     before = [*layers[:-1], *([] if found.features is None else [found.features])]
-    features = nn.Sequential(*before) if before else None
-    return ClusterModel(found.head, found.points, found.classes, features)
+    features = before[0] if len(before) == 1 else nn.Sequential(*before)  # a single one may have a recipe
+    return ClusterModel(found.head, found.points, found.classes, features if before else None)
 
 
 @read.register
 def _(model: nn.Module) -> ClusterModel:
     """A layer with centers: DEC's similarity, a Student t of the distance, is greatest for the nearest."""
     for name in CENTERS:
-        found = getattr(model, name, None)
-        if isinstance(found, Tensor) and found.ndim == 2:
-            return centroids(found)
+        centers = getattr(model, name, None)
+        if isinstance(centers, Tensor) and centers.ndim == 2:
+            found = centroids(centers)
+            _check_nearest(model, name, centers.detach())
+            return found
     raise TypeError(
         f"can't neuralize a {type(model).__name__}: a clustering head is an nn.Linear, or a module with centers "
         f"[K, d] as {' or '.join(CENTERS)}; pass the network before it as features="
+    )
+
+
+@torch.no_grad()
+def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
+    """Refuse a module whose greatest output is not that of the nearest center, as far as some points can tell."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
+    points = centers[torch.arange(TRIED, device=centers.device) % len(centers)] + noise * centers.std(0, False)
+    try:
+        output = model(points)
+    except (NotImplementedError, RuntimeError, ValueError, TypeError) as error:
+        output = error
+    if isinstance(output, Tensor) and output.shape == (TRIED, len(centers)):
+        far = torch.cdist(points.double(), centers.double()).square()
+        chosen = far.gather(1, output.argmax(1, keepdim=True))[:, 0]
+        rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)  # in |z|^2 - 2 z'c + |c|^2
+        if bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all()):
+            return
+    raise TypeError(
+        f"can't neuralize a {type(model).__name__}: called with points, its greatest output is not that of the "
+        f"nearest of its {name}; pass the network before them as features= and the similarity layer, or the "
+        f"{name} themselves, as the model"
     )

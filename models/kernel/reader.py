@@ -1,0 +1,51 @@
+"""Kernel k-means as a network: its supports, or its members, with the soft minimum over them."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from neonxc.heads import CentroidHead
+from neonxc.network import NeuralizedClustering
+from neonxc.preprocessing import Preprocessing
+from neonxc.readers import ClusterModel, read
+
+from .estimator import KernelKMeans
+from .members import Members
+from .supports import Supports
+
+COMPARED = 2000  # members by which the network of the objective "feature" is judged
+
+
+@read.register
+def _(model: KernelKMeans) -> ClusterModel:
+    check_is_fitted(model, "gamma_")
+    inner = model._model
+    logs = inner.log_weights.flatten() if isinstance(inner, Supports) else inner.weights.log()
+    used = logs.isfinite()
+    # not support_vectors_: far from the origin float32 has no digits for them
+    centers = (inner.points.flatten(0, -2).double() + model._shift.double())[used].cpu()
+    groups, log_weights = inner.groups[used].cpu(), logs[used].double().cpu()
+
+    def head(chain: Preprocessing | None) -> CentroidHead:
+        return CentroidHead(centers, groups, chain, gamma=model.gamma_, log_weights=log_weights)
+
+    some = torch.randperm(len(centers), generator=torch.Generator().manual_seed(0))[:COMPARED]
+    if model.objective != "feature":
+        return ClusterModel(head, centers[some], model.classes_)
+    # the soft minimum leaves out the lengths of the means (Prop. 4): how far do they decide alike?
+    assert isinstance(inner, Members)
+    own = inner.distances(inner.points[used][some.to(used.device)]).argmin(1).cpu()
+    agree = (NeuralizedClustering(head(None)).predict(centers[some]) == own).double()
+    mass = inner.mass[used].double().cpu()[some]  # a point stands for all that are equal to it
+    fidelity = float(agree @ mass / mass.sum())
+    if fidelity < 0.95:
+        warnings.warn(
+            f"the network gives {fidelity:.1%} of the points their cluster: its soft minimum leaves out how long "
+            'the means are, which decides here; objective="spherical" has means of one length',
+            UserWarning,
+            stacklevel=4,
+        )
+    return ClusterModel(head, centers[some], model.classes_, fidelity=(fidelity, None))

@@ -1,0 +1,235 @@
+"""The parts of KernelKMeans: gamma, starts, empty supports, given labels, pruning, mini-batches, weights."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_blobs, make_moons
+from sklearn.metrics import adjusted_rand_score
+
+import neonxc
+from neonxc.models import KernelKMeans
+from neonxc.models.kernel.seeding import median_gamma, plus_plus, seeded
+from neonxc.models.kernel.supports import Supports, em, expectation, pruned, squared_distances, uniform
+
+MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
+
+
+@pytest.mark.parametrize("n", [6, 12, 40, 60, 100, 600])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gamma_follows_the_scale(n, dtype):
+    """Also where most points are supports, so that the distances to these are rounding errors."""
+    X = make_blobs(n, 3, centers=6, random_state=0)[0]
+    scaled = [KernelKMeans(6, random_state=0).fit((X * s).astype(dtype)).gamma_ * s**2 for s in (2**-10, 1, 2**10)]
+    assert np.allclose(scaled, scaled[1], rtol=1e-3)
+    assert scaled[1] < 100
+    close = X[:6].repeat(2, 0) + np.tile([[0.0], [1.0]], (6, 3))
+    labels = np.arange(6).repeat(2)
+    gamma = KernelKMeans(random_state=0).fit(close, labels=labels).gamma_
+    assert gamma == pytest.approx(1 / 0.75)  # distances to the clusters' means, as those to the supports are zero
+
+
+def test_gamma_of_distances():
+    fine, coarse = torch.tensor([0.0, 1e-17, 3e-16, 2.0]), torch.tensor([4.0, 5.0, 6.0, 7.0])
+    assert median_gamma(fine.double(), coarse.double()) == 0.2
+    assert median_gamma(torch.tensor([0.0, 1.0, 2.0, 3.0])) == 0.5
+    assert median_gamma(torch.zeros(3)) == 1.0
+
+
+def test_given_labels_need_no_other_cluster():
+    """EM with fixed assignments, cluster by cluster, is that of every cluster alone."""
+    x, labels = torch.tensor(MOONS), torch.tensor(MOON)
+    start = seeded(x, labels, 2, 5, 20.0, torch.Generator().manual_seed(0))
+    both = em(x, start, labels, weighted=True, max_iter=7, tol=-1.0)
+    for k in (0, 1):
+        alone = Supports(start.points[k : k + 1], start.log_weights[k : k + 1], 20.0)
+        one = em(x[labels == k], alone, weighted=True, max_iter=7, tol=-1.0).supports
+        assert torch.allclose(both.supports.points[k], one.points[0])
+        assert torch.allclose(both.supports.log_weights[k], one.log_weights[0])
+    far = both.supports.distances(x).gather(1, labels[:, None]).sum()
+    assert both.objective == pytest.approx(float(far))
+    assert torch.equal(both.labels, labels)
+
+
+def test_given_labels_need_few_distances(monkeypatch):
+    """Those of points to the supports of their own cluster."""
+    counts = []
+
+    def spy(x, points):
+        counts.append(len(x) * len(points))
+        return squared_distances(x, points)
+
+    monkeypatch.setattr("neonxc.models.kernel.supports.squared_distances", spy)
+    expectation(torch.tensor(MOONS), uniform(torch.randn(8, 3, 2).double(), 1.0), torch.arange(400) % 8, None)
+    assert sum(counts) == 400 * 3
+
+
+def test_a_cluster_without_points_starts_again():
+    x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
+    fit = em(x, uniform(torch.tensor([[[5.0]], [[900.0]]], dtype=torch.float64), math.inf))
+    assert fit.objective == 1.0
+    assert len(set(fit.labels.tolist())) == 2
+
+
+def test_a_support_without_points_starts_again():
+    x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
+    fit = em(x, uniform(torch.tensor([[[5.0], [900.0]]], dtype=torch.float64), math.inf))
+    assert fit.objective == 1.0
+    assert sorted(fit.supports.points.flatten().tolist()) == [0.5, 10.5]
+
+
+def test_plus_plus_is_greedy():
+    """The best of some draws covers the points better than one draw does."""
+    x = torch.tensor(make_blobs(300, 2, centers=12, random_state=0)[0])
+    mass = torch.ones(len(x), dtype=x.dtype)
+
+    def once(generator):
+        far = squared_distances(x, x[torch.multinomial(mass, 1, generator=generator)])[:, 0]
+        for _ in range(11):
+            far = torch.minimum(far, squared_distances(x, x[torch.multinomial(far, 1, generator=generator)])[:, 0])
+        return float(far.sum())
+
+    seeds = [torch.Generator().manual_seed(seed) for seed in range(40)]
+    greedy = [float(squared_distances(x, plus_plus(x, 12, seed)).amin(1).sum()) for seed in seeds]
+    assert np.mean(greedy) < 0.8 * np.mean([once(seed) for seed in seeds])
+
+
+@pytest.mark.parametrize("distance", [1e4, 1e6])
+def test_far_from_the_origin(distance):
+    """float32 has few digits left there: clusters are found near the origin, and looked up there."""
+    near = (np.random.default_rng(0).integers(-64, 64, (600, 3)) / 8).astype(np.float32)
+    far = (near + distance).astype(np.float32)
+    assert np.array_equal((far - distance).astype(np.float32), near)
+    one, other = (KernelKMeans(6, random_state=0).fit(X) for X in (near, far))
+    assert (one.labels_ == other.labels_).all()
+    assert np.abs(one.transform(near) - other.transform(far)).max() < 1e-3
+    assert (other.predict(far.astype(np.float64)) == other.labels_).all()
+    between = far.astype(np.float64) + np.random.default_rng(1).normal(scale=0.02, size=far.shape)
+    assert np.abs(other.transform(between) - one.transform(between - distance)).max() < 1e-3
+
+
+@pytest.mark.parametrize("gamma", [1e-2, 1e-6, 1e-10])
+def test_a_small_gamma_in_float32(gamma):
+    X = make_blobs(400, 4, centers=5, cluster_std=2, random_state=0)[0]
+    double = KernelKMeans(5, gamma=gamma, random_state=0).fit(X)
+    single = KernelKMeans(5, gamma=gamma, random_state=0).fit(X.astype(np.float32))
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-3)
+    assert np.abs(single.transform(X.astype(np.float32)) - double.transform(X)).max() < 1e-2
+
+
+def test_pruning_minds_the_competitors_points():
+    """The support at 10 is felt by points of the other cluster alone."""
+    x = torch.tensor([[0.0], [11.5]], dtype=torch.float64)
+    points = torch.tensor([[[0.0], [10.0]], [[11.5], [12.5]]], dtype=torch.float64)
+    kept, _ = pruned(x, uniform(points, 5.0), 0.1)
+    assert kept.log_weights.isfinite().tolist() == [[True, True], [True, False]]
+    model = KernelKMeans(6, 30, gamma=400.0, prune=0.3, random_state=0).fit(MOONS)
+    assert model.n_pruned_ > 0
+    assert model.objective_ == pytest.approx(-model.score(MOONS))
+
+
+@pytest.mark.parametrize("least", [0.2, 0.4, 1.0])
+def test_pruning_changes_no_more_than_it_says(least):
+    """Also where a support is there many times, and none of these has a great share."""
+    x = torch.tensor(MOONS)
+    points = torch.cat([x[:100].view(2, 50, 2), x[:40].view(2, 20, 2).repeat(1, 2, 1)], 1)
+    supports = uniform(points, 50.0)
+    kept, number = pruned(x, supports, least)
+    assert number > 0
+    assert bool(kept.log_weights.isfinite().any(1).all())
+    if least < 1:
+        change = (kept.distances(x) - supports.distances(x)).max()
+        assert 0 < float(change) <= -math.log(1 - least) / 50 + 1e-12
+
+
+def test_mini_batches_go_on_while_they_gain():
+    X = make_blobs(3000, 5, centers=20, cluster_std=3, random_state=0)[0]
+    model = KernelKMeans(10, 5, batch_size=200, tol=1e-4, random_state=0).fit(X)
+    assert 2 < model.n_iter_ < 300
+    gains = -np.diff(model.history_)
+    assert (gains[:-1] > 1e-4 * np.abs(model.history_[:-2])).all()
+    assert gains[-1] <= 1e-4 * abs(model.history_[-2])
+    full = KernelKMeans(10, 5, random_state=0, gamma=model.gamma_).fit(X)
+    assert model.objective_ < 1.03 * full.objective_
+
+
+def test_mini_batches_start_from_a_sample(monkeypatch):
+    sizes = []
+
+    def spy(x, *args):
+        sizes.append(len(x))
+        return seeded(x, *args)
+
+    monkeypatch.setattr("neonxc.models.kernel.estimator.seeded", spy)
+    X = np.random.default_rng(0).normal(size=(2000, 2))
+    KernelKMeans(3, 5, batch_size=100, max_iter=1, random_state=0).fit(X)
+    KernelKMeans(3, 5, batch_size=100, max_iter=1, init=np.arange(2000) % 3, random_state=0).fit(X)
+    assert sizes == [150, 2000]
+
+
+@pytest.mark.parametrize("options", [{}, {"weighted": True}, {"objective": "feature"}, {"batch_size": 50}])
+@pytest.mark.parametrize("unit", [1e-200, 1e-14, 1e9])
+def test_weights_of_any_size(options, unit):
+    X = make_blobs(200, 3, centers=4, random_state=0)[0]
+    model = KernelKMeans(4, 3, random_state=0, **options).fit(X, sample_weight=np.ones(200))
+    scaled = KernelKMeans(4, 3, random_state=0, **options).fit(X, sample_weight=np.full(200, unit))
+    assert adjusted_rand_score(model.labels_, scaled.labels_) == 1.0
+    assert scaled.objective_ == pytest.approx(unit * model.objective_)
+    assert np.allclose(scaled.transform(X), model.transform(X))
+
+
+def test_a_class_without_weight_is_none():
+    X, y = make_blobs(300, 2, centers=3, random_state=0)
+    model = KernelKMeans(random_state=0).fit(X, labels=y, sample_weight=y != 1)
+    assert model.classes_.tolist() == [0, 2]
+    assert set(model.labels_) == {0, 2}
+    with pytest.raises(ValueError, match="init has 2 different labels, n_clusters is 3"):
+        KernelKMeans(3, init=y).fit(X, sample_weight=y != 1)
+
+
+@pytest.mark.parametrize("nothing", [None, -1, np.nan])
+def test_names_with_missing_ones(nothing):
+    names = np.where(MOON == 1, "upper", "lower").astype(object)
+    names[::7] = nothing
+    model = KernelKMeans(random_state=0).fit(MOONS, labels=names)
+    assert model.classes_.tolist() == ["lower", "upper"]
+    there = np.arange(400) % 7 != 0
+    alone = KernelKMeans(random_state=0).fit(MOONS[there], labels=names[there])
+    assert np.allclose(model.support_vectors_, alone.support_vectors_)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (MOONS[:, 0], "labels needs whole numbers or names, got"),
+        (np.array(["a", 1] * 200, dtype=object), "labels needs whole numbers or names, got both"),
+    ],
+)
+def test_labels_that_are_none(labels, message):
+    with pytest.raises(ValueError, match=message):
+        KernelKMeans().fit(MOONS, labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "message"),
+    [
+        ({"batch_size": 50}, MOON, "batch_size does not apply where labels are given"),
+        ({"batch_size": 50, "objective": "feature"}, None, 'batch_size applies to objective="lme" alone'),
+        ({"weighted": True, "objective": "spherical"}, None, 'weighted applies to objective="lme" alone'),
+        ({"prune": 0.1, "objective": "feature"}, None, 'prune applies to objective="lme" alone'),
+    ],
+)
+def test_options_that_do_not_apply(options, labels, message):
+    with pytest.raises(ValueError, match=message):
+        KernelKMeans(2, **options).fit(MOONS, labels=labels)
+
+
+def test_fewer_different_points_than_clusters():
+    with pytest.raises(ValueError, match="X has 2 different points that count, fewer than n_clusters=3"):
+        KernelKMeans(3).fit(np.repeat([[0.0, 1.0], [2.0, 3.0]], 5, axis=0))
+    with pytest.raises(ValueError, match="X has 1 different points that count, fewer than n_clusters=2"):
+        KernelKMeans().fit(np.ones((4, 2)), labels=[0, 1, 0, 1])
+    assert neonxc.neuralize(KernelKMeans(2).fit([[0.0], [0.0], [1.0]])).predict([[0.0], [1.0]]).tolist() != [0, 0]
