@@ -44,8 +44,8 @@ VIEWS = {
         rotation=10, shear=10, scale=0.4, translation=0.1, elastic=0.02, flip=True, contrast=0.3, padding="zeros"
     ),
 }
-SETTINGS = {"n_neighbors": 10, "pretext_epochs": 8, "epochs": 2, "self_label_epochs": 1}
-PRETEXT_RATE = 2e-3  # the embedding learns from nothing
+SETTINGS = {"n_neighbors": 10, "pretext_epochs": 16, "epochs": 1, "self_label_epochs": 1}
+PRETEXT_RATE = 3e-3  # the embedding learns from nothing
 QUICK = {"pretext_epochs": 1, "epochs": 1, "self_label_epochs": 1, "head_epochs": 2, "n_heads": 2}
 
 
@@ -106,7 +106,7 @@ def figure(scan: SCAN, images: Tensor) -> Figure:
     rows = {int(k): order[found[order] == k] for k in found.unique()}
     rows = {k: row for k, row in rows.items() if len(row) >= PER_ROW}
     shown = torch.cat([row[:PER_ROW] for row in rows.values()])
-    clustering = neonxc.neuralize(scan.cluster_head_, images, scan.embedding_)
+    clustering = neonxc.neuralize(scan, images)
     heat = neonxc.NEON(clustering).attribute(images[shown]).sum(1, keepdim=True)
     heat = heat / heat.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12)  # each on a scale of its own
     paper = make_grid(1 - images[shown], PER_ROW, pad_value=1)  # black on white, and the heatmap brings the colour
@@ -148,7 +148,7 @@ def main(
     data: Annotated[Literal["mnist", "fashion"], typer.Option()] = "mnist",
     data_dir: Annotated[Path | None, typer.Option(help="Files of Fashion-MNIST.")] = None,
     seeds: Annotated[str, typer.Option(help="Separated by commas.")] = "0,1,2",
-    train_images: Annotated[int, typer.Option(min=100, max=50_000)] = 20_000,
+    train_images: Annotated[int, typer.Option(min=100, max=50_000)] = 30_000,
     width: Annotated[int, typer.Option(min=1, help="Channels of the first block.")] = 16,
     device: Annotated[str, typer.Option()] = "cuda" if torch.cuda.is_available() else "cpu",
     amp: Annotated[bool, typer.Option(help="Train with autocast to bfloat16.")] = True,

@@ -23,6 +23,7 @@ PAGES = [
     "docs/soft.md",
     "docs/labels.md",
     "docs/flipping.md",
+    "docs/scan.md",
 ]
 
 
