@@ -16,11 +16,11 @@ MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
 Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of
-`attribution`, `flipping`, `heatmaps`, `head_rules`, `kernel` and `trees`, and of the experiments `examples/flipping.py`
-(`neon_paper.json`) and `examples/scan.py`, written to this page by `python -m tests.benchmarks.page`.
-Contestants take turns in one process, and a ratio is the median over rounds of ratios within a round: on
-a machine that does other things as well, only ratios mean anything. Figures on a GPU have not been
-measured yet.
+`attribution`, `flipping`, `heatmaps`, `head_rules`, `kernel` and `trees`, and of the experiments
+`examples/flipping.py` (`neon_paper.json`) and `examples/scan.py`, written to this page by `python -m
+tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over rounds of ratios
+within a round: on a machine that does other things as well, only ratios mean anything. Figures on a GPU have not
+been measured yet.
 """
 
 
