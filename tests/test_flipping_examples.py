@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from neonxc.evaluation import methods
 
 pytest.importorskip("kneed")
+pytestmark = pytest.mark.slow  # minutes: every experiment, if on little data
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = (
     *("datasets", "mnist", "scan", "flipping"),

