@@ -10,7 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from neonxc.parameters import check_number
+from neonxc.parameters import check_number, plain_parameters
 
 from .kernel import KernelKMeans
 from .kernel.checks import check_options
@@ -38,8 +38,7 @@ def pack(obj: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         header, tensors = _pack_scan(obj)
     else:
         raise TypeError(f"can't save a {type(obj).__name__}; save the network that neonxc.neuralize makes of it")
-    params = {name: _plain(value) for name, value in obj.get_params(deep=False).items() if _is_plain(value)}
-    return {"class": type(obj).__name__, "params": params, **header}, tensors
+    return {"class": type(obj).__name__, "params": plain_parameters(obj), **header}, tensors
 
 
 def unpack(header: dict[str, Any], tensors: dict[str, Tensor]) -> KernelKMeans | SCAN:
@@ -121,11 +120,3 @@ def _unpack_scan(header: dict[str, Any], tensors: dict[str, Tensor]) -> SCAN:
     obj.neighbors_ = tensors["neighbors"].numpy()
     obj.predict(torch.zeros(1, *obj.image_shape_))  # what does not fit together shows now
     return obj
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str | np.generic)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -9,6 +9,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.parameters import plain_parameters
 from neonxc.trees.base import TreeExplainer
 from neonxc.trees.tree import ThresholdTree
 
@@ -22,10 +23,9 @@ def pack(obj: ThresholdTree | TreeExplainer) -> tuple[dict[str, Any], dict[str, 
         return _pack_tree(obj)
     check_is_fitted(obj, "tree_")
     header, tensors = _pack_tree(obj.tree_)
-    params = obj.get_params(deep=False)
     header["estimator"] = {
         "class": type(obj).__name__,
-        "params": {name: _plain(value) for name, value in params.items() if _is_plain(value)},
+        "params": plain_parameters(obj),
         "fitted": {name: getattr(obj, name) for name in NUMBERS if hasattr(obj, name)},
         "tensor": obj._is_tensor,
         "whole": obj._steps is None,
@@ -75,11 +75,3 @@ def _pack_tree(tree: ThresholdTree) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "feature_names": None if tree.feature_names is None else list(tree.feature_names),
     }
     return header, {name: getattr(tree, name) for name in NODES}
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str | np.generic)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
