@@ -38,8 +38,8 @@ DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.in
 PATHS = {
     "as_it_is": {},
     "sorted": {"INTEGERS": 0},
-    "bins": {"INTEGERS": 0, "BINS": 2, "HISTOGRAM": 1},
-    "more_bins": {"INTEGERS": 0, "BINS": 5, "HISTOGRAM": 1},
+    "bins": {"INTEGERS": 0, "BINS": 2, "COARSE": 2, "HISTOGRAM": 1},
+    "more_bins": {"INTEGERS": 0, "BINS": 5, "COARSE": 5, "HISTOGRAM": 1},
     "chunks": {"BUFFER": 3, "BUDGET": 40, "CHUNK": 30, "INDICES": 3},
     "small_cache": {"CACHED": 20, "INTEGERS": 0},
     "few_centers": {"FEW": 0},

@@ -66,7 +66,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
     case = data(seed, n, d, k, kind=kind, dtype=dtype)
     centers = torch.from_numpy(case.centers)
     limits = {"INTEGERS": 0 if sorts else 1 << 10}
-    limits |= {"BINS": 3, "HISTOGRAM": 1} if in_bins else {}
+    limits |= {"BINS": 3, "COARSE": 3, "HISTOGRAM": 1} if in_bins else {}
     with mock.patch.multiple(columns_module, **limits), mock.patch.object(table_module, "CHUNK", 2 * len(case.X)):
         found = code(Table(torch.from_numpy(case.X)), centers)
     values = np.concatenate([case.values, case.centers])
@@ -185,6 +185,17 @@ def test_separated_from_their_centers(seed, weighted, dtype):
     expected = slow_separated(codes, bins, labels, centers, weight)
     assert np.array_equal(sweep.separated(sweep.histogram(codes, bins, labels, k, weight), centers), expected)
     assert np.array_equal(sweep.separated_directly(codes, bins, labels, centers, weight), expected)
+    lost = sweep.lost_by_center(codes, bins, labels, centers.int(), weight)
+    assert np.array_equal(lost.sum(1), expected)
+    for one in range(k):
+        own = slow_separated(
+            codes[:, labels == one],
+            bins,
+            labels[labels == one],
+            centers,
+            None if weight is None else weight[labels == one],
+        )
+        assert np.array_equal(lost[:, one], own)
 
 
 @settings(max_examples=60)
@@ -192,8 +203,8 @@ def test_separated_from_their_centers(seed, weighted, dtype):
 def test_no_cut_within_a_bin_separates_less_than_its_bound(seed, width, weighted):
     codes, bins, labels, k, centers, weight = problem(seed, weighted=weighted)
     coarse = ceil_div(bins, width)
-    counts = sweep.histogram(codes // width, coarse, labels, k, weight)
-    bound = sweep.within_bins(counts, centers // width).numpy()
+    lost = sweep.lost_by_center(codes // width, coarse, labels, (centers // width).int(), weight)
+    bound = sweep.least_within_bins(lost).numpy()
     exact = slow_separated(codes, bins, labels, centers, weight)
     for b in range(bins):
         if (b + 1) % width:  # a cut between two codes of one bin
@@ -201,10 +212,11 @@ def test_no_cut_within_a_bin_separates_less_than_its_bound(seed, width, weighted
 
 
 def test_the_bound_of_a_bin_counts_what_no_cut_in_it_can_save():
-    counts = torch.tensor([[[5, 7, 3]]], dtype=torch.int32)
-    assert sweep.within_bins(counts, torch.tensor([[1]])).tolist() == [[0, 3, 0]]
-    assert sweep.within_bins(counts, torch.tensor([[2]])).tolist() == [[0, 5, 0]]
-    assert sweep.within_bins(counts, torch.tensor([[0]])).tolist() == [[0, 3, 0]]
+    codes = torch.tensor([[0] * 5 + [1] * 7 + [2] * 3])
+    labels = torch.zeros(15, dtype=torch.int64)
+    for center, bound in ((0, [0, 3, 0]), (1, [0, 3, 0]), (2, [0, 5, 0])):
+        lost = sweep.lost_by_center(codes, 3, labels, torch.tensor([[center]], dtype=torch.int32))
+        assert sweep.least_within_bins(lost).tolist() == [bound]
 
 
 @given(seeds)
@@ -245,7 +257,10 @@ def test_sweep_on_a_gpu_equals_the_cpu(weighted):
     assert torch.equal(sweep.separated(on_gpu, there[2]).cpu(), sweep.separated(counts, centers))
     directly = sweep.separated_directly(there[0], bins, there[1], there[2], there[3])
     assert torch.equal(directly.cpu(), sweep.separated_directly(codes, bins, labels, centers, weight))
-    assert torch.equal(sweep.within_bins(on_gpu, there[2]).cpu(), sweep.within_bins(counts, centers))
+    lost = sweep.lost_by_center(there[0], bins, there[1], there[2].int(), there[3])
+    expected = sweep.lost_by_center(codes, bins, labels, centers.int(), weight)
+    assert torch.equal(lost.cpu(), expected)
+    assert torch.equal(sweep.least_within_bins(lost).cpu(), sweep.least_within_bins(expected))
     for ours, theirs in zip(sweep.compressed(there[0], there[2]), sweep.compressed(codes, centers), strict=True):
         assert torch.equal(ours.cpu(), theirs)
 

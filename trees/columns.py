@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from neonxc.trees.table import Table
 
-BINS = 512  # of a histogram, at least
-HISTOGRAM = 1 << 16  # entries of a whole histogram that are no reason yet for fewer bins
+BINS = 512  # that a column may have for its values all to be told apart
+HISTOGRAM = 1 << 16  # entries of a whole histogram: so many bins are not too many, either
+COARSE = 256  # bins where they can't tell all values apart
+PARALLEL = 1 << 20  # entries that torch sorts sooner than NumPy, which uses one core
 EXACT = 2.0**53  # floats are not so exact beyond
 INDICES = 280_000  # that stay in a core's cache
 INTEGERS = 1 << 10  # whole numbers in a range as small as this are coded without sorting
@@ -106,7 +110,7 @@ def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
     size = torch.cat(sizes)
     most = int(size.max())
     codes = torch.cat([part.to(_type(most)) for part in parts])
-    row_bins = min(most, max(BINS, HISTOGRAM // (table.d * len(centers))))
+    row_bins = most if most <= max(BINS, HISTOGRAM // (table.d * len(centers))) else COARSE
     width = (size + row_bins - 1).div(row_bins, rounding_mode="floor")
     binned = codes if most <= row_bins else codes.div(width[:, None], rounding_mode="floor").to(_type(row_bins))
     return Columns(codes, torch.cat(middles), size, transposed(binned), width, row_bins)
@@ -125,8 +129,8 @@ def _integers(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor] 
         return None
     low = low.to(torch.int64)
     numbers = low[:, None] + torch.arange(int((high.to(torch.int64) - low).max()) + 1, device=values.device)
-    grid, order = torch.cat([numbers.to(torch.float64), centers], 1).sort(dim=1)
-    rank = _new(grid).cumsum(1, dtype=torch.int32).sub_(1)
+    grid, order = sorted_rows(torch.cat([numbers.to(torch.float64), centers], 1))
+    rank = firsts(grid).cumsum(1, dtype=torch.int32).sub_(1)
     ranks = torch.empty_like(rank).scatter_(1, order, rank)
     table = ranks[:, : numbers.shape[1]].to(_type(grid.shape[1]))
     codes = torch.empty(values.shape, dtype=table.dtype, device=values.device)
@@ -142,8 +146,8 @@ def _ranks(values: Tensor, centers: Tensor, max_bins: int | None) -> tuple[Tenso
     """Codes of any numbers, by sorting them together with the centers."""
     n = values.shape[1]
     exact = torch.float64 if values.dtype != torch.float32 or not _representable(centers) else torch.float32
-    ordered, order = torch.cat([values.to(exact), centers.to(exact)], 1).sort(dim=1)
-    new = _new(ordered)
+    ordered, order = sorted_rows(torch.cat([values.to(exact), centers.to(exact)], 1))
+    new = firsts(ordered)
     if max_bins is not None and int(new.sum(1).max()) > max_bins:
         place = torch.arange(new.shape[1], device=values.device).where(new, 0).cummax(1).values  # of equals' first
         quantile = place * max_bins // new.shape[1]
@@ -153,7 +157,16 @@ def _ranks(values: Tensor, centers: Tensor, max_bins: int | None) -> tuple[Tenso
     return codes[:, :n], codes[:, n:].to(torch.int64), rank[:, -1].to(torch.int64) + 1
 
 
-def _new(ordered: Tensor) -> Tensor:
+def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row in order, and where its entries were, [f, n] of int64; equal ones in any order."""
+    if values.device.type != "cpu" or values.numel() >= PARALLEL:
+        return values.sort(dim=1)  # type: ignore[return-value]
+    kind: Any = "stable" if values.element_size() <= 2 else None  # NumPy sorts short integers digit by digit
+    order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind=kind))
+    return values.gather(1, order), order
+
+
+def firsts(ordered: Tensor) -> Tensor:
     """Whether a value differs from the one before it in its row; the first one always does."""
     new = torch.ones_like(ordered, dtype=torch.bool)
     torch.ne(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])

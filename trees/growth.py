@@ -38,6 +38,7 @@ class Gain(Protocol):
         """Hand on to the children what the criterion keeps for a node."""
 
 
+@torch.inference_mode()  # operations start sooner
 def separate_centers(problem: Problem, criterion: Separator, builder: TreeBuilder) -> list[Node]:
     """Split nodes until each has one center; return the leaves."""
     leaves, open_ = [], [problem.root()]
@@ -58,6 +59,7 @@ def separate_centers(problem: Problem, criterion: Separator, builder: TreeBuilde
     return leaves
 
 
+@torch.inference_mode()
 def best_first(
     problem: Problem, criterion: Gain, builder: TreeBuilder, leaves: list[Node], max_leaves: int
 ) -> list[Node]:
@@ -87,6 +89,7 @@ def best_first(
     return done + [entry[2] for entry in heap]
 
 
+@torch.inference_mode()
 def replayed(
     problem: Problem, root: int, test: Callable[[int, Node], Step | None]
 ) -> tuple[TreeBuilder, list[tuple[int, Node]]]:

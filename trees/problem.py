@@ -139,7 +139,7 @@ class Problem:
         left = torch.cat([codes <= code, self.columns.centers[feature].index_select(0, node.centers) <= code])
         low, high = float("-inf"), float("inf")
         if len(values):
-            low = float(values.masked_fill(~left, low).max())
+            low = float(torch.where(left, values, low).max())
             high = float(values.masked_fill(left, high).min())
         if low == float("-inf"):  # nobody goes left, or nobody at all is here
             low = high - 1 if high < float("inf") else 0.0
@@ -171,12 +171,12 @@ class Problem:
 def between(low: float, high: float, dtype: Any = None, share: float = 0.5) -> float:
     """A number between two, such that ``low <= number < high`` also as a number of the data's type."""
     middle = low * (1 - share) + high * share
-    if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return middle if low <= middle < high else low
+    if dtype != torch.float64:
         middle = torch.tensor(middle, dtype=dtype).item()
     if low <= middle < high:
         return middle
-    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        return low
     below = torch.tensor(high, dtype=dtype)  # the greatest number of the type below `high`: no point is in between
     if below.item() >= high:
         below = below.nextafter(torch.tensor(-torch.inf, dtype=dtype))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from neonxc.trees.columns import firsts, sorted_rows
+
 if TYPE_CHECKING:
     from neonxc.trees.problem import Node, Problem
 
@@ -134,18 +136,35 @@ def centers_left(centers: Tensor, bins: int) -> Tensor:
     return counts.scatter_add_(1, centers, torch.ones_like(centers)).cumsum(1)
 
 
-def within_bins(counts: Tensor, centers: Tensor) -> Tensor:
+def lost_by_center(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """The terms of :func:`separated`, center by center, [f, k, bins]; `centers` are of int32.
+
+    A cut before the center loses the points left of it, one behind it those on the right.
+    """
+    f, k = centers.shape
+    result = torch.empty(f, k, bins, dtype=torch.int32 if weight is None else torch.float64, device=codes.device)
+    place = torch.arange(bins, dtype=torch.int32, device=codes.device)
+    step = max(1, CACHED // (k * bins))
+    for first in range(0, f, step):
+        some = slice(first, first + step)
+        counts = histogram(codes[some], bins, labels, k, weight)
+        left = counts.cumsum(2, dtype=counts.dtype)
+        torch.where(place < centers[some, :, None], left, left[..., -1:] - left, out=result[some])
+    return result
+
+
+def least_within_bins(lost: Tensor) -> Tensor:
     """Least weight that a cut anywhere within a bin separates from its centers, [f, bins].
 
-    As :func:`separated`, but for cuts that lie between two codes of the same bin: its own points may be on the
-    right side of such a cut, and so may those on one side of a center in the same bin.
+    As the sum of :func:`lost_by_center` over centers, but for cuts that lie between two codes of the same bin: its
+    own points may be on the right side of such a cut, as before the bin or behind it.
     """
-    place = torch.arange(counts.shape[2], device=counts.device)
-    up_to = counts.cumsum(2, dtype=counts.dtype)
-    before, after = up_to - counts, up_to[..., -1:] - up_to
-    own = centers[..., None]
-    least = torch.where(place < own, before, torch.where(place > own, after, torch.minimum(before, after)))
-    return least.sum(1, dtype=counts.dtype)
+    least = lost.clone()
+    torch.minimum(lost[..., 1:], lost[..., :-1], out=least[..., 1:])
+    least[..., 0] = 0
+    return least.sum(1, dtype=lost.dtype)
 
 
 def number_of_bins(codes: Tensor, centers: Tensor) -> int:
@@ -161,17 +180,14 @@ def compressed(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     codes : Tensor [f, n] of int64
     centers : Tensor [f, k] of int64
     original : Tensor [f, bins]
-        The greatest old code of every new one.
+        The old code of every new one.
     """
-    bins = number_of_bins(codes, centers)
-    taken = torch.zeros(len(codes), bins, dtype=torch.bool, device=codes.device)
-    codes = codes.to(torch.int64)
-    taken.scatter_(1, codes, True).scatter_(1, centers, True)
-    rank = taken.cumsum(1, dtype=torch.int32).sub_(1)
-    original = torch.zeros(len(codes), int(rank[:, -1].max()) + 1, dtype=torch.int64, device=codes.device)
-    place = torch.arange(bins, device=codes.device).expand_as(rank)
-    original.scatter_reduce_(1, rank.clamp(min=0).to(torch.int64), place.where(taken, 0), "amax")
-    return rank.gather(1, codes).to(torch.int64), rank.gather(1, centers).to(torch.int64), original
+    n = codes.shape[1]
+    ordered, order = sorted_rows(torch.cat([codes, centers.to(codes.dtype)], 1))
+    rank = firsts(ordered).cumsum(1).sub_(1)
+    original = ordered.new_zeros(len(codes), int(rank[:, -1].max()) + 1).scatter_(1, rank, ordered)
+    ranks = torch.empty_like(rank).scatter_(1, order, rank)
+    return ranks[:, :n], ranks[:, n:], original
 
 
 def node_codes(problem: Problem, node: Node, values: int) -> Iterator[tuple[int, Tensor, Tensor | None]]:

@@ -13,10 +13,17 @@ from neonxc.trees.problem import Cut, Node, Problem
 
 @dataclass
 class Memory:
-    """Points whose center is still in the node, and their histogram by bins, [d, centers, bins]."""
+    """Points whose center is still in the node, and what each cut costs each center.
+
+    Attributes
+    ----------
+    rows : Tensor [points] of int64
+    lost : Tensor [d, centers, bins]
+        The points, or weights, that the cut at the end of each bin separates from each center.
+    """
 
     rows: Tensor
-    counts: Tensor
+    lost: Tensor
 
 
 class Mistakes:
@@ -47,15 +54,17 @@ class Mistakes:
         self.problem = problem
         self.columns = problem.columns
         self.shared = shared
-        self.bin_of_centers = self.columns.centers.div(self.columns.width[:, None], rounding_mode="floor")
+        centers = self.columns.centers.div(self.columns.width[:, None], rounding_mode="floor")
+        self.bin_of_centers = centers.to(torch.int32)
+        self.wide = (self.columns.width > 1).nonzero()[:, 0]
 
     def cut(self, node: Node) -> Cut | None:
         """The best cut that separates two of the node's centers; None if there is none."""
         if node.memory is None:  # the root
-            node.memory = Memory(node.rows, self._count(node.rows, node.centers))
-        counts = node.memory.counts
-        centers = self.bin_of_centers[:, node.centers]
-        score = self._score(sweep.separated(counts, centers), centers)
+            node.memory = Memory(node.rows, self._lost(node.rows, node.centers))
+        lost = node.memory.lost
+        centers = self.bin_of_centers.index_select(1, node.centers).to(torch.int64)
+        score = self._score(lost.sum(1, dtype=lost.dtype), centers)
         feature, place, best = sweep.first_minimum(score)
         width = self.columns.width
         if best < torch.inf:
@@ -72,23 +81,25 @@ class Mistakes:
         node.memory = None
         if all(len(child.centers) == 1 for child in children):
             return
-        left = self.columns.codes[cut.feature].index_select(0, memory.rows) <= cut.code
-        labels = self.problem.labels.index_select(0, memory.rows)
-        with_center = (self.columns.centers[cut.feature] <= cut.code).index_select(0, labels)
-        for child, on_left in zip(children, (True, False), strict=True):
+        rows, lost = memory.rows, memory.lost
+        left = self.columns.codes[cut.feature].index_select(0, rows) <= cut.code
+        labels = self.problem.labels.index_select(0, rows)
+        together = left == (self.columns.centers[cut.feature] <= cut.code).index_select(0, labels)
+        apart = rows.masked_select(~together)
+        if len(apart):
+            lost -= self._lost(apart, node.centers)
+            rows, left = rows.masked_select(together), left.masked_select(together)
+        for child, points, centers in zip(
+            children, (left, ~left), (cut.centers_left, ~cut.centers_left), strict=True
+        ):
             if len(child.centers) > 1:
-                own, there = (with_center, left) if on_left else (~with_center, ~left)
-                which = (cut.centers_left if on_left else ~cut.centers_left).nonzero()[:, 0]
-                counts = memory.counts.index_select(1, which)
-                lost = memory.rows.masked_select(own & ~there)
-                if len(lost):
-                    counts -= self._count(lost, child.centers)
-                child.memory = Memory(memory.rows.masked_select(own & there), counts)
+                child.memory = Memory(rows.masked_select(points), lost.index_select(1, centers.nonzero()[:, 0]))
 
-    def _count(self, rows: Tensor, centers: Tensor) -> Tensor:
-        local = self.problem.positions(rows, centers)
-        codes = self.columns.binned(rows)
-        return sweep.histogram(codes, self.columns.row_bins, local, len(centers), self.problem.weights(rows))
+    def _lost(self, rows: Tensor, centers: Tensor) -> Tensor:
+        """What the cuts separate from each of some centers of some points, [d, centers, bins]."""
+        local, weight = self.problem.positions(rows, centers), self.problem.weights(rows)
+        codes, own = self.columns.binned(rows), self.bin_of_centers.index_select(1, centers)
+        return sweep.lost_by_center(codes, self.columns.row_bins, local, own, weight)
 
     def _score(self, mistakes: Tensor, centers: Tensor) -> Tensor:
         """Mistakes of the cuts that separate centers, divided as EMN does if asked to; infinite for others."""
@@ -99,9 +110,9 @@ class Mistakes:
 
     def _within_bins(self, node: Node, centers: Tensor, found: tuple[float, int, int]) -> tuple[float, int, int]:
         """The best cut between values of one bin, if it may be better than the one found."""
-        wide = (self.columns.width > 1).nonzero()[:, 0]
-        counts, centers = node.memory.counts[wide], centers[wide]
-        bound = sweep.within_bins(counts, centers).to(torch.float64)
+        wide = self.wide
+        lost, centers = node.memory.lost.index_select(0, wide), centers.index_select(0, wide)
+        bound = sweep.least_within_bins(lost).to(torch.float64)
         low, high = centers.amin(1, keepdim=True), centers.amax(1, keepdim=True)
         place = torch.arange(bound.shape[1], device=bound.device)
         bound.masked_fill_((place < low) | (place > high), torch.inf)
