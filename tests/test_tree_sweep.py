@@ -185,7 +185,7 @@ def test_separated_from_their_centers(seed, weighted, dtype):
     expected = slow_separated(codes, bins, labels, centers, weight)
     assert np.array_equal(sweep.separated(sweep.histogram(codes, bins, labels, k, weight), centers), expected)
     assert np.array_equal(sweep.separated_directly(codes, bins, labels, centers, weight), expected)
-    lost = sweep.lost_by_center(codes, bins, labels, centers.int(), weight)
+    lost = sweep.lost_by_center(codes, bins, labels, centers, weight)
     assert np.array_equal(lost.sum(1), expected)
     for one in range(k):
         own = slow_separated(
@@ -203,7 +203,7 @@ def test_separated_from_their_centers(seed, weighted, dtype):
 def test_no_cut_within_a_bin_separates_less_than_its_bound(seed, width, weighted):
     codes, bins, labels, k, centers, weight = problem(seed, weighted=weighted)
     coarse = ceil_div(bins, width)
-    lost = sweep.lost_by_center(codes // width, coarse, labels, (centers // width).int(), weight)
+    lost = sweep.lost_by_center(codes // width, coarse, labels, centers // width, weight)
     bound = sweep.least_within_bins(lost).numpy()
     exact = slow_separated(codes, bins, labels, centers, weight)
     for b in range(bins):
@@ -215,7 +215,7 @@ def test_the_bound_of_a_bin_counts_what_no_cut_in_it_can_save():
     codes = torch.tensor([[0] * 5 + [1] * 7 + [2] * 3])
     labels = torch.zeros(15, dtype=torch.int64)
     for center, bound in ((0, [0, 3, 0]), (1, [0, 3, 0]), (2, [0, 5, 0])):
-        lost = sweep.lost_by_center(codes, 3, labels, torch.tensor([[center]], dtype=torch.int32))
+        lost = sweep.lost_by_center(codes, 3, labels, torch.tensor([[center]]))
         assert sweep.least_within_bins(lost).tolist() == [bound]
 
 
@@ -257,8 +257,8 @@ def test_sweep_on_a_gpu_equals_the_cpu(weighted):
     assert torch.equal(sweep.separated(on_gpu, there[2]).cpu(), sweep.separated(counts, centers))
     directly = sweep.separated_directly(there[0], bins, there[1], there[2], there[3])
     assert torch.equal(directly.cpu(), sweep.separated_directly(codes, bins, labels, centers, weight))
-    lost = sweep.lost_by_center(there[0], bins, there[1], there[2].int(), there[3])
-    expected = sweep.lost_by_center(codes, bins, labels, centers.int(), weight)
+    lost = sweep.lost_by_center(there[0], bins, there[1], there[2], there[3])
+    expected = sweep.lost_by_center(codes, bins, labels, centers, weight)
     assert torch.equal(lost.cpu(), expected)
     assert torch.equal(sweep.least_within_bins(lost).cpu(), sweep.least_within_bins(expected))
     for ours, theirs in zip(sweep.compressed(there[0], there[2]), sweep.compressed(codes, centers), strict=True):

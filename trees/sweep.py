@@ -139,19 +139,20 @@ def centers_left(centers: Tensor, bins: int) -> Tensor:
 def lost_by_center(
     codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
 ) -> Tensor:
-    """The terms of :func:`separated`, center by center, [f, k, bins]; `centers` are of int32.
+    """The terms of :func:`separated`, center by center, [f, k, bins].
 
-    A cut before the center loses the points left of it, one behind it those on the right.
+    A cut before the center loses the points left of it; one behind it those on the right, which are all of them less
+    those on the left.
     """
     f, k = centers.shape
     result = torch.empty(f, k, bins, dtype=torch.int32 if weight is None else torch.float64, device=codes.device)
-    place = torch.arange(bins, dtype=torch.int32, device=codes.device)
+    mass = torch.bincount(labels, weight, minlength=k).to(result.dtype)
     step = max(1, CACHED // (k * bins))
     for first in range(0, f, step):
         some = slice(first, first + step)
-        counts = histogram(codes[some], bins, labels, k, weight)
-        left = counts.cumsum(2, dtype=counts.dtype)
-        torch.where(place < centers[some, :, None], left, left[..., -1:] - left, out=result[some])
+        counts, own = histogram(codes[some], bins, labels, k, weight), centers[some, :, None]
+        counts.scatter_add_(2, own, -mass[:, None].expand_as(own))
+        torch.cumsum(counts, 2, dtype=counts.dtype, out=result[some]).abs_()
     return result
 
 

@@ -54,8 +54,7 @@ class Mistakes:
         self.problem = problem
         self.columns = problem.columns
         self.shared = shared
-        centers = self.columns.centers.div(self.columns.width[:, None], rounding_mode="floor")
-        self.bin_of_centers = centers.to(torch.int32)
+        self.bin_of_centers = self.columns.centers.div(self.columns.width[:, None], rounding_mode="floor")
         self.wide = (self.columns.width > 1).nonzero()[:, 0]
 
     def cut(self, node: Node) -> Cut | None:
@@ -63,7 +62,7 @@ class Mistakes:
         if node.memory is None:  # the root
             node.memory = Memory(node.rows, self._lost(node.rows, node.centers))
         lost = node.memory.lost
-        centers = self.bin_of_centers.index_select(1, node.centers).to(torch.int64)
+        centers = self.bin_of_centers.index_select(1, node.centers)
         score = self._score(lost.sum(1, dtype=lost.dtype), centers)
         feature, place, best = sweep.first_minimum(score)
         width = self.columns.width
