@@ -231,6 +231,7 @@ def test_centers_left(seed):
 def test_compressed_codes_are_ranks_and_find_the_old_ones(seed, dtype):
     codes, bins, _, _, centers, _ = problem(seed, bins=100, dtype=dtype)
     new, new_centers, original = sweep.compressed(codes, centers)
+    assert {new.dtype, new_centers.dtype, original.dtype} == {torch.int64}
     for f in range(len(codes)):
         there = sorted(set(codes[f].tolist()) | set(centers[f].tolist()))
         assert new[f].tolist() == [there.index(value) for value in codes[f].tolist()]

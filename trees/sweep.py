@@ -180,13 +180,14 @@ def compressed(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     -------
     codes : Tensor [f, n] of int64
     centers : Tensor [f, k] of int64
-    original : Tensor [f, bins]
+    original : Tensor [f, bins] of int64
         The old code of every new one.
     """
     n = codes.shape[1]
     ordered, order = sorted_rows(torch.cat([codes, centers.to(codes.dtype)], 1))
     rank = firsts(ordered).cumsum(1).sub_(1)
-    original = ordered.new_zeros(len(codes), int(rank[:, -1].max()) + 1).scatter_(1, rank, ordered)
+    original = rank.new_zeros(len(codes), int(rank[:, -1].max()) + 1)
+    original.scatter_(1, rank, ordered.to(torch.int64))
     ranks = torch.empty_like(rank).scatter_(1, order, rank)
     return ranks[:, :n], ranks[:, n:], original
 
