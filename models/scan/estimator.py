@@ -49,10 +49,10 @@ class SCAN(ClusterMixin, BaseEstimator):
         How many clusterings are learned at once, on the same embedding.
     entropy_weight : float, default=5
         Weight of the entropy of the mean assignment, which keeps clusters from being empty.
-    pretext_epochs, head_epochs, epochs, self_label_epochs : int, default=20, 30, 5, 5
+    pretext_epochs, head_epochs, epochs, self_label_epochs : int, default=20, 30, 5, 0
         Passes over the images: of SimCLR; of the heads alone, on the embedding as it is, which takes hardly any
-        time; of the best of them and the embedding; of self-labelling. 0 leaves a stage out. Without
-        `head_epochs` the embedding is trained with all heads.
+        time; of the best of them and the embedding; of self-labelling, which has cost accuracy on the data it was
+        measured on. 0 leaves a stage out. Without `head_epochs` the embedding is trained with all heads.
     self_label_threshold : float, default=0.99
         Probability above which an image labels itself, 0 ... 1.
     temperature : float, default=0.5
@@ -140,7 +140,7 @@ class SCAN(ClusterMixin, BaseEstimator):
         pretext_epochs: int = 20,
         head_epochs: int = 30,
         epochs: int = 5,
-        self_label_epochs: int = 5,
+        self_label_epochs: int = 0,
         self_label_threshold: float = 0.99,
         temperature: float = 0.5,
         augment: Callable[[Tensor], Tensor] | None = None,
