@@ -88,6 +88,20 @@ def test_tensors_for_tensors_and_arrays_for_arrays(model):
 
 
 @every
+@pytest.mark.parametrize("refine", [False, True])
+def test_what_is_fitted_can_take_part_in_training(model, refine):
+    if refine and model not in CENTER_TREES:
+        pytest.skip("has no refinement")
+    X = torch.from_numpy(data(0, 40, 3, 3).X)
+    fitted = model(3, random_state=0, **({"refine": True} if refine else {})).fit(X)
+    factor = torch.ones(3, dtype=X.dtype, requires_grad=True)
+    (fitted.cluster_centers_ * factor).sum().backward()  # which saves the centers
+    assert torch.equal(factor.grad, fitted.cluster_centers_.sum(0).to(X.dtype))
+    tensors = [value for value in vars(fitted.tree_).values() if isinstance(value, torch.Tensor)]
+    assert not any(tensor.is_inference() for tensor in [*tensors, fitted.labels_])
+
+
+@every
 @pytest.mark.parametrize(
     "dtype",
     [

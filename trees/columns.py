@@ -160,7 +160,8 @@ def _ranks(values: Tensor, centers: Tensor, max_bins: int | None) -> tuple[Tenso
 def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     """Every row in order, and where its entries were, [f, n] of int64; equal ones in any order."""
     if values.device.type != "cpu" or values.numel() >= PARALLEL:
-        return values.sort(dim=1)  # type: ignore[return-value]
+        ordered, order = values.sort(dim=1)
+        return ordered, order
     kind: Any = "stable" if values.element_size() <= 2 else None  # NumPy sorts short integers digit by digit
     order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind=kind))
     return values.gather(1, order), order
