@@ -141,8 +141,8 @@ def lost_by_center(
 ) -> Tensor:
     """The terms of :func:`separated`, center by center, [f, k, bins].
 
-    A cut before the center loses the points left of it; one behind it those on the right: all of them less those on
-    the left.
+    A cut before the center loses the points left of it; one behind it those on the right, all less those on the
+    left.
     """
     f, k = centers.shape
     result = torch.empty(f, k, bins, dtype=torch.int32 if weight is None else torch.float64, device=codes.device)
