@@ -75,12 +75,28 @@ def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: 
         Columns of every group; the first group has the first ones.
     gamma : float
     log_weights : Tensor [M]
+        Best of float64: the logarithm of a group's sum of weights is divided by gamma.
     """
     minima, shares = [], []
-    for part in (log_weights - gamma * energy).split(sizes, dim=1):
-        minima.append(part.logsumexp(dim=1) / -gamma)
-        shares.append(part.softmax(dim=1))
+    for part, logs in zip(energy.split(sizes, dim=1), log_weights.double().split(sizes), strict=True):
+        total = logs.logsumexp(dim=0)
+        least = part.amin(dim=1)
+        minimum, share = _soft_min((part - least[:, None]).mul_(-gamma), (logs - total).to(energy))
+        minima.append(least - (minimum + total.to(energy)) / gamma)
+        shares.append(share)
     return torch.stack(minima, dim=1), torch.cat(shares, dim=1)
+
+
+def _soft_min(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """``log sum_i w_i exp(l_i)`` [N] for weights that sum to 1 and logits <= 0, and the terms' shares [N, p].
+
+    Where all logits are small, that is a small number: the logarithm of a sum near 1 would round it away.
+    """
+    change = logits.expm1() @ log_weights.exp()
+    logits = logits + log_weights
+    shares = logits.softmax(dim=1)
+    of_sum = logits.amax(dim=1) - shares.amax(dim=1).log()
+    return torch.where(change > -0.5, change.log1p(), of_sum), shares
 
 
 def min_over_competitors(energy: Tensor) -> Tensor:

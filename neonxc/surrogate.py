@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from neonxc.heads import CentroidHead
 from neonxc.inputs import as_batch, as_labels
+from neonxc.models.kernel.margins import agreement, refined
 from neonxc.models.kernel.seeding import seeded
-from neonxc.models.kernel.supports import Supports, em, squared_distances
+from neonxc.models.kernel.supports import Supports, by_cluster, em
 from neonxc.network import rows
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
@@ -26,8 +26,6 @@ RECALL = 0.5  # of a cluster, below which there is a warning, too, ...
 COUNT = 5  # ... where it has so many points
 HELD_OUT = 0.2
 SUPPORTS = (10, 20, 40)  # per cluster; more if fewer do not do
-STEPS = 300  # of gradient descent on the margins
-BATCH = 4096
 
 
 def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> ClusterModel:
@@ -60,9 +58,12 @@ def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: n
     x, y = points[there] - shift, column[there]
     supports = fitted(x, y, len(classes))
     fidelity = _fidelity(supports, x, y, classes)
-    radius = None if bool(there.all()) else _radius(supports, points - shift, there)
-    if radius is not None:
-        _warn_of_noise(supports.distances(points - shift).amin(1) <= radius, there)
+    radius = None
+    if not bool(there.all()):
+        far, nearest = supports.distances(points - shift).min(1)
+        radius = radii(far, nearest, there, len(classes))
+        _warn_of_noise(far <= radius[nearest], there)
+        radius = radius.cpu()
     used = supports.log_weights.isfinite().flatten()
     centers = (supports.points.flatten(0, 1) + shift)[used].double().cpu()
     groups, log_weights = supports.groups[used].cpu(), supports.log_weights.flatten()[used].double().cpu()
@@ -74,12 +75,26 @@ def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: n
     return ClusterModel(head, centers, classes, fidelity=fidelity)
 
 
-def fitted(x: Tensor, labels: Tensor, k: int, sizes: tuple[int, ...] = SUPPORTS) -> Supports:
-    """The least adjusted supports that reproduce labels well enough, or else those that do so best."""
+def fitted(
+    x: Tensor, labels: Tensor, k: int, sizes: tuple[int, ...] = SUPPORTS, gamma: float | str = "median"
+) -> Supports:
+    """The least adjusted supports that reproduce labels well enough, or else those that do so best.
+
+    Parameters
+    ----------
+    x : Tensor [n, d]
+    labels : Tensor [n] of int64
+    k : int
+        Number of clusters.
+    sizes : tuple of int
+        Supports per cluster, tried in this order.
+    gamma : float or "median"
+        Where to start.
+    """
     best, reached = None, -1.0
     generator = torch.Generator(x.device).manual_seed(0)
     for n_support in sizes:
-        supports = em(x, seeded(x, labels, k, n_support, "median", generator), labels, weighted=True).supports
+        supports = em(x, seeded(x, labels, k, n_support, gamma, generator), labels, weighted=True).supports
         for attempt in (lambda s: s, lambda s: refined(s, x, labels)):
             supports = attempt(supports)
             fidelity = agreement(supports, x, labels)
@@ -91,41 +106,6 @@ def fitted(x: Tensor, labels: Tensor, k: int, sizes: tuple[int, ...] = SUPPORTS)
     return best
 
 
-def refined(supports: Supports, x: Tensor, labels: Tensor) -> Supports:
-    """Gradient descent on the margins, from supports on: the best that was seen."""
-    size = float(x.square().mean().sqrt())
-    points = supports.points.clone().requires_grad_()
-    log_weights = supports.log_weights.clamp(min=-30).clone().requires_grad_()
-    log_gamma = x.new_tensor(supports.gamma).log().requires_grad_()
-    optimizer = torch.optim.Adam(
-        [{"params": [points], "lr": 0.02 * size}, {"params": [log_weights, log_gamma], "lr": 0.05}]
-    )
-    generator = torch.Generator(x.device).manual_seed(0)
-    best, reached = supports, agreement(supports, x, labels)
-    with torch.enable_grad():
-        for step in tqdm(range(STEPS), desc="surrogate", delay=2, leave=False):
-            batch = torch.randperm(len(x), generator=generator, device=x.device)[:BATCH]
-            far = squared_distances(x[batch], points.flatten(0, 1)).view(len(batch), *log_weights.shape)
-            similarity = (log_weights - log_gamma.exp() * far).logsumexp(-1)
-            loss = F.cross_entropy(similarity, labels[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if step % 10 == 9:
-                now = Supports(points.detach().clone(), log_weights.detach().clone(), log_gamma.exp().item())
-                fidelity = agreement(now, x, labels)
-                if fidelity > reached:
-                    best, reached = now, fidelity
-                if reached >= ENOUGH:
-                    break
-    return best
-
-
-def agreement(supports: Supports, x: Tensor, labels: Tensor) -> float:
-    """Share of points whose nearest cluster is the one they are labelled with."""
-    return _share(_right(supports, x, labels))
-
-
 def _right(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
     return supports.distances(x).argmin(1) == labels
 
@@ -133,7 +113,7 @@ def _right(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
 def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray) -> tuple[float, float | None]:
     """Share of points that get their label, of all and of those held out; a warning where the lower is low."""
     right = _right(supports, x, labels)
-    fidelity, part = _share(right), _held_out(x, labels, len(classes), supports.log_weights.shape[1])
+    fidelity, part = _share(right), _held_out(x, labels, supports)
     if part is None:
         _warn_of_labels(right, labels, classes, "the points")
         return fidelity, None
@@ -150,16 +130,19 @@ def _share(true: Tensor) -> float:
     return float(true.double().mean())
 
 
-def _held_out(x: Tensor, labels: Tensor, k: int, n_support: int) -> tuple[Tensor, Tensor] | None:
+def _held_out(x: Tensor, labels: Tensor, supports: Supports) -> tuple[Tensor, Tensor] | None:
     """A fifth of the points, and which of them a fit to the others gives their label.
 
-    None where a cluster has too few points for that.
+    That fit has the number of supports and starts from the gamma of the one to all points: two numbers, which tell
+    no point's label. None where a cluster has too few points for that.
     """
+    k, n_support = supports.log_weights.shape
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)
     test, train = order[: int(HELD_OUT * len(x))], order[int(HELD_OUT * len(x)) :]
     if not len(test) or int(torch.bincount(labels[train], minlength=k).amin()) == 0:
         return None
-    return test, _right(fitted(x[train], labels[train], k, (n_support,)), x[test], labels[test])
+    others = fitted(x[train], labels[train], k, (n_support,), supports.gamma)
+    return test, _right(others, x[test], labels[test])
 
 
 def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: str) -> None:
@@ -209,11 +192,40 @@ def _reached(
     return moved, log_weights - gamma * (moved - centers).square().sum(1)
 
 
-def _radius(supports: Supports, x: Tensor, clustered: Tensor) -> float:
-    """Distance to the nearest cluster that tells most points apart from noise as the labels do."""
-    far, order = supports.distances(x).amin(1).sort()
-    at = int((2 * clustered[order].long() - 1).cumsum(0).argmax())
-    return float((far[at] + far[min(at + 1, len(far) - 1)]) / 2)
+def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
+    """Distances [K] beyond which points are noise, by their nearest cluster: clusters are of different density.
+
+    Each tells most of its points apart from noise as the labels do. A cluster that no noise lies beyond has the
+    one that does so for all points, if its own points go no farther.
+
+    Parameters
+    ----------
+    far : Tensor [n]
+        Distances to the nearest cluster.
+    nearest : Tensor [n] of int64
+        Which that is.
+    clustered : Tensor [n] of bool
+        False: noise.
+    k : int
+        Number of clusters.
+    """
+    beyond = far + 1e-3 * far.abs()  # no point lies on the border, as a network rounds distances in another way
+    common = min(_cut(far, clustered), float(beyond.amax()))
+    found = []
+    for own in by_cluster(nearest, k):
+        cut = _cut(far[own], clustered[own])
+        found.append(cut if cut < math.inf else max([common, *beyond[own].tolist()]))
+    return far.new_tensor(found)
+
+
+def _cut(far: Tensor, clustered: Tensor) -> float:
+    """The threshold with most clustered points up to it and noise beyond; infinite if no point lies beyond."""
+    far, order = far.sort()
+    edges = torch.cat([far.new_tensor([-math.inf]), far, far.new_tensor([math.inf])])
+    gained = (2 * clustered[order].long() - 1).cumsum(0)
+    gained = torch.cat([gained.new_zeros(1), gained]).masked_fill(edges[1:] == edges[:-1], -len(far))
+    at = int(gained.argmax())
+    return float((edges[at] + edges[at + 1]) / 2)
 
 
 def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> Tensor:

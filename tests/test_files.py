@@ -130,7 +130,7 @@ def test_tensors_that_share_memory(tmp_path):
 def test_a_state_dict_holds_the_whole_decision(name):
     net = HEADS[name]()
     other = copy.deepcopy(net)
-    for key, value in (("gamma", 50.0), ("scale", 2.0), ("threshold", 0.1), ("radius", 1e-3)):
+    for key, value in (("gamma", 50.0), ("scale", 2.0), ("threshold", 0.1), ("radius", torch.zeros(3))):
         if getattr(net.head, key, None) is not None:
             setattr(other.head, key, value)
     state = net.state_dict()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +16,7 @@ from witnesses import contrast_relevance
 import neonxc
 from neonxc.heads import CentroidHead
 from neonxc.models import KernelKMeans
+from neonxc.pooling import group_soft_min
 
 
 def quadratic_network(x, supports, gamma, c, beta, weights=None):
@@ -160,6 +164,39 @@ def test_far_from_the_origin(dtype):
     tolerance = 1e-10 if dtype == torch.float64 else 1e-5
     exact = far.double() - 1e4
     assert torch.allclose(head(far).double(), near(exact), rtol=0, atol=tolerance * 1e2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("total", [1.0, 0.3])
+@pytest.mark.parametrize("gamma", [1e-6, 1e-3, 0.1, 10.0, 1e3])
+def test_the_soft_minimum_keeps_its_digits(gamma, total, dtype):
+    """Also where gamma times the distances is small: the logarithm of a sum near 1 is nearly nothing."""
+    rng = np.random.default_rng(0)
+    sizes, energy = [5, 1, 8], torch.tensor(rng.uniform(0, 10, (40, 14))).to(dtype)
+    weights = np.concatenate([total * rng.dirichlet(np.ones(size)) for size in sizes])
+    minima, shares = group_soft_min(energy, sizes, gamma, torch.tensor(weights).log())
+    with localcontext() as context:
+        context.prec = 50
+        g, w = Decimal(gamma), [Decimal(weight) for weight in weights]
+        for n, row in enumerate(energy.tolist()):
+            terms = [a * (-g * Decimal(e)).exp() for a, e in zip(w, row, strict=True)]
+            first = 0
+            for k, size in enumerate(sizes):
+                own = terms[first : first + size]
+                exact = float(-sum(own).ln() / g)
+                tolerance = torch.finfo(dtype).eps * (20 + 2 * abs(math.log(total)) / gamma)
+                tolerance += 8 * torch.finfo(torch.float64).eps / gamma  # of the weights
+                assert abs(float(minima[n, k]) - exact) <= tolerance
+                wanted = [float(term / sum(own)) for term in own]
+                assert np.allclose(shares[n, first : first + size], wanted, atol=8 * torch.finfo(dtype).eps)
+                first += size
+
+
+def test_a_small_gamma_in_float32():
+    """Logits of a clusterer whose soft minimum is nearly a mean."""
+    groups, x = supports(), 3 * torch.randn(50, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    head = head_of(groups, 1e-6)
+    assert (head(x.float()).double() - head(x.float().double())).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("objective", ["lme", "feature", "spherical"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -18,7 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import neonxc
-from neonxc.surrogate import ENOUGH, _warn_of_labels, agreement, fitted, refined
+from neonxc.heads import CentroidHead
+from neonxc.models.kernel.margins import STEPS, agreement, gradient, refined
+from neonxc.models.kernel.supports import uniform
+from neonxc.surrogate import ENOUGH, _warn_of_labels, fitted, radii
 
 SHAPES = {
     "moons": make_moons(500, noise=0.05, random_state=0),
@@ -95,11 +99,66 @@ def test_refinement_follows_the_labels():
     y = (x[:, 0] + 0.4 * x[:, 1] > 0.5).long()  # a line through even points
     start = fitted(x, y, 2)
     assert agreement(start, x, y) >= ENOUGH
-    from neonxc.models.kernel.supports import uniform
-
     poor = uniform(torch.tensor([[[-0.5, 0.0]], [[0.9, 0.3]]], dtype=torch.float64), 2.0)
     better = refined(poor, x, y)
     assert agreement(better, x, y) > agreement(poor, x, y) + 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_in_closed_form(dtype):
+    """That of a cross entropy, as autograd has it."""
+    generator = torch.Generator().manual_seed(0)
+    x, points = (torch.randn(*shape, 3, generator=generator).to(dtype) for shape in ((50,), (4, 6)))
+    log_weights = torch.randn(4, 6, generator=generator).to(dtype)
+    labels, log_gamma = torch.arange(50) % 4, torch.tensor(-0.7, dtype=dtype)
+    found = gradient(x, labels, points, log_weights, log_gamma)
+    parameters = [t.clone().requires_grad_() for t in (points, log_weights, log_gamma)]
+    far = (x[:, None, None] - parameters[0]).square().sum(-1)
+    similarity = (parameters[1] - parameters[2].exp() * far).logsumexp(-1)
+    torch.nn.functional.cross_entropy(similarity, labels).backward()
+    for own, parameter in zip(found, parameters, strict=True):
+        assert torch.allclose(own, parameter.grad, rtol=1e-4, atol=1e-6 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 1.0, 2.0**30])
+def test_refinement_in_any_unit(unit):
+    x, y = (torch.tensor(part) for part in SHAPES["moons"])
+    start = uniform(x[:6].view(2, 3, 2), 5.0)
+    expected = refined(start, x, y)
+    found = refined(uniform(start.points * unit, 5.0 / unit**2), x * unit, y)
+    assert torch.allclose(found.points / unit, expected.points)
+    assert found.gamma * unit**2 == pytest.approx(expected.gamma)
+    assert agreement(expected, x, y) > agreement(start, x, y)
+
+
+def test_refinement_ends_where_it_gains_nothing(monkeypatch):
+    """Labels by chance need no more than a few looks."""
+    steps = []
+
+    def spy(*args):
+        steps.append(1)
+        return gradient(*args)
+
+    monkeypatch.setattr("neonxc.models.kernel.margins.gradient", spy)
+    x = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = (x[:, 0] > 0).long() ^ (torch.rand(3000, generator=torch.Generator().manual_seed(1)) < 0.1).long()
+    start = fitted(x, (x[:, 0] > 0).long(), 2, (5,))
+    steps.clear()
+    assert agreement(refined(start, x, y), x, y) == pytest.approx(0.9, abs=0.02)
+    assert len(steps) < STEPS
+
+
+@pytest.mark.slow
+def test_ten_thousand_points_take_seconds():
+    """Labels that no mixture reproduces; process time, as others may be at work."""
+    rng = np.random.default_rng(0)
+    turn = 6 * np.pi * np.sqrt(rng.uniform(0.02, 1, 10_000))
+    y = np.arange(10_000) % 2
+    X = (turn * [np.cos(turn + np.pi * y), np.sin(turn + np.pi * y)]).T + rng.normal(scale=0.15, size=(10_000, 2))
+    start = time.process_time()
+    net = neonxc.neuralize(labels=y, X=X)
+    assert time.process_time() - start < 20
+    assert min(net.fidelity_, net.fidelity_held_out_) > 0.98
 
 
 def test_real_clusters():
@@ -180,6 +239,79 @@ def test_noise_just_outside():
     labels = np.where(np.arange(400) < 120, -1, np.arange(400) % 2)
     net = neonxc.neuralize(labels=labels, X=X)
     assert (net.predict(X) == labels).mean() > 0.97
+
+
+def best_cut(far, clustered):
+    """By trial of every cut: how many points it tells apart as the labels do."""
+    cuts = np.r_[-np.inf, far]
+    return max(int(((far <= cut) == clustered).sum()) for cut in cuts)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_radii_are_the_best_of_all_cuts(seed):
+    rng = np.random.default_rng(seed)
+    far = rng.uniform(0, 3, 120).round(1 if seed % 2 else 9)  # some are equal
+    nearest, clustered = rng.integers(0, 4, 120), rng.random(120) < 0.7 - 0.5 * (far > 2)
+    clustered[nearest == 1] = True
+    clustered[nearest == 2] = False
+    found = radii(torch.tensor(far), torch.tensor(nearest), torch.tensor(clustered), 4).numpy()
+    for k in (0, 2, 3):
+        own = nearest == k
+        assert ((far[own] <= found[k]) == clustered[own]).sum() == best_cut(far[own], clustered[own])
+    assert found[2] == -np.inf
+    common = radii(torch.tensor(far), torch.zeros(120).long(), torch.tensor(clustered), 1).item()
+    assert ((far <= common) == clustered).sum() == best_cut(far, clustered)
+    assert max(common, far[nearest == 1].max()) <= found[1] <= 1.0011 * max(common, far[nearest == 1].max())
+
+
+def densities():
+    """Blobs of three sizes among noise, and which points are theirs by a rule per cluster."""
+    rng = np.random.default_rng(0)
+    centers, sizes = np.array([[0.0, 0], [10, 0], [0, 14]]), np.array([0.2, 1.0, 3.0])
+    own = rng.integers(0, 3, 900)
+    X = np.concatenate(
+        [centers[own] + sizes[own, None] * rng.normal(size=(900, 2)), rng.uniform(-9, 22, (300, 2))]
+    )
+    far = np.linalg.norm(X[:, None] - centers, axis=2)
+    nearest = (far / sizes).argmin(1)
+    return X, np.where((far / sizes).min(1) < 2.8, nearest, -1)
+
+
+def test_noise_around_clusters_of_different_density(tmp_path):
+    X, y = densities()
+    net = neonxc.neuralize(labels=y, X=X)
+    labels = net.predict(X)
+    assert ((labels == -1) == (y == -1)).mean() > 0.97
+    radius = net.head.radius.sqrt()
+    assert radius[0] < radius[1] < radius[2]
+    one = CentroidHead(torch.zeros(3, 2), radius=2.0)
+    assert one.radius.tolist() == [2.0] * 3
+    neonxc.save(net, tmp_path / "net")
+    back = neonxc.load(tmp_path / "net")
+    assert torch.equal(back.head.radius, net.head.radius)
+    assert (back.predict(X) == labels).all()
+
+
+def test_outside_is_beyond_the_nearest_clusters_radius():
+    """By every distance in turn, behind a chain that scales columns."""
+    rng = np.random.default_rng(1)
+    model = make_pipeline(StandardScaler(), DBSCAN(eps=0.1, min_samples=4))
+    X, _ = densities()
+    net = neonxc.neuralize(model.fit(X), X)
+    z, head = model[0].transform(X), net.head
+    back = z[rng.integers(0, len(z), 60)] + rng.normal(scale=0.1, size=(60, 2))
+    plain = neonxc.neuralize(labels=model[-1].labels_, X=z).head  # the same supports, where the chain ends
+    anchors = (2 * plain.detection.anchors + plain.detection.origin + plain.detection.root).numpy()
+    weights = plain.log_weights.exp().numpy()
+    expected = []
+    for point in back:
+        kernel = weights * np.exp(-plain.gamma * ((point - anchors) ** 2).sum(1))
+        sums = np.array([kernel[plain.groups.numpy() == k].sum() for k in range(head.n_clusters)]) + 1e-300
+        expected.append(-np.log(sums.max()) / plain.gamma > float(plain.radius[sums.argmax()]))
+    raw = torch.tensor(model[0].inverse_transform(back))
+    assert 0 < sum(expected) < 60
+    assert plain.outside(torch.tensor(back)).tolist() == expected
+    assert head.outside(raw).tolist() == expected
 
 
 def test_noise_that_distances_do_not_tell_warns(recwarn):

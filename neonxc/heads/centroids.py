@@ -33,8 +33,9 @@ class CentroidHead(DetectionHead):
         What distances are multiplied by before that.
     threshold : float, optional
         Explain ``p_c > threshold`` instead of ``p_c > p_k`` for all k, with ``p = softmax(-distances)``.
-    radius : float, optional
-        Squared distance beyond which a point is noise (:meth:`outside`).
+    radius : float or Tensor [K], optional
+        Squared distance from the nearest cluster beyond which a point is noise (:meth:`outside`): one for all
+        clusters, or one for each.
 
     Notes
     -----
@@ -43,10 +44,11 @@ class CentroidHead(DetectionHead):
     does not depend on the support of k and the other way round: relevance is a sum over supports, at linear cost.
     """
 
-    PLAIN = ("n_clusters", "sizes", "gamma", "scale", "threshold", "radius")
+    PLAIN = ("n_clusters", "sizes", "gamma", "scale", "threshold")
     groups: Tensor | None
     log_weights: Tensor | None
     offsets: Tensor | None
+    radius: Tensor | None
     space: Tensor | None
 
     def __init__(
@@ -60,7 +62,7 @@ class CentroidHead(DetectionHead):
         offsets: Tensor | None = None,
         scale: float = 1.0,
         threshold: float | None = None,
-        radius: float | None = None,
+        radius: float | Tensor | None = None,
     ) -> None:
         preprocessing = preprocessing or Preprocessing.identity(centers.shape[1])
         n_clusters = len(centers) if groups is None else int(groups.max()) + 1
@@ -76,7 +78,9 @@ class CentroidHead(DetectionHead):
         self.register_buffer("groups", groups)
         self.register_buffer("log_weights", log_weights)
         self.register_buffer("offsets", offsets)
-        self.radius = radius
+        if radius is not None:
+            radius = torch.as_tensor(radius, dtype=torch.float64).expand(n_clusters).clone()
+        self.register_buffer("radius", radius)
         self.register_buffer("space", None if radius is None else preprocessing.weight)
 
     def assign(self, x: Tensor) -> Tensor:
@@ -84,13 +88,14 @@ class CentroidHead(DetectionHead):
         return self._energy(self._minima(self.detection(x))[0]).argmin(dim=1)
 
     def outside(self, x: Tensor) -> Tensor:
-        """Whether points are farther than the radius from every cluster, [N]."""
+        """Whether points are farther from their nearest cluster than its radius, [N]."""
         if self.radius is None or self.space is None:
             return super().outside(x)
         y = self.detection.coordinates(x)
         space = self.space.to(y)
         z = y * space if space.ndim == 1 else y @ space.T
-        return self._minima(self.detection(x))[0].amin(dim=1) + z.square().sum(dim=1) > self.radius
+        least, nearest = self._minima(self.detection(x))[0].min(dim=1)
+        return least + z.square().sum(dim=1) > self.radius.to(least)[nearest]
 
     def pool(self, detected: Tensor) -> Tensor:
         """Logits [N, K]: by how much the nearest other cluster is farther away than this one."""
@@ -118,4 +123,4 @@ class CentroidHead(DetectionHead):
             return detected, None
         if self.gamma is None or self.log_weights is None:
             return group_min(detected, self.groups, self.n_clusters)
-        return group_soft_min(detected, self.sizes, self.gamma, self.log_weights.to(detected))
+        return group_soft_min(detected, self.sizes, self.gamma, self.log_weights)
