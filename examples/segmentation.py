@@ -325,7 +325,7 @@ def main(
         if block == shown:
             save_figure(sheet(scenes[0], maps, 0), f"{file}-maps.png", 66)
         save(out / "segmentation.json", name, tables(name, settings, found), found)  # a long run may be cut short
-    save_figure(chart(found, f"{name} ({len(scenes)} images)"), f"{file}.png", 100)
+    save_figure(chart(found, f"{name.rpartition(',')[0]}: {settings}"), f"{file}.png", 100)
 
 
 if __name__ == "__main__":
