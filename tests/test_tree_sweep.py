@@ -201,7 +201,7 @@ def test_separated_from_their_centers(seed, weighted, dtype):
 @settings(max_examples=60)
 @given(seeds, st.integers(1, 5), st.booleans())
 def test_no_cut_within_a_bin_separates_less_than_its_bound(seed, width, weighted):
-    codes, bins, labels, k, centers, weight = problem(seed, weighted=weighted)
+    codes, bins, labels, _, centers, weight = problem(seed, weighted=weighted)
     coarse = ceil_div(bins, width)
     lost = sweep.lost_by_center(codes // width, coarse, labels, centers // width, weight)
     bound = sweep.least_within_bins(lost).numpy()
