@@ -16,7 +16,6 @@ from neonxc.evaluation import KDEImputer, methods
 from neonxc.heads import CentroidHead
 from neonxc.network import NeuralizedClustering
 
-POINTS = 1024
 AXES = {  # what grows, and what it grows from
     "d": {"standard": (64, 128, 256, 512), "kernel": (64, 128, 256)},
     "K": {"standard": (32, 64, 128, 256), "kernel": (16, 32, 64)},
@@ -35,11 +34,12 @@ PAPER = {  # exponents of d, K, p in the paper's Table II
 QUADRATIC = "NEON, network of p² neurons"
 
 
-def synthetic(d: int, K: int, p: int = 1, seed: int = 0) -> tuple[NeuralizedClustering, Tensor, Tensor]:
+def synthetic(points: int, d: int, K: int, p: int = 1) -> tuple[NeuralizedClustering, Tensor, Tensor]:
     """Network of random centers (p of them per cluster), points and their columns."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     centers = torch.randn(K * p, d, generator=generator)
-    x = centers[torch.randint(K * p, (POINTS,), generator=generator)] + torch.randn(POINTS, d, generator=generator)
+    x = centers[torch.randint(K * p, (points,), generator=generator)]
+    x = x + torch.randn(points, d, generator=generator)
     if p == 1:
         net = neonxc.neuralize(centers)
     else:
@@ -75,34 +75,27 @@ def quadratic(net: Any, x: Tensor, target: Tensor) -> Tensor:
     return relevance
 
 
-def measure(rounds: int, largest: float = 1.0) -> list[dict[str, Any]]:
-    """Median processor seconds of every method and size; methods take turns.
-
-    Parameters
-    ----------
-    rounds : int
-    largest : float
-        Share of the sizes, to see that it runs.
-    """
+def measure(rounds: int, points: int) -> list[dict[str, Any]]:
+    """Median processor seconds of every method and size for so many points; methods take turns."""
     records = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the exponents are not to depend on when a second thread joins
     try:
         for axis, kinds in AXES.items():
             for kind, sizes in kinds.items():
-                for size in tqdm(sizes[: max(2, round(largest * len(sizes)))], f"{kind}, {axis}"):
+                for size in tqdm(sizes, f"{kind}, {axis}"):
                     at = {**BASE[kind], axis: size}
                     records += [
                         {"model": kind, "axis": axis, **at, "method": name, "seconds": seconds}
-                        for name, seconds in _seconds(at, rounds, axis).items()
+                        for name, seconds in _seconds(at, axis, rounds, points).items()
                     ]
     finally:
         torch.set_num_threads(threads)
     return records
 
 
-def _seconds(at: dict[str, int], rounds: int, axis: str) -> dict[str, float]:
-    net, x, target = synthetic(**at)
+def _seconds(at: dict[str, int], axis: str, rounds: int, points: int) -> dict[str, float]:
+    net, x, target = synthetic(points, **at)
     imputer = KDEImputer(x[:64], bandwidth=1.0)
     chosen: dict[str, Callable[..., Tensor]] = {
         "x²": methods.squared,

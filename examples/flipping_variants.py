@@ -5,14 +5,14 @@ Whatever is chosen by data is chosen on one half of the points and measured on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from flipping_deep import Deep
-from flipping_figures import CHANNELS, FACTORS
-from flipping_rows import MODELS, Points, areas
+from flipping_figures import CHANNELS
+from flipping_rows import MODELS, Points, areas, by_auc
 from scipy import stats
 from torch import Tensor
 
@@ -23,6 +23,7 @@ from neonxc.pooling import competitor_weights
 Record = dict[str, Any]
 BASE = "NEON"
 HELD_OUT = "β by area, held out"
+MEDIAN = "β by the median contrast"
 
 
 def with_beta(beta: Callable[[Any, Tensor, Tensor], Any]) -> methods.Method:
@@ -51,6 +52,18 @@ def per_cluster(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], Tensor]:
         return 1 / mean.clamp(min=1e-12)[target][:, None]
 
     return beta
+
+
+def median_beta(net: Any, X: Any) -> float:
+    """``1 / E[median_k h_k]`` of the contrasts with a point's own cluster: the heuristic is built on the least.
+
+    Of many contrasts the least is no typical one. With two clusters the two betas are one.
+    """
+    with torch.no_grad():
+        logits = torch.cat([net(part) for part in net.batch(X).tensor.split(500)])
+    own = logits.argmax(1, keepdim=True)
+    contrasts = -logits.scatter(1, own, torch.nan)  # another cluster's logit is minus its contrast with this one
+    return float(1 / contrasts.nanquantile(0.5, dim=1).mean())
 
 
 def likeliest(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], float]:
@@ -103,49 +116,37 @@ def from_point(reference: str, X: np.ndarray) -> methods.Method:
 REFERENCES = ("nearest", "nearest to the mean", "on the way to the competitor", "mean", "competitor")
 
 
-def contestants(data: Points, model: str, net: Any, factors: Sequence[float]) -> dict[str, methods.Method]:
-    """Variants of NEON for one clustering; those called x... are what the held-out beta is chosen from."""
+def contestants(data: Points, model: str, net: Any, repeats: int, seed: int) -> dict[str, methods.Method]:
+    """Variants of NEON for one clustering."""
     found = {
         BASE: methods.neon,
         "β = 0": methods.neon_with(beta=0.0),
         "β = ∞ (NCA)": methods.nca,
         "β per cluster": with_beta(per_cluster(data.X)),
         "β per point": with_beta(per_point),
+        MEDIAN: methods.neon_with(beta=median_beta(net, data.X)),
+        HELD_OUT: by_auc(KDEImputer(data.X), repeats, seed),
     }
     if model == "k-means":
         found["β by likelihood"] = with_beta(likeliest(data.X))
         found |= {f"reference: {name}": from_point(name, data.X) for name in REFERENCES}
-    return found | {f"x{factor}": methods.neon_with(beta=factor * net.beta) for factor in factors}
+    return found
 
 
-def halves(area: Mapping[str, np.ndarray], seed: int) -> dict[str, float]:
-    """Mean area of every variant; of the chosen beta, on the half that it wasn't chosen on."""
-    n = len(area[BASE])
-    half = np.isin(np.arange(n), np.random.default_rng(seed).permutation(n)[: n // 2])
-    grid = [name for name in area if name.startswith("x")]
-    held_out = []
-    for chosen_on in (half, ~half):
-        best = max(grid, key=lambda name, rows=chosen_on: area[name][rows].mean())
-        held_out.append(area[best][~chosen_on])
-    found = {name: float(values.mean()) for name, values in area.items() if name not in grid}
-    return found | {HELD_OUT: float(np.concatenate(held_out).mean())}
-
-
-def shallow_variants(
-    data: Points, model: str, seeds: int, repeats: int, factors: Sequence[float] = FACTORS
-) -> list[Record]:
+def shallow_variants(data: Points, model: str, seeds: int, repeats: int) -> list[Record]:
     """Records of every seed, for K by the elbow and three times as many clusters."""
     records, imputer = [], KDEImputer(data.X)
     for k, seed in [(k, seed) for k in (data.k, 3 * data.k) for seed in range(seeds)]:
         net = MODELS[model](data, seed, k)
-        chosen = contestants(data, model, net, factors)
+        chosen = contestants(data, model, net, repeats, seed)
         area = areas(net, data.X[data.explained], chosen, imputer, repeats, seed)
-        records.append({"data": data.name, "model": model, "K": k, "seed": seed, "AUC": halves(area, seed)})
+        auc = {name: float(values.mean()) for name, values in area.items()}
+        records.append({"data": data.name, "model": model, "K": k, "seed": seed, "AUC": auc})
     return records
 
 
 def deep_variants(row: Deep) -> Record:
-    """Record of one deep clustering: other rules for the head, other gammas, one chosen on held-out halves."""
+    """Record of one deep clustering: other rules for the head, other betas and gammas."""
     chosen: dict[str, methods.Method] = {BASE: methods.neon}
     for gamma in (0.1, 0.5, 1.0, 2.0):
         chosen[f"γ = {gamma}"] = methods.neon_with(Composite(Gamma(gamma)))
@@ -154,12 +155,14 @@ def deep_variants(row: Deep) -> Record:
         chosen[name] = methods.neon_with(Composite(Gamma(gamma)), head_rule="midpoint")
     chosen["β = 0"], chosen["β = ∞ (NCA)"] = methods.neon_with(beta=0.0), methods.nca
     chosen["β per point"] = _deep_beta(per_point)
-    chosen |= {f"x{gamma}": methods.neon_with(Composite(Gamma(gamma))) for gamma in (0.05, 0.1, 0.25, 0.5, 1, 2)}
+    beta = median_beta(row.net, row.activations)
+    chosen[MEDIAN] = methods.neon_with(beta=beta)
+    chosen[f"{MEDIAN}, γ = 1.0"] = methods.neon_with(Composite(Gamma(1.0)), beta)
+    chosen[HELD_OUT] = by_auc(ZeroImputer(), groups=CHANNELS)
     area = areas(row.net, row.activations, chosen, ZeroImputer(), 1, 0, CHANNELS)
-    found = halves(area, 0)
-    found["γ by area, held out"] = found.pop(HELD_OUT)
     kind = row.kind.split(",")[0]
-    return {"data": f"{row.name}, {kind}", "model": "deep", "K": row.k, "seed": 0, "AUC": found}
+    auc = {name: float(values.mean()) for name, values in area.items()}
+    return {"data": f"{row.name}, {kind}", "model": "deep", "K": row.k, "seed": 0, "AUC": auc}
 
 
 def _deep_beta(beta: Callable[[Any, Tensor, Tensor], Tensor]) -> methods.Method:

@@ -23,6 +23,7 @@ PAGES = [
     "docs/soft.md",
     "docs/labels.md",
     "docs/flipping.md",
+    "docs/segmentation.md",
     "docs/scan.md",
 ]
 
@@ -62,8 +63,9 @@ def test_the_table_of_operations_is_the_engines(monkeypatch):
 
 def test_the_page_of_figures_is_what_the_benchmarks_measured(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    from tests.benchmarks.page import DOCS, page, with_table
+    from tests.benchmarks.page import DOCS, GUIDES, page
 
     assert (DOCS / "benchmarks.md").read_text(encoding="utf-8") == page()
-    guide = (DOCS / "trees.md").read_text(encoding="utf-8")
-    assert guide == with_table(guide)
+    for name, with_figures in GUIDES.items():
+        guide = (DOCS / name).read_text(encoding="utf-8")
+        assert guide == with_figures(guide)

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 import typer
+from sklearn.cluster import KMeans
 from typer.testing import CliRunner
 
-from neonxc.evaluation import methods
+from neonxc.evaluation import KDEImputer, calibrate_by_flipping, methods
 
 pytest.importorskip("kneed")
 pytestmark = pytest.mark.slow  # minutes: every experiment, if on little data
@@ -134,7 +135,7 @@ def test_figure_10(found, example):
 def test_benchmarks(out):
     report = json.loads((out / "docs.json").read_text(encoding="utf-8"))
     assert set(report) == {"title", "machine", "tables"}
-    assert len(report["tables"]) == 5
+    assert len(report["tables"]) == 6
     for table in report["tables"].values():
         assert set(table) == {"note", "rows"}
         assert len({tuple(row) for row in table["rows"]}) <= 2  # the same columns
@@ -148,10 +149,10 @@ def test_an_experiment_leaves_the_others(example, out, found):
 
 
 def test_the_networks_of_all_pairs_give_the_same_relevance(example):
-    net, x, target = example("flipping_time").synthetic(6, 5, 4)
-    net, x = net.double(), x[:50].double()
-    expected = methods.neon(net, x, target[:50])
-    assert torch.allclose(example("flipping_time").quadratic(net, x, target[:50]), expected, atol=1e-12)
+    net, x, target = example("flipping_time").synthetic(50, 6, 5, 4)
+    net, x = net.double(), x.double()
+    expected = methods.neon(net, x, target)
+    assert torch.allclose(example("flipping_time").quadratic(net, x, target), expected, atol=1e-12)
 
 
 def test_reference_points(example):
@@ -168,12 +169,30 @@ def test_reference_points(example):
         assert conserves == (name not in ("mean", "competitor"))
 
 
-def test_held_out_halves(example):
-    """What is best on one half is measured on the other."""
-    variants = example("flipping_variants")
-    half = np.isin(np.arange(10), np.random.default_rng(3).permutation(10)[:5])
-    area = {"NEON": np.full(10, 5.0), "x1": np.where(half, 9.0, 1.0), "x2": np.where(half, 2.0, 8.0)}
-    assert variants.halves(area, 3) == {"NEON": 5.0, variants.HELD_OUT: 1.5}
+def test_halves_by_auc(example):
+    """The beta of each half is what is best on the other, not on itself."""
+    rows = example("flipping_rows")
+    data = rows.load(None, ["wine"])[0]
+    net, x, imputer = rows.kmeans(data, 0, 8), torch.tensor(data.X), KDEImputer(data.X)
+    target = net.assign(x)
+    found = rows.by_auc(imputer, 3, 1)(net, x, target)
+    half = torch.tensor(np.random.default_rng(1).permutation(len(x)) % 2 == 0)
+    betas = [calibrate_by_flipping(net, x[some], imputer, 3, random_state=1).beta for some in (half, ~half)]
+    assert betas[0] != betas[1]
+    for own, beta in ((~half, betas[0]), (half, betas[1])):
+        assert torch.equal(found[own], methods.neon_with(beta=beta)(net, x[own], target[own]))
+
+
+def test_the_median_contrast(example):
+    rows, variants = example("flipping_rows"), example("flipping_variants")
+    data = rows.load(None, ["wine"])[0]
+    for K in (2, 5, 6):
+        net = rows.kmeans(data, 0, K)
+        centers = KMeans(K, n_init=10, random_state=0).fit(data.X).cluster_centers_
+        far = np.sort(((data.X[:, None] - centers) ** 2).sum(2), axis=1)
+        expected = 1 / np.median(far[:, 1:] - far[:, :1], axis=1).mean()
+        assert variants.median_beta(net, data.X) == pytest.approx(expected)
+        assert (expected == pytest.approx(net.beta)) == (K == 2)
 
 
 def test_elbow(example):

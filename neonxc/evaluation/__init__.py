@@ -1,6 +1,7 @@
 """Measures: of explanations, of clusterings by trees, and of the trees themselves."""
 
 from neonxc.evaluation import methods
+from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
 from neonxc.evaluation.clustering import (
     agreement,
     clustering_accuracy,
@@ -17,6 +18,7 @@ from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
 
 __all__ = [
     "BlurImputer",
+    "Calibration",
     "Comparison",
     "Flipping",
     "Imputer",
@@ -25,6 +27,7 @@ __all__ = [
     "SegmentationMatch",
     "ZeroImputer",
     "agreement",
+    "calibrate_by_flipping",
     "clustering_accuracy",
     "compare",
     "cost_ratio",

@@ -9,15 +9,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks import neon_paper, segmentation
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
-Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of
-`attribution`, `flipping`, `heatmaps`, `head_rules`, `kernel` and `trees`, and of the experiments
-`examples/flipping.py` (`neon_paper.json`) and `examples/scan.py`, written to this page by `python -m
+Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of `attribution`,
+`flipping`, `heatmaps`, `head_rules`, `kernel` and `trees`, and of the experiments `examples/flipping.py`
+(`neon_paper.json`), `examples/segmentation.py` and `examples/scan.py`, written to this page by `python -m
 tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over rounds of ratios
 within a round: on a machine that does other things as well, only ratios mean anything. Figures on a GPU have not
 been measured yet.
@@ -72,7 +73,16 @@ def _section(report: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+GUIDES = {
+    "trees.md": with_table,
+    "flipping.md": neon_paper.with_figures,
+    "segmentation.md": segmentation.with_figures,
+}
+"""Guides with figures of the benchmarks, and what puts them there."""
+
+
 if __name__ == "__main__":
     (DOCS / "benchmarks.md").write_text(page(), encoding="utf-8")
-    guide = DOCS / "trees.md"
-    guide.write_text(with_table(guide.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, with_figures in GUIDES.items():
+        guide = DOCS / name
+        guide.write_text(with_figures(guide.read_text(encoding="utf-8")), encoding="utf-8")
