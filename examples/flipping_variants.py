@@ -5,6 +5,7 @@ Whatever is chosen by data is chosen on one half of the points and measured on t
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,15 +56,8 @@ def per_cluster(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], Tensor]:
 
 
 def median_beta(net: Any, X: Any) -> float:
-    """``1 / E[median_k h_k]`` of the contrasts with a point's own cluster: the heuristic is built on the least.
-
-    Of many contrasts the least is no typical one. With two clusters the two betas are one.
-    """
-    with torch.no_grad():
-        logits = torch.cat([net(part) for part in net.batch(X).tensor.split(500)])
-    own = logits.argmax(1, keepdim=True)
-    contrasts = -logits.scatter(1, own, torch.nan)  # another cluster's logit is minus its contrast with this one
-    return float(1 / contrasts.nanquantile(0.5, dim=1).mean())
+    """What ``net.calibrate(X, contrast="median")`` would set."""
+    return float(copy.deepcopy(net).calibrate(X, contrast="median").beta)
 
 
 def likeliest(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], float]:

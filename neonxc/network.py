@@ -17,6 +17,19 @@ CHUNK = 1 << 14  # points a backbone-free pass handles at once, ...
 NEURONS = 1 << 23  # ... and neurons of all of them
 
 
+def _median_contrast(logits: Tensor) -> Tensor:
+    """Median over the competitors, [N]; a competitor's logit is minus its contrast with the assigned cluster."""
+    own, k = logits.argmax(dim=1, keepdim=True), logits.shape[1]
+    contrasts = (-logits).scatter(1, own, torch.inf).sort(dim=1).values
+    return (contrasts[:, (k - 2) // 2] + contrasts[:, (k - 1) // 2]) / 2
+
+
+_CONTRASTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "least": lambda logits: logits.amax(dim=1),
+    "median": _median_contrast,
+}
+
+
 class NeuralizedClustering(nn.Module):
     """The network of a clustering; :func:`neonxc.neuralize` makes it.
 
@@ -130,8 +143,8 @@ class NeuralizedClustering(nn.Module):
         return self.by_point(self.head.outside, rows(a)).reshape(a.shape[0], *a.shape[2:])
 
     @torch.no_grad()
-    def calibrate(self, X: Any) -> NeuralizedClustering:
-        """Set beta to 1 / E[f of the assigned cluster] over `X` (NEON paper, Eq. 3), and return the network.
+    def calibrate(self, X: Any, contrast: str = "least") -> NeuralizedClustering:
+        """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
 
         Noise is in no cluster, and left out.
 
@@ -139,17 +152,28 @@ class NeuralizedClustering(nn.Module):
         ----------
         X : array, frame or tensor
             What the network is called with: points [N, d], or images where it has a feature network.
+        contrast : {"least", "median"}
+            Which of a point's contrasts: with the nearest competitor, ``1 / E[f]`` (NEON paper, Eq. 3), or the
+            median over the competitors. Of many contrasts the least is no typical one, and explains by a few
+            competitors what all have a part in; with two clusters there is but one.
+
+        Raises
+        ------
+        ValueError
+            Another `contrast`.
         """
-        logits = self.in_chunks(self._own_logits, self.batch(X).tensor)
-        mean = float(logits.double().mean())
+        if contrast not in _CONTRASTS:
+            raise ValueError(f'contrast needs "least" or "median", got {contrast!r}')
+        found = self.in_chunks(lambda x: self._clustered(_CONTRASTS[contrast], x), self.batch(X).tensor)
+        mean = float(found.double().mean())
         self.beta = 1 / mean if mean > 0 else math.inf
         return self
 
-    def _own_logits(self, x: Tensor) -> Tensor:
-        """Logits of the assigned cluster of points that are no noise, in one row."""
+    def _clustered(self, of_logits: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """A function of the logits of points that are no noise."""
         points = rows(x if self.features is None else self.features(x))
         points = points[~self.by_point(self.head.outside, points)]
-        return self.by_point(lambda part: self.head(part).amax(dim=1), points)
+        return self.by_point(lambda part: of_logits(self.head(part)), points)
 
     def batch(self, X: Any) -> Batch:
         """Checked input on the network's own device, with the way back."""

@@ -330,6 +330,21 @@ def test_beta_is_one_over_the_mean_logit(steps):
     assert net.beta == pytest.approx(1 / float(net(tensor(NEW)).amax(dim=1).mean()), rel=1e-12)
 
 
+@pytest.mark.parametrize("k", [2, 3, 4, 7])
+def test_beta_by_the_median_contrast(k):
+    centers = np.random.default_rng(k).normal(size=(k, X.shape[1])) * 3
+    net = neonxc.neuralize(centers)
+    medians = []
+    for x in X:
+        far = np.sort(((x - centers) ** 2).sum(1))
+        medians.append(np.median(far[1:] - far[0]))
+    assert net.calibrate(X, contrast="median").beta == pytest.approx(1 / np.mean(medians), rel=1e-9)
+    least = net.calibrate(X).beta
+    assert (least == pytest.approx(1 / np.mean(medians), rel=1e-9)) == (k == 2)
+    with pytest.raises(ValueError, match='"least" or "median", got \'mean\''):
+        net.calibrate(X, contrast="mean")
+
+
 @pytest.mark.parametrize("name", ["KMeans", "BisectingKMeans", "Birch"])
 def test_beta_without_data_is_that_of_the_centers(name):
     model = copy.deepcopy(CLUSTERERS[name]).fit(X)
