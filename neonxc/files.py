@@ -25,7 +25,7 @@ from neonxc.detection import Described, Detection
 from neonxc.heads import CentroidHead, Head, HierarchyHead, LinearHead, MixtureHead
 from neonxc.network import NeuralizedClustering
 
-VERSION = 2
+VERSION = 3
 KEY = "neonxc"
 KINDS = ("NeuralizedClustering", "ThresholdTree", "Clusterer")
 

@@ -162,9 +162,11 @@ class NeuralizedClustering(nn.Module):
         ValueError
             Another `contrast`.
         """
-        if contrast not in _CONTRASTS:
+        if not isinstance(contrast, str) or contrast not in _CONTRASTS:
             raise ValueError(f'contrast needs "least" or "median", got {contrast!r}')
         found = self.in_chunks(lambda x: self._clustered(_CONTRASTS[contrast], x), self.batch(X).tensor)
+        if not len(found):
+            raise ValueError("X needs points that are no noise: beta is made of their contrasts")
         mean = float(found.double().mean())
         self.beta = 1 / mean if mean > 0 else math.inf
         return self

@@ -92,11 +92,12 @@ def _soft_min(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
 
     Where all logits are small, that is a small number: the logarithm of a sum near 1 would round it away.
     """
-    change = logits.expm1() @ log_weights.exp()
+    change = (logits.expm1() * log_weights.exp()).sum(dim=1)  # autocast would round a matrix product
     logits = logits + log_weights
     shares = logits.softmax(dim=1)
     of_sum = logits.amax(dim=1) - shares.amax(dim=1).log()
-    return torch.where(change > -0.5, change.log1p(), of_sum), shares
+    # clamped, as the slope of what is not taken counts as well, and 0 times infinity is no number
+    return torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), of_sum), shares
 
 
 def min_over_competitors(energy: Tensor) -> Tensor:

@@ -388,9 +388,10 @@ def test_header_that_is_no_json(tmp_path):
         neonxc.load(tmp_path / "net")
 
 
-def test_newer_version(path):
-    rewritten(path, lambda header: header.update(version=99))
-    with pytest.raises(ValueError, match=r"newer neonxc \(file version 99, known 2\)"):
+@pytest.mark.parametrize(("version", "age"), [(99, "a newer"), (2, "an older")])
+def test_other_versions(path, version, age):
+    rewritten(path, lambda header: header.update(version=version))
+    with pytest.raises(ValueError, match=rf"{age} neonxc \(file version {version}, known 3\)"):
         neonxc.load(path)
 
 

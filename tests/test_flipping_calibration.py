@@ -109,3 +109,15 @@ def test_points_between_clusters_have_no_heuristic():
     with pytest.raises(ValueError, match="X needs points whose logits have a positive mean"):
         calibrate_by_flipping(net, np.array([[0.0, 1.0], [0.0, 2.0]]))
     assert net.beta == before
+
+
+@pytest.mark.parametrize("make", [lambda: None, lambda: np.random.RandomState(0), lambda: 0])
+def test_draws_are_common_to_all_betas(net, make):
+    found = calibrate_by_flipping(net, X[:20], KDEImputer(X), 1, factors=(1, 1 + 1e-9), random_state=make())
+    assert np.array_equal(*found.auc_per_input)
+
+
+def test_a_factor_twice_is_one(net):
+    found = calibrate_by_flipping(net, X[:10], ZeroImputer(), factors=(2, 1, 2))
+    assert found.factors.tolist() == [1, 2]
+    assert [row["best"] for row in found.rows].count(True) == 1

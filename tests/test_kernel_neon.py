@@ -192,6 +192,31 @@ def test_the_soft_minimum_keeps_its_digits(gamma, total, dtype):
                 first += size
 
 
+@pytest.mark.parametrize(("dtype", "least"), [(torch.float32, -30.0), (torch.float64, -60.0)])
+def test_the_slope_of_a_soft_minimum_at_a_support_of_hardly_any_weight(dtype, least):
+    head = CentroidHead(
+        torch.tensor([[0.0, 0], [20, 0], [0, 90]]).double(),
+        torch.tensor([0, 0, 1]),
+        gamma=1.0,
+        log_weights=torch.tensor([math.log1p(-math.exp(least)), least, 0.0]).double(),
+    )
+    x = torch.tensor([[20.0, 0]], dtype=dtype, requires_grad=True)  # where the light support is, nearer by 400
+    (logit,) = head(x)[:, 0]
+    assert logit.item() == pytest.approx(20**2 + 90**2 + least, rel=1e-6)
+    (slope,) = torch.autograd.grad(logit, x)
+    assert slope.tolist()[0] == pytest.approx([40, -180], rel=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.01, 1.0])
+def test_autocast_rounds_no_soft_minimum(gamma):
+    rng = np.random.default_rng(0)
+    head = CentroidHead(torch.tensor(rng.normal(size=(12, 4))), torch.arange(12) % 3, gamma=gamma)
+    x = torch.tensor(rng.normal(size=(50, 4)), dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = head(x)
+    assert torch.allclose(found, head(x), rtol=1e-5, atol=1e-5)
+
+
 def test_a_small_gamma_in_float32():
     """Logits of a clusterer whose soft minimum is nearly a mean."""
     groups, x = supports(), 3 * torch.randn(50, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

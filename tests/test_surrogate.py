@@ -131,6 +131,21 @@ def test_refinement_in_any_unit(unit):
     assert agreement(expected, x, y) > agreement(start, x, y)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_refinement_keeps_the_best_that_it_saw(dtype):
+    """The start is the best of all: the labels are its own, but for some that no supports can learn."""
+    rng = np.random.default_rng(0)
+    start = uniform(torch.tensor(rng.normal(size=(3, 2, 2)), dtype=dtype), 3.0)
+    x = torch.tensor(rng.normal(size=(300, 2)), dtype=dtype)
+    y = start.distances(x).argmin(1)
+    wrong = torch.tensor(rng.random(300) < 0.3)
+    y[wrong] = torch.tensor(rng.integers(0, 3, int(wrong.sum())))
+    points = start.points.clone()
+    found = refined(start, x, y)
+    assert torch.equal(start.points, points)
+    assert agreement(found, x, y) >= agreement(start, x, y)
+
+
 def test_refinement_ends_where_it_gains_nothing(monkeypatch):
     """Labels by chance need no more than a few looks."""
     steps = []
@@ -275,6 +290,13 @@ def densities():
     far = np.linalg.norm(X[:, None] - centers, axis=2)
     nearest = (far / sizes).argmin(1)
     return X, np.where((far / sizes).min(1) < 2.8, nearest, -1)
+
+
+def test_radii_where_no_noise_lies_beyond_any_cluster():
+    far, nearest = torch.tensor([1.0, 2.0, 5.0]), torch.tensor([0, 0, 1])
+    found = radii(far, nearest, torch.tensor([True, True, True]), 3)
+    assert found.isfinite().all()
+    assert (far <= found[nearest]).all()
 
 
 def test_noise_around_clusters_of_different_density(tmp_path):

@@ -687,3 +687,17 @@ def test_refined_trees_on_a_gpu(model):
     here = model(4, refine=True, n_init=2).fit(torch.from_numpy(case.X), labels=case.labels)
     there = model(4, refine=True, n_init=2).fit(torch.from_numpy(case.X).cuda(), labels=case.labels)
     assert there.inertia_ == pytest.approx(here.inertia_, rel=1e-9)
+
+
+@pytest.mark.parametrize("bins", [512, 2])
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("model", [IMM, EMN])
+def test_weights_that_are_all_alike_change_nothing(model, seed, bins):
+    rng = np.random.default_rng(seed)
+    X, centers = rng.integers(0, 6, (60, 3)).astype(float), rng.permutation(216)[:5]
+    centers = np.stack(np.unravel_index(centers, (6, 6, 6)), 1) + 0.25
+    with mock.patch.multiple(columns_module, BINS=bins, COARSE=bins, HISTOGRAM=1):
+        plain = model(5).fit(X, centers=centers).tree_
+        weighted = model(5).fit(X, centers=centers, sample_weight=np.full(60, 0.1)).tree_
+    assert torch.equal(plain.feature, weighted.feature)
+    assert torch.equal(plain.threshold.nan_to_num(), weighted.threshold.nan_to_num())

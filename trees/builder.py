@@ -101,17 +101,15 @@ def _count(
     """Points at every node, and those that it separates from all leaves of their cluster."""
     k = int(max(reference.max(), label.max())) + 1
     nodes, inner, own = len(feature), (feature >= 0).numpy(), label.numpy()
-    sides, end = np.stack([left.numpy(), right.numpy()])[:, inner], np.arange(1, len(feature) + 1)
-    for node, last in zip(inner.nonzero()[0][::-1].tolist(), sides[1][::-1].tolist(), strict=True):
-        end[node] = end[last]  # in preorder a branch is all of the nodes from its first one on
     place, ones = (leaf * k + reference).numpy(), None if weight is None else weight.numpy()
-    there = np.bincount(place, ones, (nodes + 1) * k).reshape(nodes + 1, k).astype(np.float64)  # at the leaves
-    labelled = np.zeros((nodes + 1, k), dtype=np.int64)
-    labelled[np.arange(nodes)[~inner], own[~inner]] = 1
-    spans = np.stack([np.arange(nodes), end], 1).reshape(-1)
-    reach = np.add.reduceat(there, spans)[::2]  # points of a cluster in a branch
-    below = np.add.reduceat(labelled, spans)[::2] > 0  # whether one of its leaves has the cluster
+    reach = np.bincount(place, ones, nodes * k).reshape(nodes, k).astype(np.float64)  # points of a cluster
+    below = np.zeros((nodes, k), dtype=bool)  # whether a leaf below has the cluster
+    below[~inner, own[~inner]] = True
+    sides = left.numpy()[inner], right.numpy()[inner]
+    for node, here, there in zip(*(ids[::-1].tolist() for ids in (inner.nonzero()[0], *sides)), strict=True):
+        reach[node] = reach[here] + reach[there]  # children come after their parents
+        below[node] = below[here] | below[there]
     lost = np.where(below, 0, reach)  # of a leaf: points of other clusters
     mistakes = lost.sum(1)
-    mistakes[inner] = np.where(below[inner], lost[sides].sum(0), 0).sum(1)
+    mistakes[inner] = np.where(below[inner], lost[sides[0]] + lost[sides[1]], 0).sum(1)
     return torch.from_numpy(reach.sum(1)), torch.from_numpy(mistakes)

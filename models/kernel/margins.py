@@ -34,7 +34,7 @@ def refined(supports: Supports, x: Tensor, labels: Tensor) -> Supports:
     size = float(x.square().mean().sqrt()) or 1.0  # in units of it, the same steps do for any data
     best, seen = _in_units(supports, size), [agreement(supports, x, labels)]
     # float32: where it would not do, these steps would be too long as well
-    scaled, points = (x / size).float(), best.points.float()
+    scaled, points = (x / size).float(), best.points.float().clone()
     log_weights = best.log_weights.clamp(min=-30).float()
     log_gamma = points.new_tensor(best.gamma).log()
     optimizer = torch.optim.Adam(

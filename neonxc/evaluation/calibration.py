@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from neonxc.evaluation.comparison import mean_error
-from neonxc.evaluation.flipping import _inputs, _targets, pixel_flipping
+from neonxc.evaluation.flipping import _inputs, _targets, fixed_seed, pixel_flipping
 from neonxc.evaluation.imputers import Imputer, KDEImputer, ZeroImputer
 from neonxc.evaluation.methods import neon_with
 from neonxc.network import NeuralizedClustering
@@ -85,7 +85,7 @@ def calibrate_by_flipping(
     imputer, repeats, groups, random_state
         As for :func:`pixel_flipping`. Draws are common to all betas.
     factors : sequence of float
-        What to try, in units of the heuristic ``1 / E[f]`` over X (Eq. 3); by default 1/64 to 4.
+        What to try, each once, in units of the heuristic ``1 / E[f]`` over X (Eq. 3); by default 1/64 to 4.
 
     Returns
     -------
@@ -115,22 +115,23 @@ def calibrate_by_flipping(
     """
     if not isinstance(net, NeuralizedClustering):
         raise TypeError(f"calibrate_by_flipping needs a network from neonxc.neuralize, got {type(net).__name__}")
-    if not len(factors) or not all(0 < factor < math.inf for factor in factors):
+    tried = np.unique(np.asarray(factors, dtype=float))
+    if not tried.size or not ((tried > 0) & (tried < math.inf)).all():
         raise ValueError(f"factors needs numbers > 0, got {factors!r}")
     x = _inputs(net, X)
     if imputer is None:
         imputer = KDEImputer(x) if x.ndim == 2 else ZeroImputer()
-    betas = _heuristic(net, x) * np.asarray(factors, dtype=float)
+    betas = _heuristic(net, x) * tried
     with torch.no_grad():
         target = _targets(net, x, None)
-    options: dict[str, Any] = {"groups": groups, "target": target, "random_state": random_state}
+    options: dict[str, Any] = {"groups": groups, "target": target, "random_state": fixed_seed(random_state)}
     areas = []
     for beta in tqdm(betas, desc="betas", delay=2, leave=False):
         relevance = neon_with(beta=float(beta))(net, x, target)
         areas.append(pixel_flipping(net, x, relevance, imputer, repeats, **options).auc_per_input)
     means = [float(area.mean()) for area in areas]
-    best = max(range(len(betas)), key=lambda i: (means[i], -abs(math.log(factors[i]))))
-    return Calibration(float(betas[best]), np.asarray(factors, dtype=float), betas, np.stack(areas))
+    best = max(range(len(betas)), key=lambda i: (means[i], -abs(math.log(tried[i]))))
+    return Calibration(float(betas[best]), tried, betas, np.stack(areas))
 
 
 def _heuristic(net: NeuralizedClustering, x: Tensor) -> float:

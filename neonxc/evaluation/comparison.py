@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from neonxc.evaluation.flipping import Flipping, _groups, _inputs, _targets, pixel_flipping
+from neonxc.evaluation.flipping import Flipping, _groups, _inputs, _targets, fixed_seed, pixel_flipping
 from neonxc.evaluation.imputers import Imputer, KDEImputer, ZeroImputer
 from neonxc.evaluation.methods import Method, default_methods
 
@@ -148,12 +148,12 @@ def compare(
         methods = default_methods(imputer, None if numbers is None or numbers.ndim > 1 else numbers)
     with torch.no_grad():
         columns = _targets(net, x, target)
+    options = {"groups": groups, "target": columns, "steps": steps, "random_state": fixed_seed(random_state)}
     results, backwards, seconds = {}, {}, {}
     for name, method in tqdm(methods.items(), desc="methods", delay=2, leave=False):
         start = time.perf_counter()
         relevance = method(net, x, columns) if callable(method) else method
         seconds[name] = time.perf_counter() - start
-        options = {"groups": groups, "target": columns, "steps": steps, "random_state": random_state}
         results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
         backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
     return Comparison(results, backwards, seconds)

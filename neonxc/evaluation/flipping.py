@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -129,6 +130,13 @@ def pixel_flipping(
             hits[at] = (found.argmax(3) == own).double().mean(1).T.cpu()
             logits[at] = found.gather(3, own[..., None])[..., 0].double().mean(1).T.cpu()
     return _result(hits, logits, ends[1:] / G if mode == "insert" else 1 - ends[1:] / G)
+
+
+def fixed_seed(random_state: Any) -> int:
+    """A number, with which several calls of :func:`pixel_flipping` draw the same; one that is given stays."""
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _result(hits: Tensor, logits: Tensor, known: np.ndarray) -> Flipping:

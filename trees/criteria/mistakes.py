@@ -56,6 +56,10 @@ class Mistakes:
         self.shared = shared
         self.bin_of_centers = self.columns.centers.div(self.columns.width[:, None], rounding_mode="floor")
         self.wide = (self.columns.width > 1).nonzero()[:, 0]
+        self.slack = 0.0  # sums of counts are exact, those of weights are not
+        if problem.weight is not None:
+            rounding = 4 * (problem.table.n + 1) * torch.finfo(torch.float64).eps
+            self.slack = rounding * float(problem.weight.sum())
 
     def cut(self, node: Node) -> Cut | None:
         """The best cut that separates two of the node's centers; None if there is none."""
@@ -64,14 +68,14 @@ class Mistakes:
         lost = node.memory.lost
         centers = self.bin_of_centers.index_select(1, node.centers)
         score = self._score(lost.sum(1, dtype=lost.dtype), centers)
-        feature, place, best = sweep.first_minimum(score)
+        feature, place, best = sweep.first_minimum(score, self.slack)
         width = self.columns.width
         if best < torch.inf:
             found = (best, feature, int(width[feature]) * (place + 1) - 1)
         else:
             found = (torch.inf, self.problem.table.d, 0)
         if not self.columns.separated:
-            found = min(found, self._within_bins(node, centers, found))
+            found = self._first(found, self._within_bins(node, centers, found))
         return None if found[0] == torch.inf else self.problem.cut(node, *found[1:])
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
@@ -107,6 +111,12 @@ class Mistakes:
         score = mistakes / lesser if self.shared else mistakes.to(torch.float64)
         return score.masked_fill_(lesser == 0, torch.inf)
 
+    def _first(self, one: tuple[float, int, int], other: tuple[float, int, int]) -> tuple[float, int, int]:
+        """The better cut; of equals that in the lower column, then at the lower code."""
+        if abs(one[0] - other[0]) <= self.slack or one[0] == other[0]:
+            return min(one, other, key=lambda cut: cut[1:])
+        return min(one, other)
+
     def _within_bins(self, node: Node, centers: Tensor, found: tuple[float, int, int]) -> tuple[float, int, int]:
         """The best cut between values of one bin, if it may be better than the one found."""
         wide = self.wide
@@ -116,7 +126,8 @@ class Mistakes:
         place = torch.arange(bound.shape[1], device=bound.device)
         bound.masked_fill_((place < low) | (place > high), torch.inf)
         least = bound.amin(1) / (len(node.centers) // 2 if self.shared else 1)
-        features = wide[(least < found[0]) | ((least == found[0]) & (wide <= found[1]))]
+        equal = (least <= found[0] + self.slack) & (wide <= found[1])
+        features = wide[(least < found[0] - self.slack) | equal]
         rows = node.memory.rows
         local, weight = self.problem.positions(rows, node.centers), self.problem.weights(rows)
         best = (torch.inf, self.problem.table.d, 0)
@@ -125,6 +136,6 @@ class Mistakes:
             codes = self.columns.codes.index_select(0, part).index_select(1, rows)
             exact = self.columns.centers[part][:, node.centers]
             mistakes = sweep.separated_directly(codes, self.columns.bins, local, exact, weight)
-            row, code, score = sweep.first_minimum(self._score(mistakes, exact))
-            best = min(best, (score, int(part[row]), code))
+            row, code, score = sweep.first_minimum(self._score(mistakes, exact), self.slack)
+            best = self._first(best, (score, int(part[row]), code))
         return best
