@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
-from torch import Tensor
+from torch import Tensor, nn
 
 from neonxc.heads import DetectionHead
 from neonxc.lrp import LRP, Composite, Recording
@@ -69,7 +69,7 @@ class NEON(Attribution):
         self.composite = composite
         own: HeadRule = "midpoint" if net.features is None else "linear"
         self.head_rule: HeadRule = head_rule or own
-        if _of_words(net) and (composite is not None or head_rule is not None):
+        if of_words(net) and (composite is not None or head_rule is not None):
             raise ValueError("words are merged with the clustering's own layer: no composite or head_rule applies")
         if net.features is None and self.head_rule == "linear":
             raise ValueError(
@@ -171,7 +171,7 @@ class NEON(Attribution):
         """
         if self.net.features is None:
             raise ValueError("heatmaps need a network with features; use attribute for points")
-        if _of_words(self.net):
+        if of_words(self.net):
             raise ValueError("heatmaps are for images; attribute gives the relevance of words")
         batch = self.net.batch(inputs)
         columns = some_columns(clusters, self.net.head.n_clusters)
@@ -221,7 +221,7 @@ class NEON(Attribution):
             with torch.no_grad():
                 _, columns, _ = self._columns(x, target)
                 return net.head.relevance(x, columns, net._beta, self._competitor(competitor, target, x, columns))
-        if _of_words(net):
+        if of_words(net):
             return self._attribute_tokens(x, target, competitor)
         recording = self._record(x, several=False)
         return recording.propagate(self._multiplier(recording.output, target, competitor))
@@ -298,6 +298,6 @@ class NEON(Attribution):
         return rival
 
 
-def _of_words(net: NeuralizedClustering) -> bool:
+def of_words(net: nn.Module) -> bool:
     """Whether the features are means of word vectors, such as :class:`neonxc.models.WordVectors`."""
-    return hasattr(net.features, "attribute_tokens")
+    return hasattr(getattr(net, "features", None), "attribute_tokens")

@@ -15,8 +15,18 @@ from sklearn.preprocessing import scale
 from torch import nn
 
 import neonxc
-from neonxc.evaluation import BlurImputer, KDEImputer, MeanImputer, ZeroImputer, compare, methods, pixel_flipping
+from neonxc.evaluation import (
+    BlurImputer,
+    KDEImputer,
+    MeanImputer,
+    WordImputer,
+    ZeroImputer,
+    compare,
+    methods,
+    pixel_flipping,
+)
 from neonxc.evaluation.imputers import best_bandwidth
+from neonxc.models import WordVectors
 
 X = scale(load_wine().data)
 MODEL = KMeans(6, n_init=10, random_state=0).fit(X)
@@ -385,3 +395,76 @@ def test_on_cuda():
     assert np.allclose(found.curve, pixel_flipping(NET, X, RELEVANCE, ZeroImputer()).curve, atol=1e-6)
     sampled = pixel_flipping(net, x, relevance, KDEImputer(x), repeats=50)
     assert abs(sampled.auc - pixel_flipping(NET, X, RELEVANCE, KDEImputer(X), repeats=50).auc) < 1
+
+
+# --- words and patches -------------------------------------------------------------------------------------
+
+
+TEXTS = ["apple pear plum apple", "pear plum cherry", "bolt nut screw bolt", "nut screw washer", "plum nut"]
+
+
+@pytest.fixture
+def of_texts():
+    words = WordVectors.from_texts(TEXTS, n_dimensions=2, min_count=1, random_state=0)
+    kmeans = KMeans(2, n_init=5, random_state=0).fit(words.points(TEXTS))
+    ids = words.encode(TEXTS)
+    return neonxc.neuralize(kmeans, ids, words), np.asarray(ids)
+
+
+@pytest.mark.parametrize("mode", ["insert", "remove"])
+def test_words_take_the_place_of_words(of_texts, mode):
+    """Of a corpus of one word every draw is that word: loops over texts and steps."""
+    net, ids = of_texts
+    other = int(ids[2, 0])
+    relevance = np.random.default_rng(0).normal(size=ids.shape)
+    found = pixel_flipping(net, ids, relevance, WordImputer([[other, -1]]), repeats=3, mode=mode)
+    own, hits = net.predict(ids), np.zeros(ids.shape)
+    for i, text in enumerate(ids):
+        empty = np.where(text < 0, -1, other)
+        now = (empty if mode == "insert" else text).copy()
+        for step, place in enumerate(np.argsort(-relevance[i], kind="stable")):
+            now[place] = (text if mode == "insert" else empty)[place]
+            hits[i, step] = net.predict(now[None])[0] == own[i]
+    assert np.allclose(found.curve, hits.mean(0))
+    assert found.auc == pytest.approx(100 * hits.mean())
+
+
+def test_words_are_drawn_from_the_texts(of_texts):
+    net, ids = of_texts
+    x = net.batch(ids).tensor
+    filling = WordImputer(ids).start(x)
+    generator = torch.Generator().manual_seed(0)
+    nothing = torch.zeros(2, *x.shape, dtype=torch.bool)
+    drawn = filling.fill(nothing, 200, generator)
+    assert drawn.shape == (2, 200, *x.shape)
+    assert torch.equal(drawn[0], drawn[1])  # the same in all steps
+    assert torch.equal(drawn, filling.fill(nothing, 200, generator))
+    assert (drawn[:, :, x < 0] == -1).all()
+    words = ids[ids >= 0]
+    shares = np.bincount(drawn[drawn >= 0].long().numpy(), minlength=words.max() + 1) / (drawn >= 0).sum().item()
+    assert np.allclose(shares, np.bincount(words) / len(words), atol=0.03)
+    assert torch.equal(filling.fill(nothing | True, 1, generator)[0, 0], x)
+
+
+def test_texts_have_methods_and_an_imputer_of_their_own(of_texts):
+    net, ids = of_texts
+    found = compare(net, ids, repeats=2)
+    assert list(found.results) == ["random", "PDA, sampled", "PDA, sampled, indicator", "NCA", "NEON"]
+    again = pixel_flipping(net, ids, neonxc.NEON(net).attribute(ids), WordImputer(ids), 2)
+    assert np.array_equal(found.results["NEON"].auc_per_input, again.auc_per_input)
+    with pytest.raises(ValueError, match="no known word"):
+        WordImputer([[-1, -1]])
+
+
+def test_patches():
+    x = torch.rand(3, 2, 5, 7)
+    places = [[(row // 2) * 4 + column // 2 for column in range(7)] for row in range(5)]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(70, 3))
+    relevance = torch.rand_like(x)
+    found = pixel_flipping(net, x, relevance, ZeroImputer(), groups=2)
+    expected = pixel_flipping(net, x, relevance, ZeroImputer(), groups=np.stack([places, places]))
+    assert np.array_equal(found.logit_per_input, expected.logit_per_input)
+    assert len(found.curve) == 12
+    for X, size in ((x, 0), (x[:, 0], 2)):
+        with pytest.raises(ValueError, match=rf"groups={size} needs images"):
+            pixel_flipping(nn.Flatten(), X, X, ZeroImputer(), groups=size)

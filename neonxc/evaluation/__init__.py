@@ -13,7 +13,7 @@ from neonxc.evaluation.clustering import (
 )
 from neonxc.evaluation.comparison import Comparison, compare
 from neonxc.evaluation.flipping import Flipping, pixel_flipping
-from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, ZeroImputer
+from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
 from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "KDEImputer",
     "MeanImputer",
     "SegmentationMatch",
+    "WordImputer",
     "ZeroImputer",
     "agreement",
     "calibrate_by_flipping",

@@ -13,8 +13,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from neonxc.evaluation.comparison import mean_error
-from neonxc.evaluation.flipping import _inputs, _targets, fixed_seed, pixel_flipping
-from neonxc.evaluation.imputers import Imputer, KDEImputer, ZeroImputer
+from neonxc.evaluation.flipping import _inputs, _targets, default_imputer, fixed_seed, pixel_flipping
+from neonxc.evaluation.imputers import Imputer
 from neonxc.evaluation.methods import neon_with
 from neonxc.network import NeuralizedClustering
 
@@ -119,8 +119,7 @@ def calibrate_by_flipping(
     if not tried.size or not ((tried > 0) & (tried < math.inf)).all():
         raise ValueError(f"factors needs numbers > 0, got {factors!r}")
     x = _inputs(net, X)
-    if imputer is None:
-        imputer = KDEImputer(x) if x.ndim == 2 else ZeroImputer()
+    imputer = imputer or default_imputer(net, x)
     betas = _heuristic(net, x) * tried
     with torch.no_grad():
         target = _targets(net, x, None)

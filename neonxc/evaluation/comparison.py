@@ -12,9 +12,18 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from neonxc.evaluation.flipping import Flipping, _groups, _inputs, _targets, fixed_seed, pixel_flipping
-from neonxc.evaluation.imputers import Imputer, KDEImputer, ZeroImputer
-from neonxc.evaluation.methods import Method, default_methods
+from neonxc.attribution import of_words
+from neonxc.evaluation.flipping import (
+    Flipping,
+    _groups,
+    _inputs,
+    _targets,
+    default_imputer,
+    fixed_seed,
+    pixel_flipping,
+)
+from neonxc.evaluation.imputers import Imputer
+from neonxc.evaluation.methods import Method, default_methods, word_methods
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,8 @@ def compare(
     X : array, frame or tensor [N, ...]
     methods : dict of str to callable or array, optional
         Callables of (net, x, target), x a tensor and target the columns [N], that return relevance; or
-        relevance itself. Default: :func:`neonxc.evaluation.methods.default_methods`.
+        relevance itself. Default: :func:`neonxc.evaluation.methods.default_methods`; for texts, those of them that
+        need no slopes.
     imputer, repeats, groups, target, steps, random_state
         As for :func:`pixel_flipping`. Draws are common to all methods.
 
@@ -141,9 +151,10 @@ def compare(
     True
     """
     x = _inputs(net, X)
-    if imputer is None:
-        imputer = KDEImputer(x) if x.ndim == 2 else ZeroImputer()
-    if methods is None:
+    imputer = imputer or default_imputer(net, x)
+    if methods is None and of_words(net):
+        methods = word_methods(imputer)
+    elif methods is None:
         numbers = None if groups is None and x.ndim == 2 else _groups(groups, x)
         methods = default_methods(imputer, None if numbers is None or numbers.ndim > 1 else numbers)
     with torch.no_grad():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,8 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from neonxc.evaluation.imputers import Imputer, KDEImputer, ZeroImputer
+from neonxc.attribution import of_words
+from neonxc.evaluation.imputers import Imputer, KDEImputer, WordImputer, ZeroImputer
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
 from neonxc.targets import as_columns
@@ -76,12 +77,14 @@ def pixel_flipping(
     relevance : array, frame or tensor, shaped like X, or [N, G] with `groups`
         Of X's features, for the target.
     imputer : Imputer, optional
-        What stands in for missing features; default: a :class:`KDEImputer` of X for points [N, d], else zeros.
+        What stands in for missing features; default: a :class:`KDEImputer` of X for points [N, d], a
+        :class:`WordImputer` of X for word numbers, else zeros.
     repeats : int
         Fillings per step, of imputers that draw.
-    groups : str or array of int, optional
+    groups : str, int or array of int, optional
         Features that are added together. "pixels": all channels of a place (the default for images), "channels":
-        all places of a channel; or group numbers from 0 to G - 1 shaped like one input, or like X (superpixels).
+        all places of a channel; a number: patches of so many pixels, squared; or group numbers from 0 to G - 1
+        shaped like one input, or like X (superpixels).
         The relevance of a group is the sum over its features.
     target : int or array [N], optional
         Column of the cluster; default: each input's own.
@@ -107,8 +110,7 @@ def pixel_flipping(
     x = _inputs(net, X)
     groups = _groups(groups, x)
     ranking = _ranking(relevance, x, groups, order)
-    if imputer is None:
-        imputer = KDEImputer(x) if x.ndim == 2 else ZeroImputer()
+    imputer = imputer or default_imputer(net, x)
     repeats = repeats if imputer.random else 1
     n, G = ranking.shape
     ends = np.unique(np.round(np.linspace(0, G, (steps or G) + 1)).astype(int))
@@ -132,9 +134,16 @@ def pixel_flipping(
     return _result(hits, logits, ends[1:] / G if mode == "insert" else 1 - ends[1:] / G)
 
 
+def default_imputer(net: nn.Module, x: Tensor) -> Imputer:
+    """What is usual for inputs of a kind."""
+    if of_words(net):
+        return WordImputer(x)
+    return KDEImputer(x) if x.ndim == 2 else ZeroImputer()
+
+
 def fixed_seed(random_state: Any) -> int:
     """A number, with which several calls of :func:`pixel_flipping` draw the same; one that is given stays."""
-    if isinstance(random_state, numbers.Integral):
+    if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
@@ -195,6 +204,8 @@ def _groups(groups: Any, x: Tensor) -> Tensor:
         places = shape[1:].numel()
         numbers = torch.arange(places)[None] if groups == "pixels" else torch.arange(shape[0])[:, None]
         return numbers.expand(shape[0], places).flatten().to(x.device)
+    if isinstance(groups, Integral):
+        return _patches(int(groups), x)
     numbers = torch.as_tensor(groups, device=x.device)
     if numbers.is_floating_point() or numbers.shape not in (shape, x.shape) or int(numbers.min()) < 0:
         raise ValueError(
@@ -202,6 +213,15 @@ def _groups(groups: Any, x: Tensor) -> Tensor:
             f"got {numbers.dtype} {list(numbers.shape)}"
         )
     return numbers.long().flatten(-len(shape))
+
+
+def _patches(size: int, x: Tensor) -> Tensor:
+    """Group numbers of squares, row by row; the last ones may be cut off."""
+    if x.ndim != 4 or size < 1:
+        raise ValueError(f"groups={size} needs images [N, C, H, W] and a size of at least 1, got {list(x.shape)}")
+    rows, columns = (torch.arange(length, device=x.device) // size for length in x.shape[2:])
+    numbers = rows[:, None] * (int(columns[-1]) + 1) + columns
+    return numbers.expand(x.shape[1:]).flatten()
 
 
 def group_sums(relevance: Tensor, groups: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What stands in for features that are missing: a conditional sampler, zeros, means, blurred images."""
+"""What stands in for missing features: draws given the others, zeros, means, blurred images, other words."""
 
 from __future__ import annotations
 
@@ -97,6 +97,49 @@ class BlurImputer(Imputer):
             raise ValueError(f"BlurImputer needs images [N, C, H, W], got shape {list(x.shape)}")
         size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1  # no wider than what can be reflected
         return _Constant(x, gaussian_blur(x, [size, size], [self.sigma, self.sigma]))
+
+
+class WordImputer(Imputer):
+    """Words of other texts, drawn at random, where a word is missing.
+
+    Parameters
+    ----------
+    ids : array or tensor [n, L]
+        Texts as word numbers, -1 where a word is unknown or the text has ended, as of
+        :meth:`neonxc.models.WordVectors.encode`.
+
+    Raises
+    ------
+    ValueError
+        No word in any text.
+    """
+
+    random = True
+
+    def __init__(self, ids: Any) -> None:
+        ids = as_batch(ids, name="ids").tensor
+        self.words = ids[ids >= 0]
+        if not len(self.words):
+            raise ValueError("ids has no known word to draw")
+
+    def start(self, x: Tensor) -> Filling:
+        """Take up texts [B, L]."""
+        return _DrawnWords(x, self.words.to(x))
+
+
+class _DrawnWords(Filling):
+    """The same draws in all steps; where a text has no word, it gets none."""
+
+    def __init__(self, x: Tensor, words: Tensor) -> None:
+        self.x, self.words, self.drawn = x, words, x.new_empty(0)
+
+    def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
+        """Draw with the first call."""
+        if len(self.drawn) != repeats:
+            shape = (repeats, *self.x.shape)
+            index = torch.randint(len(self.words), shape, generator=generator, device=self.x.device)
+            self.drawn = torch.where(self.x < 0, self.x, self.words[index])
+        return torch.where(known[:, None], self.x, self.drawn)
 
 
 class KDEImputer(Imputer):

@@ -192,3 +192,14 @@ def default_methods(
         methods["PDA, sampled"] = pda(imputer, groups=groups, seed=seed)
         methods["PDA, sampled, indicator"] = pda(imputer, "indicator", groups=groups, seed=seed)
     return methods
+
+
+def word_methods(imputer: Imputer, seed: int = 0) -> dict[str, Method]:
+    """Those for texts: word numbers have no slope, and are not squared."""
+    return {
+        "random": random(seed),
+        "PDA, sampled": pda(imputer, seed=seed),
+        "PDA, sampled, indicator": pda(imputer, "indicator", seed=seed),
+        "NCA": nca,
+        "NEON": neon,
+    }
