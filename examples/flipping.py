@@ -13,15 +13,12 @@ Debian's package dataset-fashion-mnist. Results of experiments that were not ask
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import typer
 from flipping_deep import SMALL, Deep, Size, deep_rows
 from flipping_figures import (
@@ -53,6 +50,7 @@ from flipping_rows import (
 )
 from flipping_time import exponents, measure
 from flipping_variants import deep_variants, shallow_variants, verdicts
+from reports import machine
 
 from neonxc.evaluation import KDEImputer, ZeroImputer, compare, methods
 from neonxc.lrp import Composite, Gamma
@@ -103,12 +101,7 @@ class Report:
         """Add records to an experiment's, in place of those that are called the same; and other values."""
         known = {called(record): record for record in [*self.records(name), *records]}
         self.found.setdefault(name, {}).update(values, records=list(known.values()))
-        self.found["machine"] = {
-            "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
-            "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-            "torch": torch.__version__,
-            "torch threads": torch.get_num_threads(),
-        }
+        self.found["machine"] = machine()
         self.file.write_text(json.dumps(self.found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def text(self, name: str, text: str) -> None:
@@ -267,7 +260,7 @@ def main(
     data: Annotated[Path | None, typer.Option(help="Folder of further tables NAME.csv.gz.")] = None,
     fashion: Annotated[Path | None, typer.Option(help="Folder of Fashion-MNIST's files.")] = None,
     rows: Annotated[Literal["all", "shallow", "deep"], typer.Option(help="Tables, networks, or both.")] = "all",
-    benchmarks: Annotated[Path | None, typer.Option(help="Also write docs/benchmarks/flipping.json.")] = None,
+    benchmarks: Annotated[Path | None, typer.Option(help="Also write docs/benchmarks/neon_paper.json.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for results and trained networks.")] = Path("runs/flipping"),
 ) -> None:
     """Rerun Table I, Table II, Figure 9, Figure 10, or look for better."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -26,6 +24,7 @@ import torch
 import typer
 from matplotlib.figure import Figure
 from mnist import load_mnist
+from reports import machine
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 from torch import Tensor
@@ -133,12 +132,7 @@ def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def save(file: Path, data: str, note: str, runs: list[dict[str, Any]]) -> None:
     """Write a report such as those of the benchmarks; tables of other data stay."""
     report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"title": "SCAN"}
-    report["machine"] = {
-        "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
-        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-        "torch": torch.__version__,
-        "torch threads": torch.get_num_threads(),
-    }
+    report["machine"] = machine()
     report.setdefault("tables", {})[NAMES[data]] = {"note": note, "rows": table(runs)}
     report.setdefault("runs", {})[data] = runs
     file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -22,8 +22,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
-import platform
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -35,6 +33,7 @@ import torch.nn.functional as F
 import typer
 from matplotlib.figure import Figure
 from PIL import Image
+from reports import machine
 from scenes import Scene, collage, spiral, voc
 from scipy import stats
 from sklearn.cluster import KMeans
@@ -260,12 +259,7 @@ def save_figure(figure: Figure, path: str | Path, dpi: int) -> None:
 def save(file: Path, key: str, tables: dict[str, Any], found: Scores) -> None:
     """Write a report such as those of the benchmarks; tables of other settings stay."""
     report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"title": "Segmentation match"}
-    report["machine"] = {
-        "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
-        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-        "torch": torch.__version__,
-        "torch threads": torch.get_num_threads(),
-    }
+    report["machine"] = machine()
     report.setdefault("tables", {}).update(tables)
     report.setdefault("scores", {})[key] = {f"{sigma:g}": of_blur for sigma, of_blur in found.items()}
     file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -146,7 +146,7 @@ class NeuralizedClustering(nn.Module):
     def calibrate(self, X: Any, contrast: str = "least") -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
 
-        Noise is in no cluster, and left out.
+        Noise is in no cluster, and left out, unless there is nothing else.
 
         Parameters
         ----------
@@ -155,7 +155,8 @@ class NeuralizedClustering(nn.Module):
         contrast : {"least", "median"}
             Which of a point's contrasts: with the nearest competitor, ``1 / E[f]`` (NEON paper, Eq. 3), or the
             median over the competitors. Of many contrasts the least is no typical one, and explains by a few
-            competitors what all have a part in; with two clusters there is but one.
+            competitors what all have a part in; with two clusters there is but one. In a hierarchy a branch
+            counts once for each cluster in it.
 
         Raises
         ------
@@ -164,18 +165,16 @@ class NeuralizedClustering(nn.Module):
         """
         if not isinstance(contrast, str) or contrast not in _CONTRASTS:
             raise ValueError(f'contrast needs "least" or "median", got {contrast!r}')
-        found = self.in_chunks(lambda x: self._clustered(_CONTRASTS[contrast], x), self.batch(X).tensor)
-        if not len(found):
-            raise ValueError("X needs points that are no noise: beta is made of their contrasts")
-        mean = float(found.double().mean())
+
+        def measured(x: Tensor) -> Tensor:
+            points = rows(x if self.features is None else self.features(x))
+            found = self.by_point(lambda part: _CONTRASTS[contrast](self.head(part)), points)
+            return torch.stack([found.double(), self.by_point(self.head.outside, points)], 1)
+
+        found, noise = self.in_chunks(measured, self.batch(X).tensor).unbind(1)
+        mean = float((found if bool(noise.all()) else found[noise == 0]).mean())
         self.beta = 1 / mean if mean > 0 else math.inf
         return self
-
-    def _clustered(self, of_logits: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """A function of the logits of points that are no noise."""
-        points = rows(x if self.features is None else self.features(x))
-        points = points[~self.by_point(self.head.outside, points)]
-        return self.by_point(lambda part: of_logits(self.head(part)), points)
 
     def batch(self, X: Any) -> Batch:
         """Checked input on the network's own device, with the way back."""

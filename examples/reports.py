@@ -1,0 +1,19 @@
+"""What reports of the examples say about where they were measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+import torch
+
+
+def machine() -> dict[str, Any]:
+    """Load, processor, version and threads of torch."""
+    return {
+        "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "torch": torch.__version__,
+        "torch threads": torch.get_num_threads(),
+    }
