@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.trees.intervals import Intervals
 from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:
@@ -20,15 +21,18 @@ class TreeBuilder:
 
     def __init__(self) -> None:
         self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [float("nan")], [-1], [-1]
+        self.intervals: list[Intervals] = [()]
 
     def split(self, node: int, cut: Cut) -> tuple[int, int]:
         """Turn a leaf into a test; return its children."""
         first = len(self.feature)
         self.feature[node], self.code[node], self.threshold[node] = cut.feature, cut.code, cut.threshold
+        self.intervals[node] = cut.intervals
         self.left[node], self.right[node] = first, first + 1
         self.feature += [-1, -1]
         self.code += [-1, -1]
         self.threshold += [float("nan")] * 2
+        self.intervals += [(), ()]
         self.left += [-1, -1]
         self.right += [-1, -1]
         return first, first + 1
@@ -85,8 +89,16 @@ class TreeBuilder:
             n_features,
             classes,
             None if feature_names is None else tuple(feature_names),
+            self._intervals(order),
         )
         return tree, leaf
+
+    def _intervals(self, order: Tensor) -> Tensor | None:
+        """The intervals of all tests, [nodes, 2, 2]; None where there are none."""
+        if not any(self.intervals):
+            return None
+        none = (float("nan"), float("nan"))
+        return torch.tensor([(*pairs, none, none)[:2] for pairs in self.intervals], dtype=torch.float64)[order]
 
 
 def _count(

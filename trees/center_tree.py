@@ -4,48 +4,57 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
+from typing import Any
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 
 from neonxc.parameters import check_whole
-from neonxc.trees.base import TreeExplainer
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.columns import code
-from neonxc.trees.criteria.induced_cost import InducedCost
+from neonxc.trees.codes import code
+from neonxc.trees.criteria.induced_cost import InducedCost, PriceAndDepth
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
-from neonxc.trees.growth import Separator, best_first, separate_centers
+from neonxc.trees.criterion import Criterion
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.growth import best_first, separate_centers
+from neonxc.trees.labelling import check_leaf_labels, label_leaves
+from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import kmeans
 from neonxc.trees.refine import Grow, measured, refined
 
-LEAF_LABELS = ("surrogate", "majority", "own")
-STARTS: tuple[Callable[[Problem], Separator], ...] = (
-    lambda problem: InducedCost(problem, 0.03),
-    lambda problem: Mistakes(problem),
-    lambda problem: InducedCost(problem),
-    lambda problem: InducedCost(problem, 0.1),
-    lambda problem: InducedCost(problem, 0.01),
-    lambda problem: Mistakes(problem, shared=True),
+STARTS: tuple[tuple[str, Callable[[Problem], Criterion]], ...] = (
+    ("ExShallow, depth_factor=0.03", lambda problem: PriceAndDepth(problem, 0.03)),
+    ("IMM", Mistakes),
+    ("ExGreedy", InducedCost),
+    ("ExShallow, depth_factor=0.1", lambda problem: PriceAndDepth(problem, 0.1)),
+    ("ExShallow, depth_factor=0.01", lambda problem: PriceAndDepth(problem, 0.01)),
+    ("EMN", lambda problem: Mistakes(problem, shared=True)),
 )
 """Further starts, in turns: what is cheap at first is not always cheapest in the end."""
 Leaves = tuple[TreeBuilder, list[Node]]
 
 
+@explainer()
 class CenterTree(TreeExplainer):
     """A tree with one leaf per reference center, and with more leaves if wanted."""
 
-    max_leaves: int | None
+    n_clusters: int = 8
+    _: KW_ONLY
+    reference: Any = "kmeans"
+    max_leaves: int | None = None
     leaf_labels: str = "surrogate"
-    refine: bool
-    n_init: int
+    refine: bool = False
+    n_init: int = 1
+    max_bins: int | None = None
+    random_state: Any = None
 
     @abstractmethod
-    def _criterion(self, problem: Problem) -> Separator:
+    def _criterion(self, problem: Problem) -> Criterion:
         """What makes a cut good."""
 
     def _check_parameters(self) -> None:
@@ -59,21 +68,26 @@ class CenterTree(TreeExplainer):
         builder, leaves = self._one_leaf_per_center(problem)
         if self.max_leaves is None or self.max_leaves == problem.k:
             return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
-        leaves = best_first(problem, Surrogate(problem), builder, without_centers(leaves), self.max_leaves)
+        nodes = [leaf.without_centers() for leaf in leaves]
+        leaves = best_first(problem, Surrogate(problem), builder, nodes, self.max_leaves)
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
 
     def _one_leaf_per_center(self, problem: Problem) -> Leaves:
         """The explainer's tree; of several starts, and refined, that of least cost."""
+        self.criterion_ = type(self).__name__
         if not self.refine and self.n_init == 1:
             return separated(problem, self._criterion(problem))
-        starts: list[tuple[Problem, Grow]] = [(problem, partial(grown_by, self._criterion))]
-        for start in range(1, self.n_init):
-            criterion = STARTS[(start - 1) % len(STARTS)]
-            starts.append((self._other_reference(problem, start), partial(grown_by, criterion)))
-        trees = [
-            refined(at, grow, self.max_bins) if self.refine else measured(at, *grow(at)) for at, grow in starts
+        starts: list[tuple[str, Problem, Grow]] = [
+            (self.criterion_, problem, partial(grown_by, self._criterion))
         ]
-        best = min(trees, key=lambda tree: tree.cost)
+        for start in range(1, self.n_init):
+            name, criterion = STARTS[(start - 1) % len(STARTS)]
+            starts.append((name, self._other_reference(problem, start), partial(grown_by, criterion)))
+        trees = [
+            (name, refined(at, grow, self.max_bins) if self.refine else measured(at, *grow(at)))
+            for name, at, grow in starts
+        ]
+        self.criterion_, best = min(trees, key=lambda tree: tree[1].cost)
         return best.builder, matched(best.leaves, problem)
 
     def _other_reference(self, problem: Problem, start: int) -> Problem:
@@ -87,13 +101,13 @@ class CenterTree(TreeExplainer):
         return replace(moved, labels=labels, given_distances=None)
 
 
-def separated(problem: Problem, criterion: Separator) -> Leaves:
+def separated(problem: Problem, criterion: Criterion) -> Leaves:
     """The tree of a criterion with one leaf per center."""
     builder = TreeBuilder()
     return builder, separate_centers(problem, criterion, builder)
 
 
-def grown_by(criterion: Callable[[Problem], Separator], problem: Problem) -> Leaves:
+def grown_by(criterion: Callable[[Problem], Criterion], problem: Problem) -> Leaves:
     """The tree of a criterion that the problem is yet to be given to."""
     return separated(problem, criterion(problem))
 
@@ -109,24 +123,3 @@ def matched(leaves: list[Node], problem: Problem) -> list[Node]:
     number = torch.empty(k, dtype=torch.int64, device=problem.device)
     number[torch.from_numpy(ours).to(problem.device)] = torch.from_numpy(theirs).to(problem.device)
     return [replace(leaf, centers=number[leaf.centers]) for leaf in leaves]
-
-
-def without_centers(leaves: list[Node]) -> list[Node]:
-    """Leaves as nodes that go on growing whatever centers they have."""
-    return [Node(leaf.id, leaf.rows, leaf.centers[:0], leaf.sides) for leaf in leaves]
-
-
-def check_leaf_labels(value: str) -> None:
-    """Refuse another way of labelling leaves."""
-    if value not in LEAF_LABELS:
-        raise ValueError(f"leaf_labels needs one of {', '.join(LEAF_LABELS)}, got {value!r}")
-
-
-def label_leaves(problem: Problem, leaves: list[Node], leaf_labels: str) -> dict[int, int] | None:
-    """The reference cluster of every leaf; None where leaves are clusters of their own."""
-    if leaf_labels == "own":
-        return None
-    if leaf_labels == "surrogate":
-        surrogate = Surrogate(problem)
-        return {leaf.id: surrogate.label(leaf.rows) for leaf in leaves}
-    return {leaf.id: problem.majority(leaf.rows) for leaf in leaves}

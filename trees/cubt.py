@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from neonxc.parameters import check_number
-from neonxc.trees import sweep
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.criteria.deviance import Deviance
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.sums import BUDGET
 from neonxc.trees.unguided import UnguidedTree
 
 
@@ -94,7 +95,7 @@ class CUBT(UnguidedTree):
 
     def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
         for here, there in ((left, right), (right, left)):
-            near = nearest(_points(problem, here.rows), _points(problem, there.rows))
+            near = nearest(problem.points(here.rows), problem.points(there.rows))
             if mean_of_least(near[:, None], problem.weights(here.rows), self.delta) >= self.min_dist:
                 return False
         return True
@@ -103,61 +104,10 @@ class CUBT(UnguidedTree):
         return joined(problem, [leaf.rows for leaf in leaves], self.n_clusters or len(leaves), self.delta)
 
 
-class Deviance:
-    """The greatest decrease of the squared distances of points to their mean.
-
-    Parameters
-    ----------
-    problem : Problem
-    min_size, min_dev : float
-        As for :class:`CUBT`.
-    """
-
-    def __init__(self, problem: Problem, min_size: float, min_dev: float) -> None:
-        self.problem = problem
-        self.min_size = min_size
-        self.least = min_dev * self._deviance(problem.root())
-
-    def bound(self, node: Node) -> float:
-        """The deviance of the node, if it may be cut."""
-        deviance = self._deviance(node) if self.problem.mass(node.rows) >= self.min_size else 0.0
-        return deviance if deviance >= self.least else 0.0
-
-    def best(self, node: Node) -> tuple[float, int, int] | None:
-        """The best cut's gain, column and code; None where none gains enough."""
-        values, weight = self._centered(node)
-        slack = 4 * (len(node.rows) + 1) * torch.finfo(torch.float64).eps * self._deviance(node)
-        best = (max(self.least, slack), -1, 0)
-        for first, codes, original in sweep.node_codes(self.problem, node, len(values) + 1):
-            both = torch.cat([values * weight, weight[None]])
-            sums = sweep.channels(codes, int(codes.max()) + 1, both).cumsum_(2)
-            left = sums[:, -1]
-            right = left[:, -1:] - left
-            gain = sums[:, :-1].square().sum(1) * (1 / left + 1 / right)
-            gain.masked_fill_((left <= 0) | (right <= 0), -1.0)
-            row, code, least = sweep.first_minimum(-gain, slack)
-            if -least > best[0] + (slack if best[1] >= 0 else 0):
-                best = (-least, row + first, code if original is None else int(original[row, code]))
-        return None if best[1] < 0 else best
-
-    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Nothing to hand on."""
-
-    def _centered(self, node: Node) -> tuple[Tensor, Tensor]:
-        """Differences from the node's mean, [d, points], and weights, [points]."""
-        values, weight = _points(self.problem, node.rows).T, self.problem.weights(node.rows)
-        weight = torch.ones_like(values[0]) if weight is None else weight
-        return values - (values @ weight / weight.sum())[:, None], weight
-
-    def _deviance(self, node: Node) -> float:
-        values, weight = self._centered(node)
-        return float(values.square().sum(0) @ weight)
-
-
 def joined(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
     """Join the two least dissimilar leaves until `n_clusters` are left; return the cluster of every leaf."""
     clusters, rows = [[leaf] for leaf in range(len(rows))], list(rows)
-    points = _points(problem, torch.arange(problem.table.n, device=problem.device))
+    points = problem.points(torch.arange(problem.table.n, device=problem.device))
     near = torch.stack([nearest(points, points[own]) for own in rows], 1)  # from every point to every cluster
 
     def way(own: Tensor, to: Tensor) -> Tensor:
@@ -180,7 +130,7 @@ def joined(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) 
 
 def nearest(here: Tensor, there: Tensor) -> Tensor:
     """The distance of every point [n, d] to the nearest of other points [m, d], [n]."""
-    parts = here.split(max(1, sweep.BUDGET // len(there)))
+    parts = here.split(max(1, BUDGET // len(there)))
     mode = "donot_use_mm_for_euclid_dist"  # equal points have a distance of 0
     return torch.cat([torch.cdist(part, there, compute_mode=mode).amin(1) for part in parts])
 
@@ -192,9 +142,3 @@ def mean_of_least(values: Tensor, weight: Tensor | None, share: float) -> Tensor
     most = share * mass.sum(0)
     taken = torch.minimum((most - mass.cumsum(0) + mass).clamp_(min=0), mass)
     return (taken * ordered).sum(0) / most
-
-
-def _points(problem: Problem, rows: Tensor) -> Tensor:
-    """Some points in float64, [points, d], without what all points have in common."""
-    table = problem.table.take(rows)
-    return table.columns(0, table.d).T.to(torch.float64) - problem.centers[0]

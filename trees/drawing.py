@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neonxc.trees.tree import ThresholdTree, as_tree
-from neonxc.trees.wording import cluster_texts, counts, feature_texts, readable
+from neonxc.trees.wording import NodeWords, counts, node_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from neonxc.trees.base import TreeExplainer
+    from neonxc.trees.estimator import TreeExplainer
 
 # Of a figure, in points
 FONT, LINE = 8.5, 11.0
@@ -62,13 +60,12 @@ def export_text(
     |--- width > 2: cluster 1 (2 samples, 0 mistakes)
     """
     tree = as_tree(tree)
-    words = _words(tree, feature_names, class_names, precision)
+    words = node_words(tree, feature_names, class_names, precision)
     lines = []
     for node, (parent, depth) in enumerate(zip(tree.parents.tolist(), tree.depths.tolist(), strict=True)):
         line = "" if node == 0 else "|   " * (depth - 1) + "|--- "
         if node:
-            sign = "<=" if tree.left[parent] == node else ">"
-            line += f"{words[parent].name} {sign} {words[parent].number}"
+            line += words[parent].branch(left=bool(tree.left[parent] == node))
         leaf = words[node].cluster is not None
         if leaf:
             line += (": " if node else "") + words[node].name
@@ -106,7 +103,7 @@ def export_graphviz(
     str
     """
     tree = as_tree(tree)
-    words, color = _words(tree, feature_names, class_names, precision), _colors(tree)
+    words, color = node_words(tree, feature_names, class_names, precision), _colors(tree)
     lines = [
         "digraph tree {",
         "    graph [ordering=out, bgcolor=transparent];",
@@ -114,12 +111,12 @@ def export_graphviz(
         '    edge [color="#8c8c8c", fontcolor="#595959", fontname=Helvetica, arrowhead=none];',
     ]
     for node, word in enumerate(words):
-        label = "\\n".join(_quoted(line) for line in (word.title("<="), *word.details))
+        label = "\\n".join(_quoted(line) for line in (*word.title(), *word.details))
         line, fill = color(word)
         looks = "" if word.cluster is None else f', color="{line}", fillcolor="{fill}"'
         lines.append(f'    {node} [label="{label}"{looks}];')
-    for node, word in enumerate(words):
-        for child, answer in word.branches(tree, node):
+    for node in range(tree.n_nodes):
+        for child, answer in _answers(tree, node):
             width = _thickness(words[child], words[0])
             lines.append(f'    {node} -> {child} [label=" {answer} ", penwidth={width:.2f}];')
     return "\n".join([*lines, "}"]) + "\n"
@@ -159,7 +156,7 @@ def plot_tree(
     from matplotlib.figure import Figure
 
     tree = as_tree(tree)
-    words, color = _words(tree, feature_names, class_names, precision), _colors(tree)
+    words, color = node_words(tree, feature_names, class_names, precision), _colors(tree)
     layout = _Layout(tree, words)
     if ax is None:
         scale = min(1.0, LARGEST / max(layout.width, layout.height))
@@ -175,52 +172,6 @@ def plot_tree(
     return ax
 
 
-@dataclass(frozen=True)
-class _Word:
-    """What is said of a node."""
-
-    name: str
-    number: str  # a test's threshold
-    cluster: int | None  # a leaf's
-    samples: float
-    mistakes: float
-
-    def title(self, sign: str) -> str:
-        return self.name if self.cluster is not None else f"{self.name} {sign} {self.number}"
-
-    @property
-    def details(self) -> list[str]:
-        lines = counts(self.samples, self.mistakes).split(", ")
-        return lines if self.cluster is not None or self.mistakes else lines[:1]
-
-    @property
-    def lines(self) -> tuple[list[str], list[str]]:
-        """The name, in a narrow column, and the counts."""
-        return _wrapped(self.title("≤").replace("≤ ", "≤\N{NO-BREAK SPACE}")), self.details
-
-    def branches(self, tree: ThresholdTree, node: int) -> list[tuple[int, str]]:
-        """A test's children, and its answer for them."""
-        return [] if self.cluster is not None else [(int(tree.left[node]), "yes"), (int(tree.right[node]), "no")]
-
-
-def _words(
-    tree: ThresholdTree, feature_names: Sequence[str] | None, class_names: Sequence[str] | None, precision: int
-) -> list[_Word]:
-    features, clusters = feature_texts(tree, feature_names), cluster_texts(tree, class_names)
-    thresholds: dict[int, list[float]] = defaultdict(list)
-    for feature, threshold in zip(tree.feature.tolist(), tree.threshold.tolist(), strict=True):
-        thresholds[feature].append(threshold)
-    numbers = {feature: readable(values, precision) for feature, values in thresholds.items()}
-    words = []
-    columns = (tree.feature, tree.threshold, tree.label, tree.samples, tree.mistakes)
-    for feature, threshold, label, samples, mistakes in zip(*(c.tolist() for c in columns), strict=True):
-        if feature < 0:
-            words.append(_Word(clusters[label], "", label, samples, mistakes))
-        else:
-            words.append(_Word(features[feature], numbers[feature][threshold], None, samples, mistakes))
-    return words
-
-
 class _Layout:
     """Centres of all nodes in points, y downwards: a slot for every leaf, parents midway between children.
 
@@ -228,7 +179,7 @@ class _Layout:
     where both are leaves, 1.5 where one is, and 2 where none is: as wide has a slot to be.
     """
 
-    def __init__(self, tree: ThresholdTree, words: list[_Word]) -> None:
+    def __init__(self, tree: ThresholdTree, words: list[NodeWords]) -> None:
         sizes = [_size(word) for word in words]
         widths: dict[bool, float] = {True: 0.0, False: 0.0}  # of tests, of leaves
         for word, (width, _) in zip(words, sizes, strict=True):
@@ -255,27 +206,27 @@ class _Layout:
         self.height = tops[-1] + rows[-1] + APART
 
 
-def _size(word: _Word) -> tuple[float, float]:
+def _size(word: NodeWords) -> tuple[float, float]:
     """Width and height of a node's box, in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
     width = 0.0
-    for lines, weight in zip(word.lines, ("bold", "normal"), strict=True):
+    for lines, weight in zip(_lines(word), ("bold", "normal"), strict=True):
         font = FontProperties(size=FONT, weight=weight)
         for line in lines:
             width = max(width, text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
-    return width + 2 * PAD, LINE * sum(map(len, word.lines)) + 2 * PAD
+    return width + 2 * PAD, LINE * sum(map(len, _lines(word))) + 2 * PAD
 
 
-def _draw_box(ax: Axes, word: _Word, x: float, y: float, colors: tuple[str, str], scale: float) -> None:
+def _draw_box(ax: Axes, word: NodeWords, x: float, y: float, colors: tuple[str, str], scale: float) -> None:
     from matplotlib.offsetbox import AnnotationBbox, TextArea, VPacker
 
     line, fill = colors
     common = {"size": FONT * scale, "multialignment": "center", "linespacing": 1.2, "parse_math": False}
     parts = [
         TextArea("\n".join(lines), textprops=common | style, multilinebaseline=True)
-        for lines, style in zip(word.lines, ({"weight": "bold", "color": "0.1"}, {"color": "0.2"}), strict=True)
+        for lines, style in zip(_lines(word), ({"weight": "bold", "color": "0.1"}, {"color": "0.2"}), strict=True)
     ]
     content = VPacker(children=[*parts], align="center", pad=0, sep=1)
     boxstyle = f"round,pad={PAD / FONT},rounding_size=0.4"
@@ -284,7 +235,7 @@ def _draw_box(ax: Axes, word: _Word, x: float, y: float, colors: tuple[str, str]
 
 
 def _draw_edges(
-    ax: Axes, tree: ThresholdTree, words: list[_Word], layout: _Layout, node: int, scale: float
+    ax: Axes, tree: ThresholdTree, words: list[NodeWords], layout: _Layout, node: int, scale: float
 ) -> None:
     from matplotlib.lines import Line2D
 
@@ -292,13 +243,24 @@ def _draw_edges(
     ground = ax.figure.get_facecolor()
     hole = {"boxstyle": "square,pad=0.15", "facecolor": ground, "edgecolor": "none"}
     style: dict[str, Any] = {"size": 0.85 * FONT * scale, "ha": "center", "va": "center", "bbox": hole}
-    for child, answer in words[node].branches(tree, node):
+    for child, answer in _answers(tree, node):
         to, width = layout.x[child], scale * _thickness(words[child], words[0])
         ax.add_line(
             Line2D([x, x, to, to], [y, bend, bend, layout.y[child]], color="0.6", linewidth=width, zorder=1)
         )
         near = max(-BETWEEN, min(BETWEEN, (to - x) / 2))  # on a long way, the answer is looked for at the test
         ax.text(x + near, bend, answer, zorder=2, **style)
+
+
+def _answers(tree: ThresholdTree, node: int) -> list[tuple[int, str]]:
+    """A test's children, and its answer for them."""
+    return [(int(tree.left[node]), "yes"), (int(tree.right[node]), "no")] if tree.feature[node] >= 0 else []
+
+
+def _lines(word: NodeWords) -> tuple[list[str], list[str]]:
+    """The title, in a narrow column but with bounds next to their signs, and the counts."""
+    tied = [re.sub(r"(?<=[≤>]) | (?=<)|(?<=^or) ", "\N{NO-BREAK SPACE}", part) for part in word.title("≤")]
+    return [line for part in tied for line in _wrapped(part)], word.details
 
 
 def _wrapped(text: str) -> list[str]:
@@ -311,11 +273,11 @@ def _wrapped(text: str) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _thickness(child: _Word, root: _Word) -> float:
+def _thickness(child: NodeWords, root: NodeWords) -> float:
     return max(THINNEST, THICKEST * child.samples / root.samples) if root.samples > 0 else THINNEST
 
 
-def _colors(tree: ThresholdTree) -> Callable[[_Word], tuple[str, str]]:
+def _colors(tree: ThresholdTree) -> Callable[[NodeWords], tuple[str, str]]:
     """Colours of a node's line and area."""
     from matplotlib.colors import to_hex
 
@@ -323,7 +285,7 @@ def _colors(tree: ThresholdTree) -> Callable[[_Word], tuple[str, str]]:
 
     table = cluster_colors(len(tree.classes))
 
-    def colors(word: _Word) -> tuple[str, str]:
+    def colors(word: NodeWords) -> tuple[str, str]:
         if word.cluster is None:
             return "#737373", "#ffffff"
         red, green, blue, _ = table(word.cluster)

@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY
 from typing import Any
 
 from neonxc.inputs import check_names
-from neonxc.trees.base import TreeExplainer
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.center_tree import check_leaf_labels, label_leaves, separated, without_centers
+from neonxc.trees.center_tree import separated
 from neonxc.trees.criteria.gini import Gini
 from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
-from neonxc.trees.growth import Gain, Step, best_first, replayed
+from neonxc.trees.criterion import Criterion
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.growth import Step, best_first, replayed
+from neonxc.trees.labelling import check_leaf_labels, label_leaves
+from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.tree import as_tree, tree_of
 
 Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
+LEAVES = """int, optional
+Default: one per cluster."""
 
 
-class _BestFirst(TreeExplainer):
+@explainer(max_leaves=LEAVES)
+class BestFirst(TreeExplainer):
     """Growth from a base tree, by default a single leaf."""
 
-    max_leaves: int | None
-    leaf_labels: str
+    n_clusters: int = 8
+    _: KW_ONLY
+    max_leaves: int | None = None
+    leaf_labels: str = "surrogate"
+    reference: Any = "kmeans"
+    max_bins: int | None = None
+    random_state: Any = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_leaf_labels(self.leaf_labels)
 
     @abstractmethod
-    def _gain(self, problem: Problem) -> Gain:
-        """What splitting a leaf is worth."""
+    def _criterion(self, problem: Problem) -> Criterion:
+        """What makes a cut good, and what splitting a leaf is worth."""
 
     def _default_leaves(self, problem: Problem) -> int:
         return problem.k
@@ -45,27 +57,22 @@ class _BestFirst(TreeExplainer):
         most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
             raise ValueError(f"max_leaves needs at least the leaves of the base, {len(leaves)}, got {most}")
-        leaves = best_first(problem, self._gain(problem), builder, without_centers(leaves), most)
+        nodes = [leaf.without_centers() for leaf in leaves]
+        leaves = best_first(problem, self._criterion(problem), builder, nodes, most)
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
 
 
-class ExKMC(_BestFirst):
+@explainer(
+    max_leaves="""int, optional
+    Default: two per cluster.""",
+    base="""{"imm", "none"}, ThresholdTree or fitted tree explainer
+    The tree that is expanded. Of an explainer pass ``explainer.tree_`` where the estimator will be cloned, as a grid
+    search does: a clone is not fitted any more.""",
+)
+class ExKMC(BestFirst):
     """Expand a tree: more leaves, which share the reference clusters, for a lower cost.
 
     Growing stops early when every point is in a leaf of its nearest center.
-
-    Parameters
-    ----------
-    max_leaves : int, optional
-        Default: two per cluster.
-    base : {"imm", "none"}, ThresholdTree or fitted tree explainer
-        The tree that is expanded. Of an explainer pass ``explainer.tree_`` where the estimator will be cloned, as
-        a grid search does: a clone is not fitted any more.
-    leaf_labels : {"surrogate", "majority", "own"}
-        The cluster of a leaf: the one whose reference center costs its points least, the most frequent one, or the
-        leaf itself.
-    n_clusters, reference, max_bins, random_state
-        As for :class:`IMM`.
 
     References
     ----------
@@ -73,31 +80,15 @@ class ExKMC(_BestFirst):
        Algorithm 1.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        max_leaves: int | None = None,
-        base: Any = "imm",
-        leaf_labels: str = "surrogate",
-        reference: Any = "kmeans",
-        max_bins: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.max_leaves = max_leaves
-        self.base = base
-        self.leaf_labels = leaf_labels
-        self.reference = reference
-        self.max_bins = max_bins
-        self.random_state = random_state
+    _: KW_ONLY
+    base: Any = "imm"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not (self.base in ("imm", "none") if isinstance(self.base, str) else tree_of(self.base) is not None):
             raise ValueError(f'base needs "imm", "none" or a fitted tree (explainer.tree_), got {self.base!r}')
 
-    def _gain(self, problem: Problem) -> Gain:
+    def _criterion(self, problem: Problem) -> Criterion:
         return Surrogate(problem)
 
     def _default_leaves(self, problem: Problem) -> int:
@@ -122,77 +113,32 @@ class ExKMC(_BestFirst):
         return builder, [leaf for _, leaf in leaves]
 
 
-class CART(_BestFirst):
+@explainer(max_leaves=LEAVES)
+class CART(BestFirst):
     """Classification of the reference clusters by Gini impurity, as scikit-learn's DecisionTreeClassifier does.
 
-    Parameters
-    ----------
-    max_leaves : int, optional
-        Default: one per cluster.
-    leaf_labels : {"majority", "surrogate", "own"}
-        As for :class:`ExKMC`.
-    n_clusters, reference, max_bins, random_state
-        As for :class:`IMM`. Of equally good cuts the one in the first column is taken, at the lowest threshold.
+    Of equally good cuts the one in the first column is taken, at the lowest threshold.
 
     References
     ----------
     .. [1] L. Breiman et al., "Classification and regression trees", 1984.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        max_leaves: int | None = None,
-        leaf_labels: str = "majority",
-        reference: Any = "kmeans",
-        max_bins: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.max_leaves = max_leaves
-        self.leaf_labels = leaf_labels
-        self.reference = reference
-        self.max_bins = max_bins
-        self.random_state = random_state
+    _: KW_ONLY
+    leaf_labels: str = "majority"
 
-    def _gain(self, problem: Problem) -> Gain:
+    def _criterion(self, problem: Problem) -> Criterion:
         return Gini(problem)
 
 
-class KDTree(_BestFirst):
+@explainer(max_leaves=LEAVES)
+class KDTree(BestFirst):
     """Halve the largest leaf at the median of its column of greatest variance; a baseline that is no explainer.
-
-    Parameters
-    ----------
-    max_leaves : int, optional
-        Default: one per cluster.
-    leaf_labels : {"surrogate", "majority", "own"}
-        As for :class:`ExKMC`.
-    n_clusters, reference, max_bins, random_state
-        As for :class:`IMM`.
 
     References
     ----------
     .. [1] J. L. Bentley, "Multidimensional binary search trees used for associative searching", 1975.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        max_leaves: int | None = None,
-        leaf_labels: str = "surrogate",
-        reference: Any = "kmeans",
-        max_bins: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.max_leaves = max_leaves
-        self.leaf_labels = leaf_labels
-        self.reference = reference
-        self.max_bins = max_bins
-        self.random_state = random_state
-
-    def _gain(self, problem: Problem) -> Gain:
+    def _criterion(self, problem: Problem) -> Criterion:
         return Median(problem)

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any
 
 import numpy as np
 
-from neonxc.evaluation import waes
 from neonxc.parameters import check_number
 from neonxc.trees.center_tree import CenterTree
-from neonxc.trees.criteria.induced_cost import InducedCost
+from neonxc.trees.criteria.induced_cost import InducedCost, PriceAndDepth
 from neonxc.trees.criteria.mistakes import Mistakes
-from neonxc.trees.growth import Separator
+from neonxc.trees.criterion import Criterion
+from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
 
 STEPS = 20  # of the search for a depth factor
 
 
+@explainer()
 class IMM(CenterTree):
     """Iterative mistake minimization: every cut separates the fewest points from their centers.
-
-    Parameters
-    ----------
-    n_clusters : int
-        For `reference` "kmeans" and "spectral"; ignored where an estimator, labels or centers say how many
-        clusters there are.
-    reference : {"kmeans", "spectral"} or estimator
-        The clustering that is explained, unless `fit` gets labels or centers. With a pipeline, costs are measured
-        in the space of its last step, and rules are in raw units.
-    max_leaves : int, optional
-        More leaves than clusters: the tree grows on by ExKMC's rule, and leaves share clusters.
-    leaf_labels : {"surrogate", "majority", "own"}
-        Then: the cluster of a leaf is the one whose center costs its points least, the most frequent one, or the
-        leaf itself.
-    metric : {"l2", "l1"}
-        k-means or k-medians.
-    refine : bool
-        Improve the tree by its own k-means cost; see :func:`neonxc.trees.refine.refined`.
-    n_init : int
-        Starts, of which the tree of least cost is kept: the first is the explainer's own, further ones have other
-        criteria and, if the reference is "kmeans", other seeds.
-    max_bins : int, optional
-        Put the values of every column into so many bins; default: every value counts.
-    random_state : int, optional
 
     Attributes
     ----------
@@ -52,6 +30,8 @@ class IMM(CenterTree):
         Means of the tree's clusters.
     inertia_ : float
         Their k-means cost.
+    criterion_ : str
+        The explainer whose criterion the tree is grown by; another one only with ``n_init > 1``.
 
     References
     ----------
@@ -67,37 +47,21 @@ class IMM(CenterTree):
     ThresholdTree(3 leaves, depth 2, 4 features)
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        reference: Any = "kmeans",
-        max_leaves: int | None = None,
-        leaf_labels: str = "surrogate",
-        metric: str = "l2",
-        refine: bool = False,
-        n_init: int = 1,
-        max_bins: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.reference = reference
-        self.max_leaves = max_leaves
-        self.leaf_labels = leaf_labels
-        self.metric = metric
-        self.refine = refine
-        self.n_init = n_init
-        self.max_bins = max_bins
-        self.random_state = random_state
+    _: KW_ONLY
+    metric: str = "l2"
 
-    def _criterion(self, problem: Problem) -> Separator:
+    def _criterion(self, problem: Problem) -> Criterion:
         return Mistakes(problem)
 
 
-class EMN(IMM):
+@explainer()
+class EMN(CenterTree):
     """Mistakes over the lesser number of centers on a side: balanced cuts may make more mistakes.
 
-    Parameters are those of :class:`IMM`.
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_, criterion_
+        As for :class:`IMM`.
 
     References
     ----------
@@ -105,54 +69,37 @@ class EMN(IMM):
        clustering", SODA 2022.
     """
 
-    def _criterion(self, problem: Problem) -> Separator:
+    _: KW_ONLY
+    metric: str = "l2"
+
+    def _criterion(self, problem: Problem) -> Criterion:
         return Mistakes(problem, shared=True)
 
 
+@explainer()
 class ExGreedy(CenterTree):
     """Every cut costs least if points go to the nearest center left on their side.
 
-    Parameters are those of :class:`IMM`, without `metric`.
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_, criterion_
+        As for :class:`IMM`.
 
     References
     ----------
     .. [1] E. Laber, L. Murtinho, "On the price of explainability for some clustering problems", ICML 2021.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        reference: Any = "kmeans",
-        max_leaves: int | None = None,
-        leaf_labels: str = "surrogate",
-        refine: bool = False,
-        n_init: int = 1,
-        max_bins: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.reference = reference
-        self.max_leaves = max_leaves
-        self.leaf_labels = leaf_labels
-        self.refine = refine
-        self.n_init = n_init
-        self.max_bins = max_bins
-        self.random_state = random_state
-
-    def _criterion(self, problem: Problem) -> Separator:
+    def _criterion(self, problem: Problem) -> Criterion:
         return InducedCost(problem)
 
 
+@explainer(
+    depth_factor="""float
+    λ: the share of cost that one test less is worth, on average over points."""
+)
 class ExShallow(CenterTree):
     """Cost against depth: the ratio of induced to current cost, plus an estimate of the depth below a cut.
-
-    Parameters
-    ----------
-    depth_factor : float
-        λ: the share of cost that one test less is worth, on average over points.
-    n_clusters, reference, max_leaves, leaf_labels, refine, n_init, max_bins, random_state
-        As for :class:`IMM`.
 
     Attributes
     ----------
@@ -160,7 +107,7 @@ class ExShallow(CenterTree):
         The depth factor of the tree: `depth_factor`, or what :meth:`tune_depth_factor` found.
     goals_met_ : bool
         Whether :meth:`tune_depth_factor` reached its goals.
-    tree_, labels_, cluster_centers_, inertia_
+    tree_, labels_, cluster_centers_, inertia_, criterion_
         As for :class:`IMM`.
 
     References
@@ -169,35 +116,15 @@ class ExShallow(CenterTree):
        Pattern Recognition, 2023.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        depth_factor: float = 0.03,
-        reference: Any = "kmeans",
-        max_leaves: int | None = None,
-        leaf_labels: str = "surrogate",
-        refine: bool = False,
-        n_init: int = 1,
-        max_bins: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.depth_factor = depth_factor
-        self.reference = reference
-        self.max_leaves = max_leaves
-        self.leaf_labels = leaf_labels
-        self.refine = refine
-        self.n_init = n_init
-        self.max_bins = max_bins
-        self.random_state = random_state
+    _: KW_ONLY
+    depth_factor: float = 0.03
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("depth_factor", self.depth_factor)
 
-    def _criterion(self, problem: Problem) -> Separator:
-        return InducedCost(problem, self.depth_factor_)
+    def _criterion(self, problem: Problem) -> Criterion:
+        return PriceAndDepth(problem, self.depth_factor_)
 
     def fit(
         self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None, sample_weight: Any = None
@@ -243,6 +170,8 @@ class ExShallow(CenterTree):
         .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
            Pattern Recognition, 2023, Section 4.4.
         """
+        from neonxc.evaluation import waes
+
         self.depth_factor_ = self.depth_factor
         data = self._prepare(X, labels, centers, sample_weight)
         base = data.problem.cost(data.problem.labels)

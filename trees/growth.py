@@ -4,88 +4,75 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
 from neonxc.trees.builder import TreeBuilder
+from neonxc.trees.criterion import Criterion
 from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.search import Best, Search
 
 Step = tuple[Cut, int, int]
 """A cut, and the places of its children."""
 
 
-class Separator(Protocol):
-    """A criterion that separates centers."""
-
-    def cut(self, node: Node) -> Cut | None:
-        """The best cut that separates two of the node's centers; None if there is none."""
-
-    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Hand on to the children what the criterion keeps for a node."""
-
-
-class Gain(Protocol):
-    """A criterion that says what splitting a leaf is worth."""
-
-    def bound(self, node: Node) -> float:
-        """At most the gain of splitting the node; 0 where it shall stay a leaf."""
-
-    def best(self, node: Node) -> tuple[float, int, int] | None:
-        """The best cut's gain, its column and its code; None where there is none."""
-
-    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Hand on to the children what the criterion keeps for a node."""
-
-
 @torch.inference_mode()  # operations start sooner
-def separate_centers(problem: Problem, criterion: Separator, builder: TreeBuilder) -> list[Node]:
+def separate_centers(problem: Problem, criterion: Criterion, builder: TreeBuilder) -> list[Node]:
     """Split nodes until each has one center; return the leaves."""
+    search = Search(problem, criterion)
     leaves, open_ = [], [problem.root()]
     while open_:
         node = open_.pop()
         if len(node.centers) == 1:
             leaves.append(node)
             continue
-        cut = criterion.cut(node)
-        if cut is None:
+        best = search.best(node)
+        if best is None:
             raise ValueError(
                 f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no "
                 "cut separates them; leave one of them out, or explain the labels by CART, which needs no centers"
             )
+        cut = problem.cut(node, best.feature, best.code)
         children = problem.children(node, cut, builder.split(node.id, cut))
-        criterion.split(node, cut, children)
+        search.split(node, cut, children, [len(child.centers) > 1 for child in children])
         open_ += children[::-1]
     return leaves
 
 
 @torch.inference_mode()
 def best_first(
-    problem: Problem, criterion: Gain, builder: TreeBuilder, leaves: list[Node], max_leaves: int
+    problem: Problem, criterion: Criterion, builder: TreeBuilder, leaves: list[Node], max_leaves: int
 ) -> list[Node]:
     """Split the leaf that gains most until there are `max_leaves` or none gains any more; return the leaves.
 
     A leaf's cut is searched for only when its bound is the greatest.
     """
+    search = Search(problem, criterion)
     # Of equals the first node wins, however loose their bounds are
-    heap: list[tuple[float, int, Node, tuple[int, int] | None]] = []
+    heap: list[tuple[float, int, Node, Best | None]] = []
     done: list[Node] = []
-    for node in leaves:
+
+    def wait(node: Node) -> None:
+        search.open(node)
         heapq.heappush(heap, (-criterion.bound(node), node.id, node, None))
+
+    for node in leaves:
+        wait(node)
     while heap and len(heap) + len(done) < max_leaves:
         priority, _, node, best = heapq.heappop(heap)
         if best is None:
-            found = criterion.best(node) if priority < 0 else None
-            if found is None:
+            best = search.best(node) if priority < torch.inf else None
+            gain = -torch.inf if best is None else criterion.gain(node, best.score)
+            if gain == -torch.inf:
                 done.append(node)
             else:
-                heapq.heappush(heap, (-found[0], node.id, node, found[1:]))
+                heapq.heappush(heap, (-gain, node.id, node, best))
             continue
-        cut = problem.cut(node, *best)
+        cut = problem.cut(node, best.feature, best.code)
         children = problem.children(node, cut, builder.split(node.id, cut))
-        criterion.split(node, cut, children)
+        search.split(node, cut, children)
         for child in children:
-            heapq.heappush(heap, (-criterion.bound(child), child.id, child, None))
+            wait(child)
     return done + [entry[2] for entry in heap]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.trees.columns import Columns
+from neonxc.trees.codes import Columns
 from neonxc.trees.table import Table
 
 
@@ -22,31 +23,48 @@ class Node:
     id : int
         Its number in the :class:`~neonxc.trees.builder.TreeBuilder`.
     rows : Tensor [points] of int64
-        The points that reach it.
+        The points that reach it, in order.
     centers : Tensor [centers] of int64
         The reference centers that do; empty where centers play no part.
+    n, mass : int, float
+        How many points these are, and their weight.
     sides : frozenset of (feature, whether to the left)
         The tests on its path, each direction once.
-    memory : Any
-        What the criterion keeps for it.
+    state : Any
+        What the criterion keeps for it, once it is `opened`.
+    kept : list or None
+        What the search keeps for it.
     """
 
     id: int
     rows: Tensor
     centers: Tensor
+    n: int
+    mass: float
     sides: frozenset[tuple[int, bool]] = frozenset()
-    memory: Any = None
+    state: Any = None
+    opened: bool = False
+    kept: Any = None
+
+    def without_centers(self) -> Node:
+        """The same points in a node that grows on whatever centers it has."""
+        return Node(self.id, self.rows, self.centers[:0], self.n, self.mass, self.sides)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A test on codes and on values, and whom it sends to the left: of a node's points, and of its centers."""
+    """A test on codes and on values, and whom it sends to the left: of a node's points, and of its centers.
+
+    With `intervals`, one or two pairs ``(low, high)``, points with ``low < x <= high`` for one of them go left, and
+    `threshold` is NaN.
+    """
 
     feature: int
     code: int
     threshold: float
     left: Tensor
     centers_left: Tensor
+    intervals: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass
@@ -68,6 +86,10 @@ class Problem:
         Costs are squared Euclidean or Manhattan distances.
     given_distances : Tensor [n, k] or None
         Distances to `space_centers`, where they are known already.
+    sharded : bool
+        Whether other processes hold further points, in the same codes.
+    reduce : callable
+        Sums over the points here -> those over all points; with ``"max"``, greatest values.
     """
 
     table: Table
@@ -79,6 +101,13 @@ class Problem:
     space_centers: Tensor
     metric: str = "l2"
     given_distances: Tensor | None = None
+    sharded: bool = False
+    reduce: Callable[..., Tensor] = lambda values, operation="sum": values
+
+    @property
+    def n(self) -> int:
+        """Points."""
+        return self.table.n
 
     @property
     def k(self) -> int:
@@ -106,9 +135,36 @@ class Problem:
         """Weights of some points."""
         return None if self.weight is None else self.weight.index_select(0, rows)
 
-    def mass(self, rows: Tensor) -> float:
-        """Number of some points, or the sum of their weights."""
-        return float(len(rows) if self.weight is None else self.weight[rows].sum())
+    def node(self, id: int, rows: Tensor, centers: Tensor, sides: frozenset[tuple[int, bool]] = frozenset()) -> Node:
+        """A node of some points and centers."""
+        n, mass = len(rows), 0.0
+        if self.sharded:
+            n = int(self.reduce(torch.tensor(n, device=self.device)))
+        if self.weight is None:
+            mass = float(n)
+        else:
+            mass = float(self.reduce(self.weight.index_select(0, rows).sum()))
+        return Node(id, rows, centers, n, mass, sides)
+
+    def clusters(self, node: Node) -> tuple[Tensor, Tensor]:
+        """The reference clusters of a node's points, and the mass of each."""
+        own = self.labels.index_select(0, node.rows)
+        mass = self.reduce(torch.bincount(own, self.weights(node.rows), minlength=self.k).to(torch.float64))
+        there = mass.nonzero()[:, 0]
+        return there, mass[there]
+
+    def goes_left(self, node: Node, cut: Cut) -> Tensor:
+        """Whether points go left, [n]; right for those of the node."""
+        if not cut.intervals:
+            return self.columns.column(cut.feature) <= cut.code
+        left = torch.zeros(self.n, dtype=torch.bool, device=self.device)
+        left[node.rows] = cut.left
+        return left
+
+    def points(self, rows: Tensor) -> Tensor:
+        """Some points in float64, [points, d], without what all points have in common."""
+        table = self.table.take(rows)
+        return table.columns(0, table.d).T.to(torch.float64) - self.centers[0]
 
     def positions(self, rows: Tensor, clusters: Tensor) -> Tensor:
         """Labels of some points as positions in a list of clusters."""
@@ -116,37 +172,24 @@ class Problem:
         place[clusters] = torch.arange(len(clusters), device=self.device)
         return place.index_select(0, self.labels.index_select(0, rows))
 
-    def majority(self, rows: Tensor) -> int:
-        """The most frequent reference cluster of some points."""
-        return int(
-            torch.bincount(self.labels.index_select(0, rows), self.weights(rows), minlength=self.k).argmax()
-        )
-
     def root(self) -> Node:
         """The node of all points and centers."""
-        return Node(0, torch.arange(self.table.n, device=self.device), torch.arange(self.k, device=self.device))
+        return self.node(0, torch.arange(self.n, device=self.device), torch.arange(self.k, device=self.device))
 
     def cut(self, node: Node, feature: int, code: int) -> Cut:
         """The test between two codes of a column, with its threshold midway between the values in the node."""
         # Not the values of the codes next to the cut: a code stands for several values where there is `max_bins`
-        values = torch.cat(
-            [
-                self.table.column(feature).index_select(0, node.rows).to(torch.float64),
-                self.centers[:, feature].index_select(0, node.centers),
-            ]
-        )
-        codes = self.columns.codes[feature].index_select(0, node.rows)
-        left = torch.cat([codes <= code, self.columns.centers[feature].index_select(0, node.centers) <= code])
-        low, high = float("-inf"), float("inf")
-        if len(values):
-            low = float(torch.where(left, values, low).max())
-            high = float(values.masked_fill(left, high).min())
-        if low == float("-inf"):  # nobody goes left, or nobody at all is here
-            low = high - 1 if high < float("inf") else 0.0
-        if high == float("inf"):
-            high = low + 1
-        n = len(node.rows)
-        return Cut(feature, code, between(low, high, self.table.dtype), left[:n], left[n:])
+        values = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
+        left = self.columns.column(feature).index_select(0, node.rows) <= code
+        centers = self.centers[:, feature].index_select(0, node.centers)
+        centers_left = self.columns.centers[feature].index_select(0, node.centers) <= code
+        sides, every = torch.cat([left, centers_left]), torch.cat([values, centers])
+        none = every.new_full((1,), -torch.inf)
+        low = torch.cat([every.where(sides, -torch.inf), none]).max()
+        high = torch.cat([(-every).where(~sides, -torch.inf), none]).max()
+        low, high = self.reduce(torch.stack([low, high]), "max").tolist()
+        threshold = between(*_ends(low, -high), self.table.dtype)
+        return Cut(feature, code, threshold, left, centers_left)
 
     def cut_at(self, node: Node, feature: int, threshold: float) -> Cut:
         """The test of a threshold that need not be one between codes."""
@@ -158,7 +201,7 @@ class Problem:
 
         def child(id: int, left: bool) -> Node:
             points, centers = (side if left else ~side for side in (cut.left, cut.centers_left))
-            return Node(
+            return self.node(
                 id,
                 node.rows.masked_select(points),
                 node.centers.masked_select(centers),
@@ -166,6 +209,13 @@ class Problem:
             )
 
         return child(ids[0], True), child(ids[1], False)
+
+
+def _ends(low: float, high: float) -> tuple[float, float]:
+    """Two numbers with a gap between them, also where nobody goes left, or right, or nobody is there at all."""
+    if low == float("-inf"):
+        low = high - 1 if high < float("inf") else 0.0
+    return low, low + 1 if high == float("inf") else high
 
 
 def between(low: float, high: float, dtype: Any = None, share: float = 0.5) -> float:

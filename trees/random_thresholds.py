@@ -10,8 +10,8 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from neonxc.parameters import check_whole
-from neonxc.trees import sweep
-from neonxc.trees.base import TreeExplainer
+import neonxc.trees.sums as sums
+from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.growth import Step, replayed
 from neonxc.trees.problem import Node, Problem, between
@@ -81,7 +81,7 @@ class RandomThresholds(TreeExplainer):
 def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator) -> list[Tests]:
     """Tests of random trees that separate the centers [k, d]; all trials draw their next cuts at once."""
     k, d = centers.shape
-    step = max(1, sweep.BUDGET // (ARRAYS * k * d))
+    step = max(1, sums.BUDGET // (ARRAYS * k * d))
     order = np.argsort(centers, axis=0, kind="stable").T  # [d, k]
     ordered = np.take_along_axis(centers.T, order, 1)
     trials: list[Tests] = [{} for _ in range(n_trials)]

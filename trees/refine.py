@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neonxc.trees import sweep
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.columns import code
+from neonxc.trees.codes import code
+from neonxc.trees.criteria.change import Change
 from neonxc.trees.growth import Step, replayed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import centers_of
+from neonxc.trees.search import Search
 
 ROUNDS = 50  # of re-optimised cuts; a bound that is hardly ever reached
 Grow = Callable[[Problem], tuple[TreeBuilder, list[Node]]]
@@ -131,48 +132,24 @@ class _Tests:
         change = change if weight is None else change * weight
         goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
         slack = 4 * len(rows) * torch.finfo(torch.float64).eps * float(change.abs().sum())
-        current = float(change[goes_left].sum())
-        sum_, *best = self._least(rows, change, slack)
-        if sum_ >= current - slack:
+        limit = float(change[goes_left].sum()) - slack
+        node_ = self.problem.node(node, rows, self.center[:0])
+        best = Search(self.problem, Change(self.problem, change)).best(node_)
+        if best is None or best.score >= limit:
             return False
         now = torch.where(goes_left, reached[0], reached[1]).unique()
-        then = torch.where(self._goes_left(rows, *best), reached[0], reached[1]).unique()
+        then = torch.where(self._goes_left(rows, best.feature, best.code), reached[0], reached[1]).unique()
         if len(then) < len(now):
-            kept = [
-                (leaf, leaf[side].unique()) for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
-            ]
-            sum_, *best = self._least(rows, change, slack, kept)
-            if sum_ >= current - slack:
+            left, right = (leaf[side].unique() for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True))
+            to_left, to_right = (leaf == own[:, None] for leaf, own in zip(reached, (left, right), strict=True))
+            best = Search(self.problem, Change(self.problem, change, to_left, to_right)).best(node_)
+            if best is None or best.score >= limit:
                 return False
-        self.feature[node], self.code[node] = best
+        self.feature[node], self.code[node] = best.feature, best.code
         return True
 
     def _goes_left(self, rows: Tensor, feature: int, code: int) -> Tensor:
-        return self.problem.columns.codes[feature].index_select(0, rows) <= code
-
-    def _least(
-        self, rows: Tensor, change: Tensor, slack: float, kept: list[tuple[Tensor, Tensor]] | None = None
-    ) -> tuple[float, int, int]:
-        """The cut with the least sum of `change` on its left: sum, column and code.
-
-        Parameters
-        ----------
-        kept : list of two (leaf of every row, leaves), optional
-            Leaves that have to keep a point: those below the left branch, and those below the right one.
-        """
-        best = (torch.inf, -1, -1)
-        for first, codes, original in sweep.node_codes(self.problem, Node(0, rows, rows[:0]), 1):
-            sums = sweep.channels(codes, int(codes.max()) + 1, change[None])[:, 0].cumsum_(1)
-            if kept is not None:
-                place = torch.arange(sums.shape[1], device=sums.device)
-                for at, leaf in ((kept[0][0], leaf) for leaf in kept[0][1]):
-                    sums.masked_fill_(place < codes[:, at == leaf].amin(1, keepdim=True), torch.inf)
-                for at, leaf in ((kept[1][0], leaf) for leaf in kept[1][1]):
-                    sums.masked_fill_(place >= codes[:, at == leaf].amax(1, keepdim=True), torch.inf)
-            row, code, least = sweep.first_minimum(sums, slack / 4)
-            if least < best[0]:
-                best = (least, row + first, code if original is None else int(original[row, code]))
-        return best
+        return self.problem.columns.column(feature).index_select(0, rows) <= code
 
     def _leaves(self, node: int, rows: Tensor) -> Tensor:
         """The leaf below a node that every row reaches, if it comes to the node."""
@@ -182,7 +159,7 @@ class _Tests:
             inner = feature >= 0
             if not bool(inner.any()):
                 return at
-            codes = self.problem.columns.codes[feature.clamp(min=0), rows]
+            codes = self.problem.columns.at(feature.clamp(min=0), rows)
             at = torch.where(inner, torch.where(codes <= self.code[at], self.left[at], self.right[at]), at)
 
     def rebuild(self) -> tuple[TreeBuilder, list[Node]]:

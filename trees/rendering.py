@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from neonxc.trees.rules import Numbers, Rule
+from neonxc.trees.rules import Rule
 from neonxc.trees.tree import tree_of
-from neonxc.trees.wording import counts, readable, readable_number
+from neonxc.trees.wording import Numbers, counts, readable, readable_number
 
 if TYPE_CHECKING:
-    from neonxc.trees.base import TreeExplainer
+    from neonxc.trees.estimator import TreeExplainer
     from neonxc.trees.tree import ThresholdTree
 
 WIDTH = 88  # characters of a printed rule before it goes on in the next line
@@ -97,7 +98,7 @@ def render_rules(
         raise ValueError(f"format must be one of {list(writers)}, got {format!r}")
     bounds: dict[int, set[float]] = defaultdict(set)
     for condition in (condition for rule in rules for condition in rule.conditions):
-        bounds[condition.feature] |= {condition.low, condition.high}
+        bounds[condition.feature].update(chain(*condition.intervals))
     numbers = {feature: readable(values, precision) for feature, values in bounds.items()}
     clusters: dict[Any, list[Rule]] = defaultdict(list)
     for rule in sorted(rules, key=lambda rule: rule.label):  # stable: leaves stay in their order
@@ -116,7 +117,7 @@ def _rules_of(given: Any) -> list[Rule]:
     raise TypeError(f"rules needs rules, a ThresholdTree or a fitted tree explainer, got {type(given).__name__}")
 
 
-def _as_text(clusters: list[list[Rule]], numbers: Numbers) -> str:
+def _as_text(clusters: list[list[Rule]], numbers: Mapping[int, Numbers]) -> str:
     blocks = []
     for rules in clusters:
         lines = [f"{rules[0].name}: {_total(rules)}"]
@@ -133,16 +134,18 @@ def _as_text(clusters: list[list[Rule]], numbers: Numbers) -> str:
 
 
 def _wrapped(conditions: list[str]) -> list[str]:
-    lines = conditions[:1]
-    for condition in conditions[1:]:
-        if len(lines[-1]) + len(condition) + 5 <= WIDTH:
-            lines[-1] += f" and {condition}"
+    """Lines of a rule, which goes on in the next one before an "and", or before every "or" of a long condition."""
+    lines: list[str] = []
+    for condition in conditions:
+        text = f"and {condition}" if lines else condition
+        if lines and len(lines[-1]) + 1 + len(text) <= WIDTH:
+            lines[-1] += f" {text}"
         else:
-            lines.append(f"and {condition}")
+            lines += [text] if len(text) <= WIDTH else re.sub(r" (?=or )", "\n    ", text).split("\n")
     return lines
 
 
-def _as_markdown(clusters: list[list[Rule]], numbers: Numbers) -> str:
+def _as_markdown(clusters: list[list[Rule]], numbers: Mapping[int, Numbers]) -> str:
     blocks = []
     for rules in clusters:
         lines = [f"### {_no_markdown(rules[0].name)}", "", _total(rules), ""]
@@ -159,7 +162,7 @@ def _no_markdown(name: str) -> str:
     return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would begin a list
 
 
-def _as_html(clusters: list[list[Rule]], numbers: Numbers) -> str:
+def _as_html(clusters: list[list[Rule]], numbers: Mapping[int, Numbers]) -> str:
     # PyTorch needs jinja2, so it is there; only a page that is really written has to wait for its import.
     from jinja2 import Environment
 
@@ -168,8 +171,8 @@ def _as_html(clusters: list[list[Rule]], numbers: Numbers) -> str:
     return template.render(clusters=clusters, said=said, number=readable_number, total=_total)
 
 
-def _said(rule: Rule, numbers: Numbers, escape: Callable[[str], str] = str) -> list[str]:
-    return [one._say(numbers[one.feature], escape(one.name)) for one in rule.conditions]
+def _said(rule: Rule, numbers: Mapping[int, Numbers], escape: Callable[[str], str] = str) -> list[str]:
+    return rule._said(lambda one: one._say(numbers[one.feature], escape(one.name)))
 
 
 def _total(rules: list[Rule]) -> str:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neonxc.inputs import as_batch, check_names, check_width
+from neonxc.trees.intervals import EVERYTHING, Intervals, complement, contains, intersection, union
 from neonxc.trees.tree import ThresholdTree, as_tree
-from neonxc.trees.wording import cluster_texts, counts, feature_texts, readable
+from neonxc.trees.wording import Numbers, cluster_texts, counts, feature_texts, interval_texts, readable
 
 if TYPE_CHECKING:
-    from neonxc.trees.base import TreeExplainer
-
-Numbers = Mapping[int, Mapping[float, str]]  # {column: {bound: how it is printed}}
+    from neonxc.trees.estimator import TreeExplainer
 
 
 @dataclass(frozen=True)
 class Condition:
-    """An interval of one column: ``low < x <= high``.
+    """Where one column lies: in an interval ``low < x <= high``, or in one of several.
 
     Attributes
     ----------
@@ -30,34 +30,52 @@ class Condition:
         The column.
     name : str
         What the column is called.
-    low, high : float
-        Infinite where the interval is open.
+    intervals : tuple of (low, high)
+        Disjoint, from low to high; bounds are infinite where an interval is open. Intervals that touch or overlap
+        are joined. None at all: no point meets the condition.
+
+    Examples
+    --------
+    >>> from math import inf
+    >>> from neonxc.trees import Condition
+    >>> print(Condition(3, "petal width", ((0.8, 1.65),)))
+    0.8 < petal width <= 1.65
+    >>> print(Condition(3, "petal width", ((-inf, 0.8), (1.65, inf))))
+    petal width <= 0.8 or petal width > 1.65
     """
 
     feature: int
     name: str
-    low: float = -inf
-    high: float = inf
+    intervals: Intervals = EVERYTHING
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "intervals", union(self.intervals))
+
+    @property
+    def low(self) -> float:
+        """What the column is above wherever the condition is met; infinite where there is no such bound."""
+        return self.intervals[0][0] if self.intervals else inf
+
+    @property
+    def high(self) -> float:
+        """What the column is at most wherever the condition is met; infinite where there is no such bound."""
+        return self.intervals[-1][1] if self.intervals else -inf
 
     def text(self, precision: int = 4) -> str:
-        """Say the condition, such as ``0.8 < petal width <= 1.65``.
+        """Say the condition, such as ``0.8 < petal width <= 1.65`` or ``width <= 1 or width > 3``.
 
         Parameters
         ----------
         precision : int
             Significant digits; more where the bounds would not differ, and tenths are never rounded away.
         """
-        return self._say(readable((self.low, self.high), precision), self.name)
+        return self._say(readable(chain(*self.intervals), precision), self.name)
 
     def __str__(self) -> str:
         return self.text()
 
-    def _say(self, numbers: Mapping[float, str], name: str) -> str:
-        if not isfinite(self.low):
-            return f"{name} <= {numbers[self.high]}"
-        if not isfinite(self.high):
-            return f"{name} > {numbers[self.low]}"
-        return f"{numbers[self.low]} < {name} <= {numbers[self.high]}"
+    def _say(self, numbers: Numbers, name: str) -> str:
+        return " or ".join(interval_texts(self.intervals, name, numbers))
 
 
 @dataclass(frozen=True)
@@ -105,7 +123,7 @@ class Rule:
 
     def text(self, precision: int = 4) -> str:
         """Say the conditions in one line; "always" where there are none."""
-        return " and ".join(condition.text(precision) for condition in self.conditions) or "always"
+        return " and ".join(self._said(lambda condition: condition.text(precision))) or "always"
 
     def __str__(self) -> str:
         return f"{self.name}: {self.text()} ({counts(self.samples, self.mistakes)})"
@@ -128,9 +146,13 @@ class Rule:
         check_names(batch.names, self.feature_names)
         inside = torch.ones(len(batch.tensor), dtype=torch.bool, device=batch.tensor.device)
         for condition in self.conditions:
-            column = batch.tensor[:, condition.feature].double()  # float32 would round the bounds
-            inside &= (column > condition.low) & (column <= condition.high)
+            inside &= contains(condition.intervals, batch.tensor[:, condition.feature])
         return batch.labels(inside.cpu().numpy())
+
+    def _said(self, say: Callable[[Condition], str]) -> list[str]:
+        """The texts of the conditions, to be joined by "and": with brackets around those that have an "or"."""
+        several = len(self.conditions) > 1
+        return [f"({say(one)})" if several and len(one.intervals) > 1 else say(one) for one in self.conditions]
 
 
 def rules(
@@ -142,7 +164,7 @@ def rules(
 ) -> list[Rule]:
     """Write a tree as one rule for every leaf, from left to right.
 
-    Tests of one column become one interval, so that a rule says of every column at most once what it asks.
+    Tests of one column become one condition, so that a rule says of every column at most once what it asks.
 
     Parameters
     ----------
@@ -152,8 +174,9 @@ def rules(
     class_names : sequence of str, one per cluster, optional
         In the order of ``tree.classes``, which are the default.
     merge : bool
-        Whether two rules of a cluster become one wherever a single interval can say both: the tests between
-        them make no difference. The rules still cover every point once.
+        Whether two rules of a cluster become one wherever they differ in a single column, and one condition of no
+        more intervals can say both: the tests between them make no difference. The rules still cover every point
+        once.
 
     Returns
     -------
@@ -169,22 +192,22 @@ def rules(
     found: list[Rule] = []
     classes = tree.classes.tolist()  # Python's own numbers and strings
     paths: dict[int, dict[int, Condition]] = {0: {}}
-    tests = (column.tolist() for column in (tree.feature, tree.threshold, tree.left, tree.right))
-    for node, (feature, threshold, left, right) in enumerate(zip(*tests, strict=True)):  # parents come first
+    columns = (column.tolist() for column in (tree.feature, tree.left, tree.right))
+    for node, (feature, left, right) in enumerate(zip(*columns, strict=True)):  # parents come first
         path = paths.pop(node)
         if feature >= 0:
-            old = path.get(feature, Condition(feature, features[feature]))
-            paths[left] = {**path, feature: replace(old, high=min(old.high, threshold))}
-            paths[right] = {**path, feature: replace(old, low=max(old.low, threshold))}
+            old, test = path.get(feature, Condition(feature, features[feature])), tree.tests[node]
+            for child, side in ((left, test), (right, complement(test))):
+                paths[child] = {**path, feature: replace(old, intervals=intersection(old.intervals, side))}
             continue
         label, samples, mistakes = int(tree.label[node]), tree.samples[node].item(), tree.mistakes[node].item()
-        of_leaf = (classes[label], clusters[label], (node,), tuple(path.values()), samples, mistakes)
+        of_leaf = (classes[label], clusters[label], (node,), _asked(path.values()), samples, mistakes)
         found.append(Rule(*of_leaf, tree.n_features, tree.feature_names))
     return _merged(found) if merge else found
 
 
 def _merged(rules: list[Rule]) -> list[Rule]:
-    """Join rules of one cluster that are the same but for intervals of one column that touch."""
+    """Join rules of one cluster that are the same but for one column, where no condition grows longer by it."""
     before = len(rules) + 1
     while len(rules) < before:
         before = len(rules)
@@ -198,7 +221,7 @@ def _merged_along(feature: int, rules: list[Rule]) -> list[Rule]:
     kept = []
     for rule in rules:
         own = next((condition for condition in rule.conditions if condition.feature == feature), None)
-        if own is None or own.low >= own.high:  # no point meets such a condition, and none shall after a merge
+        if own is None or not own.intervals:  # no point meets such a condition, and none shall after a merge
             kept.append(rule)
         else:
             alike[rule.label, frozenset(rule.conditions) - {own}].append((own, rule))
@@ -206,22 +229,27 @@ def _merged_along(feature: int, rules: list[Rule]) -> list[Rule]:
         group.sort(key=lambda pair: pair[0].low)
         joined = group[:1]
         for condition, rule in group[1:]:
-            last, into = joined[-1]
-            if last.high == condition.low:
-                joined[-1] = _join(last, into, condition, rule)
+            for i, (other, into) in enumerate(joined):
+                both = replace(other, intervals=union(other.intervals + condition.intervals))
+                if len(both.intervals) <= max(len(other.intervals), len(condition.intervals)):
+                    joined[i] = both, _joined(into, other, both, rule)
+                    break
             else:
                 joined.append((condition, rule))
         kept += [rule for _, rule in joined]
     return kept
 
 
-def _join(last: Condition, into: Rule, condition: Condition, rule: Rule) -> tuple[Condition, Rule]:
-    wide = replace(last, high=condition.high)
-    conditions = [wide if old == last else old for old in into.conditions]
-    return wide, replace(
+def _joined(into: Rule, old: Condition, new: Condition, rule: Rule) -> Rule:
+    return replace(
         into,
         leaves=tuple(sorted(into.leaves + rule.leaves)),
-        conditions=tuple(one for one in conditions if isfinite(one.low) or isfinite(one.high)),
+        conditions=_asked(new if one == old else one for one in into.conditions),
         samples=into.samples + rule.samples,
         mistakes=into.mistakes + rule.mistakes,
     )
+
+
+def _asked(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Leave out what every point meets."""
+    return tuple(condition for condition in conditions if condition.intervals != EVERYTHING)

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.parameters import plain_parameters
-from neonxc.trees.base import TreeExplainer
+from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.tree import ThresholdTree
 
 NODES = ("feature", "threshold", "left", "right", "label", "samples", "mistakes")
@@ -45,6 +45,7 @@ def unpack(header: dict[str, Any], tensors: dict[str, Tensor]) -> ThresholdTree 
         n_features=int(header["n_features"]),
         classes=np.asarray(header["classes"], dtype=header["classes_type"]),
         feature_names=None if names is None else tuple(names),
+        intervals=tensors.get("intervals"),
     )
     described = header.get("estimator")
     if described is None:
@@ -74,4 +75,7 @@ def _pack_tree(tree: ThresholdTree) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "classes_type": "O" if tree.classes.dtype == object else tree.classes.dtype.str,
         "feature_names": None if tree.feature_names is None else list(tree.feature_names),
     }
-    return header, {name: getattr(tree, name) for name in NODES}
+    tensors: dict[str, Tensor] = {name: getattr(tree, name) for name in NODES}
+    if tree.intervals is not None:
+        tensors["intervals"] = tree.intervals
+    return header, tensors

@@ -48,9 +48,12 @@ class Table:
         column = self.columns(feature, feature + 1)[0] if self.sparse else self.data[:, feature]
         return column if rows is None else column[rows]
 
-    def value(self, feature: int, row: Tensor) -> float:
-        """One entry."""
-        return float(self.column(feature)[row])
+    def at(self, features: Tensor, rows: Tensor) -> Tensor:
+        """Some columns of some points, [features, rows]."""
+        if self.sparse:
+            part = self.data.tocsr()[rows.numpy()].tocsc()[:, features.numpy()]
+            return torch.from_numpy(np.ascontiguousarray(part.toarray().T))
+        return self.data.index_select(1, features).index_select(0, rows).T
 
     def take(self, rows: Tensor) -> Table:
         """The table of some of the points."""

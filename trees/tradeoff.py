@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from neonxc.evaluation import cost_ratio, wad, waes
 from neonxc.inputs import label_array
-from neonxc.trees.base import TreeExplainer
+from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 
 if TYPE_CHECKING:

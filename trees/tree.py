@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, check_width
+from neonxc.trees.intervals import Intervals, union
 
 if TYPE_CHECKING:
-    from neonxc.trees.base import TreeExplainer
+    from neonxc.trees.estimator import TreeExplainer
     from neonxc.trees.rules import Rule
 
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 class ThresholdTree:
     """A binary tree of tests ``x[feature] <= threshold``, each leaf of which has the label of a cluster.
 
+    A test may also ask whether ``x[feature]`` lies in an interval, or in one of two: points inside go left.
     Nodes are numbered from the root, 0, in preorder: a parent, all of its left branch, all of its right one.
 
     Attributes
@@ -28,7 +31,7 @@ class ThresholdTree:
     feature : Tensor [nodes] of int
         The column that a node tests; -1 at leaves.
     threshold : Tensor [nodes] of float64
-        In the units of the column; NaN at leaves. Points with ``x <= threshold`` go left.
+        In the units of the column; NaN at leaves and tests of intervals. Points with ``x <= threshold`` go left.
     left, right : Tensor [nodes] of int
         The children; -1 at leaves.
     label : Tensor [nodes] of int
@@ -42,6 +45,10 @@ class ThresholdTree:
     classes : ndarray
         The label of every cluster.
     feature_names : tuple of str or None
+    intervals : Tensor [nodes, 2, 2] of float64, or None
+        The one or two intervals of a test, ``(low, high)`` in the units of the column, with infinite bounds where
+        they are open; NaN where there are none. Points with ``low < x <= high`` for one of them go left. None
+        where all tests are of thresholds.
 
     Examples
     --------
@@ -65,6 +72,7 @@ class ThresholdTree:
     n_features: int
     classes: np.ndarray = field(default_factory=lambda: np.arange(1))
     feature_names: tuple[str, ...] | None = None
+    intervals: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"
@@ -106,13 +114,28 @@ class ThresholdTree:
         return parents
 
     @cached_property
+    def tests(self) -> list[Intervals]:
+        """The numbers that a node's test sends left, [nodes]: disjoint intervals (low, high]; none at leaves."""
+        rows = [[(-inf, threshold)] for threshold in self.threshold.tolist()]
+        if self.intervals is not None:
+            rows = [
+                row + [(low, high) for low, high in more]
+                for row, more in zip(rows, self.intervals.tolist(), strict=True)
+            ]
+        return [union(row) for row in rows]  # which leaves out NaN
+
+    @cached_property
     def explanation_sizes(self) -> Tensor:
-        """Tests on the path to every node that no later test makes redundant, [nodes]."""
+        """Tests on the path to every node that no later test makes redundant, [nodes].
+
+        Tests of one column whose answer was the same count once; those of thresholds and those of intervals apart.
+        """
         sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
-        sides: list[frozenset[tuple[int, bool]]] = [frozenset()] * self.n_nodes
+        sides: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():
+            test = int(self.feature[node]), bool(self.threshold[node].isnan())
             for child, is_left in ((int(self.left[node]), True), (int(self.right[node]), False)):
-                sides[child] = sides[node] | {(int(self.feature[node]), is_left)}
+                sides[child] = sides[node] | {(*test, is_left)}
                 sizes[child] = len(sides[child])
         return sizes
 
@@ -197,10 +220,15 @@ class ThresholdTree:
         column = torch.searchsorted(used, self.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
         feature, left, right = self.feature.to(device), self.left.to(device), self.right.to(device)
         threshold = self.threshold.to(device)
+        intervals = None if self.intervals is None else self.intervals.to(device)
         node = torch.zeros(len(values), dtype=torch.int64, device=device)
         way = [node]
         for _ in range(self.depth):
-            goes_left = values.gather(1, column[node][:, None])[:, 0] <= threshold[node]
+            value = values.gather(1, column[node][:, None])
+            goes_left = value[:, 0] <= threshold[node]
+            if intervals is not None:
+                low, high = intervals[node].unbind(-1)  # no number is less or greater than NaN
+                goes_left |= ((value > low) & (value <= high)).any(1)
             node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
             way.append(node)
         return node.cpu(), [nodes.cpu() for nodes in way]

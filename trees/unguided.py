@@ -13,10 +13,11 @@ from torch import Tensor
 
 from neonxc.parameters import check_whole
 from neonxc.trees import reference as references
-from neonxc.trees.base import Data, TreeExplainer
+from neonxc.trees.estimator import Data, TreeExplainer
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.center_tree import label_leaves, without_centers
-from neonxc.trees.growth import Gain, Step, best_first, replayed
+from neonxc.trees.criterion import Criterion
+from neonxc.trees.growth import Step, best_first, replayed
+from neonxc.trees.labelling import label_leaves
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
@@ -29,7 +30,7 @@ class UnguidedTree(TreeExplainer):
     max_leaves: int | None
 
     @abstractmethod
-    def _criterion(self, problem: Problem) -> Gain:
+    def _criterion(self, problem: Problem) -> Criterion:
         """What a cut gains."""
 
     @abstractmethod
@@ -59,7 +60,7 @@ class UnguidedTree(TreeExplainer):
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         builder, criterion = TreeBuilder(), self._criterion(problem)
-        leaves = best_first(problem, criterion, builder, without_centers([problem.root()]), problem.table.n)
+        leaves = best_first(problem, criterion, builder, [problem.root().without_centers()], problem.table.n)
         nodes = _nodes(builder, leaves)
         inner = _pruned(builder, nodes, lambda left, right: self._alike(problem, criterion, left, right))
         most = self._most_leaves()
@@ -94,7 +95,8 @@ def _nodes(builder: TreeBuilder, leaves: list[Node]) -> dict[int, Node]:
     for node in reversed(range(len(builder.feature))):  # children have greater numbers than their parents
         if node not in nodes:
             left, right = nodes[builder.left[node]], nodes[builder.right[node]]
-            nodes[node] = Node(node, torch.cat([left.rows, right.rows]), left.centers)
+            rows = torch.cat([left.rows, right.rows])
+            nodes[node] = Node(node, rows, left.centers, left.n + right.n, left.mass + right.mass)
     return nodes
 
 

@@ -1,1 +1,1 @@
-"""What makes a cut good: one file per criterion, all on the sweep of :mod:`neonxc.trees.sweep`."""
+"""What makes a cut good: one file per criterion, all on the contract of :mod:`neonxc.trees.criterion`."""

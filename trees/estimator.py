@@ -19,8 +19,9 @@ from neonxc.inputs import NOISE, as_batch, label_array
 from neonxc.parameters import check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.columns import code
+from neonxc.trees.codes import code
 from neonxc.trees.growth import leaf_of_points
+from neonxc.trees.labelling import majority
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
@@ -65,7 +66,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     tree_: ThresholdTree
     labels_: Any
     cluster_centers_: Any
-
     def fit(
         self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None, sample_weight: Any = None
     ) -> TreeExplainer:
@@ -223,7 +223,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         problem, found = data.problem, data.reference
         label = [0] * len(builder.feature)
         for leaf in leaves:
-            label[leaf.id] = problem.majority(leaf.rows) if clusters is None else clusters[leaf.id]
+            label[leaf.id] = majority(problem, leaf) if clusters is None else clusters[leaf.id]
         weight, table = problem.weight, problem.table
         tree, leaf_of = builder.finish(
             leaf_of_points(leaves, table.n),

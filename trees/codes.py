@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,66 +27,85 @@ INTEGERS = 1 << 10  # whole numbers in a range as small as this are coded withou
 
 
 @dataclass
-class Columns:
-    """The codes of a table.
+class Block:
+    """Columns that are searched together, in bins: codes, or a few codes of a column that has many.
 
     Attributes
     ----------
-    codes : Tensor [d, n] of uint8, int16 or int32
-    centers : Tensor [d, k] of int64
-    size : Tensor [d] of int64
-        Distinct codes of every column.
-    rows : Tensor [n, d] of uint8 or int16
-        ``codes // width`` once more, point by point: points are gathered faster so.
-    width : Tensor [d] of int64
-        Codes that share one bin of `rows`; 1 where bins separate all values.
-    row_bins : int
+    features : Tensor [f] of int64
+        The columns, in order.
+    bins : Tensor [f, n] of uint8 or int16
+        The bin of every point.
+    centers : Tensor [f, k] of int64
+        The bins of the centers.
+    width : Tensor [f] of int64
+        Codes that share a bin.
+    n_bins : int
         Bins of the column that has most.
     """
 
-    codes: Tensor
+    features: Tensor
+    bins: Tensor
     centers: Tensor
-    size: Tensor
-    rows: Tensor
     width: Tensor
-    row_bins: int
+    n_bins: int
 
     @cached_property
-    def bins(self) -> int:
-        """Codes of the column that has most."""
-        return int(self.size.max())
-
-    @cached_property
-    def separated(self) -> bool:
-        """Whether the bins separate all values of all columns."""
+    def exact(self) -> bool:
+        """Whether bins are codes."""
         return bool((self.width == 1).all())
 
     @cached_property
-    def cells(self) -> int:
-        """Codes of all columns."""
-        return int(self.size.sum())
-
-    @cached_property
-    def start(self) -> Tensor:
-        """Codes of the columns before each, [d]."""
-        return self.size.cumsum(0) - self.size
-
-    @cached_property
-    def column(self) -> Tensor:
-        """The column of every code of all columns, [cells]."""
-        return torch.arange(len(self.size), device=self.size.device).repeat_interleave(self.size)
+    def _by_point(self) -> Tensor:
+        """The bins once more, [n, f]: some of the points are gathered faster so."""
+        return transposed(self.bins)
 
     def at(self, rows: Tensor) -> Tensor:
-        """The codes of some points, [d, points]."""
-        if self.separated:
-            return self.binned(rows)
-        return self.codes if len(rows) == self.codes.shape[1] else self.codes.index_select(1, rows)
+        """The bins of some points, in order, [f, points]."""
+        if len(rows) == self.bins.shape[1]:
+            return self.bins
+        return transposed(self._by_point.index_select(0, rows))
 
-    def binned(self, rows: Tensor) -> Tensor:
-        """The bins of some points, [d, points]; `rows` are in order."""
-        if self.separated and len(rows) == self.codes.shape[1]:
-            return self.codes
-        return transposed(self.rows.index_select(0, rows))
+
+@dataclass
+class Columns:
+    """The codes of a table, and the bins in which its columns are searched.
+
+    Attributes
+    ----------
+    codes : list of Tensor [f, n] of uint8, int16 or int32
+        Of the columns of every block.
+    centers : Tensor [d, k] of int64
+    size : Tensor [d] of int64
+        Distinct codes of every column.
+    blocks : list of Block
+    place : Tensor [d, 2] of int64
+        The block of a column, and where it is in the block.
+    """
+
+    codes: list[Tensor]
+    centers: Tensor
+    size: Tensor
+    blocks: list[Block]
+    place: Tensor
+
+    @cached_property
+    def _places(self) -> list[list[int]]:
+        return self.place.tolist()
+
+    def column(self, feature: int) -> Tensor:
+        """The codes of all points in a column, [n]."""
+        block, row = self._places[feature]
+        return self.codes[block][row]
+
+    def at(self, feature: Tensor, rows: Tensor) -> Tensor:
+        """The codes of points in a column of their own each, [points] of int64."""
+        result = torch.empty_like(rows)
+        block, row = self.place[feature].unbind(1)
+        for number, codes in enumerate(self.codes):
+            here = block == number
+            result[here] = codes[row[here], rows[here]].to(torch.int64)
+        return result
 
 
 def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
@@ -107,13 +127,56 @@ def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
         parts.append(part)
         middles.append(middle)
         sizes.append(size)
-    size = torch.cat(sizes)
+    size, middle = torch.cat(sizes), torch.cat(middles)
+    groups = _groups(size, max(BINS, HISTOGRAM // (table.d * len(centers))))
+    if len(groups) == 1:  # all columns as they come
+        codes = [_joined(parts, _type(int(size.max())))]
+    else:
+        codes = [_chosen(parts, group, _type(int(size[group].max()))) for group in groups]
+    place = torch.empty(table.d, 2, dtype=torch.int64, device=table.device)
+    blocks = []
+    for number, (group, own) in enumerate(zip(groups, codes, strict=True)):
+        place[group, 0] = number
+        place[group, 1] = torch.arange(len(group), device=table.device)
+        blocks.append(_block(group, own, middle[group], size[group], len(centers), table.d))
+    return Columns(codes, middle, size, blocks, place)
+
+
+def _groups(size: Tensor, separable: int) -> list[Tensor]:
+    """Columns of few codes, of some more, and of so many that bins can't separate them, if there are such."""
     most = int(size.max())
-    codes = torch.cat([part.to(_type(most)) for part in parts])
-    row_bins = most if most <= max(BINS, HISTOGRAM // (table.d * len(centers))) else COARSE
-    width = (size + row_bins - 1).div(row_bins, rounding_mode="floor")
-    binned = codes if most <= row_bins else codes.div(width[:, None], rounding_mode="floor").to(_type(row_bins))
-    return Columns(codes, torch.cat(middles), size, transposed(binned), width, row_bins)
+    if most <= min(256, separable) or int(size.numel()) * most <= HISTOGRAM:
+        return [torch.arange(len(size), device=size.device)]
+    limits = [0, min(256, separable), separable, most]
+    groups = [((size > low) & (size <= high)).nonzero()[:, 0] for low, high in pairwise(limits)]
+    return [group for group in groups if len(group)]
+
+
+def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: int, d: int) -> Block:
+    most = int(size.max())
+    n_bins = most if most <= max(BINS, HISTOGRAM // (d * k)) else COARSE
+    width = (size + n_bins - 1).div(n_bins, rounding_mode="floor")
+    if most <= n_bins:
+        return Block(features, codes, centers, width, n_bins)
+    bins = codes.div(width[:, None], rounding_mode="floor").to(_type(n_bins))
+    return Block(features, bins, centers.div(width[:, None], rounding_mode="floor"), width, n_bins)
+
+
+def _joined(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+    if len(parts) == 1:
+        return parts[0].to(dtype)
+    result = parts[0].new_empty(sum(map(len, parts)), parts[0].shape[1], dtype=dtype)
+    return torch.cat([part.to(dtype) for part in parts], out=result)
+
+
+def _chosen(parts: list[Tensor], features: Tensor, dtype: torch.dtype) -> Tensor:
+    """Some columns of all parts."""
+    chosen, first = [], 0
+    for part in parts:
+        here = features[(features >= first) & (features < first + len(part))] - first
+        chosen.append(part.index_select(0, here).to(dtype))
+        first += len(part)
+    return torch.cat(chosen)
 
 
 def _integers(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:

@@ -1,0 +1,115 @@
+"""Conductance of the two sides of a cut in a graph: SpEx."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.criterion import Criterion, Cuts, at_least_one
+from neonxc.trees.graph import Graph
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.statistics import Pairs, Points
+
+
+def conductance(inside: Tensor, volume: Tensor) -> Tensor:
+    """The share of a side's edges that leave it: 1 less twice the weight inside, over the volume.
+
+    1 for a side without edges.
+    """
+    return 1 - 2 * inside / at_least_one(volume)
+
+
+class CliqueConductance(Criterion):
+    """The least conductance of both sides in the graph that joins all points of a cluster: SpEx-Clique.
+
+    The graph is never made: with L_c points of a cluster of M_c on a side, ``L_c (L_c - 1) / 2`` edges are inside,
+    and its volume is the sum of ``L_c (M_c - 1)``. Of points with weights there are as many as their weight says, in
+    units of the lightest one where that is less than 1.
+
+    Parameters
+    ----------
+    problem : Problem
+    by_size : bool
+        Edges weigh ``1 / (M_c - 1)`` (Corollary A.5) in the place of 1.
+
+    References
+    ----------
+    .. [1] T. Argov, T. Wagner, "SpEx: A spectral approach to explainable clustering", 2025, Algorithm 1 and
+       section 2.4.
+    """
+
+    def __init__(self, problem: Problem, by_size: bool = False) -> None:
+        super().__init__(problem)
+        self.unit = 1.0 if problem.weight is None else min(1.0, float(problem.weight.min()))
+        mass = problem.clusters(problem.root())
+        self.degree = torch.zeros(problem.k, dtype=torch.float64, device=problem.device)
+        self.degree[mass[0]] = mass[1] / self.unit - 1
+        self.edge = 1 / at_least_one(self.degree) if by_size else torch.ones_like(self.degree)
+
+    def open(self, node: Node) -> tuple[Tensor, float]:
+        """The node's clusters, and its conductance."""
+        clusters, mass = self.problem.clusters(node)
+        return clusters, float(self._conductance(mass, clusters))
+
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """Conductance of the left side plus that of the right one."""
+        clusters, _ = node.state
+        return self._conductance(cuts.left, clusters) + self._conductance(cuts.right, clusters)
+
+    def _conductance(self, mass: Tensor, clusters: Tensor) -> Tensor:
+        """Of points by cluster, [clusters, ...]."""
+        points = mass.to(torch.float64) / self.unit
+        degree, edge = (own[clusters].view(-1, *(1,) * (mass.ndim - 1)) for own in (self.degree, self.edge))
+        inside = (points * (points - 1) * edge).sum(0) / 2
+        return conductance(inside, (points * (degree * edge)).sum(0))
+
+    def size(self, node: Node) -> float:
+        """Conductances are at most 1."""
+        return 2.0
+
+    def gain(self, node: Node, score: float) -> float:
+        """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
+        return float(node.state[1] - score)
+
+
+class GraphConductance(Criterion):
+    """The least conductance of both sides in a graph: SpEx.
+
+    Parameters
+    ----------
+    problem : Problem
+    graph : Graph
+
+    References
+    ----------
+    .. [1] T. Argov, T. Wagner, "SpEx: A spectral approach to explainable clustering", 2025, Algorithm 1.
+    """
+
+    def __init__(self, problem: Problem, graph: Graph) -> None:
+        super().__init__(problem)
+        self.pairs, self.volume = Pairs(graph), Points(problem, graph.degree)
+
+    def statistics(self, node: Node) -> tuple[Pairs, Points]:
+        """Edges inside the node by the codes of their ends, and volumes."""
+        return self.pairs, self.volume
+
+    def open(self, node: Node) -> float:
+        """The node's conductance."""
+        assert self.volume.weight is not None
+        inside = self.problem.reduce(self.pairs.weight.index_select(0, self.pairs.elements(node)).sum())
+        volume = self.problem.reduce(self.volume.weight.index_select(0, node.rows).sum())
+        return float(conductance(inside, volume))
+
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """Conductance of the left side plus that of the right one."""
+        _, both_left, volume_left = cuts.left
+        both_right, _, volume_right = cuts.right  # an edge is right of a cut if its lower end is
+        return conductance(both_left, volume_left) + conductance(both_right, volume_right)
+
+    def size(self, node: Node) -> float:
+        """Conductances are at most 1."""
+        return 2.0
+
+    def gain(self, node: Node, score: float) -> float:
+        """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
+        return float(node.state - score)

@@ -1,0 +1,79 @@
+"""Squared distances of points to their mean: CUBT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.criterion import Criterion, Cuts
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.statistics import Channels
+
+
+@dataclass
+class State:
+    """A node's points, as differences from their mean [d, points], with their weights [points] in the last row."""
+
+    channels: Channels
+    deviance: float
+
+
+class Deviance(Criterion):
+    """The greatest decrease of the squared distances of points to their mean.
+
+    Parameters
+    ----------
+    problem : Problem
+    min_size, min_dev : float
+        As for :class:`neonxc.trees.CUBT`.
+
+    Notes
+    -----
+    A cut of n points into L and R lowers their deviance, n times the trace of their covariance, by
+    ``|S|^2 n / (n_L n_R)``, where S sums the differences of L's points from the mean of all n.
+
+    References
+    ----------
+    .. [1] R. Fraiman, B. Ghattas, M. Svarc, "Interpretable clustering using unsupervised binary trees", Advances
+       in Data Analysis and Classification, 2013.
+    """
+
+    def __init__(self, problem: Problem, min_size: float, min_dev: float) -> None:
+        super().__init__(problem)
+        self.min_size = min_size
+        self.least = min_dev * self.open(problem.root()).deviance
+
+    def open(self, node: Node) -> State:
+        """Differences from the node's mean."""
+        values, weight = self.problem.points(node.rows).T, self.problem.weights(node.rows)
+        weight = torch.ones_like(values[0]) if weight is None else weight
+        values = values - (values @ weight / weight.sum())[:, None]
+        deviance = float(values.square().sum(0) @ weight)
+        return State(Channels(torch.cat([values * weight, weight[None]])), deviance)
+
+    def statistics(self, node: Node) -> tuple[Channels]:
+        """Sums of differences from the mean, and of weights."""
+        return (node.state.channels,)
+
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """Minus the decrease of the deviance."""
+        left, right = cuts.left[-1], cuts.right[-1]
+        return -cuts.left[:-1].square().sum(0) * (1 / left + 1 / right)
+
+    def size(self, node: Node) -> float:
+        """The deviance of the node."""
+        deviance: float = node.state.deviance
+        return deviance
+
+    def bound(self, node: Node) -> float:
+        """The deviance of the node, if it may be cut."""
+        deviance = self.size(node)
+        may = node.mass >= self.min_size and deviance >= self.least and deviance > 0
+        return deviance if may else -torch.inf
+
+    def gain(self, node: Node, score: float) -> float:
+        """The decrease of the deviance, if it is enough."""
+        rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * self.size(node)
+        return -score if -score > max(self.least, rounding) else -torch.inf

@@ -1,0 +1,110 @@
+"""Information about which points are data, and which are spread evenly: CLTree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.criterion import Criterion, Cuts
+from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.statistics import Points
+
+
+@dataclass
+class Box:
+    """Where a node is: the least and the greatest value of every column, [d], and its uniform points."""
+
+    low: Tensor
+    high: Tensor
+    uniform: float
+
+
+class EmptySpace(Criterion):
+    """The greatest information gain about which of a node's points are data, and which are uniform.
+
+    Parameters
+    ----------
+    problem : Problem
+    min_y : float
+        The share of all points that a node needs to be cut.
+
+    Attributes
+    ----------
+    around : dict of int to float
+        The uniform points that every node got from its parent, and those in the gap beside it.
+
+    References
+    ----------
+    .. [1] B. Liu, Y. Xia, P. S. Yu, "Clustering through decision tree construction", CIKM 2000.
+    """
+
+    def __init__(self, problem: Problem, min_y: float) -> None:
+        super().__init__(problem)
+        self.points = Points(problem)
+        self.least = min_y * problem.root().mass
+        self.around: dict[int, float] = {}
+
+    def open(self, node: Node) -> Box:
+        """The box of all points; children get theirs when their parent is cut."""
+        if node.state is not None:
+            box: Box = node.state
+            return box
+        table = self.problem.table
+        values = [table.columns(*chunk) for chunk in table.chunks()]
+        low, high = (torch.cat([ends(part, 1) for part in values]) for ends in (torch.amin, torch.amax))
+        return Box(low.to(torch.float64), high.to(torch.float64), node.mass)
+
+    def statistics(self, node: Node) -> tuple[Points]:
+        """Points on the left."""
+        return (self.points,)
+
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """Minus the information gained."""
+        box: Box = node.state
+        below, above = cuts.gap()
+        low, high = box.low[cuts.feature], box.high[cuts.feature]
+        up_to = ((below - low) / (high - low)).clamp(0, 1)
+        beyond = ((high - above) / (high - low)).clamp(0, 1)
+        left, right = cuts.left[0].to(torch.float64), cuts.right[0].to(torch.float64)
+        rest = information(left, box.uniform * up_to) + information(right, box.uniform * beyond)
+        return (rest - self._everything(node)).nan_to_num(nan=torch.inf)
+
+    def size(self, node: Node) -> float:
+        """All the information."""
+        return self._everything(node)
+
+    def bound(self, node: Node) -> float:
+        """What there is to know, if the node may be cut."""
+        return self._everything(node) if node.mass >= self.least and node.n > 1 else -torch.inf
+
+    def gain(self, node: Node, score: float) -> float:
+        """The information gained, if it is not but rounding."""
+        rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * self._everything(node)
+        return -score if -score > rounding else -torch.inf
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Divide the box: up to the gap that the cut is in, and beyond."""
+        box, feature = node.state, cut.feature
+        low, high = float(box.low[feature]), float(box.high[feature])
+        values = self.problem.table.column(feature, node.rows).to(torch.float64)
+        last, first = float(values[cut.left].max()), float(values[~cut.left].min())
+        per_length = box.uniform / (high - low)
+        for child, ends in zip(children, ((low, last), (first, high)), strict=True):
+            uniform = per_length * (ends[1] - ends[0])
+            self.around[child.id] = uniform + per_length * (first - last)
+            part = Box(box.low.clone(), box.high.clone(), max(uniform, child.mass))
+            part.low[feature], part.high[feature] = ends
+            child.state = part
+
+    def _everything(self, node: Node) -> float:
+        """What there is to know about a node."""
+        both = torch.tensor([node.mass, node.state.uniform], dtype=torch.float64)
+        return float(information(both[0], both[1]))
+
+
+def information(points: Tensor, uniform: Tensor) -> Tensor:
+    """Entropy of the two classes, in nats, times their number."""
+    total = points + uniform
+    return torch.xlogy(total, total) - torch.xlogy(points, points) - torch.xlogy(uniform, uniform)

@@ -1,0 +1,122 @@
+"""Distances to the means of clusters in the feature space of a kernel, without the matrix of all kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+BLOCK = 1 << 20  # kernels that are held at once on a CPU
+BUDGET = 1 << 26  # the same on other devices
+KERNELS = ("gaussian", "laplace")
+
+
+def feature_space_distances(
+    X: Tensor, labels: Tensor, k: int, kernel: str, gamma: float, weight: Tensor | None = None
+) -> Tensor:
+    """Squared distance of every point to the mean of every cluster in the feature space of a kernel.
+
+    ``‖Φ(x) − μ_c‖² = κ(x, x) − 2/|c| Σ_{y∈c} κ(x, y) + 1/|c|² Σ_{y,z∈c} κ(y, z)``, the cost that kernel k-means
+    minimises, and that Kernel ExKMC [1]_ minimises over interval cuts. With weights, sums and sizes are weighted.
+
+    Parameters
+    ----------
+    X : Tensor [n, d]
+        Computed with as float64, on its device.
+    labels : Tensor [n] of int64
+        Cluster of every point, 0 ... k-1.
+    k : int
+        Number of clusters; each needs a point of positive weight.
+    kernel : {"gaussian", "laplace"}
+        ``exp(-gamma ‖x − y‖²)``, or ``exp(-gamma ‖x − y‖_1)``.
+    gamma : float
+        Positive; in units of 1 / squared distance, or of 1 / distance.
+    weight : Tensor [n], optional
+        Weights >= 0 of the points.
+
+    Returns
+    -------
+    Tensor [n, k] of float64
+        At least 0; at most 2 where all kernels are in [0, 1], as these are.
+
+    Raises
+    ------
+    ValueError
+        An unknown kernel, a gamma that is not positive, shapes that do not match, labels out of range, negative
+        weights, a cluster without weight.
+
+    Notes
+    -----
+    Time grows with ``n² d / 2``, as every pair of points is looked at once. Memory: about ``n (d + 2k)`` numbers,
+    and a block of kernels.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from neonxc.trees.kernel_distances import feature_space_distances
+    >>> X = torch.tensor([[0.0], [0.0], [9.0]])
+    >>> feature_space_distances(X, torch.tensor([0, 0, 1]), 2, "gaussian", 1.0)
+    tensor([[0., 2.],
+            [0., 2.],
+            [2., 0.]], dtype=torch.float64)
+    """
+    points, mass = _checked(X, labels, k, kernel, gamma, weight)
+    sizes = mass.new_zeros(k).index_add_(0, labels, mass)
+    if bool((sizes <= 0).any()):
+        raise ValueError(f"labels: cluster {int((sizes <= 0).nonzero()[0])} has no points of positive weight")
+    member = mass.new_zeros(len(points), k).scatter_(1, labels[:, None], (mass / sizes[labels])[:, None])
+    means = _kernel_means(points, member, kernel, gamma)
+    lengths = (means * member).sum(0)
+    return means.mul_(-2).add_(1).add_(lengths).clamp_(min=0)
+
+
+def _checked(
+    X: Tensor, labels: Tensor, k: int, kernel: str, gamma: float, weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Points near the origin, where their distances are exact to rounding, and weights; both as float64."""
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel needs to be one of {', '.join(KERNELS)}, got {kernel!r}")
+    if not gamma > 0:
+        raise ValueError(f"gamma needs to be positive, got {gamma}")
+    if X.ndim != 2:
+        raise ValueError(f"X needs shape [points, features], got {list(X.shape)}")
+    n = len(X)
+    if list(labels.shape) != [n]:
+        raise ValueError(f"labels needs shape [{n}] as X has {n} points, got {list(labels.shape)}")
+    if n and not 0 <= int(labels.min()) <= int(labels.max()) < k:
+        raise ValueError(f"labels needs values from 0 to {k - 1}, got {int(labels.min())} to {int(labels.max())}")
+    points = X.to(torch.float64)
+    if weight is None:
+        return points - points.mean(0), points.new_ones(n)
+    if list(weight.shape) != [n]:
+        raise ValueError(f"weight needs shape [{n}] as X has {n} points, got {list(weight.shape)}")
+    if bool((weight < 0).any()):
+        raise ValueError(f"weight needs values of at least 0, got {float(weight.min())}")
+    return points - points.mean(0), weight.to(torch.float64)
+
+
+def _kernel_means(points: Tensor, member: Tensor, kernel: str, gamma: float) -> Tensor:
+    """``K @ member`` for the kernels K of all pairs of points, [n, k]: every block of K above the diagonal once."""
+    n = len(points)
+    means = torch.zeros_like(member)
+    side = max(1, int((BLOCK if points.device.type == "cpu" else BUDGET) ** 0.5))
+    blocks = [slice(first, first + side) for first in range(0, n, side)]
+    for number, rows in enumerate(blocks):
+        for columns in blocks[number:]:
+            block = _kernels(points[rows], points[columns], kernel, gamma)
+            means[rows] += block @ member[columns]
+            if columns != rows:
+                means[columns] += block.T @ member[rows]
+    return means
+
+
+def _kernels(x: Tensor, y: Tensor, kernel: str, gamma: float) -> Tensor:
+    """Kernels of all pairs [len(x), len(y)]."""
+    if kernel == "laplace":
+        return torch.cdist(x, y, p=1).mul_(-gamma).exp_()
+    far = torch.addmm(y.square().sum(1), x, y.T, alpha=-2).add_(x.square().sum(1, keepdim=True))
+    return far.clamp_(min=0).mul_(-gamma).exp_()

@@ -1,0 +1,316 @@
+"""What is added up over the points left of a cut: one kind of sum per class.
+
+A statistic has `size` numbers per cut. It is a sum over *elements*: points, or edges between points. Those that are
+kept are sums of the same elements in every node, so that a child's sums are its parent's, less those of the elements
+that it does not have.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+import neonxc.trees.sums as sums
+
+if TYPE_CHECKING:
+    from neonxc.trees.graph import Graph
+    from neonxc.trees.problem import Node, Problem
+
+
+class View:
+    """Some columns of a node, in the codes in which they are searched.
+
+    Parameters
+    ----------
+    source : callable
+        Numbers of points, in order -> their codes, [f, points].
+    centers : Tensor [f, k] of int64
+        Codes of all reference centers; only those of the node's need be right.
+    bins : int
+        One more than the greatest code.
+    coarse : bool
+        Whether codes are bins that stand for several codes each.
+    """
+
+    def __init__(
+        self, source: Callable[[Tensor], Tensor], centers: Tensor, bins: int, coarse: bool = False
+    ) -> None:
+        self.source, self.centers, self.bins, self.coarse = source, centers, bins, coarse
+        self._rows: Tensor | None = None
+        self._codes: Tensor | None = None
+
+    def at(self, rows: Tensor) -> Tensor:
+        """The codes of points, [f, points]; those asked for last are at hand."""
+        if self._codes is None or self._rows is not rows:
+            self._rows, self._codes = rows, self.source(rows)
+        return self._codes
+
+    def some(self, part: slice) -> View:
+        """A range of the columns."""
+        return View(lambda rows: self.at(rows)[part], self.centers[part], self.bins, self.coarse)
+
+
+class Statistic(ABC):
+    """A sum over the points left of a cut.
+
+    Attributes
+    ----------
+    size : int
+        Numbers per cut.
+    whole : bool
+        Whether it counts points without weights: its sums have no rounding at all.
+    kept : bool
+        Whether it is a sum over the same elements in every node.
+    counts : bool
+        Whether its numbers add up to the mass of the points on the left.
+    by_center : bool
+        Whether groups are the node's centers, each of which only one of the children has.
+    """
+
+    size = 1
+    whole = False
+    kept = False
+    counts = False
+    by_center = False
+
+    def elements(self, node: Node) -> Tensor:
+        """The elements of a node, by default its points."""
+        return node.rows
+
+    def groups(self, node: Node) -> Tensor | None:
+        """What is summed apart, if that is not the same for all nodes."""
+        return None
+
+    def entries(self, groups: Tensor | None) -> int:
+        """Rows of :meth:`terms` for every column."""
+        return self.size if groups is None else len(groups)
+
+    @abstractmethod
+    def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """Sums of the elements left of every cut, [f, groups, bins]; what :meth:`left` makes numbers of."""
+
+    def left(self, terms: Tensor) -> Tensor:
+        """The numbers of a cut, [size, f, bins]."""
+        return terms.movedim(1, 0)
+
+    def once(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """The numbers of a cut, [size, f, bins], where terms are of no further use."""
+        return self.left(self.terms(view, elements, groups))
+
+    def within(self, terms: Tensor) -> Tensor:
+        """The least numbers that a cut between two codes of a bin may have, [size, f, bins]."""
+        raise NotImplementedError
+
+    def divided(self, elements: Tensor, left: Tensor, centers_left: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The elements of the left child, those of the right one, and those that neither has.
+
+        Parameters
+        ----------
+        elements : Tensor
+        left : Tensor [n] of bool
+            Whether a point goes left.
+        centers_left : Tensor [k] of bool
+            Whether a center does.
+        """
+        side = left.index_select(0, elements)
+        return elements.masked_select(side), elements.masked_select(~side), None
+
+
+class Clusters(Statistic):
+    """Points by reference cluster, or their weights; a node has a row for every cluster that it has points of."""
+
+    kept = True
+    counts = True
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.whole = problem.weight is None
+
+    def groups(self, node: Node) -> Tensor:
+        """The clusters of a node's points."""
+        return self.problem.clusters(node)[0]
+
+    def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """Prefix sums of a histogram by cluster."""
+        assert groups is not None
+        own = self.problem.positions(elements, groups)
+        counts = sums.histogram(view.at(elements), view.bins, own, len(groups), self.problem.weights(elements))
+        return counts.cumsum_(2)
+
+
+class Points(Statistic):
+    """Points on the left, or their weights.
+
+    Parameters
+    ----------
+    problem : Problem
+    weight : Tensor [n] of float64, optional
+        Other weights than the problem's.
+    """
+
+    kept = True
+
+    def __init__(self, problem: Problem, weight: Tensor | None = None) -> None:
+        self.weight = problem.weight if weight is None else sums.exact(weight)
+        self.counts = weight is None
+        self.whole = self.weight is None
+
+    def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """Prefix sums of a histogram."""
+        weight = None if self.weight is None else self.weight.index_select(0, elements)
+        counts = sums.histogram(view.at(elements), view.bins, None, 1, weight)
+        return counts.cumsum_(2)
+
+    def within(self, terms: Tensor) -> Tensor:
+        """The points before the bin."""
+        return torch.nn.functional.pad(terms[..., :-1], (1, 0)).movedim(1, 0)
+
+
+class Parted(Statistic):
+    """Points that a cut parts from the center of their reference cluster; points whose center is gone don't count."""
+
+    kept = True
+    by_center = True
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.whole = problem.weight is None
+
+    def elements(self, node: Node) -> Tensor:
+        """The points whose center is in the node."""
+        if len(node.centers) == self.problem.k:
+            return node.rows
+        there = torch.zeros(self.problem.k, dtype=torch.bool, device=node.rows.device)
+        there[node.centers] = True
+        return node.rows.masked_select(there[self.problem.labels.index_select(0, node.rows)])
+
+    def groups(self, node: Node) -> Tensor:
+        """The centers of a node."""
+        return node.centers
+
+    def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """What is parted from each center."""
+        assert groups is not None
+        own, weight = self.problem.positions(elements, groups), self.problem.weights(elements)
+        centers = view.centers.index_select(1, groups)
+        return sums.parted_by_center(view.at(elements), view.bins, own, centers, weight)
+
+    def left(self, terms: Tensor) -> Tensor:
+        """The sum over centers."""
+        return terms.sum(1, dtype=terms.dtype)[None]
+
+    def once(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """The sum over centers, at once."""
+        assert groups is not None
+        own, weight = self.problem.positions(elements, groups), self.problem.weights(elements)
+        centers = view.centers.index_select(1, groups)
+        return sums.parted(view.at(elements), view.bins, own, centers, weight)[None]
+
+    def within(self, terms: Tensor) -> Tensor:
+        """The sum of the least terms."""
+        return sums.least_within_bins(terms)[None]
+
+    def divided(self, elements: Tensor, left: Tensor, centers_left: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Points that stay with their center, on the left and on the right; the others are gone."""
+        side = left.index_select(0, elements)
+        together = side == centers_left.index_select(0, self.problem.labels.index_select(0, elements))
+        return (
+            elements.masked_select(together & side),
+            elements.masked_select(together & ~side),
+            elements.masked_select(~together),
+        )
+
+
+class PartedFrom(Statistic):
+    """Weight of a node's points that a cut parts from a center of the node.
+
+    Parameters
+    ----------
+    centers : Tensor [centers] of int64
+        The node's.
+    own : Tensor [points] of int64
+        A point's center, as a position in `centers`.
+    weight : Tensor [points] of float64
+    """
+
+    def __init__(self, centers: Tensor, own: Tensor, weight: Tensor) -> None:
+        self.centers, self.own, self.weight = centers, own, sums.exact(weight)
+
+    def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """What is parted, from each center where that bounds cuts within bins; else from all of them."""
+        codes, centers = view.at(elements), view.centers.index_select(1, self.centers)
+        if view.coarse:
+            return sums.parted_by_center(codes, view.bins, self.own, centers, self.weight)
+        return sums.parted(codes, view.bins, self.own, centers, self.weight)[:, None]
+
+    def left(self, terms: Tensor) -> Tensor:
+        """The sum over centers."""
+        return terms.movedim(1, 0) if terms.shape[1] == 1 else terms.sum(1)[None]
+
+    def within(self, terms: Tensor) -> Tensor:
+        """The sum of the least terms."""
+        return sums.least_within_bins(terms)[None]
+
+
+class Channels(Statistic):
+    """Any numbers of a node's points, [m, points] of float64."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values, self.size = sums.exact(values), len(values)
+
+    def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """Their prefix sums."""
+        return sums.channels(view.at(elements), view.bins, self.values).cumsum_(2)
+
+
+class Pairs(Statistic):
+    """Edges of a graph inside a node: the weight of those whose lower end, and of those both ends of which are left.
+
+    The difference of the two is the weight of the edges that a cut parts.
+
+    Parameters
+    ----------
+    graph : Graph
+    """
+
+    size = 2
+    kept = True
+
+    def __init__(self, graph: Graph) -> None:
+        self.lower, self.upper, self.weight = graph.lower, graph.upper, sums.exact(graph.weight)
+        self.n = graph.n
+
+    def elements(self, node: Node) -> Tensor:
+        """The edges inside the node."""
+        if len(node.rows) == self.n:
+            return torch.arange(len(self.lower), device=node.rows.device)
+        there = torch.zeros(self.n, dtype=torch.bool, device=node.rows.device)
+        there[node.rows] = True
+        return (there[self.lower] & there[self.upper]).nonzero()[:, 0]
+
+    def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
+        """Prefix sums of two histograms: by the lower, and by the upper code of an edge's ends."""
+        ends = [side.index_select(0, elements) for side in (self.lower, self.upper)]
+        points, at = torch.unique(torch.cat(ends), return_inverse=True)
+        codes = view.at(points)
+        one, other = at[: len(elements)], at[len(elements) :]
+        weight = self.weight.index_select(0, elements)
+        result = torch.zeros(len(codes), 2, view.bins, dtype=torch.float64, device=codes.device)
+        step = max(1, sums.BUFFER // max(len(elements), 1))
+        for first in range(0, len(codes), step):
+            part = codes[first : first + step]
+            first_end, last_end = part.index_select(1, one), part.index_select(1, other)
+            values = weight.expand_as(first_end)
+            for side, code in enumerate((torch.minimum(first_end, last_end), torch.maximum(first_end, last_end))):
+                result[first : first + step, side].scatter_add_(1, code.to(torch.int64), values)
+        return result.cumsum_(2)
+
+    def divided(self, elements: Tensor, left: Tensor, centers_left: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Edges inside the left and inside the right child; those between them are gone."""
+        one, other = (left.index_select(0, side.index_select(0, elements)) for side in (self.lower, self.upper))
+        inside = elements.masked_select(one & other), elements.masked_select(~one & ~other)
+        return *inside, elements.masked_select(one ^ other)

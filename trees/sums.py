@@ -1,0 +1,185 @@
+"""Sums over the points left of every cut, from histograms of codes.
+
+A table of codes [f, n] has one row per column. Cut b of a column sends codes <= b to the left, so that the sums of
+all its cuts are the prefix sums of one histogram.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.codes import firsts, sorted_rows
+
+BUFFER = 280_000  # indices that stay in a core's cache while they are made and used
+CACHED = 1 << 19  # entries of a histogram that several passes are made over
+BUDGET = 1 << 24  # entries of anything that are held at once
+
+
+def exact(values: Tensor) -> Tensor:
+    """Round values along the last dimension to multiples of a power of two that is so small that it does not matter.
+
+    Sums of at most 2**52 such units are exact in float64, whatever the order in which they are added up: trees then
+    do not depend on the number of threads, on chunks of columns, or on how points are distributed over processes.
+    """
+    total = values.abs().sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny * 2**53)
+    unit = torch.ldexp(torch.ones_like(total), torch.frexp(total).exponent - 52)
+    return (values / unit).round_().mul_(unit)
+
+
+def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
+    """Count the points, or add their weights, by column, label and code.
+
+    Parameters
+    ----------
+    codes : Tensor [f, n] of integers below `bins`
+    bins : int
+    labels : Tensor [n] of int64 below `k`, or None where `k` is 1
+    k : int
+    weight : Tensor [n] of float64, optional
+
+    Returns
+    -------
+    Tensor [f, k, bins] of int32, or of float64 with weights
+    """
+    f, n = codes.shape
+    dtype = torch.int32 if weight is None else torch.float64
+    result = torch.zeros(f, k * bins, dtype=dtype, device=codes.device)
+    values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
+    step = _step(BUFFER, n, codes.device)
+    offset = 0 if labels is None else labels * bins
+    buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
+    for first in range(0, f, step):
+        part = codes[first : first + step]
+        index = torch.add(part, offset, out=buffer[: len(part)])
+        result[first : first + step].scatter_add_(1, index, values.expand_as(index))
+    return result.view(f, k, bins)
+
+
+def channels(codes: Tensor, bins: int, values: Tensor) -> Tensor:
+    """Sums of several values per point by column and code: ``values`` [m, n] of float64 -> [f, m, bins]."""
+    f, n = codes.shape
+    m = len(values)
+    result = torch.zeros(f, m, bins, dtype=torch.float64, device=codes.device)
+    step = _step(BUFFER, n * m, codes.device)
+    for first in range(0, f, step):
+        part = codes[first : first + step].to(torch.int64)[:, None].expand(-1, m, -1)
+        result[first : first + step].scatter_add_(2, part, values.expand_as(part))
+    return result
+
+
+def of_groups(codes: Tensor, bins: int, values: Tensor, group: Tensor) -> Tensor:
+    """Prefix sums of one of several channels per column, [f, bins]: ``values`` [m, n], ``group`` [f] below m."""
+    n = codes.shape[1]
+    result = torch.zeros(len(codes), bins, dtype=torch.float64, device=codes.device)
+    step = max(1, BUDGET // 4 // max(n, bins))
+    for first in range(0, len(codes), step):
+        some = slice(first, first + step)
+        result[some].scatter_add_(1, codes[some].to(torch.int64), values.index_select(0, group[some]))
+    return result.cumsum_(1)
+
+
+def parted(codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Weight of the points that each cut parts from the center of their label, [f, bins].
+
+    Parameters
+    ----------
+    codes : Tensor [f, n]
+    labels : Tensor [n] of int64
+    centers : Tensor [f, k] of int64
+        Codes of the labels' centers.
+    """
+    n, k = len(labels), centers.shape[1]
+    if k * bins > n:  # a histogram would be larger than the node
+        return _parted_directly(codes, bins, labels, centers, weight)
+    result = torch.empty(
+        len(codes), bins, dtype=torch.int64 if weight is None else torch.float64, device=codes.device
+    )
+    place = torch.arange(bins, device=codes.device)
+    step = max(1, CACHED // (k * bins))
+    for first in range(0, len(codes), step):
+        some = slice(first, first + step)
+        counts, own = histogram(codes[some], bins, labels, k, weight), centers[some, :, None]
+        side = (place < own).to(torch.int8) - (place > own).to(torch.int8)
+        signed = counts.mul_(side)  # +1: a cut from here on, up to the center, is between them
+        change = signed.sum(1, dtype=result.dtype)
+        change.scatter_add_(1, centers[some], -signed.sum(2, dtype=result.dtype))
+        torch.cumsum(change, 1, out=result[some])
+    return result
+
+
+def _parted_directly(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """The same without a histogram by label."""
+    own = centers.index_select(1, labels)
+    side = (codes < own).to(torch.int8) - (codes > own).to(torch.int8)
+    signed = side.to(torch.int64) if weight is None else side * weight
+    change = torch.zeros(len(codes), bins, dtype=signed.dtype, device=codes.device)
+    change.scatter_add_(1, codes.to(torch.int64), signed)
+    jump = torch.zeros(centers.shape, dtype=signed.dtype, device=codes.device)
+    jump.scatter_add_(1, labels.expand_as(codes), signed)
+    change.scatter_add_(1, centers, -jump)
+    return change.cumsum_(1)
+
+
+def parted_by_center(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """The terms of :func:`parted`, center by center, [f, k, bins].
+
+    A cut before the center parts the points left of it; one behind it those on the right, all less those on the
+    left.
+    """
+    f, k = centers.shape
+    result = torch.empty(f, k, bins, dtype=torch.int32 if weight is None else torch.float64, device=codes.device)
+    mass = torch.bincount(labels, weight, minlength=k).to(result.dtype)
+    step = max(1, CACHED // (k * bins))
+    for first in range(0, f, step):
+        some = slice(first, first + step)
+        counts, own = histogram(codes[some], bins, labels, k, weight), centers[some, :, None]
+        counts.scatter_add_(2, own, -mass[:, None].expand_as(own))
+        torch.cumsum(counts, 2, dtype=counts.dtype, out=result[some]).abs_()
+    return result
+
+
+def least_within_bins(terms: Tensor) -> Tensor:
+    """Least weight that a cut anywhere within a bin parts from its centers, [f, bins].
+
+    As the sum of :func:`parted_by_center` over centers, but for cuts between two codes of the same bin: its own
+    points may be on the right side of such a cut, as before the bin or behind it.
+    """
+    least = terms.clone()
+    torch.minimum(terms[..., 1:], terms[..., :-1], out=least[..., 1:])
+    least[..., 0] = 0
+    return least.sum(1, dtype=terms.dtype)
+
+
+def centers_left(centers: Tensor, bins: int) -> Tensor:
+    """How many centers each cut sends to the left, [f, bins]."""
+    counts = torch.zeros(len(centers), bins, dtype=torch.int64, device=centers.device)
+    return counts.scatter_add_(1, centers, torch.ones_like(centers)).cumsum_(1)
+
+
+def renumbered(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Renumber codes so that only those of points and centers are left.
+
+    Returns
+    -------
+    codes : Tensor [f, n] of int64
+    centers : Tensor [f, k] of int64
+    original : Tensor [f, bins] of int64
+        The old code of every new one.
+    """
+    n = codes.shape[1]
+    ordered, order = sorted_rows(torch.cat([codes, centers.to(codes.dtype)], 1))
+    rank = firsts(ordered).cumsum(1).sub_(1)
+    original = rank.new_zeros(len(codes), int(rank[:, -1].max()) + 1)
+    original.scatter_(1, rank, ordered.to(torch.int64))
+    ranks = torch.empty_like(rank).scatter_(1, order, rank)
+    return ranks[:, :n], ranks[:, n:], original
+
+
+def _step(buffer: int, entries: int, device: torch.device) -> int:
+    """Columns whose indices are made at once."""
+    return max(1, (buffer if device.type == "cpu" else BUDGET) // max(entries, 1))
