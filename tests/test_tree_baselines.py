@@ -15,11 +15,12 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import check_estimator
 
 from neonxc.trees import CUBT, CLTree, KDTree, reference
-from neonxc.trees.center_tree import without_centers
-from neonxc.trees.cltree import EmptySpace
-from neonxc.trees.columns import code
-from neonxc.trees.cubt import Deviance, joined, mean_of_least, nearest
+from neonxc.trees.codes import code
+from neonxc.trees.criteria.deviance import Deviance
+from neonxc.trees.criteria.empty_space import EmptySpace
+from neonxc.trees.cubt import joined, mean_of_least, nearest
 from neonxc.trees.problem import Problem
+from neonxc.trees.search import Search
 from neonxc.trees.table import Table
 
 EXPLAINERS = [CUBT, CLTree]
@@ -34,7 +35,13 @@ def problem_of(X, weight=None):
 
 
 def root_of(problem):
-    return without_centers([problem.root()])[0]
+    return problem.root().without_centers()
+
+
+def best_cut(criterion, root):
+    """The best cut's gain, column and code."""
+    best = Search(criterion.problem, criterion).best(root)
+    return criterion.gain(root, best.score), best.feature, best.code
 
 
 def all_cuts(X):
@@ -76,7 +83,7 @@ def test_cut_of_least_deviance(seed, weighted, values):
         left = X[:, feature] <= low
         after = deviance(X[left], weight[left]) + deviance(X[~left], weight[~left])
         gains[feature, round((low + high) / 2, 9)] = deviance(X, weight) - after
-    gain, *place = Deviance(problem, 2, 0).best(root_of(problem))
+    gain, *place = best_cut(Deviance(problem, 2, 0), root_of(problem))
     cut = problem.cut(root_of(problem), *place)
     assert gain == pytest.approx(max(gains.values()), rel=1e-10)
     assert gains[cut.feature, round(cut.threshold, 9)] == pytest.approx(gain, rel=1e-10)
@@ -212,25 +219,27 @@ def test_cut_of_most_information(seed, weighted, values):
         gains[feature, round((low + high) / 2, 9)] = information(total, total) - sum(
             information(*part) for part in parts
         )
-    gain, *place = EmptySpace(problem, 0).best(root_of(problem))
-    cut = problem.cut(root_of(problem), *place)
+    criterion, root = EmptySpace(problem, 0), root_of(problem)
+    gain, *place = best_cut(criterion, root)
+    cut = problem.cut(root, *place)
     assert gain == pytest.approx(max(gains.values()), rel=1e-10)
     assert gains[cut.feature, round(cut.threshold, 9)] == pytest.approx(gain, rel=1e-10)
-    assert gain <= EmptySpace(problem, 0).bound(root_of(problem)) == pytest.approx(2 * total * np.log(2))
+    assert gain <= criterion.bound(root) == pytest.approx(2 * total * np.log(2))
 
 
 def test_uniform_points_follow_the_box():
     X = np.array([[0.0, 0], [1, 1], [2, 0], [8, 1], [9, 0], [10, 1]])
     problem = problem_of(X)
     criterion, root = EmptySpace(problem, 0), root_of(problem)
-    cut = problem.cut(root, 0, int(problem.columns.codes[0, 2]))
+    Search(problem, criterion).open(root)
+    cut = problem.cut(root, 0, int(problem.columns.column(0)[2]))
     left, right = problem.children(root, cut, (1, 2))
     criterion.split(root, cut, (left, right))
     assert cut.threshold == 5
     # Of 6 uniform points, 2/10 of the side each, and 6/10 in the gap; raised to their 3 points
     assert criterion.around == {1: pytest.approx(6 * 0.8), 2: pytest.approx(6 * 0.8)}
-    assert [child.memory.uniform for child in (left, right)] == [3, 3]
-    assert [(child.memory.low[0], child.memory.high[0]) for child in (left, right)] == [(0, 2), (8, 10)]
+    assert [child.state.uniform for child in (left, right)] == [3, 3]
+    assert [(child.state.low[0], child.state.high[0]) for child in (left, right)] == [(0, 2), (8, 10)]
 
 
 # CLTree: pruning

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from itertools import combinations
+from math import inf, nan
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,13 +27,14 @@ PETALS = ["petal width", "petal length"]
 
 
 def grown(splits, label, *, counts=None, classes=None, names=None, features=3):
-    """A tree of `splits`, (node, feature, threshold) in the builder's numbers.
+    """A tree of `splits`, (node, feature, threshold or intervals) in the builder's numbers.
 
     `counts` has the reference clusters of the training points at some leaves; default: one, its own, at each.
     """
     builder = TreeBuilder()
-    for node, feature, threshold in splits:
-        builder.split(node, SimpleNamespace(feature=feature, code=0, threshold=threshold))
+    for node, feature, test in splits:
+        threshold, intervals = (nan, test) if isinstance(test, tuple) else (test, ())
+        builder.split(node, SimpleNamespace(feature=feature, code=0, threshold=threshold, intervals=intervals))
     ends = [node for node, feature in enumerate(builder.feature) if feature < 0]
     counts = {node: [label[node]] for node in ends} if counts is None else counts
     pairs = [(node, cluster) for node in ends for cluster in counts.get(node, [])]
@@ -211,6 +213,14 @@ LONG = [
 @pytest.mark.parametrize("names", [None, LONG])
 def test_no_box_covers_another_or_leaves_the_figure(leaves, lean, names):
     lie_apart(plot_tree(shaped(leaves, leaves, lean, names)))
+
+
+@pytest.mark.parametrize("names", [None, LONG])
+def test_no_box_covers_another_where_tests_are_of_intervals(names):
+    tests = [((0.25, 1985.5),), ((-inf, 1.0), (123456.789, inf)), ((1e-7, 2e-7), (0.123456, 0.123457))]
+    splits = [(node, node % 3, tests[node % 3]) for node in range(7)]
+    lie_apart(plot_tree(grown(splits, [0] * 15, names=names)))
+    lie_apart(plot_tree(grown([(2 * i, i % 3, tests[i % 3]) for i in range(5)], [0] * 11, names=names)))
 
 
 @pytest.mark.parametrize("dpi", [60, 100, 200])

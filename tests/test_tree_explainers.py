@@ -28,8 +28,9 @@ from tree_witnesses import (
 )
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
-from neonxc.trees import columns as columns_module
-from neonxc.trees import sweep as sweep_module
+from neonxc.trees import codes as codes_module
+from neonxc.trees import search as search_module
+from neonxc.trees import sums as sums_module
 from neonxc.trees import table as table_module
 from neonxc.trees.criteria import surrogate as surrogate_module
 
@@ -42,6 +43,8 @@ PATHS = {
     "more_bins": {"INTEGERS": 0, "BINS": 5, "COARSE": 5, "HISTOGRAM": 1},
     "chunks": {"BUFFER": 3, "BUDGET": 40, "CHUNK": 30, "INDICES": 3},
     "small_cache": {"CACHED": 20, "INTEGERS": 0},
+    "nothing_kept": {"SMALL": 0, "ROOM": 0},
+    "nothing_kept_in_bins": {"SMALL": 0, "ROOM": 0, "INTEGERS": 0, "BINS": 3, "COARSE": 3, "HISTOGRAM": 1},
     "few_centers": {"FEW": 0},
     "few_centers_in_chunks": {"FEW": 0, "CACHED": 20},
 }
@@ -75,7 +78,7 @@ class limits(ExitStack):
 
     def __init__(self, path):
         super().__init__()
-        for module in (columns_module, sweep_module, table_module, surrogate_module):
+        for module in (codes_module, search_module, sums_module, table_module, surrogate_module):
             own = {name: value for name, value in PATHS[path].items() if hasattr(module, name)}
             for name, value in own.items():
                 self.enter_context(mock.patch.object(module, name, value))

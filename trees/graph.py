@@ -239,11 +239,9 @@ def _from_list(edges: np.ndarray, weight: np.ndarray, n: int, name: str) -> Grap
 def _undirected(
     row: np.ndarray, column: np.ndarray, weight: np.ndarray, n: int, name: str, matrix: bool = False
 ) -> Graph:
-    """Edges as pairs of points; a matrix has each of them twice, in both directions."""
+    """Edges as pairs of points; a matrix has each of them twice, in both directions. Loops count in neither."""
     row, column, weight = row.astype(np.int64), column.astype(np.int64), weight.astype(np.float64)
     _check_weights(weight, name)
-    kept = row != column
-    row, column, weight = row[kept], column[kept], weight[kept]
     pairs, pair = np.unique(np.minimum(row, column) * n + np.maximum(row, column), return_inverse=True)
     above = np.bincount(pair, weight * (row < column), minlength=len(pairs))
     below = np.bincount(pair, weight * (row > column), minlength=len(pairs))

@@ -91,6 +91,11 @@ class _Open:
         return _Open(self.part, row, place, self.left.index_select(1, which), self.total, mass_left, score)
 
 
+    def up_to(self, limit: float) -> _Open:
+        """The cuts whose score may be so low."""
+        return self[(self.score <= limit).nonzero()[:, 0]]
+
+
 class Search:
     """Finds the best cuts of nodes by a criterion.
 
@@ -410,11 +415,15 @@ class Search:
         """The best of cuts that are only bounded as yet."""
         last = len(self.criterion.stages) - 1
         best = torch.inf if found is None else found.score
+        if last > 1:
+            best = min([best, *(self._sampled(node, cuts) for cuts in open_)])
         for stage in range(1, last + 1):
-            if stage == 1:
-                best = min([best, *(self._sampled(node, cuts) for cuts in open_)])
-            survivors = [cuts[(cuts.score <= best + self.slack).nonzero()[:, 0]] for cuts in open_]
-            open_ = [self._staged(node, cuts, stage) for cuts in survivors if len(cuts.row)]
+            open_ = [cuts.up_to(best + self.slack) for cuts in open_]
+            if stage == last:
+                likeliest = [cuts[cuts.score.argmin()[None]] for cuts in open_ if len(cuts.row)]
+                best = min([best, *(float(self._staged(node, cuts, last).score) for cuts in likeliest)])
+                open_ = [cuts.up_to(best + self.slack) for cuts in open_]
+            open_ = [self._staged(node, cuts, stage) for cuts in open_ if len(cuts.row)]
         for cuts in open_:
             least = cuts.score.min()
             if least < torch.inf:
@@ -425,7 +434,7 @@ class Search:
         return found
 
     def _sampled(self, node: Node, cuts: _Open) -> float:
-        """A score to beat: of every column's likeliest cut, in the end of a few."""
+        """A score to beat: the best of every column's likeliest cuts, only a few of which are scored in full."""
         of_row = cuts.score.new_full((len(cuts.part.features),), torch.inf)
         of_row.scatter_reduce_(0, cuts.row, cuts.score, "amin")
         cuts = cuts[(cuts.score == of_row.index_select(0, cuts.row)).nonzero()[:, 0]]

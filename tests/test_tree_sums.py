@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_witnesses import ceil_div, data, eval_wad
 
-from neonxc.trees import columns as columns_module
-from neonxc.trees import sweep
+from neonxc.trees import codes as codes_module
+from neonxc.trees import sums
 from neonxc.trees import table as table_module
-from neonxc.trees.columns import code, transposed
-from neonxc.trees.criteria import gini
+from neonxc.trees.codes import code, transposed
 from neonxc.trees.depth import estimated_depth
 from neonxc.trees.problem import between
 from neonxc.trees.table import Table
@@ -67,34 +66,40 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
     centers = torch.from_numpy(case.centers)
     limits = {"INTEGERS": 0 if sorts else 1 << 10}
     limits |= {"BINS": 3, "COARSE": 3, "HISTOGRAM": 1} if in_bins else {}
-    with mock.patch.multiple(columns_module, **limits), mock.patch.object(table_module, "CHUNK", 2 * len(case.X)):
+    with mock.patch.multiple(codes_module, **limits), mock.patch.object(table_module, "CHUNK", 2 * len(case.X)):
         found = code(Table(torch.from_numpy(case.X)), centers)
     values = np.concatenate([case.values, case.centers])
-    codes = torch.cat([found.codes.to(torch.int64), found.centers], 1).T.numpy()
-    assert codes.min() >= 0
-    assert (codes.max(0) < found.size.numpy()).all()
-    assert found.bins == found.size.max()
-    for column, ranks in zip(values.T, codes.T, strict=True):
+    codes = torch.stack([found.column(f).to(torch.int64) for f in range(d)])
+    ranks_of = torch.cat([codes, found.centers], 1).numpy()
+    assert ranks_of.min() >= 0
+    assert (ranks_of.max(1) < found.size.numpy()).all()
+    for column, ranks in zip(values.T, ranks_of, strict=True):
         assert np.array_equal(column[:, None] < column, ranks[:, None] < ranks)
-    width, most = found.width[:, None], int(found.rows.max()) + 1
-    assert torch.equal(found.rows.T.to(torch.int64), found.codes.to(torch.int64).div(width, rounding_mode="floor"))
-    assert most <= found.row_bins
-    assert found.separated == bool((found.width == 1).all())
-    if in_bins:
-        assert found.row_bins <= 3
-    rows = torch.arange(0, len(case.X), 2)
-    assert torch.equal(found.binned(rows), found.rows[rows].T)
-    assert torch.equal(found.at(rows), found.codes[:, rows])
+    features, rows = torch.arange(n) % d, torch.arange(len(case.X))[: n]
+    features = features[: len(rows)]
+    assert torch.equal(found.at(features, rows), codes[features, rows])
+    assert sorted(torch.cat([block.features for block in found.blocks]).tolist()) == list(range(d))
+    some = torch.arange(0, len(case.X), 2)
+    for block in found.blocks:
+        width, own = block.width[:, None], codes[block.features]
+        assert torch.equal(block.bins.to(torch.int64), own.div(width, rounding_mode="floor"))
+        assert torch.equal(block.centers, found.centers[block.features].div(width, rounding_mode="floor"))
+        assert int(block.bins.max()) < block.n_bins
+        assert block.exact == bool((block.width == 1).all())
+        assert torch.equal(block.at(some), block.bins[:, some])
+        if in_bins:
+            assert block.n_bins <= 3
 
 
 @settings(max_examples=25)
 @given(seeds, st.integers(2, 60), st.integers(2, 8))
 def test_fewer_bins_keep_the_order_and_equal_values_together(seed, n, bins):
     case = data(seed, n, 3, 2, kind="grid" if seed % 2 else "fine")
-    with mock.patch.object(columns_module, "INTEGERS", 0):
+    with mock.patch.object(codes_module, "INTEGERS", 0):
         found = code(Table(torch.from_numpy(case.X)), torch.from_numpy(case.centers), bins)
     values = np.concatenate([case.values, case.centers])
-    codes = torch.cat([found.codes.to(torch.int64), found.centers], 1).T.numpy()
+    own = torch.stack([found.column(f).to(torch.int64) for f in range(3)])
+    codes = torch.cat([own, found.centers], 1).T.numpy()
     assert int(found.size.max()) <= max(bins, min(len(np.unique(column)) for column in values.T))
     for column, ranks in zip(values.T, codes.T, strict=True):
         order = np.argsort(column, kind="stable")
@@ -111,7 +116,7 @@ def test_transposed_in_blocks(shape):
 def test_codes_use_the_smallest_type():
     for bins, dtype in [(200, torch.uint8), (300, torch.int16), (40_000, torch.int32)]:
         values = torch.arange(bins, dtype=torch.float64)[:, None] / 8
-        assert code(Table(values), values[:1]).codes.dtype == dtype
+        assert code(Table(values), values[:1]).codes[0].dtype == dtype
 
 
 # --- statistics of all cuts --------------------------------------------------------------------------------
@@ -121,8 +126,8 @@ def test_codes_use_the_smallest_type():
 @given(seeds, st.booleans(), st.sampled_from(INTEGER_TYPES), st.sampled_from([1, 7, 280_000]))
 def test_histogram_counts(seed, weighted, dtype, buffer):
     codes, bins, labels, k, _, weight = problem(seed, dtype=dtype, weighted=weighted)
-    with mock.patch.object(sweep, "BUFFER", buffer):
-        found = sweep.histogram(codes, bins, labels, k, weight)
+    with mock.patch.object(sums, "BUFFER", buffer):
+        found = sums.histogram(codes, bins, labels, k, weight)
     expected = np.zeros((len(codes), k, bins))
     for f in range(len(codes)):
         for i, mass in enumerate(masses(labels, weight)):
@@ -132,45 +137,12 @@ def test_histogram_counts(seed, weighted, dtype, buffer):
 
 
 @settings(max_examples=50)
-@given(seeds, st.booleans(), st.sampled_from(INTEGER_TYPES), st.sampled_from([1, 7, 280_000]))
-def test_cells_are_the_histograms_of_columns_side_by_side(seed, weighted, dtype, buffer):
-    codes, bins, labels, k, _, weight = problem(seed, dtype=dtype, weighted=weighted)
-    size = codes.to(torch.int64).amax(1) + 1
-    with mock.patch.object(sweep, "BUFFER", buffer):
-        found = sweep.cells(codes, size.cumsum(0) - size, int(size.sum()), labels, k, weight)
-    counts = sweep.histogram(codes, bins, labels, k, weight)
-    assert found.dtype == counts.dtype
-    assert torch.equal(found, torch.cat([own[:, :most] for own, most in zip(counts, size, strict=True)], 1))
-
-
-@settings(max_examples=50)
-@given(seeds, st.booleans())
-def test_sums_for_gini_by_histograms_and_by_points(seed, weighted):
-    codes, bins, labels, k, _, weight = problem(seed, weighted=weighted)
-    mass = torch.bincount(labels, weight, minlength=k).to(torch.float64)
-    size = torch.full((len(codes),), int(codes.max()) + 1)
-    column = torch.arange(len(codes)).repeat_interleave(size)
-    counts = sweep.cells(codes, size.cumsum(0) - size, int(size.sum()), labels, k, weight)
-    by_points = gini._sums_of_points(codes, labels, mass, weight)
-    for cells, points in zip(gini._sums_of_histogram(counts, column, mass), by_points, strict=True):
-        assert torch.equal(cells.view(points.shape), points)  # whole numbers, and quarters, are exact
-    left = np.zeros((len(codes), k, bins))
-    for f in range(len(codes)):
-        for own, at, w in zip(labels.tolist(), codes[f].tolist(), masses(labels, weight), strict=True):
-            left[f, own, at:] += w
-    left = left[..., : int(size[0])]
-    expected = left.sum(1), (left**2).sum(1), (left * mass.numpy()[:, None]).sum(1)
-    for points, slow in zip(by_points, expected, strict=True):
-        assert np.array_equal(points, slow)
-
-
-@settings(max_examples=50)
 @given(seeds, st.sampled_from(INTEGER_TYPES), st.sampled_from([1, 7, 280_000]))
 def test_channels_sum(seed, dtype, buffer):
     codes, bins, labels, m, _, _ = problem(seed, dtype=dtype)
     values = torch.from_numpy(np.random.default_rng(seed).integers(-8, 9, (m, len(labels))) / 8)
-    with mock.patch.object(sweep, "BUFFER", buffer):
-        found = sweep.channels(codes, bins, values)
+    with mock.patch.object(sums, "BUFFER", buffer):
+        found = sums.channels(codes, bins, values)
     expected = np.zeros((len(codes), m, bins))
     for f in range(len(codes)):
         for i in range(len(labels)):
@@ -183,9 +155,9 @@ def test_channels_sum(seed, dtype, buffer):
 def test_separated_from_their_centers(seed, weighted, dtype):
     codes, bins, labels, k, centers, weight = problem(seed, dtype=dtype, weighted=weighted)
     expected = slow_separated(codes, bins, labels, centers, weight)
-    assert np.array_equal(sweep.separated(sweep.histogram(codes, bins, labels, k, weight), centers), expected)
-    assert np.array_equal(sweep.separated_directly(codes, bins, labels, centers, weight), expected)
-    lost = sweep.lost_by_center(codes, bins, labels, centers, weight)
+    assert np.array_equal(sums.parted(codes, bins, labels, centers, weight), expected)
+    assert np.array_equal(sums._parted_directly(codes, bins, labels, centers, weight), expected)
+    lost = sums.parted_by_center(codes, bins, labels, centers, weight)
     assert np.array_equal(lost.sum(1), expected)
     for one in range(k):
         own = slow_separated(
@@ -203,8 +175,8 @@ def test_separated_from_their_centers(seed, weighted, dtype):
 def test_no_cut_within_a_bin_separates_less_than_its_bound(seed, width, weighted):
     codes, bins, labels, _, centers, weight = problem(seed, weighted=weighted)
     coarse = ceil_div(bins, width)
-    lost = sweep.lost_by_center(codes // width, coarse, labels, centers // width, weight)
-    bound = sweep.least_within_bins(lost).numpy()
+    lost = sums.parted_by_center(codes // width, coarse, labels, centers // width, weight)
+    bound = sums.least_within_bins(lost).numpy()
     exact = slow_separated(codes, bins, labels, centers, weight)
     for b in range(bins):
         if (b + 1) % width:  # a cut between two codes of one bin
@@ -215,36 +187,43 @@ def test_the_bound_of_a_bin_counts_what_no_cut_in_it_can_save():
     codes = torch.tensor([[0] * 5 + [1] * 7 + [2] * 3])
     labels = torch.zeros(15, dtype=torch.int64)
     for center, bound in ((0, [0, 3, 0]), (1, [0, 3, 0]), (2, [0, 5, 0])):
-        lost = sweep.lost_by_center(codes, 3, labels, torch.tensor([[center]]))
-        assert sweep.least_within_bins(lost).tolist() == [bound]
+        lost = sums.parted_by_center(codes, 3, labels, torch.tensor([[center]]))
+        assert sums.least_within_bins(lost).tolist() == [bound]
 
 
 @given(seeds)
 def test_centers_left(seed):
     _, bins, _, _, centers, _ = problem(seed)
     expected = [[sum(int(c) <= b for c in row) for b in range(bins)] for row in centers]
-    assert sweep.centers_left(centers, bins).tolist() == expected
+    assert sums.centers_left(centers, bins).tolist() == expected
 
 
 @settings(max_examples=50)
 @given(seeds, st.sampled_from(INTEGER_TYPES))
-def test_compressed_codes_are_ranks_and_find_the_old_ones(seed, dtype):
+def test_renumbered_codes_are_ranks_and_find_the_old_ones(seed, dtype):
     codes, bins, _, _, centers, _ = problem(seed, bins=100, dtype=dtype)
-    new, new_centers, original = sweep.compressed(codes, centers)
+    new, new_centers, original = sums.renumbered(codes, centers)
     assert {new.dtype, new_centers.dtype, original.dtype} == {torch.int64}
     for f in range(len(codes)):
         there = sorted(set(codes[f].tolist()) | set(centers[f].tolist()))
         assert new[f].tolist() == [there.index(value) for value in codes[f].tolist()]
         assert new_centers[f].tolist() == [there.index(value) for value in centers[f].tolist()]
         assert original[f, : len(there)].tolist() == there
-    assert sweep.number_of_bins(codes, centers) <= bins
+    assert original.shape[1] <= bins
 
 
-def test_first_minimum_takes_the_lowest_column_then_the_lowest_code():
-    score = torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 5.0]])
-    assert sweep.first_minimum(score) == (0, 1, 1.0)
-    assert sweep.first_minimum(score[:, [0, 2]]) == (1, 0, 1.0)
-    assert sweep.first_minimum(torch.tensor([[1.0 + 1e-12, 2.0], [1.0, 1.0]]), 1e-9)[:2] == (0, 0)
+@settings(max_examples=100)
+@given(seeds, st.integers(1, 200), st.integers(-300, 300))
+def test_exact_sums_do_not_depend_on_the_order(seed, n, scale):
+    rng = np.random.default_rng(seed)
+    values = torch.from_numpy(rng.normal(size=(2, n)) * np.exp(rng.normal(size=n) * 5) * 2.0**scale)
+    found = sums.exact(values)
+    order = torch.from_numpy(rng.permutation(n))
+    assert torch.equal(found.cumsum(1)[:, -1], found[:, order].cumsum(1)[:, -1])
+    total = values.abs().sum(1, keepdim=True)
+    assert ((found - values).abs() <= total * 2.0**-50).all()
+    whole = torch.from_numpy(rng.integers(0, 1000, n)).double()
+    assert torch.equal(sums.exact(whole), whole)
 
 
 @pytest.mark.cuda
@@ -252,17 +231,16 @@ def test_first_minimum_takes_the_lowest_column_then_the_lowest_code():
 def test_sweep_on_a_gpu_equals_the_cpu(weighted):
     codes, bins, labels, k, centers, weight = problem(3, f=4, n=500, k=5, bins=40, weighted=weighted)
     there = [None if value is None else value.cuda() for value in (codes, labels, centers, weight)]
-    counts = sweep.histogram(codes, bins, labels, k, weight)
-    on_gpu = sweep.histogram(there[0], bins, there[1], k, there[3])
+    counts = sums.histogram(codes, bins, labels, k, weight)
+    on_gpu = sums.histogram(there[0], bins, there[1], k, there[3])
     assert torch.equal(on_gpu.cpu(), counts)
-    assert torch.equal(sweep.separated(on_gpu, there[2]).cpu(), sweep.separated(counts, centers))
-    directly = sweep.separated_directly(there[0], bins, there[1], there[2], there[3])
-    assert torch.equal(directly.cpu(), sweep.separated_directly(codes, bins, labels, centers, weight))
-    lost = sweep.lost_by_center(there[0], bins, there[1], there[2], there[3])
-    expected = sweep.lost_by_center(codes, bins, labels, centers, weight)
+    parted = sums.parted(there[0], bins, there[1], there[2], there[3])
+    assert torch.equal(parted.cpu(), sums.parted(codes, bins, labels, centers, weight))
+    lost = sums.parted_by_center(there[0], bins, there[1], there[2], there[3])
+    expected = sums.parted_by_center(codes, bins, labels, centers, weight)
     assert torch.equal(lost.cpu(), expected)
-    assert torch.equal(sweep.least_within_bins(lost).cpu(), sweep.least_within_bins(expected))
-    for ours, theirs in zip(sweep.compressed(there[0], there[2]), sweep.compressed(codes, centers), strict=True):
+    assert torch.equal(sums.least_within_bins(lost).cpu(), sums.least_within_bins(expected))
+    for ours, theirs in zip(sums.renumbered(there[0], there[2]), sums.renumbered(codes, centers), strict=True):
         assert torch.equal(ours.cpu(), theirs)
 
 

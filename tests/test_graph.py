@@ -1,0 +1,310 @@
+"""Graphs on points, however they are given: one graph, or an error that says what is wrong."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from neonxc.trees.graph import Graph, as_graph, knn_graph
+
+FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
+N = 5  # neither 2 nor 3: a dense matrix of these sizes could be an edge list
+EDGES = np.array([[0, 1], [3, 1], [2, 3]])  # point 4 is isolated
+WEIGHTS = np.array([0.5, 2.0, 3.0])
+
+
+def dense(graph):
+    """The symmetric matrix of a graph."""
+    matrix = np.zeros((graph.n, graph.n))
+    for u, v, w in zip(graph.lower.tolist(), graph.upper.tolist(), graph.weight.tolist(), strict=True):
+        assert u < v
+        assert w > 0
+        assert matrix[u, v] == 0
+        matrix[u, v] = matrix[v, u] = w
+    return matrix
+
+
+def matrix_of(n, edges, weights):
+    matrix = np.zeros((n, n))
+    for (u, v), w in zip(edges, weights, strict=True):
+        if u != v:
+            matrix[u, v] += w
+            matrix[v, u] += w
+    return matrix
+
+
+MATRIX = matrix_of(N, EDGES, WEIGHTS)
+LIST = np.column_stack([EDGES, WEIGHTS])
+
+
+@st.composite
+def lists(draw):
+    """(n, edges, weights): pairs in both directions, repeated ones, loops, weights of 0."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n = draw(st.integers(4, 9))
+    edges = rng.integers(0, n, (draw(st.integers(1, 25)), 2))
+    edges[0] = [0, n - 1]
+    weights = rng.integers(0, 5, len(edges)) / 4
+    weights[0] = 1
+    return n, edges, weights
+
+
+# --- one graph, in many ways -------------------------------------------------------------------------------
+
+
+def given_as():
+    """Every way of giving the same graph."""
+    twice = np.concatenate([EDGES, EDGES[:, ::-1]])
+    ways = {f"scipy {name}": sparse.coo_matrix(MATRIX).asformat(name) for name in FORMATS}
+    ways |= {f"scipy array {name}": sparse.coo_array(MATRIX).asformat(name) for name in ("csr", "coo")}
+    ways |= {
+        "scipy float32": sparse.csr_array(MATRIX.astype(np.float32)),
+        "torch COO": torch.from_numpy(MATRIX).to_sparse_coo(),
+        "torch CSR": torch.from_numpy(MATRIX).to_sparse_csr(),
+        "torch CSC, half": torch.from_numpy(MATRIX).half().to_sparse_csc(),
+        "torch COO, bfloat16": torch.from_numpy(MATRIX).bfloat16().to_sparse_coo(),
+        "torch COO, needs a gradient": torch.from_numpy(MATRIX).to_sparse_coo().requires_grad_(),
+        "torch COO, entries in two halves": torch.sparse_coo_tensor(
+            torch.from_numpy(np.concatenate([twice, twice]).T.copy()),
+            torch.from_numpy(np.tile(WEIGHTS / 2, 4)),
+            (N, N),
+        ),
+        "dense array": MATRIX,
+        "dense tensor": torch.from_numpy(MATRIX),
+        "dense list": MATRIX.tolist(),
+        "list with weights": LIST,
+        "list with weights, in the other direction": LIST[::-1, [1, 0, 2]],
+        "list with weights, as a tensor": torch.from_numpy(LIST),
+        "list of lists": LIST.tolist(),
+        "data frame": pd.DataFrame({"from": EDGES[:, 0], "to": EDGES[:, 1], "weight": WEIGHTS}),
+        "tuple": (EDGES, WEIGHTS),
+        "tuple of tensors": (torch.from_numpy(EDGES), torch.from_numpy(WEIGHTS)),
+        "tuple of lists": (EDGES.tolist(), WEIGHTS.tolist()),
+        "tuple, small integers": (EDGES.astype(np.uint8), WEIGHTS.astype(np.float32)),
+        "tuple, both directions, half each": (twice, np.tile(WEIGHTS / 2, 2)),
+        "graph": as_graph(LIST, N),
+    }
+    return ways
+
+
+@pytest.mark.parametrize("way", given_as().values(), ids=given_as().keys())
+def test_every_way_of_giving_a_graph_gives_the_same(way):
+    graph = as_graph(way, N)
+    assert np.array_equal(dense(graph), MATRIX)
+    assert graph.n == N
+    assert (graph.lower.dtype, graph.upper.dtype, graph.weight.dtype) == (torch.int64, torch.int64, torch.float64)
+
+
+@pytest.mark.parametrize("integers", [np.int64, np.float64, np.float32, np.int8, np.uint64])
+def test_edges_without_weights_weigh_one(integers):
+    for edges in (EDGES.astype(integers), EDGES.astype(integers).tolist()):
+        assert np.array_equal(dense(as_graph(edges, N)), MATRIX > 0)
+
+
+@given(lists())
+@settings(max_examples=100, deadline=None)
+def test_lists_are_undirected_sums(case):
+    n, edges, weights = case
+    expected = matrix_of(n, edges, weights)
+    graph = as_graph((edges, weights), n)
+    assert np.array_equal(dense(graph), expected)
+    assert np.array_equal(graph.degree.numpy(), expected.sum(1))
+    pairs = list(zip(graph.lower.tolist(), graph.upper.tolist(), strict=True))
+    assert pairs == sorted(pairs)
+    assert np.array_equal(dense(as_graph(sparse.coo_matrix(expected), n)), expected)
+
+
+def test_loops_and_weights_of_zero_are_left_out():
+    matrix = MATRIX + np.diag(np.arange(N))
+    entries = sparse.coo_matrix(matrix)
+    stored = sparse.coo_matrix(  # with an entry of 0 that is stored
+        (np.append(entries.data, [0, 0]), (np.append(entries.row, [0, 4]), np.append(entries.col, [4, 0]))), (N, N)
+    )
+    assert 0 in stored.tocsr().data
+    for graph in (stored, stored.tocsr(), matrix, np.vstack([LIST, [[1, 1, 7], [0, 4, 0]]])):
+        assert np.array_equal(dense(as_graph(graph, N)), MATRIX)
+
+
+def test_rounding_does_not_make_a_matrix_directed():
+    uneven = MATRIX.copy()
+    uneven[0, 1] *= 1 - 1e-6
+    assert np.array_equal(dense(as_graph(sparse.csr_array(uneven), N)), MATRIX)
+    assert np.array_equal(dense(as_graph(sparse.csr_array(uneven.T), N)), MATRIX)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_small_matrices_are_taken_where_they_are_no_edge_list(n):
+    matrix = 1 - np.eye(n)
+    assert np.array_equal(dense(as_graph(sparse.csr_array(matrix), n)), matrix)
+    assert np.array_equal(dense(as_graph(torch.from_numpy(matrix).to_sparse(), n)), matrix)
+    with pytest.raises(ValueError, match=r"may be a matrix or an edge list; pass scipy.sparse.csr_array"):
+        as_graph(matrix, n)
+
+
+def test_an_array_of_three_columns_is_an_edge_list_of_any_length():
+    assert np.array_equal(dense(as_graph(LIST, N)), MATRIX)  # three edges: the array is square
+    assert np.array_equal(dense(as_graph(LIST[:2, :2], N)) > 0, matrix_of(N, EDGES[:2], [1, 1]) > 0)
+
+
+# --- what is refused ---------------------------------------------------------------------------------------
+
+
+def spoilt(row, column, value):
+    matrix = MATRIX.copy()
+    matrix[row, column] = matrix[column, row] = value
+    return matrix
+
+
+REFUSED = {
+    "another size": (sparse.eye(4), "graph has 4 points, X has 5"),
+    "another size, dense": (np.ones((7, 7)), "graph has 7 points, X has 5"),
+    "another size, torch": (torch.eye(6).to_sparse(), "graph has 6 points, X has 5"),
+    "another size, Graph": (as_graph(LIST, 6), "graph has 6 points, X has 5"),
+    "not square": (sparse.csr_array(MATRIX[:4]), r"needs a square matrix \[5, 5\], got shape \[4, 5\]"),
+    "not square, dense": (MATRIX[:4], r"needs a matrix \[5, 5\] or an edge list.*got shape \[4, 5\]$"),
+    "transposed": (LIST.T[:, [0, 1, 2, 0]], r"got shape \[3, 4\]; pass graph.T"),
+    "one dimension": (np.arange(5), r"got shape \[5\]"),
+    "nothing": ([], r"got shape \[0\]"),
+    "negative, matrix": (sparse.csr_array(spoilt(0, 1, -1)), "finite and not negative, got -1"),
+    "negative, diagonal": (spoilt(2, 2, -0.5), "finite and not negative, got -0.5"),
+    "negative, list": (np.vstack([LIST, [[0, 2, -3]]]), "finite and not negative, got -3"),
+    "NaN": (sparse.csr_array(spoilt(0, 1, np.nan)), "finite and not negative, got nan"),
+    "infinite": ((EDGES, [1, 2, np.inf]), "finite and not negative, got inf"),
+    "sum not finite": ((EDGES, [1e308, 1e308, 1]), "sum is not finite"),
+    "sum of repeated ones not finite": (sparse.csr_array(spoilt(0, 1, 1.7e308)), "sum is not finite"),
+    "directed": (sparse.triu(MATRIX), r"\[0, 1\] is 0.5 and \[1, 0\] is 0; pass graph \+ graph.T or graph.max"),
+    "two weights": (np.triu(MATRIX) + np.tril(MATRIX) * 1.001, r"entry \[0, 1\] is 0.5 and \[1, 0\] is 0.5005"),
+    "directed, torch": (torch.from_numpy(MATRIX).triu().to_sparse(), "needs a symmetric matrix"),
+    "no such point": ([[0, 1], [2, 5]], "an edge of point 5; there are 5 points, 0 to 4"),
+    "negative point": ([[0, 1], [-1, 2]], "an edge of point -1; there are 5 points, 0 to 4"),
+    "half a point": ([[0, 1], [0.5, 2]], "whole numbers of points.*got 0.5"),
+    "point NaN": ([[0, 1], [np.nan, 2]], "whole numbers of points.*got nan"),
+    "booleans": (np.ones((4, 2), dtype=bool), "got booleans"),
+    "empty matrix": (sparse.csr_array((5, 5)), "graph has no edges"),
+    "empty list": (np.zeros((0, 2)), "graph has no edges"),
+    "loops only": (np.eye(5), "graph has no edges"),
+    "weights of 0 only": ((EDGES, np.zeros(3)), "graph has no edges"),
+    "tuple of edges": (((0, 1), (1, 2)), "an edge list alone is a list or an array"),
+    "tuple of three": ((EDGES, WEIGHTS, WEIGHTS), "needs \\(edges, weights\\), got 3 items"),
+    "too few weights": ((EDGES, WEIGHTS[:2]), r"got \[3, 2\] and \[2\]"),
+    "ragged": ([[0, 1], [1, 2, 3]], "graph can't be read as an array of numbers"),
+}
+
+
+@pytest.mark.parametrize(("graph", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_no_graph_on_the_points_is_refused(graph, message):
+    with pytest.raises(ValueError, match=message):
+        as_graph(graph, N)
+
+
+@pytest.mark.parametrize(
+    "graph", [None, "kneighbors", object(), [["a", "b"]], MATRIX + 1j, sparse.csr_array(MATRIX + 1j), {0: [1]}]
+)
+def test_what_is_no_graph_at_all_is_refused_by_its_type(graph):
+    with pytest.raises(TypeError, match=r"affinity needs a sparse matrix, an edge list"):
+        as_graph(graph, N, name="affinity")
+
+
+def test_point_numbers_that_a_type_cannot_hold_are_refused():
+    with pytest.raises(ValueError, match="float16 can't hold the numbers of 3000 points"):
+        as_graph(EDGES.astype(np.float16), 3000)
+
+
+# --- a graph -----------------------------------------------------------------------------------------------
+
+
+@given(lists(), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_induced_graph(case, random):
+    n, edges, weights = case
+    graph = as_graph((edges, weights), n)
+    rows = random.sample(range(n), random.randint(1, n))
+    part = graph.take(torch.tensor(rows))
+    assert np.array_equal(dense(part), dense(graph)[np.ix_(rows, rows)])
+    pairs = list(zip(part.lower.tolist(), part.upper.tolist(), strict=True))
+    assert pairs == sorted(pairs)
+    assert np.array_equal(part.degree.numpy(), dense(part).sum(1))
+
+
+def test_induced_graph_of_no_points():
+    part = as_graph(LIST, N).take(torch.tensor([], dtype=torch.int64))
+    assert (part.n, len(part.weight), len(part.degree)) == (0, 0, 0)
+
+
+def test_device():
+    assert as_graph(LIST, N, device="meta").degree.device.type == "meta"
+    assert as_graph(torch.from_numpy(LIST), N).weight.device.type == "cpu"
+    assert as_graph(LIST, N).to("meta").lower.device.type == "meta"
+    assert repr(as_graph(LIST, N)) == "Graph(5 points, 3 edges)"
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda():
+    for way in (torch.from_numpy(LIST), torch.from_numpy(MATRIX), torch.from_numpy(MATRIX).to_sparse()):
+        graph = as_graph(way.cuda(), N)
+        assert graph.degree.is_cuda
+        assert np.array_equal(dense(graph.to("cpu")), MATRIX)
+        assert np.array_equal(dense(graph.take(torch.tensor([3, 1]).cuda()).to("cpu")), [[0, 2], [2, 0]])
+    assert knn_graph(torch.rand(9, 2).cuda(), 2).weight.is_cuda
+
+
+# --- nearest neighbours ------------------------------------------------------------------------------------
+
+
+def neighbours(X, k):
+    """The matrix of nearest neighbours plus its transpose, all pairs tried; for points without ties."""
+    n = len(X)
+    directed = np.zeros((n, n))
+    for i in range(n):
+        far = [np.inf if i == j else ((X[i] - X[j]) ** 2).sum() for j in range(n)]
+        directed[i, np.argsort(far)[:k]] = 1
+    return directed + directed.T
+
+
+@pytest.mark.parametrize("d", [1, 3, 20])
+@pytest.mark.parametrize("k", [1, 4, 29, 30, 100])
+def test_nearest_neighbours(d, k):
+    X = np.random.default_rng(d).normal(size=(30, d))
+    expected = neighbours(X, min(k, 29))
+    for points in (X, torch.from_numpy(X), pd.DataFrame(X), sparse.csc_matrix(X), sparse.csr_array(X)):
+        assert np.array_equal(dense(knn_graph(points, k)), expected)
+    if k >= 29:
+        assert (expected == 2 * (1 - np.eye(30))).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, bool])
+def test_nearest_neighbours_of_other_types(dtype):
+    X = np.random.default_rng(0).integers(0, 2, (40, 8)).astype(dtype)  # with ties, so only degrees are known
+    graph = knn_graph(X, 3)
+    assert int(graph.weight.sum()) == 3 * 40
+    assert (graph.degree >= 3).all()
+
+
+def test_equal_points_are_neighbours_and_none_is_its_own():
+    X = np.repeat([[0.0, 0.0], [5.0, 5.0]], 6, axis=0)
+    graph = knn_graph(X, 3)
+    assert ((graph.lower < 6) == (graph.upper < 6)).all()
+    assert int(graph.weight.sum()) == 3 * 12  # every point has three neighbours that are not itself
+    assert dense(knn_graph(np.ones((4, 1)), 20)).tolist() == (2 * (1 - np.eye(4))).tolist()
+
+
+@pytest.mark.parametrize("X", [np.ones((1, 2)), torch.ones(1, 2), sparse.csr_array(np.ones((1, 2)))])
+def test_a_single_point_has_no_edges(X):
+    graph = knn_graph(X)
+    assert isinstance(graph, Graph)
+    assert (graph.n, len(graph.weight), graph.degree.tolist()) == (1, 0, [0.0])
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, None, True])
+def test_number_of_neighbours_is_checked(k):
+    with pytest.raises(ValueError, match="n_neighbors needs a whole number >= 1"):
+        knn_graph(np.ones((3, 1)), k)
+
+
+def test_points_are_checked():
+    with pytest.raises(ValueError, match="not finite"):
+        knn_graph([[0.0], [np.nan]])
