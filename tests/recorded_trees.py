@@ -184,7 +184,7 @@ def groups() -> dict[str, list[Fit]]:
     some, more = cases(kind=BOTH, seed=1, d=5), cases(kind=BOTH, seed=[1, 2], d=5)
     types = cases(kind="mixed", dtype=["float16", "float32", "int8", "uint8", "int64"])
     types += cases(kind="mixed", dtype=["float16", "uint8"], form="tensor")
-    wide = [*shaped([(160, 150, 8)], kind="wide", dtype="uint8"), *shaped([(1500, 25, 8)], kind="wide")]
+    wide = [*shaped([(160, 150, 8)], dtype="uint8"), *shaped([(1500, 25, 8)])]
     apart = every(base=["imm", "none"], max_leaves=12)
     alone = [*cases(kind=BOTH, given="own"), *some, Case(weight="whole", given="own")]
     joins = ({}, {"n_clusters": 3}, {"max_leaves": 4}, {"min_dist": 1.0, "delta": 0.5}, {"min_dev": 0.05})
@@ -204,7 +204,7 @@ def groups() -> dict[str, list[Fit]]:
         "bins, weights": crossed(GUIDED, shaped(distinct[:2], kind="distinct", weight="whole")),
         "max_bins": crossed(GUIDED, cases(kind=["fine", "mixed"], seed=1, k=4), *every(max_bins=[5, 16, 64])),
         "wide": crossed(GUIDED, wide)
-        + crossed(["ExKMC"], cases(kind="wide", n=2400, d=25, k=8, weight=["none", "eighths"]), *apart),
+        + crossed(["ExKMC"], cases(n=2400, d=25, k=8, weight=["none", "eighths"]), *apart),
         "large": crossed(["IMM", "CART"], shaped([(2100, 500, 6)], kind="mixed", dtype="float32")),
         "whole weights": crossed(EVERY, cases(kind=BOTH, seed=[0, 1], weight="whole")),
         "dyadic weights": crossed(GUIDED, cases(kind=BOTH, weight=["eighths", "uneven"])),

@@ -699,7 +699,7 @@ def test_weights_that_are_all_alike_change_nothing(model, seed, bins):
     rng = np.random.default_rng(seed)
     X, centers = rng.integers(0, 6, (60, 3)).astype(float), rng.permutation(216)[:5]
     centers = np.stack(np.unravel_index(centers, (6, 6, 6)), 1) + 0.25
-    with mock.patch.multiple(columns_module, BINS=bins, COARSE=bins, HISTOGRAM=1):
+    with mock.patch.multiple(codes_module, BINS=bins, COARSE=bins, HISTOGRAM=1):
         plain = model(5).fit(X, centers=centers).tree_
         weighted = model(5).fit(X, centers=centers, sample_weight=np.full(60, 0.1)).tree_
     assert torch.equal(plain.feature, weighted.feature)

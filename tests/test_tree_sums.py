@@ -75,7 +75,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
     assert (ranks_of.max(1) < found.size.numpy()).all()
     for column, ranks in zip(values.T, ranks_of, strict=True):
         assert np.array_equal(column[:, None] < column, ranks[:, None] < ranks)
-    features, rows = torch.arange(n) % d, torch.arange(len(case.X))[: n]
+    features, rows = torch.arange(n) % d, torch.arange(len(case.X))[:n]
     features = features[: len(rows)]
     assert torch.equal(found.at(features, rows), codes[features, rows])
     assert sorted(torch.cat([block.features for block in found.blocks]).tolist()) == list(range(d))
@@ -86,7 +86,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
         assert torch.equal(block.centers, found.centers[block.features].div(width, rounding_mode="floor"))
         assert int(block.bins.max()) < block.n_bins
         assert block.exact == bool((block.width == 1).all())
-        assert torch.equal(block.at(some), block.bins[:, some])
+        assert torch.equal(block.by_point(some), block.bins[:, some].T)
         if in_bins:
             assert block.n_bins <= 3
 

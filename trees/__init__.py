@@ -8,6 +8,7 @@ from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.random_thresholds import RandomThresholds
 from neonxc.trees.rendering import render_rules
 from neonxc.trees.rules import Condition, Rule
+from neonxc.trees.spex import SpExClique, SpExGraph, SpExKNN
 from neonxc.trees.tradeoff import Candidate, TradeOff, trade_off
 from neonxc.trees.tree import ThresholdTree
 
@@ -25,6 +26,9 @@ __all__ = [
     "KDTree",
     "RandomThresholds",
     "Rule",
+    "SpExClique",
+    "SpExGraph",
+    "SpExKNN",
     "ThresholdTree",
     "TradeOff",
     "export_graphviz",

@@ -26,6 +26,7 @@ from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import kmeans
 from neonxc.trees.refine import Grow, measured, refined
+from neonxc.trees.search import Search
 
 STARTS: tuple[tuple[str, Callable[[Problem], Criterion]], ...] = (
     ("ExShallow, depth_factor=0.03", lambda problem: PriceAndDepth(problem, 0.03)),
@@ -69,7 +70,7 @@ class CenterTree(TreeExplainer):
         if self.max_leaves is None or self.max_leaves == problem.k:
             return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
         nodes = [leaf.without_centers() for leaf in leaves]
-        leaves = best_first(problem, Surrogate(problem), builder, nodes, self.max_leaves)
+        leaves = best_first(Search(problem, Surrogate(problem)), builder, nodes, self.max_leaves)
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
 
     def _one_leaf_per_center(self, problem: Problem) -> Leaves:
@@ -77,9 +78,7 @@ class CenterTree(TreeExplainer):
         self.criterion_ = type(self).__name__
         if not self.refine and self.n_init == 1:
             return separated(problem, self._criterion(problem))
-        starts: list[tuple[str, Problem, Grow]] = [
-            (self.criterion_, problem, partial(grown_by, self._criterion))
-        ]
+        starts: list[tuple[str, Problem, Grow]] = [(self.criterion_, problem, partial(grown_by, self._criterion))]
         for start in range(1, self.n_init):
             name, criterion = STARTS[(start - 1) % len(STARTS)]
             starts.append((name, self._other_reference(problem, start), partial(grown_by, criterion)))
@@ -104,7 +103,7 @@ class CenterTree(TreeExplainer):
 def separated(problem: Problem, criterion: Criterion) -> Leaves:
     """The tree of a criterion with one leaf per center."""
     builder = TreeBuilder()
-    return builder, separate_centers(problem, criterion, builder)
+    return builder, separate_centers(Search(problem, criterion), builder)
 
 
 def grown_by(criterion: Callable[[Problem], Criterion], problem: Problem) -> Leaves:

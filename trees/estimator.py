@@ -66,6 +66,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     tree_: ThresholdTree
     labels_: Any
     cluster_centers_: Any
+
     def fit(
         self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None, sample_weight: Any = None
     ) -> TreeExplainer:

@@ -19,6 +19,7 @@ from neonxc.trees.growth import Step, best_first, replayed
 from neonxc.trees.labelling import check_leaf_labels, label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
+from neonxc.trees.search import Search
 from neonxc.trees.tree import as_tree, tree_of
 
 Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
@@ -58,7 +59,7 @@ class BestFirst(TreeExplainer):
         if most < len(leaves):
             raise ValueError(f"max_leaves needs at least the leaves of the base, {len(leaves)}, got {most}")
         nodes = [leaf.without_centers() for leaf in leaves]
-        leaves = best_first(problem, self._criterion(problem), builder, nodes, most)
+        leaves = best_first(Search(problem, self._criterion(problem)), builder, nodes, most)
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
 
 

@@ -4,22 +4,43 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.criterion import Criterion
 from neonxc.trees.problem import Cut, Node, Problem
-from neonxc.trees.search import Best, Search
+from neonxc.trees.search import Search
 
 Step = tuple[Cut, int, int]
 """A cut, and the places of its children."""
 
 
+class Splits(Protocol):
+    """A way to find the best cuts of nodes: :class:`~neonxc.trees.search.Search` with any criterion, for one."""
+
+    problem: Problem
+
+    def bound(self, node: Node) -> float:
+        """At most the gain of splitting the node; minus infinity where it stays a leaf."""
+
+    def best(self, node: Node) -> Any:
+        """What is known of the best cut; None if there is none."""
+
+    def gain(self, node: Node, best: Any) -> float:
+        """What that cut gains; minus infinity where the node stays a leaf all the same."""
+
+    def cut(self, node: Node, best: Any) -> Cut:
+        """The cut."""
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Hand on to the children what is kept for a node."""
+
+
 @torch.inference_mode()  # operations start sooner
-def separate_centers(problem: Problem, criterion: Criterion, builder: TreeBuilder) -> list[Node]:
+def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
     """Split nodes until each has one center; return the leaves."""
-    search = Search(problem, criterion)
+    problem = search.problem
     leaves, open_ = [], [problem.root()]
     while open_:
         node = open_.pop()
@@ -32,7 +53,7 @@ def separate_centers(problem: Problem, criterion: Criterion, builder: TreeBuilde
                 f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no "
                 "cut separates them; leave one of them out, or explain the labels by CART, which needs no centers"
             )
-        cut = problem.cut(node, best.feature, best.code)
+        cut = search.cut(node, best)
         children = problem.children(node, cut, builder.split(node.id, cut))
         search.split(node, cut, children, [len(child.centers) > 1 for child in children])
         open_ += children[::-1]
@@ -40,39 +61,32 @@ def separate_centers(problem: Problem, criterion: Criterion, builder: TreeBuilde
 
 
 @torch.inference_mode()
-def best_first(
-    problem: Problem, criterion: Criterion, builder: TreeBuilder, leaves: list[Node], max_leaves: int
-) -> list[Node]:
+def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_leaves: int) -> list[Node]:
     """Split the leaf that gains most until there are `max_leaves` or none gains any more; return the leaves.
 
     A leaf's cut is searched for only when its bound is the greatest.
     """
-    search = Search(problem, criterion)
+    problem = search.problem
     # Of equals the first node wins, however loose their bounds are
-    heap: list[tuple[float, int, Node, Best | None]] = []
+    heap: list[tuple[float, int, Node, Any]] = []
     done: list[Node] = []
-
-    def wait(node: Node) -> None:
-        search.open(node)
-        heapq.heappush(heap, (-criterion.bound(node), node.id, node, None))
-
     for node in leaves:
-        wait(node)
+        heapq.heappush(heap, (-search.bound(node), node.id, node, None))
     while heap and len(heap) + len(done) < max_leaves:
         priority, _, node, best = heapq.heappop(heap)
         if best is None:
             best = search.best(node) if priority < torch.inf else None
-            gain = -torch.inf if best is None else criterion.gain(node, best.score)
+            gain = -torch.inf if best is None else search.gain(node, best)
             if gain == -torch.inf:
                 done.append(node)
             else:
                 heapq.heappush(heap, (-gain, node.id, node, best))
             continue
-        cut = problem.cut(node, best.feature, best.code)
+        cut = search.cut(node, best)
         children = problem.children(node, cut, builder.split(node.id, cut))
         search.split(node, cut, children)
         for child in children:
-            wait(child)
+            heapq.heappush(heap, (-search.bound(child), child.id, child, None))
     return done + [entry[2] for entry in heap]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 20  # kernels that are held at once on a CPU
+BLOCK = 1 << 18  # kernels that are held at once on a CPU
 BUDGET = 1 << 26  # the same on other devices
 KERNELS = ("gaussian", "laplace")
 

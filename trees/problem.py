@@ -135,7 +135,9 @@ class Problem:
         """Weights of some points."""
         return None if self.weight is None else self.weight.index_select(0, rows)
 
-    def node(self, id: int, rows: Tensor, centers: Tensor, sides: frozenset[tuple[int, bool]] = frozenset()) -> Node:
+    def node(
+        self, id: int, rows: Tensor, centers: Tensor, sides: frozenset[tuple[int, bool]] = frozenset()
+    ) -> Node:
         """A node of some points and centers."""
         n, mass = len(rows), 0.0
         if self.sharded:

@@ -9,10 +9,10 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from neonxc.parameters import check_whole
 import neonxc.trees.sums as sums
-from neonxc.trees.estimator import TreeExplainer
+from neonxc.parameters import check_whole
 from neonxc.trees.builder import TreeBuilder
+from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, replayed
 from neonxc.trees.problem import Node, Problem, between
 

@@ -140,7 +140,9 @@ class _Tests:
         now = torch.where(goes_left, reached[0], reached[1]).unique()
         then = torch.where(self._goes_left(rows, best.feature, best.code), reached[0], reached[1]).unique()
         if len(then) < len(now):
-            left, right = (leaf[side].unique() for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True))
+            left, right = (
+                leaf[side].unique() for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
+            )
             to_left, to_right = (leaf == own[:, None] for leaf, own in zip(reached, (left, right), strict=True))
             best = Search(self.problem, Change(self.problem, change, to_left, to_right)).best(node_)
             if best is None or best.score >= limit:

@@ -90,7 +90,6 @@ class _Open:
         mass_left = None if self.mass_left is None else self.mass_left.index_select(0, which)
         return _Open(self.part, row, place, self.left.index_select(1, which), self.total, mass_left, score)
 
-
     def up_to(self, limit: float) -> _Open:
         """The cuts whose score may be so low."""
         return self[(self.score <= limit).nonzero()[:, 0]]
@@ -132,12 +131,27 @@ class Search:
                 found = self._least(node, self._exact(node, statistics, chance), found)
         return found
 
+    def bound(self, node: Node) -> float:
+        """At most the gain of splitting a node; minus infinity where it stays a leaf."""
+        self.open(node)
+        return self.criterion.bound(node)
+
+    def gain(self, node: Node, best: Best) -> float:
+        """What its best cut gains."""
+        return self.criterion.gain(node, best.score)
+
+    def cut(self, node: Node, best: Best) -> Cut:
+        """Its best cut, with a threshold."""
+        return self.problem.cut(node, best.feature, best.code)
+
     def open(self, node: Node) -> None:
         """Make what the criterion keeps for a node."""
         if not node.opened:
             node.state, node.opened = self.criterion.open(node), True
 
-    def split(self, node: Node, cut: Cut, children: tuple[Node, Node], go_on: Sequence[bool] = (True, True)) -> None:
+    def split(
+        self, node: Node, cut: Cut, children: tuple[Node, Node], go_on: Sequence[bool] = (True, True)
+    ) -> None:
         """Hand the sums of a node on to those of its children that will be cut."""
         self.criterion.split(node, cut, children)
         kept, node.kept = node.kept, None
@@ -174,6 +188,8 @@ class Search:
                 for part, place in zip(parts, places, strict=True):
                     part.terms[number] = terms.index_select(1, place)
             return parts
+        if not kept.terms:  # nothing is kept but what is added up
+            return kept.of(own[0], statistic.groups(children[0])), kept.of(own[1], statistic.groups(children[1]))
         small, large = sorted((0, 1), key=lambda child: children[child].mass)
         parts = kept.of(own[0], kept.groups), kept.of(own[1], kept.groups)
         for number, terms in kept.terms.items():
@@ -248,13 +264,13 @@ class Search:
                 yield part, *self._cuts(node, part, statistics, numbers)
 
     def _as_coded(self, codes: Tensor, features: Tensor, bins: int) -> _Part:
-        rows = self.problem.columns.place[features, 1]
-
-        def at(points: Tensor) -> Tensor:
-            own = codes.index_select(0, rows)
-            return own if len(points) == own.shape[1] else own.index_select(1, points)
-
-        view = View(at, self.problem.columns.centers[features], bins)
+        own = codes.index_select(0, self.problem.columns.place[features, 1])
+        view = View(
+            lambda points: own.index_select(1, points).T,
+            self.problem.columns.centers[features],
+            bins,
+            everything=lambda: own,
+        )
         return _Part(features, view, None, torch.ones_like(features))
 
     def _renumbered(self, node: Node, codes: Tensor, features: Tensor) -> _Part:
@@ -265,10 +281,10 @@ class Search:
         new, new_centers, original = sums.renumbered(own, centers.index_select(1, node.centers))
         centers = centers.index_copy(1, node.centers, new_centers)
 
-        def at(points: Tensor) -> Tensor:
-            return new if points is node.rows else new.index_select(1, torch.searchsorted(node.rows, points))
+        def by_point(points: Tensor) -> Tensor:
+            return new.T if points is node.rows else new.index_select(1, torch.searchsorted(node.rows, points)).T
 
-        return _Part(features, View(at, centers, original.shape[1]), original, torch.ones_like(features))
+        return _Part(features, View(by_point, centers, original.shape[1]), original, torch.ones_like(features))
 
     def _chunks(self, node: Node, statistics: Sequence[Statistic], bins: int, columns: int) -> Iterator[slice]:
         """Ranges of columns whose sums stay in a cache."""
@@ -359,7 +375,9 @@ class Search:
         """Sums of one of several values over the points left of every cut."""
         codes = part.view.at(node.rows)
         if row is None or place is None:
-            row, place = torch.meshgrid(*(torch.arange(n, device=which.device) for n in which.shape), indexing="ij")
+            row, place = torch.meshgrid(
+                *(torch.arange(n, device=which.device) for n in which.shape), indexing="ij"
+            )
         group, member = torch.unique(row * len(values) + which, return_inverse=True)
         column = group.div(len(values), rounding_mode="floor")
         totals = sums.of_groups(
@@ -469,7 +487,7 @@ class Search:
 
 
 def _view(block: Block) -> View:
-    return View(block.at, block.centers, block.n_bins, not block.exact)
+    return View(block.by_point, block.centers, block.n_bins, not block.exact, lambda: block.bins)
 
 
 def _together(numbers: list[Tensor]) -> Tensor:
@@ -481,7 +499,7 @@ def _together(numbers: list[Tensor]) -> Tensor:
 
 def _without_empty(kept: Kept) -> Kept:
     """Leave out the groups that a child has no elements of."""
-    if kept.groups is None or not kept.terms:
+    if kept.groups is None:
         return kept
     there = next(iter(kept.terms.values()))[0, :, -1] > 0
     if bool(there.all()):

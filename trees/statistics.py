@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import neonxc.trees.sums as sums
+from neonxc.trees.codes import transposed
 
 if TYPE_CHECKING:
     from neonxc.trees.graph import Graph
@@ -27,31 +28,49 @@ class View:
     Parameters
     ----------
     source : callable
-        Numbers of points, in order -> their codes, [f, points].
+        Numbers of points -> their codes, point by point, [points, f].
     centers : Tensor [f, k] of int64
         Codes of all reference centers; only those of the node's need be right.
     bins : int
         One more than the greatest code.
     coarse : bool
         Whether codes are bins that stand for several codes each.
+    everything : callable, optional
+        () -> the codes of all points, column by column, [f, n], where these are at hand.
+    whole : (View, slice), optional
+        The view of which this one has a range of the columns.
     """
 
     def __init__(
-        self, source: Callable[[Tensor], Tensor], centers: Tensor, bins: int, coarse: bool = False
+        self,
+        source: Callable[[Tensor], Tensor],
+        centers: Tensor,
+        bins: int,
+        coarse: bool = False,
+        everything: Callable[[], Tensor] | None = None,
+        whole: tuple[View, slice] | None = None,
     ) -> None:
-        self.source, self.centers, self.bins, self.coarse = source, centers, bins, coarse
+        self.by_point, self.centers, self.bins, self.coarse = source, centers, bins, coarse
+        self.everything, self.whole = everything, whole
         self._rows: Tensor | None = None
         self._codes: Tensor | None = None
 
     def at(self, rows: Tensor) -> Tensor:
-        """The codes of points, [f, points]; those asked for last are at hand."""
+        """The codes of points in order, [f, points]; those asked for last are at hand."""
+        if self.whole is not None:
+            view, part = self.whole
+            return view.at(rows)[part]
         if self._codes is None or self._rows is not rows:
-            self._rows, self._codes = rows, self.source(rows)
+            every = None if self.everything is None else self.everything()
+            whole = every is not None and len(rows) == every.shape[1]
+            self._rows, self._codes = rows, every if whole else transposed(self.by_point(rows))
+        assert self._codes is not None
         return self._codes
 
     def some(self, part: slice) -> View:
         """A range of the columns."""
-        return View(lambda rows: self.at(rows)[part], self.centers[part], self.bins, self.coarse)
+        own = self.centers[part]
+        return View(lambda rows: self.by_point(rows)[:, part], own, self.bins, self.coarse, whole=(self, part))
 
 
 class Statistic(ABC):
@@ -105,7 +124,9 @@ class Statistic(ABC):
         """The least numbers that a cut between two codes of a bin may have, [size, f, bins]."""
         raise NotImplementedError
 
-    def divided(self, elements: Tensor, left: Tensor, centers_left: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def divided(
+        self, elements: Tensor, left: Tensor, centers_left: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The elements of the left child, those of the right one, and those that neither has.
 
         Parameters
@@ -214,7 +235,9 @@ class Parted(Statistic):
         """The sum of the least terms."""
         return sums.least_within_bins(terms)[None]
 
-    def divided(self, elements: Tensor, left: Tensor, centers_left: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def divided(
+        self, elements: Tensor, left: Tensor, centers_left: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Points that stay with their center, on the left and on the right; the others are gone."""
         side = left.index_select(0, elements)
         together = side == centers_left.index_select(0, self.problem.labels.index_select(0, elements))
@@ -293,23 +316,22 @@ class Pairs(Statistic):
         return (there[self.lower] & there[self.upper]).nonzero()[:, 0]
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
-        """Prefix sums of two histograms: by the lower, and by the upper code of an edge's ends."""
+        """Edges by their upper code; and by their lower one: those by both ends, less those by the upper one."""
         ends = [side.index_select(0, elements) for side in (self.lower, self.upper)]
-        points, at = torch.unique(torch.cat(ends), return_inverse=True)
-        codes = view.at(points)
-        one, other = at[: len(elements)], at[len(elements) :]
         weight = self.weight.index_select(0, elements)
-        result = torch.zeros(len(codes), 2, view.bins, dtype=torch.float64, device=codes.device)
-        step = max(1, sums.BUFFER // max(len(elements), 1))
-        for first in range(0, len(codes), step):
-            part = codes[first : first + step]
-            first_end, last_end = part.index_select(1, one), part.index_select(1, other)
-            values = weight.expand_as(first_end)
-            for side, code in enumerate((torch.minimum(first_end, last_end), torch.maximum(first_end, last_end))):
-                result[first : first + step, side].scatter_add_(1, code.to(torch.int64), values)
-        return result.cumsum_(2)
+        degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=self.n)
+        points = degree.nonzero()[:, 0]
+        both = sums.histogram(view.at(points), view.bins, None, 1, degree.index_select(0, points))[:, 0]
+        upper = torch.zeros_like(both)
+        for part in torch.arange(len(elements), device=elements.device).split(max(1, sums.BUDGET // len(both))):
+            codes = torch.maximum(*(view.by_point(end.index_select(0, part)) for end in ends))
+            own = weight.index_select(0, part)
+            upper += sums.histogram(transposed(codes), view.bins, None, 1, own)[:, 0]
+        return torch.stack([both - upper, upper], 1).cumsum_(2)
 
-    def divided(self, elements: Tensor, left: Tensor, centers_left: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def divided(
+        self, elements: Tensor, left: Tensor, centers_left: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Edges inside the left and inside the right child; those between them are gone."""
         one, other = (left.index_select(0, side.index_select(0, elements)) for side in (self.lower, self.upper))
         inside = elements.masked_select(one & other), elements.masked_select(~one & ~other)

@@ -22,7 +22,9 @@ def exact(values: Tensor) -> Tensor:
     Sums of at most 2**51 such units are exact in float64, whatever the order in which they are added up: trees then
     do not depend on the number of threads, on chunks of columns, or on how points are distributed over processes.
     """
-    total = torch.linalg.vector_norm(values, 1, -1, keepdim=True).clamp_(min=torch.finfo(torch.float64).tiny * 2**53)
+    total = torch.linalg.vector_norm(values, 1, -1, keepdim=True).clamp_(
+        min=torch.finfo(torch.float64).tiny * 2**53
+    )
     # What is added to this number is rounded to 2**-51 of the power of 2 above the total
     large = torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
     return (values + large).sub_(large)

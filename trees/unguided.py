@@ -1,4 +1,4 @@
-"""Trees that find clusters by themselves: grown in full, pruned, and cut back to as many leaves as are wanted."""
+"""Trees that find clusters by themselves; some are grown in full, pruned, and cut back to the leaves wanted."""
 
 from __future__ import annotations
 
@@ -13,20 +13,46 @@ from torch import Tensor
 
 from neonxc.parameters import check_whole
 from neonxc.trees import reference as references
-from neonxc.trees.estimator import Data, TreeExplainer
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criterion import Criterion
+from neonxc.trees.estimator import Data, TreeExplainer
 from neonxc.trees.growth import Step, best_first, replayed
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
+from neonxc.trees.search import Search
 from neonxc.trees.table import Table
 
 
-class UnguidedTree(TreeExplainer):
-    """Growth and pruning that know no reference clustering; if there is one, it only labels the leaves."""
+class OwnClusters(TreeExplainer):
+    """Trees that need no reference clustering; if there is one, it only labels the leaves."""
 
     n_clusters: int | None  # type: ignore[assignment]
+
+    def _reference(
+        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
+    ) -> Reference:
+        if self._given:
+            return super()._reference(table, X, labels, centers, weight, kept)
+        if self.n_clusters is not None and table.n < self.n_clusters:
+            raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={self.n_clusters}")
+        return references.from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)
+
+    def _finish(
+        self, data: Data, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
+    ) -> None:
+        if not self._given and clusters is not None:  # the tree's own clusters are its reference
+            label = np.empty(data.problem.table.n, dtype=np.int64)
+            for leaf in leaves:
+                label[leaf.rows.cpu().numpy()] = clusters[leaf.id]
+            own = references.from_labels(data.problem.table, label, self.metric, data.problem.weight)
+            data = replace(data, reference=own)
+        super()._finish(data, builder, leaves, clusters)
+
+
+class UnguidedTree(OwnClusters):
+    """Growth and pruning."""
+
     max_leaves: int | None
 
     @abstractmethod
@@ -49,18 +75,11 @@ class UnguidedTree(TreeExplainer):
         check_whole("n_clusters", self.n_clusters, optional=True)
         check_whole("max_leaves", self.max_leaves, optional=True)
 
-    def _reference(
-        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
-    ) -> Reference:
-        if self._given:
-            return super()._reference(table, X, labels, centers, weight, kept)
-        if self.n_clusters is not None and table.n < self.n_clusters:
-            raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={self.n_clusters}")
-        return references.from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)
-
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         builder, criterion = TreeBuilder(), self._criterion(problem)
-        leaves = best_first(problem, criterion, builder, [problem.root().without_centers()], problem.table.n)
+        leaves = best_first(
+            Search(problem, criterion), builder, [problem.root().without_centers()], problem.table.n
+        )
         nodes = _nodes(builder, leaves)
         inner = _pruned(builder, nodes, lambda left, right: self._alike(problem, criterion, left, right))
         most = self._most_leaves()
@@ -76,17 +95,6 @@ class UnguidedTree(TreeExplainer):
         inner = _pruned(builder, nodes, lambda *two: bool(label[two[0].rows[0]] == label[two[1].rows[0]]))
         builder, leaves = _copied(problem, builder, inner)
         return builder, leaves, {leaf.id: int(label[leaf.rows[0]]) for leaf in leaves}
-
-    def _finish(
-        self, data: Data, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
-    ) -> None:
-        if not self._given and clusters is not None:  # the tree's own clusters are its reference
-            label = np.empty(data.problem.table.n, dtype=np.int64)
-            for leaf in leaves:
-                label[leaf.rows.cpu().numpy()] = clusters[leaf.id]
-            own = references.from_labels(data.problem.table, label, self.metric, data.problem.weight)
-            data = replace(data, reference=own)
-        super()._finish(data, builder, leaves, clusters)
 
 
 def _nodes(builder: TreeBuilder, leaves: list[Node]) -> dict[int, Node]:
