@@ -251,13 +251,13 @@ def leaf_strips(model: Any, images: Tensor, frame: pd.DataFrame, labels: np.ndar
 
 
 def column_sheet(images: Tensor, frame: pd.DataFrame, labels: np.ndarray) -> Figure:
-    """Draw what columns count, on the most typical image of each cluster; see the caption in docs/spaces.md."""
+    """Draw what columns count, on each cluster's most ordinary image: holes green, bays blue, open tops purple."""
     unusual = ((frame - frame.groupby(labels).transform("mean")) / frame.std()).pow(2).sum(axis=1)
     drawing = Drawing(images[unusual.groupby(labels).idxmin().tolist()])
     picture = np.ones((*drawing.ink.shape, 3))
     picture[drawing.ink], picture[drawing.regions > 0], picture[drawing.bay("top")] = 0.3, GREEN, PURPLE
     picture[drawing.bay("left") | drawing.bay("right")] = BLUE
-    figure = Figure(figsize=(8, 0.9), layout="constrained")
+    figure = Figure(figsize=(9, 1), layout="constrained")
     for i, axes in enumerate(figure.subplots(1, len(picture))):
         axes.imshow(picture[i])
         left, top, width, height = (int(v[i]) for v in (drawing.left, drawing.top, drawing.width, drawing.height))
@@ -291,7 +291,7 @@ def main(
     (out / "rules.txt").write_text(render_rules(drawn, precision=3) + "\n", encoding="utf-8")
     column_sheet(images[:n], frame[:n], labels[:n]).savefig(out / "columns.png", dpi=110)
     plot_tree(drawn, precision=3).figure.savefig(out / "tree.png", dpi=80)
-    leaf_strips(drawn, images[:n], frame[:n], labels[:n]).savefig(out / "leaves.png", dpi=110)
+    leaf_strips(drawn, images[:n], frame[:n], labels[:n]).savefig(out / "leaves.png", dpi=100)
     typer.echo(f"\n{out}: tables.md, rules.txt, columns.png, tree.png, leaves.png")
 
 

@@ -10,6 +10,8 @@ import torch
 import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import coo_matrix
+from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
@@ -169,12 +171,20 @@ def test_tables_count_what_the_trees_do(attributes):
     labels = np.arange(400) % 10
     frame = pd.DataFrame({"a": labels + generator.normal(0, 0.3, 400), "b": generator.normal(size=400)})
     model = CART(10, max_leaves=10).fit(frame[:200], labels=labels[:200])
-    text = attributes.compared({"this tree": model}, frame, labels, labels % 5)
     found = model.predict(frame)
+    edges = [(0, 10), (10, 20), (0, 1), (5, 6)]  # the first two are inside a cluster
+    graph = coo_matrix(([2.0, 1, 1, 1], np.transpose(edges)), shape=(200, 200))
+    truth, ours = cells(
+        attributes.compared({"all": labels, "tree": found}, {"tree": model}, labels % 5, graph.tocsr())
+    )
+    assert truth[:6] == ["all", "", "", "1.00", "1.00", f"{adjusted_rand_score(labels % 5, labels):.2f}"]
     pairs = ((labels[:200], found[:200]), (labels[200:], found[200:]), (labels[:200] % 5, found[:200]))
     expected = [f"{adjusted_rand_score(*pair):.2f}" for pair in pairs]
     assert len(set(expected)) == 3
-    assert cells(text) == [["this tree", "10", *expected, f"{waes(model.tree_):.1f}"]]
+    assert ours[:6] == ["tree", "10", f"{waes(model.tree_):.1f}", *expected]
+    same = [found[i] == found[j] for i, j in edges]
+    assert truth[6] == "60%"
+    assert ours[6] == f"{100 * np.dot(same, [2, 1, 1, 1]) / 5:.0f}%"
     counts = cells(attributes.exchanged(model, labels[:200]))
     assert [row[0] for row in counts] == [f"cluster {k}" for k in range(10)]
     counts = np.array([row[1:] for row in counts], int)
@@ -198,6 +208,28 @@ def test_the_guide_defines_the_columns_as_the_example_does(attributes):
     assert set(rows) - set(simple) == {", ".join(bays)}
 
 
+def test_without_mnist_the_digits_of_scikit_learn_are_taken(attributes, monkeypatch, capsys):
+    def missing(split):
+        raise ImportError("MNIST is missing")
+
+    monkeypatch.setattr(attributes, "load_mnist", missing)
+    images, digits = attributes.load(quick=False)
+    assert images.shape == (1797, 1, 28, 28)
+    assert images.amin() >= 0
+    assert images.amax() <= 1
+    assert (digits == load_digits().target).all()
+    assert "MNIST is missing" in capsys.readouterr().out
+    assert len(attributes.attributes(images)) == 1797  # all of them have ink
+
+
+def test_the_code_of_the_guide_runs():
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.S):
+        exec(block, names)
+    assert names["tree"].tree_.n_leaves == 10
+    assert names["fidelity"] > 0.3
+
+
 @pytest.mark.slow
 def test_the_example_writes_what_it_says(attributes, tmp_path):
     app = typer.Typer()
@@ -209,11 +241,13 @@ def test_the_example_writes_what_it_says(attributes, tmp_path):
     tables = (tmp_path / "tables.md").read_text(encoding="utf-8")
     assert tables.strip() in result.stdout
     trees, clusters = (cells(table) for table in tables.split("### ")[1:])
-    for name, leaves, known, new, truth, size in trees:
+    assert trees[0][:4] == ["k-means", "", "", "1.00"]
+    for name, leaves, size, known, new, truth, kept in trees[1:]:
         if "leaves" in name:
             assert f", {leaves} leaves" in name
             assert 0.4 < float(known) <= 1
         assert max(map(float, (known, new, truth))) <= 1
+        assert 40 < float(kept.rstrip("%")) < float(trees[0][6].rstrip("%"))
         assert 1 < float(size) < int(leaves)
     drawn = next(row for row in trees if row[0] == attributes.DRAWN)
     rules = (tmp_path / "rules.txt").read_text(encoding="utf-8")

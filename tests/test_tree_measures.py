@@ -22,7 +22,7 @@ from neonxc.trees import (
     KDTree,
     RandomThresholds,
     random_thresholds,
-    sweep,
+    sums,
     trade_off,
 )
 from neonxc.trees.random_thresholds import draw
@@ -188,7 +188,7 @@ def test_draws_are_the_same_however_few_nodes_are_drawn_at_once(metric, monkeypa
     wanted = draw(centers, 30, metric, np.random.default_rng(3))
     for nodes in (1, 2, 7):
         sizes.clear()
-        monkeypatch.setattr(sweep, "BUDGET", nodes * random_thresholds.ARRAYS * centers.size)
+        monkeypatch.setattr(sums, "BUDGET", nodes * random_thresholds.ARRAYS * centers.size)
         assert draw(centers, 30, metric, np.random.default_rng(3)) == wanted
         assert max(sizes) == nodes * centers.size
 

@@ -47,15 +47,6 @@ def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, ce
     return total / points
 
 
-def two_levels(points_left: Tensor, centers_left: Tensor, points: float, centers: int) -> Tensor:
-    """The first two levels of :func:`estimated_depth`, which bound it from below."""
-    if points == 0:
-        return torch.zeros_like(points_left)
-    N, K = torch.full_like(points_left, points), torch.full_like(centers_left, centers)
-    n_left, k_left = _split(N, K, points_left, centers_left, points, centers)
-    return 1 + (n_left * (k_left > 1) + (N - n_left) * (K - k_left > 1)) / points
-
-
 def _split(
     N: Tensor, K: Tensor, points_left: Tensor, centers_left: Tensor, points: float, centers: int
 ) -> tuple[Tensor, Tensor]:

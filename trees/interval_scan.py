@@ -44,8 +44,8 @@ def best_interval(
 ) -> BestInterval | None:
     """Find the interval of a column, and the two labels, at which a node's points cost least.
 
-    Kernel ExKMC and Kernel Expand [1]_ split nodes by such tests: the one where a point costs ``‖Φ(x) − μ_label‖²``,
-    the other where it costs its weight under all labels but its own.
+    Kernel ExKMC and Kernel Expand [1]_ split nodes by such tests: in the one a point costs ``‖Φ(x) − μ_label‖²``,
+    in the other it costs its weight under all labels but its own.
 
     Parameters
     ----------

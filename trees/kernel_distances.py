@@ -100,7 +100,7 @@ def _checked(
 
 
 def _kernel_means(points: Tensor, member: Tensor, kernel: str, gamma: float) -> Tensor:
-    """``K @ member`` for the kernels K of all pairs of points, [n, k]: every block of K above the diagonal once."""
+    """``K @ member`` for the kernels K of all pairs of points, [n, k]; K is symmetric, and half of it is made."""
     n = len(points)
     means = torch.zeros_like(member)
     side = max(1, int((BLOCK if points.device.type == "cpu" else BUDGET) ** 0.5))

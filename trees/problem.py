@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,7 @@ class Node:
         The tests on its path, each direction once.
     state : Any
         What the criterion keeps for it, once it is `opened`.
-    kept : list or None
+    kept, views : list or None, and dict
         What the search keeps for it.
     """
 
@@ -45,6 +45,7 @@ class Node:
     state: Any = None
     opened: bool = False
     kept: Any = None
+    views: dict[int, Any] = field(default_factory=dict)
 
     def without_centers(self) -> Node:
         """The same points in a node that grows on whatever centers it has."""

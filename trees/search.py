@@ -154,7 +154,7 @@ class Search:
     ) -> None:
         """Hand the sums of a node on to those of its children that will be cut."""
         self.criterion.split(node, cut, children)
-        kept, node.kept = node.kept, None
+        kept, node.kept, node.views = node.kept, None, {}
         if kept is None or not any(go_on):
             return
         left = self.problem.goes_left(node, cut)
@@ -175,7 +175,7 @@ class Search:
     ) -> tuple[Kept, Kept]:
         """What the children keep: only the smaller one, and what neither has, is added up."""
         statistic = kept.statistic
-        *own, gone = statistic.divided(kept.elements, left, centers_left)
+        *own, gone = statistic.divided(kept.elements, left, centers_left, children)
         if statistic.by_center:
             assert kept.groups is not None
             side = centers_left.index_select(0, kept.groups)
@@ -184,7 +184,7 @@ class Search:
             parts = kept.of(own[0], groups[0]), kept.of(own[1], groups[1])
             for number, terms in kept.terms.items():
                 if gone is not None and (len(gone) or self.problem.sharded):
-                    terms -= self._terms(number, statistic, gone, kept.groups)
+                    terms -= self._terms(self._fresh(number), statistic, gone, kept.groups)
                 for part, place in zip(parts, places, strict=True):
                     part.terms[number] = terms.index_select(1, place)
             return parts
@@ -193,17 +193,28 @@ class Search:
         small, large = sorted((0, 1), key=lambda child: children[child].mass)
         parts = kept.of(own[0], kept.groups), kept.of(own[1], kept.groups)
         for number, terms in kept.terms.items():
-            few = self._terms(number, statistic, own[small], kept.groups)
+            few = self._terms(self._view(children[small], number), statistic, own[small], kept.groups)
             rest = terms.sub_(few)
             if gone is not None and (len(gone) or self.problem.sharded):
-                rest -= self._terms(number, statistic, gone, kept.groups)
+                rest -= self._terms(self._fresh(number), statistic, gone, kept.groups)
             parts[small].terms[number], parts[large].terms[number] = few, rest
         return _without_empty(parts[0]), _without_empty(parts[1])
 
-    def _terms(self, number: int, statistic: Statistic, elements: Tensor, groups: Tensor | None) -> Tensor:
+    def _terms(self, view: View, statistic: Statistic, elements: Tensor, groups: Tensor | None) -> Tensor:
         """Sums of elements in all columns of a block."""
+        return self.problem.reduce(statistic.terms(view, elements, groups))
+
+    def _view(self, node: Node, number: int) -> View:
+        """A block of columns, with the codes of a node's points at hand."""
+        if number not in node.views:
+            node.views[number] = self._fresh(number)
+        view: View = node.views[number]
+        return view
+
+    def _fresh(self, number: int) -> View:
+        """A block of columns."""
         block = self.problem.columns.blocks[number]
-        return self.problem.reduce(statistic.terms(_view(block), elements, groups))
+        return View(block.by_point, block.centers, block.n_bins, not block.exact, lambda: block.bins)
 
     def _keeps(self, block: Block, kept: Kept) -> bool:
         """Whether sums are so few that they are worth keeping."""
@@ -220,10 +231,10 @@ class Search:
             if not block.exact and not self.criterion.coarse:
                 yield from self._exact(node, statistics, block.features)
                 continue
-            view = _view(block)
+            view = self._view(node, number)
             for kept in node.kept or []:
                 if kept is not None and number not in kept.terms and self._keeps(block, kept):
-                    kept.terms[number] = self._terms(number, kept.statistic, kept.elements, kept.groups)
+                    kept.terms[number] = self._terms(view, kept.statistic, kept.elements, kept.groups)
             whole = _Part(block.features, view, None, block.width)
             for some in self._chunks(node, statistics, block.n_bins, len(block.features)):
                 part, numbers, least = whole.some(some), [], []
@@ -484,10 +495,6 @@ class Search:
         if abs(one.score - other.score) <= self.slack:
             return min(one, other, key=lambda best: (best.feature, best.code))
         return min(one, other)
-
-
-def _view(block: Block) -> View:
-    return View(block.by_point, block.centers, block.n_bins, not block.exact, lambda: block.bins)
 
 
 def _together(numbers: list[Tensor]) -> Tensor:

@@ -125,7 +125,7 @@ class Statistic(ABC):
         raise NotImplementedError
 
     def divided(
-        self, elements: Tensor, left: Tensor, centers_left: Tensor
+        self, elements: Tensor, left: Tensor, centers_left: Tensor, children: tuple[Node, Node]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The elements of the left child, those of the right one, and those that neither has.
 
@@ -136,9 +136,9 @@ class Statistic(ABC):
             Whether a point goes left.
         centers_left : Tensor [k] of bool
             Whether a center does.
+        children : tuple of Node
         """
-        side = left.index_select(0, elements)
-        return elements.masked_select(side), elements.masked_select(~side), None
+        return children[0].rows, children[1].rows, None
 
 
 class Clusters(Statistic):
@@ -236,7 +236,7 @@ class Parted(Statistic):
         return sums.least_within_bins(terms)[None]
 
     def divided(
-        self, elements: Tensor, left: Tensor, centers_left: Tensor
+        self, elements: Tensor, left: Tensor, centers_left: Tensor, children: tuple[Node, Node]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Points that stay with their center, on the left and on the right; the others are gone."""
         side = left.index_select(0, elements)
@@ -319,7 +319,7 @@ class Pairs(Statistic):
         """Edges by their upper code; and by their lower one: those by both ends, less those by the upper one."""
         ends = [side.index_select(0, elements) for side in (self.lower, self.upper)]
         weight = self.weight.index_select(0, elements)
-        degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=self.n)
+        degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=self.n).to(torch.float64)
         points = degree.nonzero()[:, 0]
         both = sums.histogram(view.at(points), view.bins, None, 1, degree.index_select(0, points))[:, 0]
         upper = torch.zeros_like(both)
@@ -330,7 +330,7 @@ class Pairs(Statistic):
         return torch.stack([both - upper, upper], 1).cumsum_(2)
 
     def divided(
-        self, elements: Tensor, left: Tensor, centers_left: Tensor
+        self, elements: Tensor, left: Tensor, centers_left: Tensor, children: tuple[Node, Node]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Edges inside the left and inside the right child; those between them are gone."""
         one, other = (left.index_select(0, side.index_select(0, elements)) for side in (self.lower, self.upper))

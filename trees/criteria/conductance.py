@@ -69,7 +69,7 @@ class CliqueConductance(Criterion):
 
     def gain(self, node: Node, score: float) -> float:
         """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
-        return float(node.state[1] - score)
+        return _without_rounding(node.state[1] - score)
 
 
 class GraphConductance(Criterion):
@@ -112,4 +112,9 @@ class GraphConductance(Criterion):
 
     def gain(self, node: Node, score: float) -> float:
         """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
-        return float(node.state - score)
+        return _without_rounding(node.state - score)
+
+
+def _without_rounding(gain: float) -> float:
+    """Gains that are equal but for rounding as equal ones: of such leaves, the first one is split."""
+    return round(float(gain), 12)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.depth import estimated_depth, two_levels
+from neonxc.trees.depth import estimated_depth
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import PartedFrom, Points, Statistic
 
@@ -154,7 +154,7 @@ class PriceAndDepth(InducedCost):
 
     @property
     def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
-        """The cost bounded and the depth by its first two levels; the depth in full; the cost as well."""
+        """The cost bounded, and the depth as well; then the depth in full; then the cost."""
         return self.floor, self.least_price, self.score
 
     def size(self, node: Node) -> float:
@@ -162,27 +162,28 @@ class PriceAndDepth(InducedCost):
         return float(node.state.scale * node.state.extent + self.depth_factor * len(node.centers))
 
     def floor(self, node: Node, cuts: Cuts) -> Tensor:
-        """A lower bound that costs little."""
-        return self._price(node, cuts) + self.depth_factor * self._depth(node, cuts, two_levels)
+        """There is one level at least, and an earlier test that becomes redundant saves at most one."""
+        used = self._used(node).amax(0)[cuts.feature]
+        return self._price(node, cuts) + self.depth_factor * (1 - used)
 
     def least_price(self, node: Node, cuts: Cuts) -> Tensor:
-        """The same with the estimate of depth in full."""
-        return self._price(node, cuts) + self.depth_factor * self._depth(node, cuts, estimated_depth)
+        """The same with the estimate of depth."""
+        return self._price(node, cuts) + self.depth_factor * self._depth(node, cuts)
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """There is at least one level, and an earlier test that becomes redundant saves at most one."""
+        """As :meth:`floor`."""
         used = self._used(node).amax(0)[feature]
         return super().within(node, least, feature) * node.state.scale + self.depth_factor * (1 - used)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Price plus depth."""
         price = super().score(node, cuts) * node.state.scale
-        return price + self.depth_factor * self._depth(node, cuts, estimated_depth)
+        return price + self.depth_factor * self._depth(node, cuts)
 
     def _price(self, node: Node, cuts: Cuts) -> Tensor:
         return self.least_cost(node, cuts) * node.state.scale
 
-    def _depth(self, node: Node, cuts: Cuts, estimate: Callable[..., Tensor]) -> Tensor:
+    def _depth(self, node: Node, cuts: Cuts) -> Tensor:
         """Depth below a cut, less the share of points for which it makes an earlier test redundant."""
         assert cuts.mass_left is not None
         points_left = cuts.mass_left.to(torch.float64)
@@ -190,8 +191,8 @@ class PriceAndDepth(InducedCost):
         used = self._used(node)[:, cuts.feature]
         saved = used[0] * share + used[1] * (1 - share)
         whole = round(node.mass / self.unit, 9)
-        flat = (points_left / self.unit).round(decimals=9).flatten(), cuts.centers_left.flatten()
-        return estimate(*flat, whole, len(node.centers)).view(points_left.shape) - saved
+        points_left = (points_left / self.unit).round(decimals=9)
+        return estimated_depth(points_left, cuts.centers_left, whole, len(node.centers)) - saved
 
     def _used(self, node: Node) -> Tensor:
         """Whether the tests before go to the left, or to the right, in a column, [2, d]."""
