@@ -423,6 +423,17 @@ def test_the_best_interval_of_costs_that_are_rounded(seed):
         assert best.cost == pytest.approx(slow[-1], abs=1e-9)
 
 
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_rounding_at_absent_codes_decides_nothing(seed):
+    # Sums of a node that were subtracted from its parent's are not quite constant there
+    codes, costs, bins = node(seed)
+    left, total, present = sums(codes, costs, bins)
+    noise = torch.from_numpy(np.random.default_rng(seed).normal(size=left.shape) * 1e-13)
+    best = best_interval(left + noise.masked_fill(present, 0), total, present)
+    assert rotated(best) == slow_best(codes, costs, bins)
+
+
 def test_floors_leave_pairs_out():
     codes, costs, bins = np.arange(40)[None], (np.arange(40)[:, None] // 10 != np.arange(4)) * 1.0, 40
     costs[:18, 0] = costs[18:, 1] = 0  # the two labels that make no mistakes
@@ -430,7 +441,7 @@ def test_floors_leave_pairs_out():
     floors = pair_floors(torch.from_numpy(costs))
     with mock.patch.object(interval_scan, "_least", wraps=interval_scan._least) as scan:
         assert best_interval(left, total, present, 0.0, floors) == (0.0, 0, -1, 9, 0, 1)
-    assert [(int(p), int(q)) for call in scan.call_args_list for p, q in zip(*call.args[3:], strict=True)] == [
+    assert [(int(p), int(q)) for call in scan.call_args_list for p, q in zip(*call.args[4:], strict=True)] == [
         (0, 1)
     ]
 

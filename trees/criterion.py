@@ -35,6 +35,8 @@ class Cuts:
         Centers of the node that go left.
     mass_left : Tensor [...] or None
         Points that go left, or their weight; None unless a statistic counts them.
+    bound : Tensor [...] or None
+        What the stage before gave; see :attr:`Criterion.stages`.
     gap : callable
         () -> the greatest value of the node's points on the left, and the least on the right, [...] each; infinite
         where a side has no points.
@@ -50,6 +52,7 @@ class Cuts:
     feature: Tensor
     centers_left: Tensor
     mass_left: Tensor | None
+    bound: Tensor | None
     gap: Callable[[], tuple[Tensor, Tensor]]
     sides: Callable[[], Tensor]
     sum_left: Callable[[Tensor, Tensor], Tensor]

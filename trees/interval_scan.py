@@ -153,6 +153,7 @@ def _least_costs(
     first, second = first[order], second[order]
     # A test cannot end with the last code that is present, unless it begins behind the first
     places = codes_present.cumsum(1)
+    last = places.argmax(1)
     outside = ~codes_present | (places == places[:, -1:])
     least = left.new_full((f,), torch.inf)
     budget = CACHED if left.device.type == "cpu" else BUDGET
@@ -164,21 +165,21 @@ def _least_costs(
         pairs = slice(at, min(stop, at + several) if at else 1)
         for start in range(0, f, width):
             part = slice(start, start + width)
-            cost = _least(left[:, part], total, outside[part], first[pairs], second[pairs])
+            cost = _least(left[:, part], total, outside[part], last[part], first[pairs], second[pairs])
             torch.minimum(least[part], cost, out=least[part])
         at = pairs.stop
         stop = int((floor <= float(least.min()) + 2 * slack).sum())
     return least
 
 
-def _least(left: Tensor, total: Tensor, outside: Tensor, p: Tensor, q: Tensor) -> Tensor:
+def _least(left: Tensor, total: Tensor, outside: Tensor, last: Tensor, p: Tensor, q: Tensor) -> Tensor:
     """The least cost [f] of the tests with some pairs of labels, either of the two inside.
 
     Sums up to a code, label by label, make the least over ``a < b`` of ``S_b - S_a`` what is looked for. With the
     labels exchanged it is that of -S.
     """
     sums = left.index_select(0, p) - left.index_select(0, q)  # [pairs, f, bins]
-    whole = sums[..., -1]
+    whole = sums.gather(2, last[:, None].expand(len(p), -1, -1))[..., 0]
     low, high = sums.masked_fill(outside, torch.inf), sums.masked_fill(outside, -torch.inf)
     fall = (low[..., 1:] - high.cummax(-1).values[..., :-1]).amin(-1)
     rise = (high[..., 1:] - low.cummin(-1).values[..., :-1]).amax(-1)

@@ -176,9 +176,9 @@ class PriceAndDepth(InducedCost):
         return super().within(node, least, feature) * node.state.scale + self.depth_factor * (1 - used)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Price plus depth."""
-        price = super().score(node, cuts) * node.state.scale
-        return price + self.depth_factor * self._depth(node, cuts)
+        """Price plus depth, which the bound of the stage before has: only the price was too low."""
+        assert cuts.bound is not None
+        return cuts.bound + super().score(node, cuts) * node.state.scale - self._price(node, cuts)
 
     def _price(self, node: Node, cuts: Cuts) -> Tensor:
         return self.least_cost(node, cuts) * node.state.scale
