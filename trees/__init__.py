@@ -5,6 +5,7 @@ from neonxc.trees.cubt import CUBT
 from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
 from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.kernel_trees import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.random_thresholds import RandomThresholds
 from neonxc.trees.rendering import render_rules
 from neonxc.trees.rules import Condition, Rule
@@ -24,6 +25,9 @@ __all__ = [
     "ExKMC",
     "ExShallow",
     "KDTree",
+    "KernelExKMC",
+    "KernelExpand",
+    "KernelIMM",
     "RandomThresholds",
     "Rule",
     "SpExClique",

@@ -39,6 +39,8 @@ class Reference:
         Those first steps.
     distances : Tensor [n, k] or None
         From `space` to `space_centers`, where they are known already.
+    gamma : float or None
+        Of a Gaussian kernel k-means.
     """
 
     labels: Tensor
@@ -48,6 +50,7 @@ class Reference:
     space_centers: Tensor
     steps: Pipeline | None = None
     distances: Tensor | None = None
+    gamma: float | None = None
 
 
 def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
@@ -85,8 +88,14 @@ def from_estimator(
             raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={n_clusters}")
         spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
         return from_labels(table, _fitted(spectral, X, weight)[1], metric, weight)
+    if isinstance(reference, str) and reference == "kernel_kmeans":
+        from neonxc.models import KernelKMeans
+
+        reference = KernelKMeans(n_clusters, objective="feature", random_state=random_state)
     if isinstance(reference, type) or not hasattr(reference, "fit_predict"):
-        raise ValueError(f'reference needs "kmeans", "spectral" or a clusterer, got {reference!r}')
+        raise ValueError(
+            f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
+        )
     model, labels = _fitted(_flat(reference), X, weight)
     found = from_labels(table, labels, metric, weight)
     if isinstance(model, Pipeline) and len(model.steps) > 1:
@@ -94,6 +103,7 @@ def from_estimator(
         found.space = Table(tensor_of(found.steps.transform(X)).to(table.device))
         found.space_centers = centers_of(found.space, found.labels, len(found.classes), metric, weight)
     final = model[-1] if isinstance(model, Pipeline) else model
+    found.gamma = getattr(final, "gamma_", None)
     own = getattr(final, "cluster_centers_", None)
     if own is not None and np.shape(own) == tuple(found.space_centers.shape) and metric == "l2":
         found.space_centers = torch.as_tensor(np.asarray(own, dtype=np.float64)).to(table.device)

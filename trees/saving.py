@@ -14,7 +14,7 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.tree import ThresholdTree
 
 NODES = ("feature", "threshold", "left", "right", "label", "samples", "mistakes")
-NUMBERS = ("inertia_", "depth_factor_", "goals_met_", "n_features_in_")
+NUMBERS = ("inertia_", "depth_factor_", "goals_met_", "criterion_", "gamma_", "n_features_in_")
 
 
 def pack(obj: ThresholdTree | TreeExplainer) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -1,0 +1,131 @@
+"""The best interval test of a node: Kernel ExKMC and Kernel Expand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import torch
+from torch import Tensor
+
+import neonxc.trees.sums as sums
+from neonxc.trees.interval_scan import BestInterval, best_interval, pair_floors
+from neonxc.trees.kernel_features import intervals_of
+from neonxc.trees.problem import Cut, Node, Problem
+
+
+@dataclass(frozen=True)
+class State:
+    """What a node's points cost under each label, [points, k]; all of them, [k]; and what sums may be off by."""
+
+    costs: Tensor
+    total: Tensor
+    slack: float
+
+
+class IntervalSearch:
+    """Finds the interval of a column that costs least if the points in it get one label, and the others another.
+
+    Best-first growth asks it as it asks :class:`~neonxc.trees.search.Search`.
+
+    Parameters
+    ----------
+    problem : Problem
+    costs : Tensor [n, k] of float64
+        What a point costs under each label.
+
+    References
+    ----------
+    .. [1] M. Fleissner, L. C. Vankadara, D. Ghoshdastidar, "Explaining kernel clustering via decision trees", ICLR
+       2024.
+    """
+
+    def __init__(self, problem: Problem, costs: Tensor) -> None:
+        self.problem = problem
+        self.costs = costs if problem.weight is None else costs * problem.weight[:, None]
+
+    def bound(self, node: Node) -> float:
+        """What is gained if every point has its best label."""
+        state = self._state(node)
+        gain = float(state.total.min() - state.costs.amin(1).sum())
+        return gain + state.slack if gain > state.slack else -inf
+
+    def best(self, node: Node) -> BestInterval | None:
+        """The interval of least cost; of equals that in the lowest column, there the lowest. None: no interval."""
+        state, columns = self._state(node), self.problem.columns
+        floors, found = pair_floors(state.costs), None
+        values = sums.exact(state.costs.T.contiguous())
+        for codes, block in zip(columns.codes, columns.blocks, strict=True):
+            step = max(1, sums.BUDGET // max(1, self.problem.k * int(columns.size[block.features].max())))
+            for first in range(0, len(codes), step):
+                part = slice(first, first + step)
+                features = block.features[part]
+                own = codes[part].index_select(1, node.rows)
+                own, _, original = sums.renumbered(own, columns.centers[features][:, :0])
+                left = sums.channels(own, original.shape[1], values).movedim(1, 0).cumsum(2)
+                present = sums.histogram(own, original.shape[1], None, 1)[:, 0] > 0
+                best = best_interval(left, state.total, present, state.slack, floors)
+                if best is not None:
+                    ends = [-1 if end < 0 else int(original[best.column, end]) for end in (best.a, best.b)]
+                    best = best._replace(column=int(features[best.column]), a=ends[0], b=ends[1])
+                found = self._better(found, best, state.slack)
+        return found
+
+    def gain(self, node: Node, best: BestInterval) -> float:
+        """What the node costs less."""
+        state = self._state(node)
+        gain = float(state.total.min()) - best.cost
+        return gain if gain > state.slack else -inf
+
+    def cut(self, node: Node, best: BestInterval) -> Cut:
+        """The interval, or the threshold where it begins with the first value."""
+        codes = self.problem.columns.column(best.column).index_select(0, node.rows)
+        return cut_of(self.problem, node, best.column, (codes > best.a) & (codes <= best.b))[0]
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Nothing is handed on."""
+        node.state = None
+
+    def _state(self, node: Node) -> State:
+        if not node.opened:
+            costs = self.costs.index_select(0, node.rows)
+            total = costs.sum(0)
+            slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * float(costs.amax(1).sum() if node.n else 0)
+            node.state, node.opened = State(costs, total, slack), True
+        state: State = node.state
+        return state
+
+    def _better(self, one: BestInterval | None, other: BestInterval | None, slack: float) -> BestInterval | None:
+        if one is None or other is None:
+            return other if one is None else one
+        if abs(one.cost - other.cost) <= slack:
+            return min(one, other, key=lambda best: best[1:])
+        return min(one, other, key=lambda best: best.cost)
+
+
+def cut_of(
+    problem: Problem, node: Node, feature: int, left: Tensor, centers_left: Tensor | None = None
+) -> tuple[Cut, bool]:
+    """A test of a column that sends some of a node's points to the left, as a threshold or as intervals.
+
+    Parameters
+    ----------
+    left : Tensor [points] of bool
+        Points of equal values go the same way.
+    centers_left : Tensor [centers] of bool, optional
+        The centers of the node that go left; default: none.
+
+    Returns
+    -------
+    cut : Cut
+    swapped : bool
+        Whether its left side are the points that were to go right, since these are an interval or two.
+    """
+    if centers_left is None:
+        centers_left = torch.zeros_like(node.centers, dtype=torch.bool)
+    intervals, swapped = intervals_of(left, problem.table.column(feature, node.rows))
+    if swapped:
+        left, centers_left = ~left, ~centers_left
+    if len(intervals) == 1 and intervals[0][0] == -inf:
+        return Cut(feature, -1, intervals[0][1], left, centers_left), swapped
+    return Cut(feature, -1, float("nan"), left, centers_left, intervals), swapped
