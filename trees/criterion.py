@@ -144,6 +144,11 @@ class Criterion(ABC):
         return -score
 
 
+def floating(values: Tensor) -> Tensor:
+    """Sums in float64, one statistic's numbers after the other's."""
+    return torch.empty(values.shape, dtype=torch.float64, device=values.device).copy_(values)
+
+
 def at_least_one(values: Tensor) -> Tensor:
     """Divisors: 1 in the place of 0, where what is divided is 0 as well."""
     return torch.where(values > 0, values, 1)

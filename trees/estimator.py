@@ -242,8 +242,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self.tree_, self._steps = tree, found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
-        space_means, self.inertia_ = found.space.spread(own, k, weight)
-        self._space_means = _filled(space_means, found.space_centers)
+        self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
+        self.inertia_ = _inertia(found, own, self._space_means, weight, self.metric)
         same = found.space is table
         means = self._space_means if same else _filled(table.means(own, k, weight), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
@@ -290,6 +290,20 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if not bool(counts.any()):
             raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
         return counts.nonzero()[:, 0]
+
+
+def _inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str) -> float:
+    """The k-means cost of clusters at their means: that at the reference centers, less what the means save."""
+    distances = found.distances
+    if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
+        mass = torch.bincount(own, weight, minlength=len(means)).to(torch.float64)
+        cost = distances.gather(1, own[:, None])[:, 0]
+        cost = cost.sum() if weight is None else cost @ weight
+        inertia = float(cost - mass @ (means - found.space_centers).square().sum(1))
+        farthest = distances.amax(1)
+        if inertia > 1e-4 * float(farthest.sum() if weight is None else farthest @ weight):  # else digits are gone
+            return inertia
+    return found.space.cost(means, own, weight)
 
 
 def _filled(means: Tensor, centers: Tensor) -> Tensor:

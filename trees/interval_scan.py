@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CACHED = 1 << 17  # entries of a temporary that stay in a core's cache while several passes are made over them
+CACHED = 1 << 16  # entries of a temporary that stay in a core's cache while several passes are made over them
 BUDGET = 1 << 24  # the same where there is no such cache
 
 
@@ -26,7 +26,8 @@ class BestInterval(NamedTuple):
         Of the node's points, under `p` inside and under `q` outside.
     column : int
     a, b : int
-        Codes ``a < code <= b`` are inside; `a` is -1 where the first code is.
+        Codes ``a < code <= b`` are inside. `a` is -1 where the first code is, and so it is wherever one threshold
+        says the test.
     p, q : int
         Labels inside and outside.
     """
@@ -96,12 +97,15 @@ def best_interval(
     m, f, bins = _checked(left, total, codes_present, floors)
     if m < 2 or f == 0 or bins < 2:
         return None
-    least = _least_costs(left, total, codes_present, slack, floors)
+    # An interval up to the last code is the one before it, with the labels exchanged
+    places = codes_present.cumsum(1)
+    ends = codes_present & (places < places[:, -1:])
+    least = _least_costs(left, total, ends, slack, floors)
     bound = float(least.min()) + slack
     if bound == float("inf"):
         return None
     column = int((least <= bound).nonzero()[0])
-    codes = codes_present[column].nonzero()[:, 0]
+    codes = ends[column].nonzero()[:, 0]
     return _first(left[:, column].index_select(1, codes).T, total, codes, column, bound)
 
 
@@ -142,19 +146,13 @@ def _checked(left: Tensor, total: Tensor, codes_present: Tensor, floors: Tensor 
     return m, f, bins
 
 
-def _least_costs(
-    left: Tensor, total: Tensor, codes_present: Tensor, slack: float, floors: Tensor | None
-) -> Tensor:
+def _least_costs(left: Tensor, total: Tensor, ends: Tensor, slack: float, floors: Tensor | None) -> Tensor:
     """The least cost of the tests of every column, [f]; infinite where it has none, or none that can win."""
     m, f, bins = left.shape
     first, second = torch.triu_indices(m, m, 1, device=left.device)
     floor = left.new_full((m, m), -torch.inf) if floors is None else floors
     floor, order = floor[first, second].sort(stable=True)
     first, second = first[order], second[order]
-    # A test cannot end with the last code that is present, unless it begins behind the first
-    places = codes_present.cumsum(1)
-    last = places.argmax(1)
-    outside = ~codes_present | (places == places[:, -1:])
     least = left.new_full((f,), torch.inf)
     budget = CACHED if left.device.type == "cpu" else BUDGET
     width = max(1, min(f, budget // bins))
@@ -165,27 +163,25 @@ def _least_costs(
         pairs = slice(at, min(stop, at + several) if at else 1)
         for start in range(0, f, width):
             part = slice(start, start + width)
-            cost = _least(left[:, part], total, outside[part], last[part], first[pairs], second[pairs])
+            cost = _least(left[:, part], total, ~ends[part], first[pairs], second[pairs])
             torch.minimum(least[part], cost, out=least[part])
         at = pairs.stop
         stop = int((floor <= float(least.min()) + 2 * slack).sum())
     return least
 
 
-def _least(left: Tensor, total: Tensor, outside: Tensor, last: Tensor, p: Tensor, q: Tensor) -> Tensor:
+def _least(left: Tensor, total: Tensor, never: Tensor, p: Tensor, q: Tensor) -> Tensor:
     """The least cost [f] of the tests with some pairs of labels, either of the two inside.
 
     Sums up to a code, label by label, make the least over ``a < b`` of ``S_b - S_a`` what is looked for. With the
     labels exchanged it is that of -S.
     """
     sums = left.index_select(0, p) - left.index_select(0, q)  # [pairs, f, bins]
-    whole = sums.gather(2, last[:, None].expand(len(p), -1, -1))[..., 0]
-    low, high = sums.masked_fill(outside, torch.inf), sums.masked_fill(outside, -torch.inf)
+    low, high = sums.masked_fill(never, torch.inf), sums.masked_fill(never, -torch.inf)
     fall = (low[..., 1:] - high.cummax(-1).values[..., :-1]).amin(-1)
     rise = (high[..., 1:] - low.cummin(-1).values[..., :-1]).amax(-1)
-    # Before the first code the sum is 0: tests that begin there, and those that end with the last
-    fall = torch.minimum(fall, torch.minimum(low.amin(-1), whole - high.amax(-1)))
-    rise = torch.maximum(rise, torch.maximum(high.amax(-1), whole - low.amin(-1)))
+    # Before the first code the sum is 0
+    fall, rise = torch.minimum(fall, low.amin(-1)), torch.maximum(rise, high.amax(-1))
     return torch.minimum(total[q][:, None] + fall, total[p][:, None] - rise).amin(0)
 
 
@@ -195,7 +191,7 @@ def _first(sums: Tensor, total: Tensor, codes: Tensor, column: int, bound: float
     Parameters
     ----------
     sums : Tensor [count, m]
-        Of the column, at the codes that are present.
+        Of the column, at the codes with which a test may end.
     codes : Tensor [count] of int64
     """
     sums = torch.cat([sums.new_zeros(1, sums.shape[1]), sums])  # place 0 is before the first code
@@ -206,10 +202,9 @@ def _first(sums: Tensor, total: Tensor, codes: Tensor, column: int, bound: float
         outside = total.repeat(len(inside), 1)
         outside[torch.arange(len(inside)), inside] = torch.inf  # the two labels differ
         later = difference[1:].flip(0).cummin(0).values.flip(0)
-        later[0] = difference[1:-1].amin(0)  # behind the first code and the last are all points
         begins = (outside + (later - difference[:-1]) <= bound).flatten(1).any(1).nonzero()[:1, 0].tolist()
         for a in begins:
-            cost = outside + (difference[a + 1 : places - (a == 0)] - difference[a])
+            cost = outside + (difference[a + 1 :] - difference[a])
             b, p, q = (cost <= bound).nonzero()[0].tolist()
             found.append((a, a + 1 + b, int(inside[p]), q, float(cost[b, p, q])))
     a, b, p, q, least = min(found)

@@ -6,6 +6,8 @@ all its cuts are the prefix sums of one histogram.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -50,11 +52,13 @@ def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: T
     result = torch.zeros(f, k * bins, dtype=dtype, device=codes.device)
     values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
     step = _step(BUFFER, n, codes.device)
-    offset = 0 if labels is None else labels * bins
+    offset = None if labels is None else labels * bins
     buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
     for first in range(0, f, step):
         part = codes[first : first + step]
-        index = torch.add(part, offset, out=buffer[: len(part)])
+        index = buffer[: len(part)].copy_(part)
+        if offset is not None:
+            index.add_(offset)
         result[first : first + step].scatter_add_(1, index, values.expand_as(index))
     return result.view(f, k, bins)
 
@@ -92,22 +96,13 @@ def parted(codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Te
     centers : Tensor [f, k] of int64
         Codes of the labels' centers.
     """
-    n, k = len(labels), centers.shape[1]
-    if k * bins > n:  # a histogram would be larger than the node
+    k = centers.shape[1]
+    if k * bins > len(labels):  # a histogram would be larger than the node
         return _parted_directly(codes, bins, labels, centers, weight)
-    result = torch.empty(
-        len(codes), bins, dtype=torch.int64 if weight is None else torch.float64, device=codes.device
-    )
-    place = torch.arange(bins, device=codes.device)
-    step = max(1, CACHED // (k * bins))
-    for first in range(0, len(codes), step):
-        some = slice(first, first + step)
-        counts, own = histogram(codes[some], bins, labels, k, weight), centers[some, :, None]
-        side = (place < own).to(torch.int8) - (place > own).to(torch.int8)
-        signed = counts.mul_(side)  # +1: a cut from here on, up to the center, is between them
-        change = signed.sum(1, dtype=result.dtype)
-        change.scatter_add_(1, centers[some], -signed.sum(2, dtype=result.dtype))
-        torch.cumsum(change, 1, out=result[some])
+    dtype = torch.int32 if weight is None else torch.float64
+    result = torch.empty(len(codes), bins, dtype=dtype, device=codes.device)
+    for some, terms in _terms(codes, bins, labels, centers, weight):
+        torch.sum(terms, 1, dtype=dtype, out=result[some])
     return result
 
 
@@ -134,16 +129,25 @@ def parted_by_center(
     A cut before the center parts the points left of it; one behind it those on the right, all less those on the
     left.
     """
-    f, k = centers.shape
-    result = torch.empty(f, k, bins, dtype=torch.int32 if weight is None else torch.float64, device=codes.device)
-    mass = torch.bincount(labels, weight, minlength=k).to(result.dtype)
+    dtype = torch.int32 if weight is None else torch.float64
+    result = torch.empty(*centers.shape, bins, dtype=dtype, device=codes.device)
+    for some, terms in _terms(codes, bins, labels, centers, weight):
+        result[some] = terms
+    return result
+
+
+def _terms(
+    codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None
+) -> Iterator[tuple[slice, Tensor]]:
+    """The terms of some columns after the others."""
+    k = centers.shape[1]
+    mass = torch.bincount(labels, weight, minlength=k)[:, None]
     step = max(1, CACHED // (k * bins))
-    for first in range(0, f, step):
+    for first in range(0, len(codes), step):
         some = slice(first, first + step)
         counts, own = histogram(codes[some], bins, labels, k, weight), centers[some, :, None]
-        counts.scatter_add_(2, own, -mass[:, None].expand_as(own))
-        torch.cumsum(counts, 2, dtype=counts.dtype, out=result[some]).abs_()
-    return result
+        counts.scatter_add_(2, own, -mass.to(counts.dtype).expand_as(own))
+        yield some, counts.cumsum_(2).abs_()
 
 
 def least_within_bins(terms: Tensor) -> Tensor:

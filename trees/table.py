@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 1 << 21  # entries of a table whose columns are coded at once
+SMALL = 1 << 15  # rows of 8-bit differences whose sums float32 holds
 ROWS = 1 << 17  # entries whose rows are worked on at once: in float64 they stay in a core's cache
 
 
@@ -82,14 +83,15 @@ class Table:
                     "distances in float64; scale the column"
                 )
 
-    def _rows(self) -> Iterator[tuple[slice, Tensor]]:
-        """Ranges of points, with their values in float64."""
+    def _rows(self, dtype: torch.dtype = torch.float64) -> Iterator[tuple[slice, Tensor]]:
+        """Ranges of points, with their values, which may be changed; the next ones are in the same memory."""
         rows = self.data.tocsr() if self.sparse else self.data
         step = max(1, ROWS // self.d)
+        buffer = torch.empty(min(step, self.n), self.d, dtype=dtype, device=self.device)
         for first in range(0, self.n, step):
             part = slice(first, first + step)
             values = torch.from_numpy(rows[part].toarray()) if self.sparse else rows[part]
-            yield part, values.to(torch.float64)
+            yield part, buffer[: len(values)].copy_(values)
 
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
         """Squared Euclidean ("l2") or Manhattan ("l1") distances [n, k] to the centers [k, d], in float64."""
@@ -101,43 +103,32 @@ class Table:
             if metric == "l1":
                 result[part] = torch.cdist(values, centers, p=1)
                 continue
-            values = values - middle
+            values.sub_(middle)
             own = torch.linalg.vecdot(values, values)[:, None]
             torch.addmm(own + squares, values, moved.T, alpha=-2, out=result[part])
         return result.clamp_(min=0)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
         """Mean of the points of every label, [k, d] in float64; NaN for a label without points."""
-        return self.spread(labels, k, weight)[0]
-
-    def spread(self, labels: Tensor, k: int, weight: Tensor | None = None) -> tuple[Tensor, float]:
-        """Means [k, d] of the points of every label, and the sum of squared distances to them."""
-        sums = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
         mass = torch.bincount(labels, weight, minlength=k).to(torch.float64)
-        total, middle = torch.zeros((), dtype=torch.float64, device=self.device), None
-        for part, values in self._rows():
+        sums = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
+        middle: Tensor | None = None
+        small = self.dtype in (torch.uint8, torch.int8) and weight is None  # float32 adds up their blocks exactly
+        dtype = torch.float32 if small and ROWS // self.d < SMALL else torch.float64
+        for part, values in self._rows(dtype):
             middle = values[0].clone() if middle is None else middle
-            values = values - middle
-            member = torch.nn.functional.one_hot(labels[part], k).to(torch.float64)
-            squares = torch.linalg.vecdot(values, values)
-            if weight is not None:
-                member *= weight[part, None]
-                squares *= weight[part]
-            sums.addmm_(member.T, values)
-            total += squares.sum()
-        means = sums / mass[:, None]
-        within = float(total - (sums * means).sum(1)[mass > 0].sum())
+            values.sub_(middle)
+            member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
+            own = weight[part, None] if weight is not None else torch.ones_like(member[:, :1])
+            sums += (member.scatter_(1, labels[part, None], own).T @ values).to(torch.float64)
         assert middle is not None
-        means += middle
-        if within < 1e-4 * float(total):  # most digits are gone
-            within = self.cost(means, labels, weight)
-        return means, within
+        return sums / mass[:, None] + middle
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
         """Sum of squared distances of all points to the centers of their labels."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for part, values in self._rows():
-            squares = (values - centers[labels[part]]).square().sum(1)
+            squares = values.sub_(centers[labels[part]]).square_().sum(1)
             total += (squares if weight is None else squares * weight[part]).sum()
         return float(total)
 
@@ -150,6 +141,6 @@ class Table:
         total = torch.zeros(self.d, dtype=torch.float64, device=self.device)
         mass = len(rows) if weight is None else weight.sum()
         for piece, values in part._rows():
-            squares = (values - middle).square()
+            squares = values.sub_(middle).square_()
             total += squares.sum(0) if weight is None else weight[piece] @ squares
         return total / mass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.trees.criterion import Criterion, Cuts, at_least_one
+from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
 from neonxc.trees.graph import Graph
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import Pairs, Points
@@ -46,22 +46,25 @@ class CliqueConductance(Criterion):
         self.degree[mass[0]] = mass[1] / self.unit - 1
         self.edge = 1 / at_least_one(self.degree) if by_size else torch.ones_like(self.degree)
 
-    def open(self, node: Node) -> tuple[Tensor, float]:
-        """The node's clusters, and its conductance."""
+    def open(self, node: Node) -> tuple[Tensor, Tensor, float]:
+        """The node's clusters, their points, and its conductance."""
         clusters, mass = self.problem.clusters(node)
-        return clusters, float(self._conductance(mass, clusters))
+        points, degree, edge = mass / self.unit, self.degree[clusters], self.edge[clusters]
+        inside = (edge * points * (points - 1)).sum() / 2
+        return clusters, points, float(conductance(inside, (degree * edge * points).sum()))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Conductance of the left side plus that of the right one."""
-        clusters, _ = node.state
-        return self._conductance(cuts.left, clusters) + self._conductance(cuts.right, clusters)
-
-    def _conductance(self, mass: Tensor, clusters: Tensor) -> Tensor:
-        """Of points by cluster, [clusters, ...]."""
-        points = mass.to(torch.float64) / self.unit
-        degree, edge = (own[clusters].view(-1, *(1,) * (mass.ndim - 1)) for own in (self.degree, self.edge))
-        inside = (points * (points - 1) * edge).sum(0) / 2
-        return conductance(inside, (points * (degree * edge)).sum(0))
+        clusters, points, _ = node.state
+        degree, edge, left = self.degree[clusters], self.edge[clusters], floating(cuts.left)
+        left = left if self.unit == 1 else left.div_(self.unit)
+        volume, edges, products = torch.tensordot(torch.stack([degree * edge, edge, edge * points]), left, 1)
+        squares = torch.tensordot(edge, left.square_(), 1)
+        inside = (squares - edges) / 2  # L (L - 1) / 2 edges of each cluster
+        # M - L points are on the right
+        inside_right = (edge * points * (points - 1)).sum() / 2 + inside - products + edges
+        volume_right = (degree * edge * points).sum() - volume
+        return conductance(inside, volume) + conductance(inside_right, volume_right)
 
     def size(self, node: Node) -> float:
         """Conductances are at most 1."""
@@ -69,7 +72,7 @@ class CliqueConductance(Criterion):
 
     def gain(self, node: Node, score: float) -> float:
         """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
-        return _without_rounding(node.state[1] - score)
+        return _without_rounding(node.state[2] - score)
 
 
 class GraphConductance(Criterion):
