@@ -43,8 +43,8 @@ class Cuts:
     sides : callable
         () -> whether each center of the node goes left, [..., centers].
     sum_left : callable
-        Values [parts, points] of the node's points, and the part of every cut [...] -> their sums over the points
-        on the left, [...].
+        Values [parts, points] of the node's points, the part of every cut [...], and whether sums of the values are
+        exact as they are -> their sums over the points on the left, [...].
     """
 
     left: Tensor
@@ -55,7 +55,7 @@ class Cuts:
     bound: Tensor | None
     gap: Callable[[], tuple[Tensor, Tensor]]
     sides: Callable[[], Tensor]
-    sum_left: Callable[[Tensor, Tensor], Tensor]
+    sum_left: Callable[[Tensor, Tensor, bool], Tensor]
 
     @property
     def right(self) -> Tensor:

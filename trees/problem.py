@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.codes import Columns
+from neonxc.trees.sums import exact
 from neonxc.trees.table import Table
 
 
@@ -30,6 +31,8 @@ class Node:
         How many points these are, and their weight.
     sides : frozenset of (feature, whether to the left)
         The tests on its path, each direction once.
+    clusters : (Tensor, Tensor) or None
+        The reference clusters of its points and the mass of each, where they are known.
     state : Any
         What the criterion keeps for it, once it is `opened`.
     kept, views : list or None, and dict
@@ -42,6 +45,7 @@ class Node:
     n: int
     mass: float
     sides: frozenset[tuple[int, bool]] = frozenset()
+    clusters: tuple[Tensor, Tensor] | None = None
     state: Any = None
     opened: bool = False
     kept: Any = None
@@ -81,6 +85,7 @@ class Problem:
     labels : Tensor [n] of int64
         Reference clusters.
     weight : Tensor [n] of float64 or None
+        Rounded so that sums are exact.
     space, space_centers
         Points and centers in the space in which costs are measured, where that is not the columns' own.
     metric : {"l2", "l1"}
@@ -105,6 +110,10 @@ class Problem:
     sharded: bool = False
     reduce: Callable[..., Tensor] = lambda values, operation="sum": values
 
+    def __post_init__(self) -> None:
+        if self.weight is not None:
+            self.weight = exact(self.weight, self.reduce(self.weight.sum()))
+
     @property
     def n(self) -> int:
         """Points."""
@@ -122,10 +131,15 @@ class Problem:
 
     @cached_property
     def distances(self) -> Tensor:
-        """Distance of every point to every reference center, as its cost counts it, [n, k] of float64."""
-        if self.given_distances is not None:
-            return self.given_distances
-        return self.space.distances(self.space_centers, self.metric)
+        """Distance of every point to every reference center, as its cost counts it, [n, k] of float64.
+
+        They are multiples of a power of 2 that is so small that it does not matter: sums of them, and of
+        differences between them, are exact.
+        """
+        found = self.given_distances
+        if found is None:
+            found = self.space.distances(self.space_centers, self.metric)
+        return exact(found, self.reduce(found.sum(0)).max())
 
     def cost(self, labels: Tensor) -> float:
         """What the points cost at the reference centers of some clusters [n]."""
@@ -151,10 +165,12 @@ class Problem:
 
     def clusters(self, node: Node) -> tuple[Tensor, Tensor]:
         """The reference clusters of a node's points, and the mass of each."""
-        own = self.labels.index_select(0, node.rows)
-        mass = self.reduce(torch.bincount(own, self.weights(node.rows), minlength=self.k).to(torch.float64))
-        there = mass.nonzero()[:, 0]
-        return there, mass[there]
+        if node.clusters is None:
+            own = self.labels.index_select(0, node.rows)
+            mass = self.reduce(torch.bincount(own, self.weights(node.rows), minlength=self.k).to(torch.float64))
+            there = mass.nonzero()[:, 0]
+            node.clusters = there, mass[there]
+        return node.clusters
 
     def goes_left(self, node: Node, cut: Cut) -> Tensor:
         """Whether points go left, [n]; right for those of the node."""
@@ -184,14 +200,16 @@ class Problem:
         # Not the values of the codes next to the cut: a code stands for several values where there is `max_bins`
         values = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
         left = self.columns.column(feature).index_select(0, node.rows) <= code
-        centers = self.centers[:, feature].index_select(0, node.centers)
-        centers_left = self.columns.centers[feature].index_select(0, node.centers) <= code
-        sides, every = torch.cat([left, centers_left]), torch.cat([values, centers])
-        none = every.new_full((1,), -torch.inf)
-        low = torch.cat([every.where(sides, -torch.inf), none]).max()
-        high = torch.cat([(-every).where(~sides, -torch.inf), none]).max()
-        low, high = self.reduce(torch.stack([low, high]), "max").tolist()
-        threshold = between(*_ends(low, -high), self.table.dtype)
+        sides, every, centers_left = left, values, node.centers.to(torch.bool)
+        if len(node.centers):
+            centers_left = self.columns.centers[feature].index_select(0, node.centers) <= code
+            sides = torch.cat([left, centers_left])
+            every = torch.cat([values, self.centers[:, feature].index_select(0, node.centers)])
+        low = high = torch.tensor(-torch.inf, dtype=torch.float64, device=self.device)
+        if len(every):
+            low, high = every.where(sides, -torch.inf).max(), (-every).where(~sides, -torch.inf).max()
+        ends = self.reduce(torch.stack([low, high]), "max").tolist()
+        threshold = between(*_ends(ends[0], -ends[1]), self.table.dtype)
         return Cut(feature, code, threshold, left, centers_left)
 
     def cut_at(self, node: Node, feature: int, threshold: float) -> Cut:
@@ -204,12 +222,8 @@ class Problem:
 
         def child(id: int, left: bool) -> Node:
             points, centers = (side if left else ~side for side in (cut.left, cut.centers_left))
-            return self.node(
-                id,
-                node.rows.masked_select(points),
-                node.centers.masked_select(centers),
-                node.sides | {(cut.feature, left)},
-            )
+            own = node.centers.masked_select(centers) if len(node.centers) else node.centers
+            return self.node(id, node.rows.masked_select(points), own, node.sides | {(cut.feature, left)})
 
         return child(ids[0], True), child(ids[1], False)
 

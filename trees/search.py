@@ -70,7 +70,7 @@ class _Part:
         """A cut of one of the columns as a cut between codes of the table."""
         if self.original is not None:
             return int(self.original[row, place])
-        return int(self.width[row]) * (place + 1) - 1
+        return int(self.width[row]) * (place + 1) - 1 if self.view.coarse else place
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,8 @@ class Search:
             return
         left = self.problem.goes_left(node, cut)
         centers_left = torch.zeros(self.problem.k, dtype=torch.bool, device=left.device)
-        centers_left[node.centers] = cut.centers_left
+        if len(node.centers):
+            centers_left[node.centers] = cut.centers_left
         of_child: tuple[list[Kept | None], list[Kept | None]] = ([], [])
         for own in kept:
             divided = (None, None) if own is None else self._divided(own, left, centers_left, children)
@@ -198,7 +199,7 @@ class Search:
             if gone is not None and (len(gone) or self.problem.sharded):
                 rest -= self._terms(self._fresh(number), statistic, gone, kept.groups)
             parts[small].terms[number], parts[large].terms[number] = few, rest
-        return _without_empty(parts[0]), _without_empty(parts[1])
+        return _without_empty(parts[0], children[0]), _without_empty(parts[1], children[1])
 
     def _terms(self, view: View, statistic: Statistic, elements: Tensor, groups: Tensor | None) -> Tensor:
         """Sums of elements in all columns of a block."""
@@ -311,23 +312,26 @@ class Search:
     def _cuts(
         self, node: Node, part: _Part, statistics: Sequence[Statistic], numbers: list[Tensor]
     ) -> tuple[Cuts, Tensor]:
-        """All cuts of some columns [f, bins], and which of them leave something on both sides."""
+        """All cuts of some columns [f, bins], and which of them leave nothing on one side."""
         view, left = part.view, _together(numbers)
-        centers = view.centers.index_select(1, node.centers)
-        centers_left = sums.centers_left(centers, view.bins)
         counted = [own.sum(0, dtype=own.dtype) for s, own in zip(statistics, numbers, strict=False) if s.counts]
         mass_left = counted[0] if counted else None
-        if len(node.centers):
-            possible = (centers_left > 0) & (centers_left < len(node.centers))
+        centers, n_centers = view.centers[:, :0], len(node.centers)
+        if n_centers:
+            centers = view.centers.index_select(1, node.centers)
+            centers_left = sums.centers_left(centers, view.bins)
+            impossible = (centers_left == 0) | (centers_left == n_centers)
             if mass_left is not None and len(self.criterion.stages) > 1:  # of equal cuts, the first one will do
                 new = mass_left.diff(dim=1, prepend=torch.zeros_like(mass_left[:, :1])) > 0
-                possible &= new.scatter_(1, centers, True)
-        elif mass_left is not None:
-            possible = (mass_left > 0) & (mass_left < mass_left[:, -1:])
+                impossible |= ~new.scatter_(1, centers, True)
         else:
-            low, high = self._ends(node, view)
-            place = torch.arange(view.bins, device=left.device)
-            possible = (place >= low[:, None]) & (place < high[:, None])
+            centers_left = node.centers.new_zeros(()).expand(len(view.centers), view.bins)
+            if mass_left is not None:
+                impossible = (mass_left <= 0) | (mass_left >= mass_left[:, -1:])
+            else:
+                low, high = self._ends(node, view)
+                place = torch.arange(view.bins, device=left.device)
+                impossible = (place < low[:, None]) | (place >= high[:, None])
         cuts = Cuts(
             left,
             left[:, 0, -1],
@@ -337,9 +341,9 @@ class Search:
             None,
             lambda: self._gaps(node, part),
             lambda: centers[:, None] <= torch.arange(view.bins, device=left.device)[:, None],
-            lambda values, which: self._sum_left(node, part, values, which, None, None),
+            lambda values, which, exact: self._sum_left(node, part, values, which, exact, None, None),
         )
-        return cuts, possible
+        return cuts, impossible
 
     def _some(self, node: Node, cuts: _Open) -> Cuts:
         """Cuts that are still open, [cuts]."""
@@ -355,7 +359,7 @@ class Search:
             cuts.score,
             lambda: tuple(ends[row, place] for ends in self._gaps(node, part)),
             lambda: sides,
-            lambda values, which: self._sum_left(node, part, values, which, row, place),
+            lambda values, which, exact: self._sum_left(node, part, values, which, exact, row, place),
         )
 
     def _ends(self, node: Node, view: View) -> tuple[Tensor, Tensor]:
@@ -383,7 +387,14 @@ class Search:
         return ends[0].cummax(1).values, above
 
     def _sum_left(
-        self, node: Node, part: _Part, values: Tensor, which: Tensor, row: Tensor | None, place: Tensor | None
+        self,
+        node: Node,
+        part: _Part,
+        values: Tensor,
+        which: Tensor,
+        exact: bool,
+        row: Tensor | None,
+        place: Tensor | None,
     ) -> Tensor:
         """Sums of one of several values over the points left of every cut."""
         codes = part.view.at(node.rows)
@@ -393,9 +404,8 @@ class Search:
             )
         group, member = torch.unique(row * len(values) + which, return_inverse=True)
         column = group.div(len(values), rounding_mode="floor")
-        totals = sums.of_groups(
-            codes.index_select(0, column), part.view.bins, sums.exact(values), group % len(values)
-        )
+        values = values if exact else sums.exact(values)
+        totals = sums.of_groups(codes.index_select(0, column), part.view.bins, values, group % len(values))
         return self.problem.reduce(totals)[member, place]
 
     def _bound_inside(self, node: Node, part: _Part, least: Tensor) -> Tensor:
@@ -424,19 +434,20 @@ class Search:
         """The best cut of some columns, or the one found before."""
         stages = self.criterion.stages
         open_: list[_Open] = []
-        for part, cuts, possible in parts:
-            score = stages[0](node, cuts).to(torch.float64).masked_fill_(~possible, torch.inf)
+        for part, cuts, impossible in parts:
+            score = stages[0](node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
             if len(stages) == 1:
-                known = float(score.min()) if found is None else min(found.score, float(score.min()))
-                further = self.criterion.further(node, known)
+                least = float(score.min())
+                further = self.criterion.further(node, least if found is None else min(found.score, least))
                 if further:
                     numbers = [self.problem.reduce(own.once(part.view, node.rows, None)) for own in further]
                     cuts = self._cuts(node, part, (), [cuts.left, *numbers])[0]
-                    score = stages[0](node, cuts).masked_fill_(~possible, torch.inf)
-                found = self._better(found, self._first(part, score))
+                    score = stages[0](node, cuts).masked_fill_(impossible, torch.inf)
+                    least = float(score.min())
+                found = self._better(found, self._first(part, score, least))
             else:
                 limit = torch.inf if found is None else found.score + self.slack
-                row, place = (score <= limit if limit < torch.inf else possible).nonzero(as_tuple=True)
+                row, place = ((score <= limit) & ~impossible).nonzero(as_tuple=True)
                 mass_left = None if cuts.mass_left is None else cuts.mass_left[row, place]
                 left = cuts.left[:, row, place]
                 open_.append(_Open(part, row, place, left, cuts.total, mass_left, score[row, place]))
@@ -481,9 +492,8 @@ class Search:
         score = self.criterion.stages[stage](node, self._some(node, cuts))
         return replace(cuts, score=score)
 
-    def _first(self, part: _Part, score: Tensor) -> Best | None:
+    def _first(self, part: _Part, score: Tensor, least: float) -> Best | None:
         """The first of the cuts of some columns whose score is the least."""
-        least = float(score.min())
         if not least < torch.inf:
             return None
         at = int((score <= least + self.slack).view(torch.uint8).argmax())
@@ -506,12 +516,15 @@ def _together(numbers: list[Tensor]) -> Tensor:
     return torch.cat([own.to(torch.float64) for own in numbers])
 
 
-def _without_empty(kept: Kept) -> Kept:
-    """Leave out the groups that a child has no elements of."""
+def _without_empty(kept: Kept, child: Node) -> Kept:
+    """Leave out the clusters that a child has no points of, and tell it which it has."""
     if kept.groups is None:
         return kept
-    there = next(iter(kept.terms.values()))[0, :, -1] > 0
-    if bool(there.all()):
-        return kept
-    terms = {number: own[:, there] for number, own in kept.terms.items()}
-    return replace(kept, groups=kept.groups[there], terms=terms)
+    mass = next(iter(kept.terms.values()))[0, :, -1].to(torch.float64)
+    there = mass > 0
+    if not bool(there.all()):
+        terms = {number: own[:, there] for number, own in kept.terms.items()}
+        kept, mass = replace(kept, groups=kept.groups[there], terms=terms), mass[there]
+    if kept.groups is not None:
+        child.clusters = kept.groups, mass
+    return kept

@@ -258,10 +258,12 @@ class PartedFrom(Statistic):
     own : Tensor [points] of int64
         A point's center, as a position in `centers`.
     weight : Tensor [points] of float64
+    exact : bool
+        As for :class:`Channels`.
     """
 
-    def __init__(self, centers: Tensor, own: Tensor, weight: Tensor) -> None:
-        self.centers, self.own, self.weight = centers, own, sums.exact(weight)
+    def __init__(self, centers: Tensor, own: Tensor, weight: Tensor, exact: bool = False) -> None:
+        self.centers, self.own, self.weight = centers, own, weight if exact else sums.exact(weight)
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
         """What is parted, from each center where that bounds cuts within bins; else from all of them."""
@@ -280,10 +282,18 @@ class PartedFrom(Statistic):
 
 
 class Channels(Statistic):
-    """Any numbers of a node's points, [m, points] of float64."""
+    """Any numbers of a node's points.
 
-    def __init__(self, values: Tensor) -> None:
-        self.values, self.size = sums.exact(values), len(values)
+    Parameters
+    ----------
+    values : Tensor [m, points] of float64
+    exact : bool
+        Whether sums of them are exact as they are: those of ``problem.distances`` and their differences, and of
+        whole numbers.
+    """
+
+    def __init__(self, values: Tensor, exact: bool = False) -> None:
+        self.values, self.size = values if exact else sums.exact(values), len(values)
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
         """Their prefix sums."""

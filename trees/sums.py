@@ -18,15 +18,21 @@ CACHED = 1 << 19  # entries of a histogram that several passes are made over
 BUDGET = 1 << 24  # entries of anything that are held at once
 
 
-def exact(values: Tensor) -> Tensor:
-    """Round values along the last dimension to multiples of a power of two that is so small that it does not matter.
+def exact(values: Tensor, total: Tensor | None = None) -> Tensor:
+    """Round values to multiples of a power of two that is so small that it does not matter.
 
     Sums of at most 2**51 such units are exact in float64, whatever the order in which they are added up: trees then
     do not depend on the number of threads, on chunks of columns, or on how points are distributed over processes.
+
+    Parameters
+    ----------
+    values : Tensor [..., n] of float64
+    total : Tensor, optional
+        What sums may come to; default: the sum of the sizes of the values along the last dimension.
     """
-    total = torch.linalg.vector_norm(values, 1, -1, keepdim=True).clamp_(
-        min=torch.finfo(torch.float64).tiny * 2**53
-    )
+    if total is None:
+        total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
+    total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
     # What is added to this number is rounded to 2**-51 of the power of 2 above the total
     large = torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
     return (values + large).sub_(large)

@@ -74,7 +74,8 @@ class InducedCost(Criterion):
         if weight is not None:
             gap, current, farthest = gap * weight, current * weight, farthest * weight
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
-        return State(distances, weight, total, extent, PartedFrom(node.centers, nearest, gap), 1.0)
+        parted = PartedFrom(node.centers, nearest, gap, exact=weight is None)
+        return State(distances, weight, total, extent, parted, 1.0)
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
         """The cost of the points that are parted from their nearest center."""
@@ -109,7 +110,7 @@ class InducedCost(Criterion):
         if state.weight is not None:
             on_right, change = on_right * state.weight, change * state.weight
         everything = self.problem.reduce(on_right.sum(1))
-        return everything[which] + cuts.sum_left(change, which)
+        return everything[which] + cuts.sum_left(change, which, state.weight is None)
 
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
@@ -162,9 +163,8 @@ class PriceAndDepth(InducedCost):
         return float(node.state.scale * node.state.extent + self.depth_factor * len(node.centers))
 
     def floor(self, node: Node, cuts: Cuts) -> Tensor:
-        """There is one level at least, and an earlier test that becomes redundant saves at most one."""
-        used = self._used(node).amax(0)[cuts.feature]
-        return self._price(node, cuts) + self.depth_factor * (1 - used)
+        """Points have one level before them at least, and an earlier test that becomes redundant saves at most one."""
+        return self._price(node, cuts) + self.depth_factor * self._least_depth(node, cuts.feature)
 
     def least_price(self, node: Node, cuts: Cuts) -> Tensor:
         """The same with the estimate of depth."""
@@ -172,8 +172,8 @@ class PriceAndDepth(InducedCost):
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
         """As :meth:`floor`."""
-        used = self._used(node).amax(0)[feature]
-        return super().within(node, least, feature) * node.state.scale + self.depth_factor * (1 - used)
+        price = super().within(node, least, feature) * node.state.scale
+        return price + self.depth_factor * self._least_depth(node, feature)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Price plus depth, which the bound of the stage before has: only the price was too low."""
@@ -182,6 +182,9 @@ class PriceAndDepth(InducedCost):
 
     def _price(self, node: Node, cuts: Cuts) -> Tensor:
         return self.least_cost(node, cuts) * node.state.scale
+
+    def _least_depth(self, node: Node, feature: Tensor) -> Tensor:
+        return min(node.n, 1) - self._used(node).amax(0)[feature]
 
     def _depth(self, node: Node, cuts: Cuts) -> Tensor:
         """Depth below a cut, less the share of points for which it makes an earlier test redundant."""

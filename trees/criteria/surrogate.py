@@ -21,24 +21,24 @@ class State:
 
     Attributes
     ----------
-    gains : Tensor [k, points]
+    gains : Tensor [points, k]
     size : float
         The cost at the worst center.
     gain : float
         At most what splitting the node gains.
     reach : Tensor [k] or None
         What a cut scores at least if it makes a center a side's best one.
-    first : Channels
-        Gains at the centers that are added up in any case ...
+    first : Tensor [k] of bool
+        The centers whose gains are added up in any case ...
     rest : Tensor [k] of bool or None
-        ... and other centers that may be a side's best one.
+        ... and others that may be a side's best one.
     """
 
     gains: Tensor
     size: float
     gain: float
     reach: Tensor | None
-    first: Channels
+    first: Tensor
     rest: Tensor | None
 
 
@@ -58,20 +58,21 @@ class Surrogate(Criterion):
         if weight is not None:
             distances = distances * weight[:, None]
         total = problem.reduce(distances.sum(0))
-        gains = (distances - distances[:, total.argmin()[None]]).T.contiguous()
+        gains = distances - distances[:, total.argmin()[None]]
         size = float(total.max())
         slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * size
         many = k * node.n * problem.table.d > FEW and k < 8 * problem.table.d and not problem.sharded
         reach = _reach(gains) if many else None
-        gain = -float(problem.reduce(gains.amin(0).sum()) if reach is None else reach.min())
-        some = problem.reduce((gains < 0).any(1), "max")  # other centers can't be a leaf's best one
+        gain = -float(problem.reduce(gains.amin(1).sum()) if reach is None else reach.min())
+        some = problem.reduce((gains < 0).any(0), "max")  # other centers can't be a leaf's best one
         rest = None if reach is None else some & (reach > reach.min() + slack)
-        first = Channels(gains[some if rest is None else some & ~rest])
+        first = some if rest is None else some & ~rest
         return State(gains, size, gain + slack if gain > slack else -torch.inf, reach, first, rest)
 
     def statistics(self, node: Node) -> tuple[Channels]:
         """Gains at some centers."""
-        return (node.state.first,)
+        state: State = node.state
+        return (self._channels(state, state.first),)
 
     def further(self, node: Node, least: float) -> Sequence[Channels]:
         """Gains at those other centers that a cut may need to be as good as one that is known."""
@@ -80,7 +81,10 @@ class Surrogate(Criterion):
             return ()
         slack = 8 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
         more = state.rest & (state.reach <= least + slack)
-        return (Channels(state.gains[more]),) if bool(more.any()) else ()
+        return (self._channels(state, more),) if bool(more.any()) else ()
+
+    def _channels(self, state: State, centers: Tensor) -> Channels:
+        return Channels(state.gains[:, centers].T.contiguous(), exact=self.problem.weight is None)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """What each side gains at its best center, and be it the one that is best for all."""
@@ -102,13 +106,13 @@ class Surrogate(Criterion):
 
 
 def _reach(gains: Tensor) -> Tensor:
-    """What a cut scores at least if it makes a center a side's best one, [centers]; gains [centers, points].
+    """What a cut scores at least if it makes a center a side's best one, [centers]; gains [points, centers].
 
     The sides have two best centers, and every point at most the lesser of its two gains: half of what their sum
     exceeds their distance by.
     """
-    total = gains.sum(1)
+    total = gains.sum(0)
     one, other = torch.triu_indices(len(total), len(total), 1, device=gains.device)
-    least = total[one] + total[other] - torch.nn.functional.pdist(gains, 1)
+    least = total[one] + total[other] - torch.nn.functional.pdist(gains.T, 1)
     reach = torch.full_like(total, torch.inf)
     return reach.scatter_reduce_(0, one, least, "amin").scatter_reduce_(0, other, least, "amin") / 2
