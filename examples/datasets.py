@@ -11,11 +11,12 @@ from sklearn import datasets
 
 @dataclass(frozen=True)
 class Dataset:
-    """Points `X` [n, d], and into how many clusters they go: as many as there are classes."""
+    """Points `X` [n, d], and into how many clusters they go: as many as there are classes `y` [n], if any."""
 
     name: str
     X: np.ndarray
     k: int
+    y: np.ndarray | None = None
 
 
 TOYS = {
@@ -31,7 +32,7 @@ def toys(*names: str) -> list[Dataset]:
     found = []
     for name in names or TOYS:
         X, y = TOYS[name](return_X_y=True)
-        found.append(Dataset(name, X, len(np.unique(y))))
+        found.append(Dataset(name, X, len(np.unique(y)), y))
     return found
 
 
@@ -40,18 +41,22 @@ def tables(folder: Path) -> list[Dataset]:
 
     Tables of another kind are passed over.
     """
-    found = []
-    for path in sorted([*folder.glob("*.csv.gz"), *folder.glob("*.csv")]):
-        try:
-            table = np.genfromtxt(path, delimiter=",", dtype=str, encoding="utf-8")
-            if table.ndim != 2 or table[0, -1] != "label":
-                continue
-            X = table[1:, :-1].astype(np.float64)
-        except ValueError:  # rows of different length, or text
-            continue
-        if np.isfinite(X).all():
-            found.append(Dataset(path.name.removesuffix(".gz").removesuffix(".csv"), X, len(set(table[1:, -1]))))
-    return found
+    paths = sorted([*folder.glob("*.csv.gz"), *folder.glob("*.csv")])
+    return [data for path in paths if (data := table(path)) is not None]
+
+
+def table(path: Path) -> Dataset | None:
+    """One such table; None for another kind."""
+    try:
+        cells = np.genfromtxt(path, delimiter=",", dtype=str, encoding="utf-8")
+        if cells.ndim != 2 or cells[0, -1] != "label":
+            return None
+        X = cells[1:, :-1].astype(np.float64)
+    except ValueError:  # rows of different length, or text
+        return None
+    names, y = np.unique(cells[1:, -1], return_inverse=True)
+    name = path.name.removesuffix(".gz").removesuffix(".csv")
+    return Dataset(name, X, len(names), y) if np.isfinite(X).all() else None
 
 
 def synthetic_one(n: int = 5000, d: int = 1000, nu: float = 1000, changed: int = 100, seed: int = 0) -> Dataset:

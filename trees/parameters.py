@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc, signature
 from textwrap import indent
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from typing_extensions import dataclass_transform
 
@@ -15,9 +15,8 @@ Explainer = TypeVar("Explainer", bound=type)
 
 DESCRIPTIONS = {
     "n_clusters": """int
-For `reference` "kmeans" and "spectral"; ignored where an estimator, labels or centers say how many clusters there
-are.""",
-    "reference": """{"kmeans", "spectral"} or estimator
+For a `reference` by name; ignored where an estimator, labels or centers say how many clusters there are.""",
+    "reference": """{"kmeans", "spectral", "kernel_kmeans"} or estimator
 The clustering that is explained, unless `fit` gets labels or centers. With a pipeline, costs are measured in the
 space of its last step, and rules are in raw units.""",
     "max_leaves": """int, optional
@@ -48,13 +47,13 @@ def explainer(**own: str) -> Callable[[Explainer], Explainer]:
     """
 
     def decorate(cls: Explainer) -> Explainer:
-        cls = dataclass(eq=False, repr=False)(cls)
+        dataclass(eq=False, repr=False)(cls)
         names = signature(cls).parameters
         texts = {name: cleandoc(own.get(name) or DESCRIPTIONS[name]) for name in names}
         first, *sections = re.split(r"\n(?=\w+\n-{3,}\n)", cleandoc(cls.__doc__ or ""))
         entries = [f"{name} : {text.partition(chr(10))[0]}\n{_body(text)}" for name, text in texts.items()]
         parameters = "Parameters\n----------\n" + "\n".join(entries) + "\n"
-        cls.__doc__ = "\n".join([first, parameters, *sections])
+        cls.__doc__ = "\n".join([first.rstrip() + "\n", parameters, *sections])
         return cls
 
     return decorate
@@ -62,8 +61,3 @@ def explainer(**own: str) -> Callable[[Explainer], Explainer]:
 
 def _body(text: str) -> str:
     return indent(text.partition("\n")[2], "    ")
-
-
-def parameters_of(estimator: Any) -> list[str]:
-    """Names of an estimator's parameters."""
-    return list(signature(type(estimator)).parameters)

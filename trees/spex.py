@@ -78,7 +78,7 @@ class SpExClique(BestFirst):
 class GraphTree(OwnClusters):
     """Parts of least conductance in a graph on the points."""
 
-    n_clusters: int = 8  # type: ignore[assignment]
+    n_clusters: int = 8
     _: KW_ONLY
     max_leaves: int | None = None
     max_bins: int | None = None
@@ -145,7 +145,9 @@ class SpExKNN(GraphTree):
     def _neighbors(self) -> int:
         return self.n_neighbors
 
-    def fit(self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None) -> SpExKNN:
+    def fit(  # type: ignore[override]  # points of a graph have no weights
+        self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None
+    ) -> SpExKNN:
         """Fit the tree.
 
         Parameters
@@ -192,7 +194,7 @@ class SpExGraph(GraphTree):
     def _neighbors(self) -> int:
         return NEIGHBORS
 
-    def fit(
+    def fit(  # type: ignore[override]
         self, X: Any, y: Any = None, *, graph: Any = None, labels: Any = None, centers: Any = None
     ) -> SpExGraph:
         """Fit the tree.

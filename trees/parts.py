@@ -1,0 +1,204 @@
+"""Some columns of a node, in codes or in bins, and what is known of their cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import neonxc.trees.sums as sums
+from neonxc.trees.criterion import Cuts
+from neonxc.trees.problem import Node, Problem
+from neonxc.trees.statistics import View
+
+
+@dataclass(frozen=True)
+class Part:
+    """Columns of a node whose cuts are looked at together.
+
+    Attributes
+    ----------
+    problem : Problem
+    node : Node
+    features : Tensor [f] of int64
+    view : View
+    original : Tensor [f, bins] or None
+        Codes of the table, where they have been renumbered.
+    width : Tensor [f] of int64
+        Codes per bin.
+    """
+
+    problem: Problem
+    node: Node
+    features: Tensor
+    view: View
+    original: Tensor | None
+    width: Tensor
+
+    def some(self, part: slice) -> Part:
+        """A range of the columns."""
+        original = None if self.original is None else self.original[part]
+        return Part(self.problem, self.node, self.features[part], self.view.some(part), original, self.width[part])
+
+    def code(self, row: int, place: int) -> int:
+        """A cut of one of the columns as a cut between codes of the table."""
+        if self.original is not None:
+            return int(self.original[row, place])
+        return int(self.width[row]) * (place + 1) - 1 if self.view.coarse else place
+
+    def centers(self) -> Tensor:
+        """Codes of the node's centers, [f, centers]."""
+        return self.view.centers.index_select(1, self.node.centers)
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """The least and the greatest code of the node's points, [f]."""
+        codes = self.view.at(self.node.rows)
+        if not self.problem.sharded:
+            low, high = codes.aminmax(dim=1)
+            return low.to(torch.int64), high.to(torch.int64)
+        place = codes.to(torch.int64)
+        none = place.new_full((len(codes), 1), self.view.bins)  # there may be no points here
+        low = -self.problem.reduce(torch.cat([-place, -none], 1).amax(1), "max")
+        return low, self.problem.reduce(torch.cat([place, -none], 1).amax(1), "max")
+
+    def gaps(self) -> tuple[Tensor, Tensor]:
+        """The node's values next to every cut, [f, bins] each."""
+        codes = self.view.at(self.node.rows).to(torch.int64)
+        values = self.problem.table.at(self.features, self.node.rows).to(torch.float64)
+        ends = []
+        for sign in (1.0, -1.0):
+            most = values.new_full((len(codes), self.view.bins), -torch.inf)
+            most.scatter_reduce_(1, codes, sign * values, "amax")
+            ends.append(sign * self.problem.reduce(most, "max"))
+        above = ends[1].flip(1).cummin(1).values.flip(1).roll(-1, 1)
+        above[:, -1] = torch.inf
+        return ends[0].cummax(1).values, above
+
+    def sums_left(self, values: Tensor, which: Tensor, exact: bool, row: Tensor, place: Tensor) -> Tensor:
+        """Sums of one of several values over the points left of some cuts."""
+        group, member = torch.unique(row * len(values) + which, return_inverse=True)
+        codes = self.view.at(self.node.rows).index_select(0, group.div(len(values), rounding_mode="floor"))
+        values = values if exact else sums.exact(values)
+        totals = sums.of_groups(codes, self.view.bins, values, group % len(values))
+        return self.problem.reduce(totals)[member, place]
+
+    def all_cuts(self, left: Tensor, mass_left: Tensor | None, only_new: bool) -> tuple[Cuts, Tensor]:
+        """All cuts, [f, bins], and which of them leave nothing on one side.
+
+        Parameters
+        ----------
+        left : Tensor [m, f, bins]
+        mass_left : Tensor [f, bins] or None
+        only_new : bool
+            Of cuts that do the same to all points and centers, the first one will do.
+        """
+        view, n_centers = self.view, len(self.node.centers)
+        place = torch.arange(view.bins, device=left.device)
+        centers = self.centers() if n_centers else view.centers[:, :0]
+        if n_centers:
+            centers_left = sums.centers_left(centers, view.bins)
+            impossible = (centers_left == 0) | (centers_left == n_centers)
+            if mass_left is not None and only_new:
+                new = mass_left.diff(dim=1, prepend=torch.zeros_like(mass_left[:, :1])) > 0
+                impossible |= ~new.scatter_(1, centers, True)
+        else:
+            centers_left = self.node.centers.new_zeros(()).expand(len(centers), view.bins)
+            if mass_left is not None:
+                impossible = (mass_left <= 0) | (mass_left >= mass_left[:, -1:])
+            else:
+                low, high = self.ends()
+                impossible = (place < low[:, None]) | (place >= high[:, None])
+
+        def sum_left(values: Tensor, which: Tensor, exact: bool) -> Tensor:
+            row = torch.arange(len(centers), device=left.device)[:, None]
+            return self.sums_left(values, which, exact, row, place)
+
+        cuts = Cuts(
+            left,
+            left[:, 0, -1],
+            self.features[:, None],
+            centers_left,
+            mass_left,
+            None,
+            self.gaps,
+            lambda: centers[:, None] <= place[:, None],
+            sum_left,
+        )
+        return cuts, impossible
+
+
+@dataclass(frozen=True)
+class OpenCuts:
+    """Cuts of a part that may still be the best: their places, sums, and bounds of their scores, [cuts]."""
+
+    part: Part
+    row: Tensor
+    place: Tensor
+    left: Tensor  # [m, cuts]
+    total: Tensor  # [m]
+    mass_left: Tensor | None
+    score: Tensor
+
+    def __getitem__(self, which: Tensor) -> OpenCuts:
+        row, place, score = (values.index_select(0, which) for values in (self.row, self.place, self.score))
+        mass_left = None if self.mass_left is None else self.mass_left.index_select(0, which)
+        return OpenCuts(self.part, row, place, self.left.index_select(1, which), self.total, mass_left, score)
+
+    def up_to(self, limit: float) -> OpenCuts:
+        """The cuts whose score may be so low."""
+        return self[(self.score <= limit).nonzero()[:, 0]]
+
+    def cuts(self) -> Cuts:
+        """What a criterion sees of them."""
+        part, row, place = self.part, self.row, self.place
+        sides = part.centers().index_select(0, row) <= place[:, None]
+
+        def gap() -> tuple[Tensor, Tensor]:
+            below, above = part.gaps()
+            return below[row, place], above[row, place]
+
+        return Cuts(
+            self.left,
+            self.total,
+            part.features[row],
+            sides.sum(1),
+            self.mass_left,
+            self.score,
+            gap,
+            lambda: sides,
+            lambda values, which, exact: part.sums_left(values, which, exact, row, place),
+        )
+
+
+def as_coded(problem: Problem, node: Node, codes: Tensor, features: Tensor, bins: int) -> Part:
+    """Some columns of a block code by code."""
+    own = codes.index_select(0, problem.columns.place[features, 1])
+    view = View(
+        lambda points: own.index_select(1, points).T,
+        problem.columns.centers[features],
+        bins,
+        everything=lambda: own,
+    )
+    return Part(problem, node, features, view, None, torch.ones_like(features))
+
+
+def renumbered(problem: Problem, node: Node, codes: Tensor, features: Tensor) -> Part:
+    """Some columns of a block in the codes that the node's points and centers have."""
+    columns = problem.columns
+    own = codes.index_select(0, columns.place[features, 1]).index_select(1, node.rows)
+    centers = columns.centers[features]
+    new, new_centers, original = sums.renumbered(own, centers.index_select(1, node.centers))
+    centers = centers.index_copy(1, node.centers, new_centers)
+
+    def by_point(points: Tensor) -> Tensor:
+        return new.T if points is node.rows else new.index_select(1, torch.searchsorted(node.rows, points)).T
+
+    view = View(by_point, centers, original.shape[1])
+    return Part(problem, node, features, view, original, torch.ones_like(features))
+
+
+def together(numbers: Sequence[Tensor]) -> Tensor:
+    """The numbers of several statistics, [m, f, bins]."""
+    return numbers[0] if len(numbers) == 1 else torch.cat([own.to(torch.float64) for own in numbers])
