@@ -1,7 +1,7 @@
 """The data of examples/spex.py, and the clusterings that its trees explain, with the paper's settings.
 
-What the paper does not say is as in its authors' code, https://github.com/talargv/SpEx, or was found by trying which
-settings give the paper's figures.
+What the paper does not say is as in its authors' code, https://github.com/talargv/SpEx, or was found by trying
+which settings give the paper's figures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 NEIGHBORS = 20
 KERNELS: dict[str, Any] = {"gaussian": rbf_kernel, "laplace": laplacian_kernel}
 GAMMAS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10)
-UCI_IRIS = {34: (4.9, 3.1, 1.5, 0.1), 37: (4.9, 3.1, 1.5, 0.1)}  # rows that differ from Fisher's, and scikit-learn's
+UCI_IRIS = {34: (4.9, 3.1, 1.5, 0.1), 37: (4.9, 3.1, 1.5, 0.1)}  # rows in which UCI's copy differs from Fisher's
 LEAST = 10  # points of a class of Ecoli; smaller classes are left out
 AS_SEARCHED = ("Ecoli",)  # of the search for gamma is this clustering in the paper, and not of new starts
 
@@ -146,8 +146,8 @@ def to_means(kernel: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
 def kernel_reference(data: Dataset, seed: int = 42) -> tuple[str, float, np.ndarray]:
     """Kernel, gamma and labels of kernel k-means.
 
-    As in the paper, kernel and gamma are those whose clustering is nearest to the classes, which no explainer sees;
-    the clustering that is explained is one of new starts.
+    As in the paper, kernel and gamma are those whose clustering is nearest to the classes; the clustering that is
+    explained is one of new starts.
     """
     generator, best = np.random.default_rng(seed), (-np.inf, "", 0.0, np.zeros(0))
     for gamma in GAMMAS:

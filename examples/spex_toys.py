@@ -27,7 +27,7 @@ def moons() -> tuple[np.ndarray, np.ndarray]:
 
 
 def wide_cluster(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Two clusters of many points side by side, above both a wide one of few, [330, 2]; which one a point is in."""
+    """Two clusters of many points side by side, above both a wide one of few, [330, 2]; which a point is in."""
     generator = np.random.default_rng(seed)
     left = generator.uniform((-2.0, 0.0), (-0.6, 0.8), (150, 2))
     right = left * (-1, 1)

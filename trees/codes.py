@@ -63,6 +63,10 @@ class Block:
         """The bins of some points, [points, f]: gathered faster from a copy of the bins that is laid out so."""
         return self._by_point.index_select(0, rows)
 
+    def by_column(self, rows: Tensor) -> Tensor:
+        """The bins of some points, in order, [f, points]."""
+        return self.bins if len(rows) == self.bins.shape[1] else transposed(self.by_point(rows))
+
 
 @dataclass
 class Columns:
@@ -152,11 +156,14 @@ def _groups(size: Tensor, separable: int) -> list[Tensor]:
 def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: int, d: int) -> Block:
     most = int(size.max())
     n_bins = most if most <= max(BINS, HISTOGRAM // (d * k)) else COARSE
-    width = (size + n_bins - 1).div(n_bins, rounding_mode="floor")
     if most <= n_bins:
-        return Block(features, codes, centers, width, n_bins)
-    bins = codes.div(width[:, None], rounding_mode="floor").to(_type(n_bins))
-    return Block(features, bins, centers.div(width[:, None], rounding_mode="floor"), width, n_bins)
+        return Block(features, codes, centers, torch.ones_like(size), n_bins)
+    # Powers of 2, as shifts take a tenth of the time of divisions
+    shift = ((size - 1).div(n_bins, rounding_mode="floor") + 1).log2().ceil().to(codes.dtype)
+    bins = torch.bitwise_right_shift(codes, shift[:, None])
+    own = torch.bitwise_right_shift(centers, shift[:, None].to(torch.int64))
+    n_bins = 1 + max(int(bins.max()), int(own.max()))
+    return Block(features, bins.to(_type(n_bins)), own, torch.ones_like(size) << shift.to(torch.int64), n_bins)
 
 
 def _joined(parts: list[Tensor], dtype: torch.dtype) -> Tensor:

@@ -79,7 +79,7 @@ class IntervalSearch:
 
     def cut(self, node: Node, best: BestInterval) -> Cut:
         """The interval, or the threshold where it begins with the first value."""
-        codes = self.problem.columns.column(best.column).index_select(0, node.rows)
+        codes = self.problem.columns.column(best.column).index_select(0, node.rows).to(torch.int64)  # for -1
         return cut_of(self.problem, node, best.column, (codes > best.a) & (codes <= best.b))[0]
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:

@@ -51,7 +51,7 @@ def view_of(problem: Problem, node: Node, number: int) -> View:
 def fresh_view(problem: Problem, number: int) -> View:
     """A block of columns."""
     block = problem.columns.blocks[number]
-    return View(block.by_point, block.centers, block.n_bins, not block.exact, lambda: block.bins)
+    return View(block.by_point, block.by_column, block.centers, block.n_bins, not block.exact)
 
 
 def worth_keeping(problem: Problem, block: Block, kept: Kept) -> bool:

@@ -175,12 +175,11 @@ class OpenCuts:
 def as_coded(problem: Problem, node: Node, codes: Tensor, features: Tensor, bins: int) -> Part:
     """Some columns of a block code by code."""
     own = codes.index_select(0, problem.columns.place[features, 1])
-    view = View(
-        lambda points: own.index_select(1, points).T,
-        problem.columns.centers[features],
-        bins,
-        everything=lambda: own,
-    )
+
+    def by_column(points: Tensor) -> Tensor:
+        return own if len(points) == own.shape[1] else own.index_select(1, points)
+
+    view = View(lambda points: own.index_select(1, points).T, by_column, problem.columns.centers[features], bins)
     return Part(problem, node, features, view, None, torch.ones_like(features))
 
 
@@ -192,10 +191,10 @@ def renumbered(problem: Problem, node: Node, codes: Tensor, features: Tensor) ->
     new, new_centers, original = sums.renumbered(own, centers.index_select(1, node.centers))
     centers = centers.index_copy(1, node.centers, new_centers)
 
-    def by_point(points: Tensor) -> Tensor:
-        return new.T if points is node.rows else new.index_select(1, torch.searchsorted(node.rows, points)).T
+    def by_column(points: Tensor) -> Tensor:
+        return new if points is node.rows else new.index_select(1, torch.searchsorted(node.rows, points))
 
-    view = View(by_point, centers, original.shape[1])
+    view = View(lambda points: by_column(points).T, by_column, centers, original.shape[1])
     return Part(problem, node, features, view, original, torch.ones_like(features))
 
 

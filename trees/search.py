@@ -118,7 +118,8 @@ class Search:
                     terms = kept.statistic.terms(view, kept.elements, kept.groups)
                     kept.terms[number] = self.problem.reduce(terms)
             whole = Part(self.problem, node, block.features, view, None, block.width)
-            for some in self._chunks(node, statistics, block.n_bins, len(block.features)):
+            entries = sum(s.entries(g) for s, g in _groups(statistics, node))
+            for some in self._chunks(node, entries, block.n_bins, len(block.features)):
                 part, numbers, least = whole.some(some), [], []
                 for statistic, kept in zip(statistics, node.kept, strict=True):
                     if kept is not None and number in kept.terms:
@@ -144,7 +145,8 @@ class Search:
                 continue
             bins = int(columns.size[mine].max())
             few = bins > max(256, 2 * node.n) and not self.problem.sharded
-            for some in self._chunks(node, statistics, min(bins, 2 * node.n) if few else bins, len(mine)):
+            entries = sum(s.size if s.by_center else s.entries(g) for s, g in _groups(statistics, node))
+            for some in self._chunks(node, entries, min(bins, 2 * node.n) if few else bins, len(mine)):
                 if few:
                     part = renumbered(self.problem, node, codes, mine[some])
                 else:
@@ -160,11 +162,8 @@ class Search:
         counted = [own.sum(0, dtype=own.dtype) for s, own in zip(statistics, numbers, strict=True) if s.counts]
         return part.all_cuts(together(numbers), counted[0] if counted else None, len(self.criterion.stages) > 1)
 
-    def _chunks(self, node: Node, statistics: Sequence[Statistic], bins: int, columns: int) -> Iterator[slice]:
+    def _chunks(self, node: Node, entries: int, bins: int, columns: int) -> Iterator[slice]:
         """Ranges of columns whose sums stay in a cache."""
-        entries = sum(
-            s.entries(None if kept is None else kept.groups) for s, kept in zip(statistics, node.kept, strict=True)
-        )
         step = max(1, min(sums.CACHED // max(1, bins * entries), sums.BUDGET // max(1, node.n)))
         for first in range(0, columns, step):
             yield slice(first, min(first + step, columns))
@@ -272,3 +271,8 @@ class Search:
 def _summed(node: Node, kept: Kept | None) -> tuple[Tensor, Tensor | None]:
     """What is added up, and what apart."""
     return (node.rows, None) if kept is None else (kept.elements, kept.groups)
+
+
+def _groups(statistics: Sequence[Statistic], node: Node) -> list[tuple[Statistic, Tensor | None]]:
+    """What every statistic adds up apart."""
+    return [(s, None if kept is None else kept.groups) for s, kept in zip(statistics, node.kept, strict=True)]

@@ -27,50 +27,46 @@ class View:
 
     Parameters
     ----------
-    source : callable
-        Numbers of points -> their codes, point by point, [points, f].
+    by_point : callable
+        Numbers of points -> their codes, [points, f].
+    by_column : callable
+        Numbers of points in order -> their codes, [f, points].
     centers : Tensor [f, k] of int64
         Codes of all reference centers; only those of the node's need be right.
     bins : int
         One more than the greatest code.
     coarse : bool
         Whether codes are bins that stand for several codes each.
-    everything : callable, optional
-        () -> the codes of all points, column by column, [f, n], where these are at hand.
-    whole : (View, slice), optional
-        The view of which this one has a range of the columns.
     """
 
     def __init__(
         self,
-        source: Callable[[Tensor], Tensor],
+        by_point: Callable[[Tensor], Tensor],
+        by_column: Callable[[Tensor], Tensor],
         centers: Tensor,
         bins: int,
         coarse: bool = False,
-        everything: Callable[[], Tensor] | None = None,
-        whole: tuple[View, slice] | None = None,
     ) -> None:
-        self.by_point, self.centers, self.bins, self.coarse = source, centers, bins, coarse
-        self.everything, self.whole = everything, whole
+        self.by_point, self.by_column = by_point, by_column
+        self.centers, self.bins, self.coarse = centers, bins, coarse
         self._rows: Tensor | None = None
         self._codes: Tensor | None = None
 
     def at(self, rows: Tensor) -> Tensor:
         """The codes of points in order, [f, points]; those asked for last are at hand."""
-        if self.whole is not None:
-            view, part = self.whole
-            return view.at(rows)[part]
         if self._codes is None or self._rows is not rows:
-            every = None if self.everything is None else self.everything()
-            whole = every is not None and len(rows) == every.shape[1]
-            self._rows, self._codes = rows, every if whole else transposed(self.by_point(rows))
-        assert self._codes is not None
+            self._rows, self._codes = rows, self.by_column(rows)
         return self._codes
 
     def some(self, part: slice) -> View:
         """A range of the columns."""
-        own = self.centers[part]
-        return View(lambda rows: self.by_point(rows)[:, part], own, self.bins, self.coarse, whole=(self, part))
+        return View(
+            lambda rows: self.by_point(rows)[:, part],
+            lambda rows: self.at(rows)[part],
+            self.centers[part],
+            self.bins,
+            self.coarse,
+        )
 
 
 class Statistic(ABC):

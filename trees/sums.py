@@ -116,15 +116,29 @@ def _parted_directly(
     codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
 ) -> Tensor:
     """The same without a histogram by label."""
-    own = centers.index_select(1, labels)
-    side = (codes < own).to(torch.int8) - (codes > own).to(torch.int8)
-    signed = side.to(torch.int64) if weight is None else side * weight
-    change = torch.zeros(len(codes), bins, dtype=signed.dtype, device=codes.device)
-    change.scatter_add_(1, codes.to(torch.int64), signed)
-    jump = torch.zeros(centers.shape, dtype=signed.dtype, device=codes.device)
-    jump.scatter_add_(1, labels.expand_as(codes), signed)
-    change.scatter_add_(1, centers, -jump)
-    return change.cumsum_(1)
+    f, n = codes.shape
+    dtype, kind = (torch.int32 if weight is None else torch.float64), max(codes.dtype, torch.int16, key=_size)
+    change = torch.zeros(f, bins, dtype=dtype, device=codes.device)
+    jump = torch.zeros(centers.shape, dtype=dtype, device=codes.device)
+    own_codes = centers.to(kind)
+    step = _step(BUFFER, n, codes.device)
+    index = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
+    signed = torch.empty(min(step, f), n, dtype=dtype, device=codes.device)
+    for first in range(0, f, step):
+        some = slice(first, first + step)
+        part = codes[some]
+        side = own_codes[some].index_select(1, labels).sub_(part).sign_()  # 1: a cut from here on is between them
+        if weight is None:
+            values = signed[: len(part)].copy_(side)
+        else:
+            values = torch.mul(side, weight, out=signed[: len(part)])
+        change[some].scatter_add_(1, index[: len(part)].copy_(part), values)
+        jump[some].scatter_add_(1, labels.expand_as(part), values)
+    return change.scatter_add_(1, centers, -jump).cumsum_(1)
+
+
+def _size(dtype: torch.dtype) -> int:
+    return dtype.itemsize
 
 
 def parted_by_center(
