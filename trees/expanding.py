@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY
+from math import isnan
 from typing import Any
 
 from neonxc.inputs import check_names
@@ -107,7 +108,10 @@ class ExKMC(BestFirst):
         def test(place: int, node: Node) -> Step | None:
             if tree.feature[place] < 0:
                 return None
-            cut = problem.cut_at(node, int(tree.feature[place]), float(tree.threshold[place]))
+            threshold = float(tree.threshold[place])
+            cut = problem.cut_at(
+                node, int(tree.feature[place]), threshold, tree.tests[place] if isnan(threshold) else ()
+            )
             return cut, int(tree.left[place]), int(tree.right[place])
 
         builder, leaves = replayed(problem, 0, test)

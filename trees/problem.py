@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neonxc.trees.codes import Columns
+from neonxc.trees.intervals import Intervals, contains
 from neonxc.trees.sums import exact
 from neonxc.trees.table import Table
 
@@ -212,10 +214,11 @@ class Problem:
         threshold = between(*_ends(ends[0], -ends[1]), self.table.dtype)
         return Cut(feature, code, threshold, left, centers_left)
 
-    def cut_at(self, node: Node, feature: int, threshold: float) -> Cut:
-        """The test of a threshold that need not be one between codes."""
-        left = self.table.column(feature, node.rows).to(torch.float64) <= threshold
-        return Cut(feature, -1, threshold, left, self.centers[node.centers, feature] <= threshold)
+    def cut_at(self, node: Node, feature: int, threshold: float, intervals: Intervals = ()) -> Cut:
+        """The test of a threshold, or of intervals, that need not be one between codes."""
+        side = intervals or ((-inf, threshold),)
+        left = contains(side, self.table.column(feature, node.rows))
+        return Cut(feature, -1, threshold, left, contains(side, self.centers[node.centers, feature]), intervals)
 
     def children(self, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
         """The nodes on the two sides of a cut."""

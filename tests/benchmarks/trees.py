@@ -18,6 +18,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,20 @@ from sklearn.cluster import KMeans
 from sklearn.preprocessing import scale
 
 from neonxc.evaluation import wad, waes
-from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, RandomThresholds
+from neonxc.trees import (
+    CART,
+    EMN,
+    IMM,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KernelExKMC,
+    KernelIMM,
+    RandomThresholds,
+    SpExClique,
+    SpExGraph,
+)
+from neonxc.trees.graph import knn_graph
 from tests.benchmarks.timing import Report, Table, progress
 
 OWN = ("iris", "wine", "breast_cancer", "digits")
@@ -41,6 +55,8 @@ ALGORITHMS: dict[str, Callable[[int], Any]] = {
     "exkmc_imm_2k": lambda k: ExKMC(k, max_leaves=2 * k),
     "exkmc_none_2k": lambda k: ExKMC(k, base="none", max_leaves=2 * k),
     "cart": lambda k: CART(k, leaf_labels="own"),
+    "spex_clique": lambda k: SpExClique(k, leaf_labels="own"),
+    "spex_knn20": SpExGraph,
     "exshallow, refined": lambda k: ExShallow(k, refine=True),
     "exshallow, refined, 4 starts": lambda k: ExShallow(k, refine=True, n_init=4),
     "random": lambda k: RandomThresholds(k, random_state=0),
@@ -71,6 +87,8 @@ def main() -> None:
         images = table("fashion10k", None, options.fashion)
         if images is not None:
             report.table("All-distinct floats: fashion10k plus noise, float32", distinct(images, options.rounds))
+        report.table("Mixed: 20,000 x 100, five columns of floats, others of ten values", mixed(options.rounds))
+        report.table("Kernel trees: 10,000 x 16, k = 10", kernel())
         report.table("1,000,000 x 50 float32, k = 10", million())
     report.close(options.json)
 
@@ -104,7 +122,11 @@ def against_reference(name: str, X: np.ndarray, options: argparse.Namespace) -> 
     k, rows = len(centers), []
     for algorithm in options.algorithms.split(";"):
         explainer = ALGORITHMS[algorithm](k)
-        seconds, sort = in_turns(X, lambda explainer=explainer: explainer.fit(X, centers=centers), options.rounds)
+        if algorithm == "spex_knn20" and not theirs.get(algorithm, not theirs):
+            continue
+        given = {"graph": knn_graph(X)} if algorithm == "spex_knn20" else {"centers": centers}
+        fit = partial(explainer.fit, X, **given)
+        seconds, sort = in_turns(X, fit, options.rounds)
         row = {
             "algorithm": algorithm,
             "ms": 1000 * seconds,
@@ -149,6 +171,32 @@ def distinct(X: np.ndarray, rounds: int) -> Table:
         )
         rows.append({"algorithm": name, "ms": 1000 * seconds, "over torch.sort": seconds / sort})
     return rows
+
+
+def mixed(rounds: int) -> Table:
+    """A few columns of many values, which must not make the others slow."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(10, size=20_000)
+    values = generator.normal(size=(10, 100))[labels] * 2 + generator.normal(size=(20_000, 100))
+    table = np.clip(np.round(values), -4, 5)
+    table[:, ::20] = values[:, ::20]
+    rows = []
+    for name in ("imm", "emn", "exgreedy", "exshallow", "exkmc_imm_2k", "cart", "spex_clique"):
+        explainer = ALGORITHMS[name](10)
+        fit = partial(explainer.fit, table, labels=labels)
+        seconds, sort = in_turns(table, fit, rounds)
+        rows.append({"algorithm": name, "ms": 1000 * seconds, "over torch.sort": seconds / sort})
+    return rows
+
+
+def kernel() -> Table:
+    """One fit of each, of given labels."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(10, size=10_000)
+    table = generator.normal(size=(10, 16))[labels] * 2 + generator.normal(size=(10_000, 16))
+    explainers = {"Kernel IMM": KernelIMM(10), "Kernel ExKMC, 20 leaves": KernelExKMC(10, max_leaves=20)}
+    fits = {name: partial(own.fit, table, labels=labels) for name, own in explainers.items()}
+    return [{"algorithm": name, "seconds": _seconds(fit)} for name, fit in fits.items()]
 
 
 def million() -> Table:

@@ -1,0 +1,611 @@
+"""The contract of a criterion: own ones against all cuts tried one by one, in every way through the code."""
+
+import threading
+from dataclasses import replace
+from itertools import chain
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_tree_explainers import PATHS, limits
+from tree_witnesses import data, separating
+
+import neonxc.trees.sums as sums
+from neonxc.trees.builder import TreeBuilder
+from neonxc.trees.codes import code
+from neonxc.trees.criteria.conductance import CliqueConductance
+from neonxc.trees.criteria.gini import Gini
+from neonxc.trees.criteria.mistakes import Mistakes
+from neonxc.trees.criterion import Criterion
+from neonxc.trees.growth import best_first, separate_centers
+from neonxc.trees.labelling import label_leaves
+from neonxc.trees.problem import Problem
+from neonxc.trees.search import Search
+from neonxc.trees.statistics import Channels, Parted, Points, Statistic
+from neonxc.trees.table import Table
+from tree_witnesses import cuts as all_cuts
+
+seeds = st.integers(0, 2**32 - 1)
+DTYPES = [np.float64, np.float32, np.float16, np.uint8, np.int64]
+EVERY_LEAF = 10**6
+
+
+@st.composite
+def tables(draw, most=30):
+    case = data(
+        draw(seeds),
+        draw(st.integers(2, most)),
+        draw(st.integers(1, 4)),
+        draw(st.integers(2, 5)),
+        kind=draw(st.sampled_from(["grid", "fine"])),
+        dtype=draw(st.sampled_from(DTYPES)),
+        weighted=draw(st.booleans()),
+        random_labels=draw(st.booleans()),
+    )
+    return case
+
+
+def problem_of(case, weight=None):
+    table, centers = Table(torch.from_numpy(case.X)), torch.from_numpy(case.centers)
+    weight = case.weight if weight is None else weight
+    weight = None if weight is None else torch.from_numpy(weight).double()
+    labels = torch.from_numpy(case.labels)
+    return Problem(table, code(table, centers), centers, labels, weight, table, centers)
+
+
+# --- every cut tried ---------------------------------------------------------------------------------------
+
+
+class Witness:
+    """Grows trees by trying all cuts; `score` of (witness, rows, left, centers, centers_left, cut, path)."""
+
+    def __init__(self, case, score, features=None, size=None):
+        self.X, self.mass, self.labels = case.values, case.mass, case.labels
+        self.case, self.centers, self.of = case, case.centers, score
+        self.features = features or (lambda path: range(self.X.shape[1]))
+        self.size = size or (lambda rows: self.mass[rows].sum())
+
+    def best(self, rows, centers, path):
+        """The first of the best cuts, or None."""
+        X, own = self.X[rows], self.centers[centers]
+        found = []
+        for cut in separating(X, own) if len(centers) else all_cuts(X, own):
+            if cut[0] in self.features(path):
+                left, centers_left = X[:, cut[0]] <= cut[1], own[:, cut[0]] <= cut[1]
+                found.append((self.of(self, rows, left, centers, centers_left, cut, path), cut))
+        least = min((score for score, _ in found), default=np.inf)
+        if least == np.inf:
+            return None
+        return next((score, cut) for score, cut in found if score <= least + 1e-12 * self.size(rows))
+
+    def grow(self, with_centers, most=EVERY_LEAF):
+        """Nested (feature, low, high, left, right), with the rows of a leaf; best first by minus the score."""
+        every = np.arange(len(self.X)), np.arange(len(self.centers) if with_centers else 0), ()
+        nodes, children, open_ = [every], {}, [0]
+        best = [self.best(*every)]
+        while True:
+            if with_centers:
+                ready = [node for node in open_ if len(nodes[node][1]) > 1]
+            else:
+                ready = [node for node in open_ if best[node] is not None] if len(open_) < most else []
+                ready.sort(key=lambda node: (best[node][0], node))
+            if not ready:
+                break
+            node = ready[0]
+            rows, centers, path = nodes[node]
+            feature, low, _ = best[node][1]
+            left, centers_left = self.X[rows, feature] <= low, self.centers[centers, feature] <= low
+            children[node] = len(nodes), len(nodes) + 1
+            open_.remove(node)
+            open_ += children[node]
+            for side, centers_side, is_left in ((left, centers_left, True), (~left, ~centers_left, False)):
+                nodes.append((rows[side], centers[centers_side], (*path, (feature, is_left))))
+                best.append(self.best(*nodes[-1]))
+
+        def nested(node):
+            if node not in children:
+                return nodes[node][0]
+            return (*best[node][1], *map(nested, children[node]))
+
+        return nested(0)
+
+
+def grow(problem, criterion, with_centers, most=EVERY_LEAF):
+    """The tree by the package: nested (feature, threshold, left, right), with the rows of a leaf."""
+    search, builder = Search(problem, criterion), TreeBuilder()
+    if with_centers:
+        leaves = separate_centers(search, builder)
+    else:
+        leaves = best_first(search, builder, [problem.root().without_centers()], most)
+    rows = {leaf.id: leaf.rows.numpy() for leaf in leaves}
+
+    def nested(node):
+        if builder.feature[node] < 0:
+            return rows[node]
+        children = nested(builder.left[node]), nested(builder.right[node])
+        return (builder.feature[node], builder.threshold[node], *children)
+
+    return nested(0)
+
+
+def same(ours, expected):
+    """The same cuts, whatever the threshold within a gap, and the same points in every leaf."""
+    if isinstance(ours, np.ndarray) or isinstance(expected, np.ndarray):
+        return isinstance(ours, np.ndarray) and isinstance(expected, np.ndarray) and np.array_equal(ours, expected)
+    feature, low, high, *children = expected
+    return ours[0] == feature and low <= ours[1] < high and all(map(same, ours[2:], children))
+
+
+def assert_same(ours, expected):
+    assert same(ours, expected), (ours, expected)
+
+
+def distinct_centers(case):
+    return len(np.unique(case.centers, axis=0)) == case.k
+
+
+# --- criteria of one's own ---------------------------------------------------------------------------------
+
+
+class Errors(Criterion):
+    """Points that are not of the most frequent cluster of their side."""
+
+    def score(self, node, cuts):
+        return sum(side.sum(0) - side.amax(0) for side in (cuts.left, cuts.right))
+
+
+def errors(witness, rows, left, *_):
+    labels, mass = witness.labels[rows], witness.mass[rows]
+    sides = [np.bincount(labels[side], mass[side]) for side in (left, ~left) if side.any()]
+    return sum(counts.sum() - counts.max() for counts in sides)
+
+
+class BoundedErrors(Errors):
+    """The same, with a bound of what is gained; leaves without errors stay leaves."""
+
+    def open(self, node):
+        mass = self.problem.clusters(node)[1]
+        return float(mass.sum() - mass.max()) if len(mass) else 0.0
+
+    def bound(self, node):
+        return node.state if node.state > 0 else -np.inf
+
+    def gain(self, node, score):
+        return node.state - score
+
+
+class Spread(Criterion):
+    """Squared differences from the mean of a value, summed over both sides: a regression tree, by channels."""
+
+    def __init__(self, problem, values):
+        super().__init__(problem)
+        weight = torch.ones_like(values) if problem.weight is None else problem.weight
+        self.parts = torch.stack([weight, weight * values, weight * values**2])
+
+    def open(self, node):
+        return Channels(self.parts[:, node.rows])
+
+    def statistics(self, node):
+        return (node.state,)
+
+    def score(self, node, cuts):
+        return sum(
+            squares - values**2 / torch.where(mass > 0, mass, 1) for mass, values, squares in (cuts.left, cuts.right)
+        )
+
+    def size(self, node):
+        return float(node.state.values[2].sum())
+
+
+def values_of(case):
+    return np.random.default_rng(len(case.X)).integers(-40, 40, len(case.X)) / 8
+
+
+def spread(witness, rows, left, *_):
+    values, mass, total = values_of(witness.case)[rows], witness.mass[rows], 0.0
+    for side in (left, ~left):
+        if side.any():
+            mean = np.average(values[side], weights=mass[side])
+            total += (mass[side] * (values[side] - mean) ** 2).sum()
+    return total
+
+
+class InTurns(Criterion):
+    """Halves of the points, by columns that no test above has asked for; by `features`, `sides` and `mass`."""
+
+    def __init__(self, problem):
+        super().__init__(problem)
+        self.points = Points(problem)
+
+    def statistics(self, node):
+        return (self.points,)
+
+    def features(self, node):
+        asked = {feature for feature, _ in node.sides}
+        return torch.tensor([f for f in range(self.problem.table.d) if f not in asked], dtype=torch.int64)
+
+    def score(self, node, cuts):
+        return (2 * cuts.mass_left - node.mass).abs()
+
+
+def halves(witness, rows, left, *_):
+    return abs(2 * witness.mass[rows][left].sum() - witness.mass[rows].sum())
+
+
+class Margins(Criterion):
+    """The widest gap first, of cuts that leave a tenth of the points on both sides; by `gap`, and infinite scores."""
+
+    def score(self, node, cuts):
+        below, above = cuts.gap()
+        left, right = cuts.left.sum(0), cuts.right.sum(0)
+        score = (below - above).clamp(min=-1e9)
+        return score.masked_fill(10 * torch.minimum(left, right) < node.mass, torch.inf)
+
+    def size(self, node):
+        return 1.0
+
+
+def margin(witness, rows, left, centers, centers_left, cut, path):
+    X, mass = witness.X[rows, cut[0]], witness.mass[rows]
+    if 10 * min(mass[left].sum(), mass[~left].sum()) < mass.sum():
+        return np.inf
+    return max(-1e9, X[left].max() - X[~left].min())
+
+
+class Alternating(Criterion):
+    """The evenest cut at even depths, the most uneven at odd ones; depth is handed on by `split`."""
+
+    def open(self, node):
+        return node.state or 0
+
+    def split(self, node, cut, children):
+        for child in children:
+            child.state = node.state + 1
+
+    def score(self, node, cuts):
+        return (2 * cuts.mass_left - node.mass).abs() * (-1) ** node.state
+
+
+def alternating(witness, rows, left, centers, centers_left, cut, path):
+    return halves(witness, rows, left) * (-1) ** len(path)
+
+
+class Groups(Statistic):
+    """Points of a few groups that are no clusters."""
+
+    kept = True
+    size = 3
+
+    def __init__(self, groups):
+        self.of_point = groups
+
+    def terms(self, view, elements, groups):
+        own = self.of_point.index_select(0, elements)
+        return sums.histogram(view.at(elements), view.bins, own, 3).cumsum_(2)
+
+
+class Fair(Criterion):
+    """Errors, and three times the points by which the groups on the left differ in number; two statistics."""
+
+    def __init__(self, problem, groups):
+        super().__init__(problem)
+        self.groups = Groups(groups)
+
+    def statistics(self, node):
+        return (self.groups, self.clusters)
+
+    def score(self, node, cuts):
+        in_groups, left, right = cuts.left[:3], cuts.left[3:], cuts.right[3:]
+        unfair = in_groups.amax(0) - in_groups.amin(0)
+        return 3 * unfair + sum(side.sum(0) - side.amax(0) for side in (left, right))
+
+    def size(self, node):
+        return 4 * node.mass + 3 * node.n
+
+
+def groups_of(case):
+    return np.random.default_rng(len(case.X) + 1).integers(0, 3, len(case.X))
+
+
+def fair(witness, rows, left, *_):
+    counts = np.bincount(groups_of(witness.case)[rows][left], minlength=3)
+    return 3 * (counts.max() - counts.min()) + errors(witness, rows, left)
+
+
+class Nothing(Criterion):
+    """All cuts are equally good."""
+
+    def score(self, node, cuts):
+        return torch.zeros_like(cuts.left[0], dtype=torch.float64)
+
+
+def nothing(*_):
+    return 0.0
+
+
+class Staged(Criterion):
+    """Mistakes, uneven centers, a sum over the left side and the numbers of the centers there: bounds, three stages."""
+
+    def __init__(self, problem, values, coarse=True, staged=True):
+        super().__init__(problem)
+        self.parted, self.values, self.coarse = Parted(problem), values.abs(), coarse
+        self.staged = staged
+
+    def statistics(self, node):
+        return (self.parted,)
+
+    @property
+    def stages(self):
+        return (self.mistakes, self.uneven, self.score) if self.staged else (self.score,)
+
+    def mistakes(self, node, cuts):
+        return cuts.left[0]
+
+    def uneven(self, node, cuts):
+        return self.mistakes(node, cuts) + (2 * cuts.centers_left - len(node.centers)).abs()
+
+    def score(self, node, cuts):
+        both = torch.stack([self.values[node.rows], self.values[node.rows] / 2])
+        which = (cuts.feature + cuts.centers_left) % 2
+        numbers = (cuts.sides() * node.centers).sum(-1)
+        before = self.uneven(node, cuts) if cuts.bound is None else cuts.bound
+        return before + cuts.sum_left(both, which, False) + numbers
+
+    def within(self, node, least, feature):
+        return least[0]
+
+    def size(self, node):
+        return node.mass + float(self.values.sum()) + self.problem.k**2
+
+
+def staged(witness, rows, left, centers, centers_left, cut, path):
+    place = {int(c): i for i, c in enumerate(centers)}
+    score = abs(2 * centers_left.sum() - len(centers)) + centers[centers_left].sum()
+    for i, on_left in zip(rows, left, strict=True):
+        c = int(witness.labels[i])
+        score += witness.mass[i] * (c in place and centers_left[place[c]] != on_left)
+    values = np.abs(values_of(witness.case))[rows][left].sum()
+    return score + values / (1 + (cut[0] + centers_left.sum()) % 2)
+
+
+def made(name, case, problem):
+    """A criterion, and its witness."""
+    values = torch.from_numpy(values_of(case))
+    total = float(np.abs(values_of(case)).sum())
+    match name:
+        case "Spread":
+            squares = values_of(case) ** 2 * case.mass
+            return Spread(problem, values), Witness(case, spread, size=lambda rows: squares[rows].sum())
+        case "InTurns":
+            free = lambda path: set(range(case.X.shape[1])) - {feature for feature, _ in path}  # noqa: E731
+            return InTurns(problem), Witness(case, halves, features=free)
+        case "Fair":
+            size = lambda rows: 4 * case.mass[rows].sum() + 3 * len(rows)  # noqa: E731
+            return Fair(problem, torch.from_numpy(groups_of(case))), Witness(case, fair, size=size)
+        case "Staged":
+            size = lambda rows: case.mass[rows].sum() + total + case.k**2  # noqa: E731
+            return Staged(problem, values), Witness(case, staged, size=size)
+        case "Margins":
+            return Margins(problem), Witness(case, margin, size=lambda rows: 1.0)
+    kinds = {"Errors": (Errors, errors), "Alternating": (Alternating, alternating), "Nothing": (Nothing, nothing)}
+    return kinds[name][0](problem), Witness(case, kinds[name][1])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["Errors", "Spread", "Staged", "Fair", "Alternating", "Nothing"])
+@settings(max_examples=5)
+@given(case=tables())
+def test_own_criteria_with_centers(name, path, case):
+    if not distinct_centers(case):
+        return
+    with limits(path):
+        problem = problem_of(case)
+        criterion, witness = made(name, case, problem)
+        ours = grow(problem, criterion, True)
+    assert_same(ours, witness.grow(True))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["Errors", "Spread", "InTurns", "Margins", "Fair", "Alternating", "Nothing"])
+@settings(max_examples=5)
+@given(case=tables())
+def test_own_criteria_without_centers(name, path, case):
+    with limits(path):
+        problem = problem_of(case)
+        criterion, witness = made(name, case, problem)
+        ours = grow(problem, criterion, False)
+    assert_same(ours, witness.grow(False))
+
+
+@settings(max_examples=25)
+@given(case=tables(), most=st.integers(1, 8))
+def test_the_leaf_of_least_score_is_cut_first(case, most):
+    problem = problem_of(case)
+    assert_same(grow(problem, Errors(problem), False, most), Witness(case, errors).grow(False, most))
+
+
+@pytest.mark.parametrize("name", ["Errors", "Spread", "Staged", "Fair", "Alternating"])
+@pytest.mark.parametrize("path", ["bins", "nothing_kept_in_bins"])
+def test_own_criteria_on_columns_of_many_values(name, path):
+    """Codes are renumbered in nodes that have few of them."""
+    case = data(1, 300, 2, 4, kind="fine", weighted=True)
+    with limits(path), mock.patch.object(sums, "renumbered", wraps=sums.renumbered) as renumbered:
+        problem = problem_of(case)
+        criterion, witness = made(name, case, problem)
+        ours = grow(problem, criterion, name == "Staged", 12)
+    assert renumbered.called
+    assert_same(ours, witness.grow(name == "Staged", 12))
+
+
+@settings(max_examples=20)
+@given(case=tables(), path=st.sampled_from(list(PATHS)))
+def test_stages_and_bounds_within_bins_change_no_tree(case, path):
+    if not distinct_centers(case):
+        return
+    values = torch.from_numpy(values_of(case))
+    trees = []
+    for coarse, in_stages in ((False, False), (True, False), (False, True), (True, True)):
+        with limits(path):
+            problem = problem_of(case)
+            trees.append(grow(problem, Staged(problem, values, coarse, in_stages), True))
+    for tree in trees[1:]:
+        assert repr(tree) == repr(trees[0])
+
+
+@settings(max_examples=20)
+@given(case=tables(), most=st.integers(1, 9))
+def test_a_bound_spares_searches_and_changes_no_tree(case, most):
+    problem = problem_of(case)
+    bounded = BoundedErrors(problem)
+    with mock.patch.object(BoundedErrors, "score", autospec=True, side_effect=BoundedErrors.score) as scored:
+        ours = grow(problem, bounded, False, most)
+    unbounded = BoundedErrors(problem)
+    with (
+        mock.patch.object(BoundedErrors, "bound", lambda self, node: np.inf if node.state > 0 else -np.inf),
+        mock.patch.object(BoundedErrors, "score", autospec=True, side_effect=BoundedErrors.score) as scored_all,
+    ):
+        assert repr(grow(problem, unbounded, False, most)) == repr(ours)
+    assert scored.call_count <= scored_all.call_count
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_of_equal_cuts_the_first(path):
+    """The lowest column that has a cut, and there the lowest threshold."""
+    X = np.array([[3.0, 1, 5], [3, 2, 4], [3, 4, 1], [3, 8, 0]])
+    case = data(0, 4, 3, 2)
+    case.X, case.labels, case.weight = X, np.array([0, 0, 1, 1]), None
+    with limits(path):
+        problem = problem_of(case)
+        chain_ = grow(problem, Nothing(problem), False)
+        with_centers = grow(problem, Nothing(problem), True)
+    assert [chain_[:2], chain_[3][:2], chain_[3][3][:2]] == [(1, 1.5), (1, 3.0), (1, 6.0)]
+    assert with_centers[:2] == (1, 1.75)  # between the center at 1.5 and the point at 2
+
+
+def test_every_limit_of_the_paths_is_one_that_the_code_has():
+    for path, wanted in PATHS.items():
+        with limits(path) as patched:
+            assert patched is not None
+    modules = limits("as_it_is").modules if hasattr(limits, "modules") else None
+    assert modules is None or all(
+        any(hasattr(module, name) for module in modules) for name in set(chain(*PATHS.values()))
+    )
+
+
+# --- fractional weights ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("criterion", [Gini, CliqueConductance, Errors])
+@settings(max_examples=40)
+@given(seed=seeds, n=st.integers(4, 30), tenths=st.booleans())
+def test_fractional_weights_leave_no_side_empty(criterion, seed, n, tenths):
+    """Sums that are subtracted from one another leave 1e-17 where there is nothing: no cut may take that for a point."""
+    case = data(seed, n, 2, 3, random_labels=True)
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(1, 10, len(case.X)) / 10 if tenths else rng.random(len(case.X)) + 1e-3
+    problem = problem_of(case, weight)
+
+    def sizes(tree):
+        return [len(tree)] if isinstance(tree, np.ndarray) else sizes(tree[2]) + sizes(tree[3])
+
+    assert min(sizes(grow(problem, criterion(problem), False, 12))) > 0
+
+
+# --- shards ------------------------------------------------------------------------------------------------
+
+
+def in_shards(problem, parts, work):
+    """What `work` of a shard's problem gives, for shards of some rows each that reduce their sums together."""
+    barrier, given_, results = threading.Barrier(len(parts), timeout=20), [None] * len(parts), [None] * len(parts)
+
+    def run(number, rows):
+        def reduce(values, operation="sum"):
+            given_[number] = operation, values
+            barrier.wait()
+            asked = [(operation, tuple(values.shape), values.dtype) for operation, values in given_]
+            every = [values for _, values in given_]
+            barrier.wait()
+            assert len(set(asked)) == 1, f"shards reduce different sums: {asked}"
+            stacked = torch.stack(every)
+            return stacked.amax(0) if operation == "max" else stacked.sum(0, dtype=values.dtype)
+
+        columns = problem.columns
+        blocks = [replace(block, bins=block.bins[:, rows].contiguous()) for block in columns.blocks]
+        columns = replace(columns, codes=[codes[:, rows].contiguous() for codes in columns.codes], blocks=blocks)
+        table = problem.table.take(rows)
+        weight = None if problem.weight is None else problem.weight[rows]
+        shard = Problem(
+            table,
+            columns,
+            problem.centers,
+            problem.labels[rows],
+            weight,
+            table,
+            problem.space_centers,
+            sharded=True,
+            reduce=reduce,
+        )
+        try:
+            results[number] = work(shard)
+        except Exception as error:
+            results[number] = error
+            barrier.abort()
+
+    threads = [threading.Thread(target=run, args=shard) for shard in enumerate(parts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    broken = [result for result in results if isinstance(result, Exception)]
+    for error in sorted(broken, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
+    return results
+
+
+def tests_of(with_centers, criterion, most):
+    """Work for a shard: the tests of the tree, and the labels of its leaves."""
+
+    def work(problem):
+        search, builder = Search(problem, criterion(problem)), TreeBuilder()
+        if with_centers:
+            leaves = separate_centers(search, builder)
+        else:
+            leaves = best_first(search, builder, [problem.root().without_centers()], most)
+        labels = label_leaves(problem, leaves, "majority")
+        return builder.feature, np.nan_to_num(builder.threshold).tolist(), builder.left, labels
+
+    return work
+
+
+SHARDED = {
+    "IMM": (True, Mistakes),
+    "EMN": (True, lambda problem: Mistakes(problem, shared=True)),
+    "CART": (False, Gini),
+    "SpExClique": (False, CliqueConductance),
+    "SpExClique by size": (False, lambda problem: CliqueConductance(problem, by_size=True)),
+}
+
+
+@pytest.mark.parametrize("path", ["as_it_is", "bins", "chunks", "small_cache", "nothing_kept", "nothing_kept_in_bins"])
+@pytest.mark.parametrize("name", SHARDED)
+@settings(max_examples=3)
+@given(seed=seeds, kind=st.sampled_from(["grid", "fine"]), weights=st.booleans(), share=st.floats(0.02, 0.5))
+def test_shards_grow_the_tree_of_all_points(name, path, seed, kind, weights, share):
+    case = data(seed, 60, 3, 4, kind=kind, random_labels=seed % 2 == 0)
+    if not distinct_centers(case):
+        return
+    rng = np.random.default_rng(seed)
+    # what an estimator does before it divides the points: weights whose sums are exact
+    weight = sums.exact(torch.from_numpy(rng.random(len(case.X)))).numpy() if weights else None
+    first = rng.random(len(case.X)) < share
+    first[:1], first[-1:] = True, False
+    parts = [torch.from_numpy(np.flatnonzero(side)) for side in (first, ~first)]
+    with_centers, criterion = SHARDED[name]
+    with limits(path):
+        problem = problem_of(case, weight)
+        whole = tests_of(with_centers, criterion, 9)(problem)
+        shards = in_shards(problem, parts, tests_of(with_centers, criterion, 9))
+    assert shards[0] == shards[1] == whole
