@@ -161,7 +161,7 @@ def test_costs_of_clusters_far_apart(distance):
 
 @pytest.mark.parametrize("reference", [StandardScaler(), KMeans, "means", 3])
 def test_what_is_no_clusterer(reference, wine):
-    with pytest.raises(ValueError, match=r'reference needs "kmeans", "spectral" or a clusterer'):
+    with pytest.raises(ValueError, match=r'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer'):
         IMM(3, reference=reference).fit(wine)
 
 

@@ -43,8 +43,9 @@ class Cuts:
     sides : callable
         () -> whether each center of the node goes left, [..., centers].
     sum_left : callable
-        Values [parts, points] of the node's points, the part of every cut [...], and whether sums of the values are
-        exact as they are -> their sums over the points on the left, [...].
+        Values [parts, points] of the node's points, the part that belongs to every cut [...], and whether sums of
+        the values are exact as they are (see :class:`~neonxc.trees.statistics.Channels`) -> for every cut the sum
+        of its part's values over the points on the left, [...].
     """
 
     left: Tensor
@@ -73,7 +74,14 @@ class Criterion(ABC):
     ----------
     problem : Problem
         Points, columns and the reference clustering.
+
+    Attributes
+    ----------
+    coarse : bool
+        Whether :meth:`within` gives a bound; False by default.
     """
+
+    coarse = False
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -113,9 +121,6 @@ class Criterion(ABC):
         """
         return None
 
-    coarse = False
-    """Whether :meth:`within` gives a bound."""
-
     def further(self, node: Node, least: float) -> Sequence[Statistic]:
         """Statistics that are needed as well if some cut of the node is known to score no more than `least`."""
         return ()
@@ -129,7 +134,8 @@ class Criterion(ABC):
         return None
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """What the children's states need of their parent's; by default nothing."""
+        """Set ``child.state`` where it depends on the parent's; by default, a parent's state is dropped."""
+        node.state = None
 
     def size(self, node: Node) -> float:
         """What scores are made of, such as the mass of the points: their rounding is in proportion to it."""

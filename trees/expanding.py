@@ -68,8 +68,8 @@ class BestFirst(TreeExplainer):
     max_leaves="""int, optional
     Default: two per cluster.""",
     base="""{"imm", "none"}, ThresholdTree or fitted tree explainer
-    The tree that is expanded. Of an explainer pass ``explainer.tree_`` where the estimator will be cloned, as a grid
-    search does: a clone is not fitted any more.""",
+    The tree that is expanded. If the estimator will be cloned, as a grid search does, pass ``explainer.tree_``:
+    the clone of an explainer is not fitted.""",
 )
 class ExKMC(BestFirst):
     """Expand a tree: more leaves, which share the reference clusters, for a lower cost.

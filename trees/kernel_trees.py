@@ -37,8 +37,8 @@ DESCRIBED = {
     Default: that of the reference if it is a Gaussian kernel k-means, else one over the median distance of points
     (squared for the Gaussian kernel).""",
     "features": """{"anchors", "taylor"}
-    The columns that Kernel IMM cuts: kernels of a column\'s values and of some of them, or the first terms of the
-    Gaussian kernel\'s expansion.""",
+    The columns that Kernel IMM cuts: kernels of a column's values and of some of them, or the first terms of the
+    Gaussian kernel's expansion.""",
     "n_features": """int
     Anchors, or terms, per column.""",
 }
@@ -194,7 +194,7 @@ def _scaled(problem: Problem) -> Tensor:
 
 @explainer(**DESCRIBED)
 class KernelIMM(KernelTree):
-    """IMM on features of the kernel that depend on one column each, with the clusters\' means as centers.
+    """IMM on features of the kernel that depend on one column each, with the clusters' means as centers.
 
     A threshold on a feature is an interval of its column, or two: rules read "1 < x <= 2".
 
@@ -203,7 +203,7 @@ class KernelIMM(KernelTree):
     tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
     gamma_ : float
-        The kernel\'s.
+        The kernel's.
 
     References
     ----------
@@ -260,15 +260,15 @@ class ExpandedKernelTree(KernelTree):
 class KernelExKMC(ExpandedKernelTree):
     """Expand the tree of Kernel IMM by intervals that lower the cost in feature space most.
 
-    A leaf costs the squared distances of its points to the mean of the cluster, in the kernel\'s feature space, that
-    is best for them.
+    A leaf costs the squared distances of its points to a cluster's mean in the kernel's feature space, for the
+    cluster at which that is least.
 
     Attributes
     ----------
     tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
     gamma_ : float
-        The kernel\'s.
+        The kernel's.
 
     References
     ----------
@@ -289,7 +289,7 @@ class KernelExpand(ExpandedKernelTree):
     tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
     gamma_ : float
-        The kernel\'s.
+        The kernel's.
 
     References
     ----------

@@ -20,7 +20,8 @@ For a `reference` by name; ignored where an estimator, labels or centers say how
 The clustering that is explained, unless `fit` gets labels or centers. With a pipeline, costs are measured in the
 space of its last step, and rules are in raw units.""",
     "max_leaves": """int, optional
-More leaves than clusters: the tree grows on by ExKMC's rule, and leaves share clusters. Default: one per cluster.""",
+More leaves than clusters: the tree grows on by ExKMC's rule, and leaves share clusters. Default: one per
+cluster.""",
     "leaf_labels": """{"surrogate", "majority", "own"}
 The cluster of a leaf where leaves share clusters: the one whose reference center costs its points least, the most
 frequent one, or the leaf itself.""",
@@ -29,8 +30,8 @@ k-means or k-medians.""",
     "refine": """bool
 Lower the tree's own k-means cost after it has grown; see :func:`neonxc.trees.refine.refined`.""",
     "n_init": """int
-Starts, of which the tree of least cost is kept. The first one is the explainer's own; further ones have the criteria
-of other explainers (`criterion_` says which) and, if the reference is "kmeans", other seeds.""",
+Starts, of which the tree of least cost is kept. The first one is the explainer's own; further ones have the
+criteria of other explainers (`criterion_` says which) and, if the reference is "kmeans", other seeds.""",
     "max_bins": """int, optional
 Put the values of every column into so many bins. Default: every value counts.""",
     "random_state": """int, RandomState or None
@@ -42,8 +43,8 @@ Seed of the reference clustering, if it is fitted here.""",
 def explainer(**own: str) -> Callable[[Explainer], Explainer]:
     """Make a class an estimator whose annotated attributes, with their defaults, are its parameters.
 
-    Its ``__init__`` has them in its signature, and its docstring describes all of them: by `own`, a text for a name,
-    or by what :data:`DESCRIPTIONS` has.
+    Its ``__init__`` has them in its signature, and its docstring describes all of them: by `own`, a text for a
+    name, or by what :data:`DESCRIPTIONS` has.
     """
 
     def decorate(cls: Explainer) -> Explainer:

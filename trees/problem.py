@@ -62,8 +62,8 @@ class Node:
 class Cut:
     """A test on codes and on values, and whom it sends to the left: of a node's points, and of its centers.
 
-    With `intervals`, one or two pairs ``(low, high)``, points with ``low < x <= high`` for one of them go left, and
-    `threshold` is NaN.
+    With `intervals`, one or two pairs ``(low, high)``, points with ``low < x <= high`` for one of them go left;
+    then `threshold` is NaN.
     """
 
     feature: int

@@ -1,4 +1,4 @@
-"""The search for the best cut of a node: sums of all cuts, kept from parent to child, and bounds that spare most."""
+"""The search for the best cut of a node, by sums that are kept from parent to child, and by bounds."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ NEIGHBORS = 20  # of SpExGraph without a graph, as in the paper's experiments
 class SpExClique(BestFirst):
     """Parts of least conductance in the graph that joins all points of a reference cluster.
 
-    Any labels can be explained, whether clusters have centers or not. The graph takes no memory: cuts are scored by
-    the points of each cluster on their two sides. A side without edges (a cluster of one point) has conductance 1.
+    Any labels can be explained, whether clusters have centers or not. The graph takes no memory: a cut's score
+    depends only on how many points of each cluster are on its two sides. A side without edges has conductance 1.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class SpExClique(BestFirst):
     >>> X, moon = make_moons(400, noise=0.05, random_state=0)
     >>> tree = SpExClique(2, max_leaves=4).fit(X, labels=moon)
     >>> round(float((tree.labels_ == moon).mean()), 2)
-    0.96
+    0.92
     """
 
     _: KW_ONLY
@@ -170,7 +170,8 @@ class SpExKNN(GraphTree):
 class SpExGraph(GraphTree):
     """Parts of least conductance in any graph on the points, cut by any columns of theirs.
 
-    The graph may come from another space than the columns: neighbours by a network's features, links, similarities.
+    The graph may come from another space than the columns: nearest neighbours by a network's features, links
+    between documents, similarities.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """What is added up over the points left of a cut: one kind of sum per class.
 
-A statistic has `size` numbers per cut. It is a sum over *elements*: points, or edges between points. Those that are
-kept are sums of the same elements in every node, so that a child's sums are its parent's, less those of the elements
-that it does not have.
+A statistic has `size` numbers per cut. It is a sum over *elements*: points, or edges between points. If it sums
+the same elements in every node, its sums are kept: those of a child are its parent's, less those of the elements
+that the child does not have.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Points(Statistic):
 
 
 class Parted(Statistic):
-    """Points that a cut parts from the center of their reference cluster; points whose center is gone don't count."""
+    """Points that a cut parts from their reference center, among those whose center is in the node."""
 
     kept = True
     by_center = True
@@ -297,7 +297,7 @@ class Channels(Statistic):
 
 
 class Pairs(Statistic):
-    """Edges of a graph inside a node: the weight of those whose lower end, and of those both ends of which are left.
+    """Edges of a graph inside a node: the weight of those with an end on the left, and of those with both.
 
     The difference of the two is the weight of the edges that a cut parts.
 

@@ -21,8 +21,8 @@ BUDGET = 1 << 24  # entries of anything that are held at once
 def exact(values: Tensor, total: Tensor | None = None) -> Tensor:
     """Round values to multiples of a power of two that is so small that it does not matter.
 
-    Sums of at most 2**51 such units are exact in float64, whatever the order in which they are added up: trees then
-    do not depend on the number of threads, on chunks of columns, or on how points are distributed over processes.
+    Sums of at most 2**51 such units are exact in float64, in whatever order they are added up. So trees do not
+    depend on the number of threads, on chunks of columns, or on how points are distributed over processes.
 
     Parameters
     ----------

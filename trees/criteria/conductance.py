@@ -22,9 +22,9 @@ def conductance(inside: Tensor, volume: Tensor) -> Tensor:
 class CliqueConductance(Criterion):
     """The least conductance of both sides in the graph that joins all points of a cluster: SpEx-Clique.
 
-    The graph is never made: with L_c points of a cluster of M_c on a side, ``L_c (L_c - 1) / 2`` edges are inside,
-    and its volume is the sum of ``L_c (M_c - 1)``. Of points with weights there are as many as their weight says, in
-    units of the lightest one where that is less than 1.
+    The graph is never built: with L_c of the M_c points of cluster c on a side, ``L_c (L_c - 1) / 2`` of its edges
+    are inside, and its volume is the sum of ``L_c (M_c - 1)``. A point of weight w counts as w points; weights are
+    divided by the least one if that is less than 1.
 
     Parameters
     ----------

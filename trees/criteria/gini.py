@@ -24,7 +24,7 @@ class Gini(Criterion):
         return points, impurity if impurity > 8 * torch.finfo(torch.float64).eps * node.mass else 0.0
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Impurity of the two sides: the points of each, less the sum of their squares over clusters by the points."""
+        """Impurity of the two sides; of each ``n - sum_c n_c^2 / n``."""
         points, left = node.state[0], floating(cuts.left)
         on_left, products = torch.tensordot(torch.stack([torch.ones_like(points), points]), left, 1)
         squares = left.square_().sum(0)

@@ -163,7 +163,7 @@ class PriceAndDepth(InducedCost):
         return float(node.state.scale * node.state.extent + self.depth_factor * len(node.centers))
 
     def floor(self, node: Node, cuts: Cuts) -> Tensor:
-        """Points have one level before them at least, and an earlier test that becomes redundant saves at most one."""
+        """The depth is at least one, and an earlier test that becomes redundant saves at most one."""
         return self._price(node, cuts) + self.depth_factor * self._least_depth(node, cuts.feature)
 
     def least_price(self, node: Node, cuts: Cuts) -> Tensor:
