@@ -22,7 +22,7 @@ TREES = {"Kernel IMM": KernelIMM, "Kernel ExKMC": KernelExKMC, "Kernel Expand": 
 def blobs(n: int = 10_000) -> Dataset:
     """Ten Gaussian clouds, which overlap, in 16 columns."""
     X, y = make_blobs(n, n_features=16, centers=10, cluster_std=5, random_state=0)
-    return Dataset(f"{n} points", X, 10, y)
+    return Dataset(f"{n:,} points", X, 10, y)
 
 
 def kernel_cost(X: np.ndarray, labels: np.ndarray, kernel: str, gamma: float) -> float:

@@ -24,11 +24,12 @@ from neonxc.trees.search import Search
 from neonxc.trees.tree import as_tree, tree_of
 
 Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
-LEAVES = """int, optional
-Default: one per cluster."""
 
 
-@explainer(max_leaves=LEAVES)
+@explainer(
+    max_leaves="""int, optional
+    Default: one per cluster."""
+)
 class BestFirst(TreeExplainer):
     """Growth from a base tree, by default a single leaf."""
 
@@ -118,7 +119,7 @@ class ExKMC(BestFirst):
         return builder, [leaf for _, leaf in leaves]
 
 
-@explainer(max_leaves=LEAVES)
+@explainer()
 class CART(BestFirst):
     """Classification of the reference clusters by Gini impurity, as scikit-learn's DecisionTreeClassifier does.
 
@@ -136,7 +137,7 @@ class CART(BestFirst):
         return Gini(problem)
 
 
-@explainer(max_leaves=LEAVES)
+@explainer()
 class KDTree(BestFirst):
     """Halve the largest leaf at the median of its column of greatest variance; a baseline that is no explainer.
 

@@ -192,7 +192,7 @@ def _scaled(problem: Problem) -> Tensor:
     return points / torch.where(spread > 0, spread, 1)
 
 
-@explainer(**DESCRIBED)
+@explainer()
 class KernelIMM(KernelTree):
     """IMM on features of the kernel that depend on one column each, with the clusters' means as centers.
 
@@ -225,7 +225,7 @@ class KernelIMM(KernelTree):
         return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
 
 
-@explainer(max_leaves=EXPANDED, base=BASE, **DESCRIBED)
+@explainer(max_leaves=EXPANDED, base=BASE)
 class ExpandedKernelTree(KernelTree):
     """Growth by intervals from the tree of Kernel IMM, or from a single leaf."""
 
@@ -256,7 +256,7 @@ class ExpandedKernelTree(KernelTree):
         return builder, leaves, label_leaves(priced, leaves, "surrogate")
 
 
-@explainer(max_leaves=EXPANDED, base=BASE, **DESCRIBED)
+@explainer()
 class KernelExKMC(ExpandedKernelTree):
     """Expand the tree of Kernel IMM by intervals that lower the cost in feature space most.
 
@@ -280,7 +280,7 @@ class KernelExKMC(ExpandedKernelTree):
         return self._distances(problem)
 
 
-@explainer(max_leaves=EXPANDED, base=BASE, **DESCRIBED)
+@explainer()
 class KernelExpand(ExpandedKernelTree):
     """Expand the tree of Kernel IMM by intervals that leave the fewest mistakes.
 

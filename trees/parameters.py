@@ -44,13 +44,15 @@ def explainer(**own: str) -> Callable[[Explainer], Explainer]:
     """Make a class an estimator whose annotated attributes, with their defaults, are its parameters.
 
     Its ``__init__`` has them in its signature, and its docstring describes all of them: by `own`, a text for a
-    name, or by what :data:`DESCRIPTIONS` has.
+    name, else as the class that it inherits from does, else by :data:`DESCRIPTIONS`.
     """
 
     def decorate(cls: Explainer) -> Explainer:
         dataclass(eq=False, repr=False)(cls)
         names = signature(cls).parameters
-        texts = {name: cleandoc(own.get(name) or DESCRIPTIONS[name]) for name in names}
+        described = getattr(cls, "_described", DESCRIPTIONS) | own
+        cls._described = described  # type: ignore[attr-defined]
+        texts = {name: cleandoc(described[name]) for name in names}
         first, *sections = re.split(r"\n(?=\w+\n-{3,}\n)", cleandoc(cls.__doc__ or ""))
         entries = [f"{name} : {text.partition(chr(10))[0]}\n{_body(text)}" for name, text in texts.items()]
         parameters = "Parameters\n----------\n" + "\n".join(entries) + "\n"

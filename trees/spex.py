@@ -12,7 +12,7 @@ from neonxc.parameters import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criteria.conductance import CliqueConductance, GraphConductance
 from neonxc.trees.criterion import Criterion
-from neonxc.trees.expanding import LEAVES, BestFirst
+from neonxc.trees.expanding import BestFirst
 from neonxc.trees.graph import Graph, as_graph, knn_graph
 from neonxc.trees.growth import best_first
 from neonxc.trees.labelling import label_leaves
@@ -25,7 +25,6 @@ NEIGHBORS = 20  # of SpExGraph without a graph, as in the paper's experiments
 
 
 @explainer(
-    max_leaves=LEAVES,
     clique_weights="""{"unit", "size"}
     What an edge between two points of a cluster weighs: 1, or 1 over one less than the cluster's points
     (Corollary A.5), so that clusters of all sizes count alike.""",

@@ -40,7 +40,7 @@ class CliqueConductance(Criterion):
 
     def __init__(self, problem: Problem, by_size: bool = False) -> None:
         super().__init__(problem)
-        self.unit = 1.0 if problem.weight is None else min(1.0, float(problem.weight.min()))
+        self.unit = 1.0 if problem.weight is None else min(1.0, _least(problem, problem.weight))
         mass = problem.clusters(problem.root())
         self.degree = torch.zeros(problem.k, dtype=torch.float64, device=problem.device)
         self.degree[mass[0]] = mass[1] / self.unit - 1
@@ -116,6 +116,12 @@ class GraphConductance(Criterion):
     def gain(self, node: Node, score: float) -> float:
         """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
         return _without_rounding(node.state - score)
+
+
+def _least(problem: Problem, values: Tensor) -> float:
+    """The least of some values, of which a shard may have none."""
+    none = values.new_full((1,), -torch.inf)
+    return -float(problem.reduce(torch.cat([-values, none]).amax(0, keepdim=True), "max"))
 
 
 def _without_rounding(gain: float) -> float:
