@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+import neonxc.trees.sums as sums
 from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
 from neonxc.trees.graph import Graph
 from neonxc.trees.problem import Node, Problem
@@ -45,26 +48,35 @@ class CliqueConductance(Criterion):
         self.degree = torch.zeros(problem.k, dtype=torch.float64, device=problem.device)
         self.degree[mass[0]] = mass[1] / self.unit - 1
         self.edge = 1 / at_least_one(self.degree) if by_size else torch.ones_like(self.degree)
+        self.whole = problem.weight is None and not by_size
 
     def open(self, node: Node) -> tuple[Tensor, Tensor, float]:
         """The node's clusters, their points, and its conductance."""
         clusters, mass = self.problem.clusters(node)
-        points, degree, edge = mass / self.unit, self.degree[clusters], self.edge[clusters]
-        inside = (edge * points * (points - 1)).sum() / 2
-        return clusters, points, float(conductance(inside, (degree * edge * points).sum()))
+        points = mass / self.unit
+        return clusters, points, float(self._of_side(points, clusters))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Conductance of the left side plus that of the right one."""
         clusters, points, _ = node.state
-        degree, edge, left = self.degree[clusters], self.edge[clusters], floating(cuts.left)
-        left = left if self.unit == 1 else left.div_(self.unit)
-        volume, edges, products = torch.tensordot(torch.stack([degree * edge, edge, edge * points]), left, 1)
-        squares = torch.tensordot(edge, left.square_(), 1)
-        inside = (squares - edges) / 2  # L (L - 1) / 2 edges of each cluster
-        # M - L points are on the right
-        inside_right = (edge * points * (points - 1)).sum() / 2 + inside - products + edges
-        volume_right = (degree * edge * points).sum() - volume
+        left = floating(cuts.left)
+        if not self.whole:
+            left = left.div_(self.unit)
+            right = points.view(-1, *(1,) * (left.ndim - 1)) - left
+            return self._of_side(left, clusters) + self._of_side(right, clusters)
+        degree = self.degree[clusters]
+        volume, edges, products = torch.tensordot(torch.stack([degree, torch.ones_like(degree), points]), left, 1)
+        inside = (left.square_().sum(0) - edges) / 2  # L (L - 1) / 2 edges of each cluster
+        # M - L points are on the right; no whole number is rounded
+        inside_right = (points * (points - 1)).sum() / 2 + inside - products + edges
+        volume_right = (degree * points).sum() - volume
         return conductance(inside, volume) + conductance(inside_right, volume_right)
+
+    def _of_side(self, points: Tensor, clusters: Tensor) -> Tensor:
+        """Of points by cluster, [clusters, ...]."""
+        degree, edge = self.degree[clusters], self.edge[clusters]
+        volume, edges = torch.tensordot(torch.stack([degree * edge, edge]), points, 1)
+        return conductance((torch.tensordot(edge, points.square(), 1) - edges) / 2, volume)
 
     def size(self, node: Node) -> float:
         """Conductances are at most 1."""
@@ -90,6 +102,8 @@ class GraphConductance(Criterion):
 
     def __init__(self, problem: Problem, graph: Graph) -> None:
         super().__init__(problem)
+        # Degrees of rounded weights are sums of these: no volume is 1e-16 where all edges are on the other side
+        graph = replace(graph, weight=sums.exact(graph.weight, 2.01 * graph.weight.sum()))
         self.pairs, self.volume = Pairs(graph), Points(problem, graph.degree)
 
     def statistics(self, node: Node) -> tuple[Pairs, Points]:
