@@ -113,10 +113,9 @@ def _with_groups_left(kept: Kept, child: Node) -> Kept:
     """Leave out the clusters that a child has no points of, and tell it which it has."""
     if kept.groups is None:
         return kept
-    mass = next(iter(kept.terms.values()))[0, :, -1].to(torch.float64)
-    there = mass > 0
-    groups = kept.groups
-    if not bool(there.all()):
+    mass, groups = next(iter(kept.terms.values()))[0, :, -1].to(torch.float64), kept.groups
+    if not min(mass.tolist(), default=1) > 0:
+        there = mass > 0
         groups, mass = groups[there], mass[there]
         terms = {number: own[:, there] for number, own in kept.terms.items()}
         kept = replace(kept, groups=groups, terms=terms)

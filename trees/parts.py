@@ -39,6 +39,8 @@ class Part:
 
     def some(self, part: slice) -> Part:
         """A range of the columns."""
+        if part == slice(0, len(self.features)):
+            return self
         original = None if self.original is None else self.original[part]
         return Part(self.problem, self.node, self.features[part], self.view.some(part), original, self.width[part])
 
@@ -95,8 +97,11 @@ class Part:
             Of cuts that do the same to all points and centers, the first one will do.
         """
         view, n_centers = self.view, len(self.node.centers)
-        place = torch.arange(view.bins, device=left.device)
         centers = self.centers() if n_centers else view.centers[:, :0]
+
+        def places() -> Tensor:
+            return torch.arange(view.bins, device=left.device)
+
         if n_centers:
             centers_left = sums.centers_left(centers, view.bins)
             impossible = (centers_left == 0) | (centers_left == n_centers)
@@ -104,16 +109,16 @@ class Part:
                 new = mass_left.diff(dim=1, prepend=torch.zeros_like(mass_left[:, :1])) > 0
                 impossible |= ~new.scatter_(1, centers, True)
         else:
-            centers_left = self.node.centers.new_zeros(()).expand(len(centers), view.bins)
+            centers_left = self.node.centers.new_zeros(1, 1)
             if mass_left is not None:
                 impossible = (mass_left <= 0) | (mass_left >= mass_left[:, -1:])
             else:
                 low, high = self.ends()
-                impossible = (place < low[:, None]) | (place >= high[:, None])
+                impossible = (places() < low[:, None]) | (places() >= high[:, None])
 
         def sum_left(values: Tensor, which: Tensor, exact: bool) -> Tensor:
             row = torch.arange(len(centers), device=left.device)[:, None]
-            return self.sums_left(values, which, exact, row, place)
+            return self.sums_left(values, which, exact, row, places())
 
         cuts = Cuts(
             left,
@@ -123,7 +128,7 @@ class Part:
             mass_left,
             None,
             self.gaps,
-            lambda: centers[:, None] <= place[:, None],
+            lambda: centers[:, None] <= places()[:, None],
             sum_left,
         )
         return cuts, impossible

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.trees.codes import Columns
 from neonxc.trees.intervals import Intervals, contains
-from neonxc.trees.sums import exact
+from neonxc.trees.sums import exact, exact_
 from neonxc.trees.table import Table
 
 
@@ -141,7 +141,7 @@ class Problem:
         found = self.given_distances
         if found is None:
             found = self.space.distances(self.space_centers, self.metric)
-        return exact(found, self.reduce(found.sum(0)).max())
+        return exact_(found, self.reduce(found.sum(0)).max())  # they are made for this fit alone
 
     def cost(self, labels: Tensor) -> float:
         """What the points cost at the reference centers of some clusters [n]."""

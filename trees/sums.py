@@ -30,12 +30,22 @@ def exact(values: Tensor, total: Tensor | None = None) -> Tensor:
     total : Tensor, optional
         What sums may come to; default: the sum of the sizes of the values along the last dimension.
     """
+    large = _rounding_to(values, total)
+    return (values + large).sub_(large)
+
+
+def exact_(values: Tensor, total: Tensor | None = None) -> Tensor:
+    """The same in place."""
+    large = _rounding_to(values, total)
+    return values.add_(large).sub_(large)
+
+
+def _rounding_to(values: Tensor, total: Tensor | None) -> Tensor:
+    """A number so large that what is added to it is rounded to 2**-51 of the power of 2 above the total."""
     if total is None:
         total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
-    # What is added to this number is rounded to 2**-51 of the power of 2 above the total
-    large = torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
-    return (values + large).sub_(large)
+    return torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
 
 
 def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
