@@ -1,5 +1,10 @@
 """The contract of a criterion: own ones against all cuts tried one by one, in every way through the code."""
 
+import inspect
+import pydoc
+import re
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from itertools import chain
@@ -8,23 +13,26 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_tree_explainers import PATHS, limits
 from tree_witnesses import cuts as all_cuts
 from tree_witnesses import data, separating
 
+import neonxc.trees
 import neonxc.trees.sums as sums
+from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees import codes as codes_module
 from neonxc.trees import kept as kept_module
 from neonxc.trees import table as table_module
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
+from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.conductance import CliqueConductance
 from neonxc.trees.criteria.gini import Gini
-from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criterion import Criterion
+from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import best_first, separate_centers
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.problem import Problem
@@ -202,7 +210,8 @@ class Spread(Criterion):
 
     def score(self, node, cuts):
         return sum(
-            squares - values**2 / torch.where(mass > 0, mass, 1) for mass, values, squares in (cuts.left, cuts.right)
+            squares - values**2 / torch.where(mass > 0, mass, 1)
+            for mass, values, squares in (cuts.left, cuts.right)
         )
 
     def size(self, node):
@@ -245,7 +254,7 @@ def halves(witness, rows, left, *_):
 
 
 class Margins(Criterion):
-    """The widest gap first, of cuts that leave a tenth of the points on both sides; by `gap`, and infinite scores."""
+    """The widest gap first, with a tenth of the points on each side at least; by `gap`, and infinite scores."""
 
     def score(self, node, cuts):
         below, above = cuts.gap()
@@ -335,7 +344,7 @@ def nothing(*_):
 
 
 class Staged(Criterion):
-    """Mistakes, uneven centers, a sum over the left side and the numbers of the centers there: bounds, three stages."""
+    """Mistakes, uneven centers, a sum over the left side, the numbers of the centers there; in three stages."""
 
     def __init__(self, problem, values, coarse=True, staged=True):
         super().__init__(problem)
@@ -406,8 +415,7 @@ def made(name, case, problem):
 @settings(max_examples=20)
 @given(case=tables(), path=st.sampled_from(list(PATHS)))
 def test_own_criteria_with_centers(name, case, path):
-    if not distinct_centers(case):
-        return
+    assume(distinct_centers(case))
     with limits(path):
         problem = problem_of(case)
         criterion, witness = made(name, case, problem)
@@ -449,8 +457,7 @@ def test_own_criteria_on_columns_of_many_values(name, path):
 @settings(max_examples=20)
 @given(case=tables(), path=st.sampled_from(list(PATHS)))
 def test_stages_and_bounds_within_bins_change_no_tree(case, path):
-    if not distinct_centers(case):
-        return
+    assume(distinct_centers(case))
     values = torch.from_numpy(values_of(case))
     trees = []
     for coarse, in_stages in ((False, False), (True, False), (False, True), (True, True)):
@@ -505,7 +512,7 @@ def test_every_limit_of_the_paths_is_one_that_the_code_has():
 @settings(max_examples=40)
 @given(seed=seeds, n=st.integers(4, 30), tenths=st.booleans())
 def test_fractional_weights_leave_no_side_empty(criterion, seed, n, tenths):
-    """Sums that are subtracted from one another leave 1e-17 where there is nothing: no cut may take that for a point."""
+    """Sums that are subtracted may leave 1e-17 where there is nothing: no cut may take that for a point."""
     case = data(seed, n, 2, 3, random_labels=True)
     rng = np.random.default_rng(seed)
     weight = rng.integers(1, 10, len(case.X)) / 10 if tenths else rng.random(len(case.X)) + 1e-3
@@ -521,10 +528,12 @@ def test_fractional_weights_leave_no_side_empty(criterion, seed, n, tenths):
 
 
 def in_shards(problem, parts, work):
-    """What `work` of a shard's problem gives, for shards of some rows each that reduce their sums together."""
+    """What `work` of a shard's problem gives, for shards (masks of rows) that reduce their sums together."""
     barrier, given_, results = threading.Barrier(len(parts), timeout=20), [None] * len(parts), [None] * len(parts)
 
     def run(number, rows):
+        rows = torch.from_numpy(np.flatnonzero(rows))
+
         def reduce(values, operation="sum"):
             given_[number] = operation, values
             barrier.wait()
@@ -569,7 +578,7 @@ def in_shards(problem, parts, work):
 
 
 def work_of(with_centers, criterion, most):
-    """Work for a shard: the tests of the tree, and the labels of its leaves."""
+    """Work for a shard: the tests of the tree, and its leaves."""
 
     def work(problem):
         search, builder = Search(problem, criterion(problem)), TreeBuilder()
@@ -577,8 +586,8 @@ def work_of(with_centers, criterion, most):
             leaves = separate_centers(search, builder)
         else:
             leaves = best_first(search, builder, [problem.root().without_centers()], most)
-        labels = label_leaves(problem, leaves, "majority")
-        return builder.feature, np.nan_to_num(builder.threshold).tolist(), builder.left, labels
+        sizes = [(leaf.id, leaf.n, leaf.mass, leaf.centers.tolist()) for leaf in leaves]
+        return builder.feature, np.nan_to_num(builder.threshold).tolist(), builder.left, sizes
 
     return work
 
@@ -592,22 +601,108 @@ SHARDED = {
 }
 
 
-@pytest.mark.parametrize("name", SHARDED)
-@settings(max_examples=10)
-@given(path=st.sampled_from(list(PATHS)), seed=seeds, kind=st.sampled_from(["grid", "fine"]), weights=st.booleans(), share=st.floats(0.02, 0.5))
-def test_shards_grow_the_tree_of_all_points(name, path, seed, kind, weights, share):
-    case = data(seed, 60, 3, 4, kind=kind, random_labels=seed % 2 == 0)
-    if not distinct_centers(case):
-        return
+def divided(seed, kind, weights, share):
+    """A table of some points, and which of them are in the first of two shards."""
+    case = data(seed, 50, 3, 4, kind=kind, random_labels=seed % 2 == 0)
+    assume(distinct_centers(case))
     rng = np.random.default_rng(seed)
-    # what an estimator does before it divides the points: weights whose sums are exact
-    weight = sums.exact(torch.from_numpy(rng.random(len(case.X)))).numpy() if weights else None
     first = rng.random(len(case.X)) < share
-    first[:1], first[-1:] = True, False
-    parts = [torch.from_numpy(np.flatnonzero(side)) for side in (first, ~first)]
-    with_centers, criterion = SHARDED[name]
+    first[0], first[-1] = True, False
+    return case, rng.random(len(case.X)) if weights else None, first
+
+
+@pytest.mark.parametrize("name", SHARDED)
+@settings(max_examples=8)
+@given(
+    path=st.sampled_from(list(PATHS)),
+    seed=seeds,
+    kind=st.sampled_from(["grid", "fine"]),
+    weights=st.booleans(),
+    share=st.floats(0.02, 0.5),
+)
+def test_shards_grow_the_tree_of_all_points(name, path, seed, kind, weights, share):
+    case, weight, first = divided(seed, kind, weights, share)
     with limits(path):
         problem = problem_of(case, weight)
-        whole = work_of(with_centers, criterion, 9)(problem)
-        shards = in_shards(problem, parts, work_of(with_centers, criterion, 9))
-    assert shards[0] == shards[1] == whole
+        work = work_of(*SHARDED[name], most=7)
+        shards = in_shards(problem, (first, ~first), work)
+    assert shards[0] == shards[1] == work(problem)
+
+
+@pytest.mark.parametrize("name", ["IMM", "CART"])
+def test_what_is_kept_depends_on_no_shard_s_own_points(name):
+    case, _, first = divided(0, "grid", False, 0.05)
+    with mock.patch.multiple(kept_module, SMALL=0, ROOM=1):
+        problem = problem_of(case)
+        work = work_of(*SHARDED[name], most=7)
+        shards = in_shards(problem, (first, ~first), work)
+    assert shards[0] == shards[1] == work(problem)
+
+
+def test_labels_of_leaves_that_a_shard_has_no_points_of():
+    case, weight, first = divided(0, "fine", True, 0.05)
+
+    def work(problem):
+        leaves = best_first(Search(problem, Gini(problem)), TreeBuilder(), [problem.root().without_centers()], 8)
+        return [label_leaves(problem, leaves, rule) for rule in ("majority", "surrogate")]
+
+    problem = problem_of(case, weight)
+    shards = in_shards(problem, (first, ~first), work)
+    assert shards[0] == shards[1] == work(problem)
+
+
+# --- what all explainers have in common --------------------------------------------------------------------
+
+EXPLAINERS = [
+    explainer
+    for explainer in map(neonxc.trees.__dict__.get, neonxc.trees.__all__)
+    if isinstance(explainer, type) and issubclass(explainer, TreeExplainer)
+]
+
+
+@pytest.mark.parametrize("model", EXPLAINERS, ids=lambda model: model.__name__)
+def test_every_parameter_is_described_once(model):
+    names = list(inspect.signature(model).parameters)
+    assert sorted(model().get_params()) == sorted(names)
+    assert model.__doc__.count("Parameters\n----------") == 1
+    section = model.__doc__.split("Parameters\n----------\n")[1]
+    section = re.split(r"\n(?=\w+\n-{3,}\n)", section)[0]
+    described = re.findall(r"^(\w+) : (\S.*)$", section, re.MULTILINE)
+    assert [name for name, _ in described] == names
+    for entry in re.split(r"^\w+ : .*\n", section, flags=re.MULTILINE)[1:]:
+        assert entry.strip().endswith("."), entry
+    text = pydoc.render_doc(model, renderer=pydoc.plaintext)
+    assert all(re.search(rf"^ \|  {name} : ", text, re.MULTILINE) for name in names)
+
+
+@pytest.mark.parametrize("model", [IMM, EMN, ExGreedy, ExShallow])
+def test_the_criterion_of_the_best_start_is_told(model):
+    candidates = {
+        "IMM": IMM(4),
+        "EMN": EMN(4),
+        "ExGreedy": ExGreedy(4),
+        **{f"ExShallow, depth_factor={factor}": ExShallow(4, depth_factor=factor) for factor in (0.03, 0.1, 0.01)},
+    }
+    told = set()
+    for seed in range(12):
+        case = data(seed, 40, 3, 4, kind="fine", random_labels=True)
+        fitted = model(4, n_init=6).fit(case.X, labels=case.labels)
+        assert model(4).fit(case.X, labels=case.labels).criterion_ == model.__name__
+        cost = {name: other.fit(case.X, labels=case.labels).inertia_ for name, other in candidates.items()}
+        cost[model.__name__] = model(4).fit(case.X, labels=case.labels).inertia_
+        # further starts of the same criterion are other trees only where k-means is fitted here
+        assert fitted.inertia_ <= cost[fitted.criterion_] * (1 + 1e-9)
+        assert cost[fitted.criterion_] <= min(list(cost.values())) * (1 + 1e-9)
+        told.add(fitted.criterion_)
+    assert len(told) > 1
+
+
+def test_trees_import_no_metrics():
+    """`neonxc.evaluation` brings torchvision and more: nobody who grows a tree shall wait for it."""
+    script = (
+        "import sys, neonxc; before = set(sys.modules); import neonxc.trees; "
+        "print(sorted(name for name in set(sys.modules) - before "
+        "if name.startswith(('neonxc.evaluation', 'neonxc.models', 'torchvision', 'captum'))))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

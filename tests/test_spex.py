@@ -1,4 +1,4 @@
-"""SpEx: every tree is the one that growing on the whole graph gives, cut by cut; graphs, weights, noise, errors."""
+"""SpEx: every tree is the one that growing on the whole graph gives; graphs, weights, noise, errors."""
 
 from unittest import mock
 
@@ -131,7 +131,8 @@ def test_trees_of_neighbours_are_those_of_their_graph(path, case, neighbors, mos
 
 def test_codes_of_long_columns_are_renumbered_in_small_nodes():
     rng = np.random.default_rng(4)
-    X = np.concatenate([rng.normal(size=(60, 2)), rng.normal(size=(210, 2)) + [5, 1]])
+    X = rng.normal(size=(270, 2))
+    X[60:] += [5, 1]
     edges, weights = edges_of(0, 270, "random")
     within = (edges[:, 0] < 60) == (edges[:, 1] < 60)
     graph = edges[within], weights[within]
@@ -177,6 +178,27 @@ def test_weights_below_1_are_in_units_of_the_lightest_point():
     points = model.fit(case.X, labels=case.labels, sample_weight=case.mass).tree_
     less = model.fit(case.X, labels=case.labels, sample_weight=case.mass / 16).tree_
     assert nested(points) == nested(less)
+
+
+@pytest.mark.parametrize("weight", [[3, 9, 9, 1, 0.5], [6, 8, 4, 7, 0.5], [4, 4, 6, 8, 9, 3]])
+def test_a_side_of_the_lightest_point_has_no_edges_whatever_the_rounding(weight):
+    weight = np.array(weight) / 10
+    X, labels = np.arange(len(weight))[:, None], np.arange(len(weight))  # a cluster for every point
+    tree = SpExClique(len(weight), max_leaves=2).fit(X, labels=labels, sample_weight=weight).tree_
+    assert float(tree.threshold[0]) == 0.5  # all sides have conductance 0, but for that of the last point alone
+
+
+def test_parts_that_no_edge_joins_have_no_conductance_whatever_the_rounding():
+    rng = np.random.default_rng(0)
+    X = np.r_[np.full(40, -100.0), np.arange(24)][:, None]
+    heavy = np.array([(i, (i + 1) % 40) for i in range(40)])
+    light = np.array(
+        [(40 + 4 * part + i, 40 + 4 * part + j) for part in range(6) for i in range(4) for j in range(i)]
+    )
+    graph = np.r_[heavy, light], np.r_[rng.random(40) * 1e6, rng.random(36)]
+    tree = SpExGraph(7).fit(X, graph=graph).tree_
+    cuts = tree.threshold[tree.feature >= 0].tolist()
+    assert cuts == [-50.0, 3.5, 7.5, 11.5, 15.5, 19.5]  # of equal cuts the lowest, of equal leaves the first
 
 
 def test_a_cluster_of_one_point_has_conductance_1():
@@ -399,15 +421,12 @@ def test_spex_explains_what_has_no_centers(kind):
 @given(seed=seeds, bins=st.integers(2, 9))
 def test_fewer_bins_have_fewer_cuts(model, seed, bins):
     case = data(seed, 60, 1, 2, kind="fine")
-    exact = model(2, max_leaves=4).fit(case.X, **_given(model, case))
-    assert nested(model(2, max_leaves=4, max_bins=70).fit(case.X, **_given(model, case)).tree_) == nested(exact.tree_)
-    tree = model(2, max_leaves=20, max_bins=bins).fit(case.X, **_given(model, case)).tree_
+    extra = {"labels": case.labels} if model is SpExClique else {}
+    exact, many = (model(2, max_leaves=4, max_bins=most).fit(case.X, **extra).tree_ for most in (None, 70))
+    assert nested(many) == nested(exact)
+    tree = model(2, max_leaves=20, max_bins=bins).fit(case.X, **extra).tree_
     assert tree.n_leaves <= bins
     assert [len(rows) for rows in rows_of(tree, case.values)] == tree.samples.tolist()
-
-
-def _given(model, case):
-    return {"labels": case.labels} if model is SpExClique else {}
 
 
 def test_the_reference_of_cliques_is_k_means_unless_told_otherwise():
@@ -416,4 +435,4 @@ def test_the_reference_of_cliques_is_k_means_unless_told_otherwise():
     labels = KMeans(3, n_init=10, random_state=0).fit_predict(case.X)
     again = SpExClique(3).fit(case.X, labels=labels)
     assert torch.equal(own.tree_.feature, again.tree_.feature)
-    pd.testing.assert_series_equal(pd.Series(own.tree_.threshold.numpy()), pd.Series(again.tree_.threshold.numpy()))
+    np.testing.assert_allclose(own.tree_.threshold, again.tree_.threshold)

@@ -28,18 +28,15 @@ class State:
         At most what splitting the node gains.
     reach : Tensor [k] or None
         What a cut scores at least if it makes a center a side's best one.
-    first : Tensor [k] of bool
-        The centers whose gains are added up in any case ...
     rest : Tensor [k] of bool or None
-        ... and others that may be a side's best one.
+        Centers whose gains are only added up if they turn out to be needed.
     """
 
     gains: Tensor
     size: float
     gain: float
     reach: Tensor | None
-    first: Tensor
-    rest: Tensor | None
+    rest: Tensor | None = None
 
 
 class Surrogate(Criterion):
@@ -64,15 +61,17 @@ class Surrogate(Criterion):
         many = k * node.n * problem.table.d > FEW and k < 8 * problem.table.d and not problem.sharded
         reach = _reach(gains) if many else None
         gain = -float(problem.reduce(gains.amin(1).sum()) if reach is None else reach.min())
-        some = problem.reduce((gains < 0).any(0), "max")  # other centers can't be a leaf's best one
-        rest = None if reach is None else some & (reach > reach.min() + slack)
-        first = some if rest is None else some & ~rest
-        return State(gains, size, gain + slack if gain > slack else -torch.inf, reach, first, rest)
+        return State(gains, size, gain + slack if gain > slack else -torch.inf, reach)
 
     def statistics(self, node: Node) -> tuple[Channels]:
-        """Gains at some centers."""
+        """Gains at the centers that may be a side's best one; if these are many, only at the likeliest."""
         state: State = node.state
-        return (self._channels(state, state.first),)
+        first = self.problem.reduce((state.gains < 0).any(0), "max")  # others can't be a leaf's best center
+        if state.reach is not None:
+            slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
+            state.rest = first & (state.reach > state.reach.min() + slack)
+            first = first & ~state.rest
+        return (self._channels(state, first),)
 
     def further(self, node: Node, least: float) -> Sequence[Channels]:
         """Gains at those other centers that a cut may need to be as good as one that is known."""
