@@ -19,11 +19,29 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_checks import assert_checks_pass
 from tree_witnesses import data, inner_nodes, kmeans_cost, nested, rows_of
 
-from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
+from neonxc.trees import (
+    CART,
+    EMN,
+    IMM,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    KernelExKMC,
+    KernelExpand,
+    KernelIMM,
+    SpExClique,
+    SpExGraph,
+    SpExKNN,
+)
 
-EXPLAINERS = [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree]
+EXPLAINERS = [IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, SpExClique]
 CENTER_TREES = [IMM, EMN, ExGreedy, ExShallow]
+WEIGHTED = [*EXPLAINERS, KernelIMM, KernelExKMC, KernelExpand]
+ALL = [*WEIGHTED, SpExKNN, SpExGraph]
 every = pytest.mark.parametrize("model", EXPLAINERS, ids=lambda model: model.__name__)
+every_weighted = pytest.mark.parametrize("model", WEIGHTED, ids=lambda model: model.__name__)
+all_of_them = pytest.mark.parametrize("model", ALL, ids=lambda model: model.__name__)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -34,12 +52,12 @@ def blobs(n=60, d=3, k=4, seed=0):
 
 # --- scikit-learn's own checks -----------------------------------------------------------------------------
 
-SLOW = (EMN, ExGreedy, ExShallow, ExKMC, KDTree)  # little of their code is not that of the others, too
+SLOW = set(ALL) - {IMM, CART, SpExGraph, KernelExpand}  # little of their code is not that of the others, too
 
 
 @pytest.mark.parametrize(
     "model",
-    [pytest.param(model, marks=pytest.mark.slow if model in SLOW else ()) for model in EXPLAINERS],
+    [pytest.param(model, marks=pytest.mark.slow if model in SLOW else ()) for model in ALL],
     ids=lambda model: model.__name__,
 )
 def test_scikit_learn_s_checks_pass_and_none_is_skipped(model):
@@ -101,7 +119,7 @@ def test_what_is_fitted_can_take_part_in_training(model, refine):
     assert not any(tensor.is_inference() for tensor in [*tensors, fitted.labels_])
 
 
-@every
+@all_of_them
 @pytest.mark.parametrize(
     "dtype",
     [
@@ -133,7 +151,7 @@ def test_types_of_numbers(model, dtype):
     assert torch.equal(typed.tree_.feature, plain.tree_.feature)
 
 
-@every
+@all_of_them
 @pytest.mark.parametrize(
     "dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32]
 )
@@ -191,7 +209,7 @@ def test_weights_are_repeated_rows_for_the_default_reference(model):
     assert weighted.inertia_ == pytest.approx(repeated.inertia_)
 
 
-@every
+@all_of_them
 def test_labels_may_be_names(model):
     X = blobs(k=3)
     names = np.array(["cat", "dog", "eel"])[np.arange(60) % 3]
@@ -203,7 +221,7 @@ def test_labels_may_be_names(model):
     assert isinstance(model(3).fit(torch.from_numpy(X), labels=list(names)).labels_, np.ndarray)
 
 
-@every
+@all_of_them
 def test_labels_may_be_any_integers(model):
     X, names = blobs(k=3), np.array([-7, 3, 1000])
     fitted = model(3).fit(X, labels=names[np.arange(60) % 3])
@@ -343,7 +361,7 @@ def test_one_cluster_refined(model, extra):
     assert model(1, **extra).fit(blobs(20)).tree_.n_leaves == 1
 
 
-@every
+@all_of_them
 def test_one_point(model):
     assert model(1).fit(np.ones((1, 2))).predict([[3.0, 4]]).tolist() == [0]
 
@@ -442,7 +460,7 @@ def test_leaves_and_paths_say_the_same(model, seed, kind):
 # --- errors ------------------------------------------------------------------------------------------------
 
 
-@every
+@all_of_them
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_values_that_are_not_finite(model, value):
     X = blobs()
@@ -490,7 +508,7 @@ def test_means_that_are_equal_but_for_rounding(model):
         model(2).fit(X, labels=[0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0])
 
 
-@every
+@every_weighted
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
@@ -553,7 +571,7 @@ def test_parameters_of_trees_with_centers(model):
                 model(4, depth_factor=value).fit(X)
 
 
-@every
+@all_of_them
 def test_shapes_of_points(model):
     with pytest.raises(ValueError, match=r"1D array|2D array|shape"):
         model(2).fit(np.arange(5.0))

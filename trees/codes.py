@@ -18,7 +18,7 @@ from torch import Tensor
 from neonxc.trees.table import Table
 
 BINS = 512  # that a column may have for its values all to be told apart
-HISTOGRAM = 1 << 16  # entries of a whole histogram: so many bins are not too many, either
+HISTOGRAM = 1 << 17  # entries of a whole histogram: so many bins are not too many, either
 COARSE = 256  # bins where they can't tell all values apart
 PARALLEL = 1 << 20  # entries that torch sorts sooner than NumPy, which uses one core
 EXACT = 2.0**53  # floats are not so exact beyond

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, replace
 from typing import Any
 
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from neonxc.parameters import check_number, check_whole
+from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
 from neonxc.trees.criteria.mistakes import Mistakes
-from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.estimator import TreeExplainer, plain
 from neonxc.trees.growth import Step, best_first, replayed, separate_centers
 from neonxc.trees.interval_search import IntervalSearch, cut_of
 from neonxc.trees.kernel_distances import KERNELS, feature_space_distances
@@ -25,7 +28,7 @@ from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
 from neonxc.trees.table import Table
 
-SAMPLE = 1000  # points whose distances a default gamma is made of
+SAMPLE = 1000  # different points whose distances a default gamma is made of
 Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 
 DESCRIBED = {
@@ -54,7 +57,7 @@ class Surrogates:
     Parameters
     ----------
     points : Tensor [n, d] of float64
-        Centred.
+        Centred for Taylor features.
     kind : {"anchors", "taylor"}
     kernel : {"gaussian", "laplace"}
     gamma : float
@@ -133,19 +136,42 @@ class KernelTree(TreeExplainer):
             if self.gamma == 0:
                 raise ValueError("gamma needs a number > 0, got 0")
 
-    def _reference(self, table: Table, *given: Any) -> Reference:
-        found = super()._reference(table, *given)
+    def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
+        points, names, give = super()._read(X, reset)
+        return (points if isinstance(points, Tensor) else references.tensor_of(points)), names, give
+
+    def _reference(
+        self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
+    ) -> Reference:
+        if not self._given and isinstance(self.reference, str) and self.reference == "kernel_kmeans":
+            found = self._kernel_kmeans(table, weight)
+        else:
+            found = super()._reference(table, X, labels, centers, weight, kept)
         if self.gamma is not None:
             self.gamma_ = float(self.gamma)
         elif self.kernel == "gaussian" and found.gamma is not None:
             self.gamma_ = float(found.gamma)
         else:
-            self.gamma_ = median_gamma(found.space, self.kernel)
+            self.gamma_ = median_gamma(found.space, self.kernel, weight)
         return found
+
+    def _kernel_kmeans(self, table: Table, weight: Tensor | None) -> Reference:
+        """Kernel k-means, with as many clusters as there are different points at most."""
+        k, different = self.n_clusters, len(torch.unique(table.data, dim=0))
+        if different < k <= table.n:
+            warnings.warn(
+                f"X has {different} distinct points, fewer than n_clusters={k}: so many clusters there are",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+            k = different
+        X = plain(table.data)
+        return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
 
     def _separated(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
         """The tree of Kernel IMM on the raw columns, one leaf per cluster."""
-        features = Surrogates(_scaled(problem), self.features, self.kernel, self.gamma_, self.n_features)
+        points = _scaled(problem, self.features)
+        features = Surrogates(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
         columns = code(table, centers, self.max_bins)
@@ -174,21 +200,34 @@ class KernelTree(TreeExplainer):
         return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 
-def median_gamma(table: Table, kernel: str) -> float:
+def median_gamma(table: Table, kernel: str, weight: Tensor | None = None) -> float:
     """One over the median distance of some of the points, squared for the Gaussian kernel."""
-    some = table.columns(0, table.d).T[:: max(1, table.n // SAMPLE)].to(torch.float64).contiguous()
-    far = torch.pdist(some, 1.0) if kernel == "laplace" else torch.pdist(some).square()
-    far = far[far > 0]
-    return 1 / float(far.median()) if len(far) else 1.0
+    points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
+    some = slice(None, None, max(1, len(points) // SAMPLE))
+    points, mass = points[some].to(torch.float64), torch.bincount(place, weight)[some].to(torch.float64)
+    far = torch.pdist(points, 1.0) if kernel == "laplace" else torch.pdist(points).square()
+    one, other = torch.triu_indices(len(points), len(points), 1, device=table.device)
+    far, order = far.sort()
+    pairs = (mass[one] * mass[other])[order].masked_fill(far == 0, 0).cumsum(0)
+    if not len(far) or not far[-1] > 0:
+        return 1.0
+    return 1 / float(far[torch.searchsorted(pairs, pairs[-1:] / 2)])
 
 
-def _scaled(problem: Problem) -> Tensor:
-    """Raw columns around their means; behind a scaler, in units of their spread, as the kernel has them."""
+def _scaled(problem: Problem, features: str) -> Tensor:
+    """Raw columns; behind a scaler, in units of their spread, as the kernel has them.
+
+    For Taylor features they are shifted to mean 0. Features of anchors need no shift, and its rounding would tell
+    apart values that are equally far from an anchor on its two sides.
+    """
     points = problem.table.columns(0, problem.table.d).T.to(torch.float64)
-    points = points - points.mean(0)
+    weight = torch.ones_like(points[:, 0]) if problem.weight is None else problem.weight
+    share = weight / weight.sum()
+    centred = points - share @ points
+    points = centred if features == "taylor" else points
     if problem.space is problem.table:
         return points
-    spread = points.square().mean(0).sqrt()
+    spread = (share @ centred.square()).sqrt()
     return points / torch.where(spread > 0, spread, 1)
 
 
