@@ -52,7 +52,7 @@ def blobs(n=60, d=3, k=4, seed=0):
 
 # --- scikit-learn's own checks -----------------------------------------------------------------------------
 
-SLOW = set(ALL) - {IMM, CART, SpExGraph, KernelExpand}  # little of their code is not that of the others, too
+SLOW = set(ALL) - {IMM, SpExClique, KernelExpand}  # little of their code is not that of the others, too
 
 
 @pytest.mark.parametrize(
@@ -539,8 +539,11 @@ def test_arguments_of_fit(model, extra, message):
         ({"n_clusters": 0}, "n_clusters needs a whole number >= 1, got 0"),
         ({"n_clusters": 2.5}, "n_clusters needs a whole number >= 1, got 2.5"),
         ({"n_clusters": "3"}, "n_clusters needs a whole number >= 1, got '3'"),
-        ({"reference": "kmedoids"}, r'reference needs "kmeans", "spectral" or a clusterer, got \'kmedoids\''),
-        ({"reference": 5}, r'reference needs "kmeans", "spectral" or a clusterer, got 5'),
+        (
+            {"reference": "kmedoids"},
+            r'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got \'kmedoids\'',
+        ),
+        ({"reference": 5}, r'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got 5'),
         ({"leaf_labels": "best"}, "leaf_labels needs one of surrogate, majority, own, got 'best'"),
         ({"max_bins": 1}, "max_bins needs a .*number >= 2"),
         ({"max_bins": 2.5}, "max_bins needs a .*number >= 2"),
