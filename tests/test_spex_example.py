@@ -281,7 +281,8 @@ def test_the_page_has_the_published_tables(spex, published):
     names = re.findall("^## (.+)$", page, flags=re.M)
     assert len(names) == 6
     for name in names:
-        assert spex.written({name: published["tables"][name]}) in page
+        table = spex.written({name: published["tables"][name]}).removeprefix("#")  # a level higher on the page
+        assert table in page
 
 
 # Kernel trees
