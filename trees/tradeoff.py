@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import clone
 from tqdm import tqdm
 
-from neonxc.evaluation import cost_ratio, wad, waes
 from neonxc.inputs import label_array
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
@@ -129,6 +128,8 @@ def trade_off(
     >>> trees.front[0].cost_ratio <= trees[-1].cost_ratio
     True
     """
+    from neonxc.evaluation import cost_ratio, wad, waes
+
     if (labels is None) == (centers is None):
         raise ValueError("trade_off needs labels or centers: the reference clustering that all trees explain")
     reference, weight = centers, sample_weight
