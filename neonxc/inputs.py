@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 NOISE = -1
 """The label of points that a density-based clustering leaves out."""
@@ -150,6 +152,16 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
     if tensor.ndim == 2:
         place = f"in row {where[0]}, column {where[1] if names is None else repr(names[where[1]])}"
     raise ValueError(f"{name} has a value that is not finite: {value} {place}")
+
+
+def check_evaluating(module: nn.Module, name: str = "features") -> None:
+    """Raise a ValueError if a call would change a network or depend on chance: it is in training mode."""
+    for path, inner in module.named_modules():
+        if inner.training and isinstance(inner, (_BatchNorm, _DropoutNd)):
+            raise ValueError(
+                f"{name} is in training mode ({path or type(inner).__name__!r} would move its statistics or drop "
+                f"units at random); call .eval() on it first"
+            )
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:
