@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 import neonxc
 from neonxc.evaluation import KDEImputer, methods
-from neonxc.heads import CentroidHead
+from neonxc.head import centroid_head as CentroidHead
 from neonxc.network import NeuralizedClustering
 
 AXES = {  # what grows, and what it grows from

@@ -29,7 +29,7 @@ from .features import FeatureExtractor
 from .images import load_image, to_tensor
 from .kernel import KernelKMeans
 from .scan import SCAN
-from .words import WordVectors, word_summary
+from .words import WordVectors
 
 __all__ = [
     "BACKBONES",
@@ -59,5 +59,4 @@ __all__ = [
     "vgg19_bn",
     "vgg_small",
     "vit_b_16",
-    "word_summary",
 ]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
-from torch import Tensor, nn
+from torch import Tensor
+from tqdm import tqdm
 
-from neonxc.heads import DetectionHead
-from neonxc.lrp import LRP, Composite, Recording
-from neonxc.lrp.engine import chunks, only
-from neonxc.network import NeuralizedClustering, rows, unrows
+from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
+from neonxc.competition import Path
+from neonxc.head import Decision, Head
+from neonxc.lrp import Composite
+from neonxc.lrp.engine import only
+from neonxc.network import NeuralizedClustering, checked_beta
 from neonxc.summary import ClusterSummary, summarized
 from neonxc.targets import at_places, check_columns, part, some_columns
 
-HeadRule = Literal["linear", "midpoint"]
+Take = Callable[[Any, str], Any]
+"""Takes from an argument of this name what belongs to a part of the inputs."""
 
 
 class NEON(Attribution):
@@ -30,6 +35,8 @@ class NEON(Attribution):
         From :func:`neonxc.neuralize`.
     composite : neonxc.lrp.Composite, optional
         Rules for the feature network, if there is one; default: LRP-gamma with gamma 0.25.
+    beta : float, optional
+        Stiffness of the take-most rule, 0 ... inf; default: the network's own, ``net.beta``.
     head_rule : {"linear", "midpoint"}, optional
         How a contrast shares its relevance among the features of a feature network. "midpoint" counts from the
         points halfway between centroids, "linear" from zero, by the contrast's slope, with the bias absorbing its
@@ -56,6 +63,7 @@ class NEON(Attribution):
         net: NeuralizedClustering,
         composite: Composite | None = None,
         *,
+        beta: float | None = None,
         head_rule: HeadRule | None = None,
     ) -> None:
         if not isinstance(net, NeuralizedClustering):
@@ -67,14 +75,13 @@ class NEON(Attribution):
         super().__init__(net)
         self.net = net
         self.composite = composite
-        own: HeadRule = "midpoint" if net.features is None else "linear"
-        self.head_rule: HeadRule = head_rule or own
-        if of_words(net) and (composite is not None or head_rule is not None):
-            raise ValueError("words are merged with the clustering's own layer: no composite or head_rule applies")
-        if net.features is None and self.head_rule == "linear":
-            raise ValueError(
-                "head_rule='linear' is for networks with features; on raw columns use the mid-point rule"
-            )
+        self.beta = None if beta is None else checked_beta(beta)
+        rules = net.carrier.rules
+        if head_rule is not None and head_rule not in rules:
+            raise ValueError(f"head_rule is {rules[0]!r} without a feature network, got {head_rule!r}")
+        if composite is not None and not isinstance(net.carrier, Backbone):
+            raise ValueError("composite has rules for a feature network, and this network has none")
+        self.head_rule: HeadRule = head_rule or rules[0]
 
     @property
     def multiplies_by_inputs(self) -> bool:
@@ -111,14 +118,9 @@ class NEON(Attribution):
         """
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
-        batch = self.net.batch(inputs)
-        n, parts = len(batch.tensor), []
-        for x, first in self._chunks(batch.tensor):
-            want = slice(first, first + len(x))
-            parts.append(
-                self._attribute(x, part(target, "target", want, n), part(competitor, "competitor", want, n))
-            )
-        return batch.restore(torch.cat(parts))
+        return self._in_parts(
+            inputs, lambda x, take: self._relevance(x, take(target, "target"), take(competitor, "competitor"))
+        )
 
     @torch.no_grad()
     def residual(self, inputs: Any, target: Any = None) -> Any:
@@ -140,17 +142,15 @@ class NEON(Attribution):
         array or Tensor [N]
             Signed, in units of the logit.
         """
-        if self.net.features is not None:
+        if not isinstance(self.net.carrier, Columns):
             raise ValueError("residual is for points; on a feature network the bias of every layer has its share")
-        batch = self.net.batch(inputs)
-        n, parts = len(batch.tensor), []
-        for x, first in self._chunks(batch.tensor):
-            some = part(target, "target", slice(first, first + len(x)), n)
-            _, columns, _ = self._columns(x, some)
+
+        def residual(x: Tensor, take: Take) -> Tensor:
+            columns = self._columns(x, take(target, "target"))[0]
             logit = self.net.head(x).gather(1, columns[:, None])[:, 0]
-            parts.append(logit - self._attribute(x, columns, None).sum(1))
-        residual = torch.cat(parts)
-        return residual.to(inputs.device) if isinstance(inputs, Tensor) else residual.cpu().numpy()
+            return logit - self._relevance(x, columns, None).sum(1)
+
+        return self._in_parts(inputs, residual)
 
     def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
         """One heatmap for every cluster: relevance summed over the channels.
@@ -169,19 +169,71 @@ class NEON(Attribution):
         array or Tensor [N, clusters, ...]
             See `target` of :meth:`attribute` for what a cluster's heatmap explains.
         """
-        if self.net.features is None:
-            raise ValueError("heatmaps need a network with features; use attribute for points")
-        if of_words(self.net):
-            raise ValueError("heatmaps are for images; attribute gives the relevance of words")
-        batch = self.net.batch(inputs)
         columns = some_columns(clusters, self.net.head.n_clusters)
-        parts = []
-        for x, _ in self._chunks(batch.tensor):
-            recording = self._record(x, several=len(columns) > 1)
-            starts = torch.stack([self._multiplier(recording.output, c, None) for c in columns])
-            maps = [recording.propagate(some).sum(dim=2) for some in starts.split(recording.room)]
-            parts.append(torch.cat(maps).transpose(0, 1))
-        return batch.restore(torch.cat(parts))
+        return self._maps(inputs, len(columns), lambda a: [self._decide(a, c, None) for c in columns])
+
+    def threshold_heatmaps(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
+        """One heatmap for every test of a threshold tree: its part in the decision.
+
+        Parameters
+        ----------
+        inputs : array or tensor [N, C, ...]
+            What the feature network takes.
+        target, competitor : optional
+            As in :meth:`attribute`: one for all inputs.
+
+        Returns
+        -------
+        array or Tensor [N, T, ...]
+            For the tests in the order of the tree's inner nodes; they sum to the relevance of the decision, and
+            those that are not on an input's path are zero.
+
+        Raises
+        ------
+        ValueError
+            The network is not that of a tree (or a hierarchy), or has no feature network.
+        """
+        tests = _tests(self.net.head)
+
+        def decisions(a: Tensor) -> list[Decide]:
+            decide = self._decide(a, target, competitor)
+            return [lambda some, t=t: decide(some).restricted(tests == t) for t in range(int(tests.max()) + 1)]
+
+        return self._maps(inputs, int(tests.max()) + 1, decisions)
+
+    @torch.no_grad()
+    def thresholds(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
+        """Which tests of a threshold tree mattered: how the tests on a point's path share the logit.
+
+        Parameters
+        ----------
+        inputs, target, competitor
+            As in :meth:`attribute`.
+
+        Returns
+        -------
+        array or Tensor [N, T], or [N, T, ...] where the features are a map
+            For the tests in the order of the tree's inner nodes, in units of the logit, which is the margin to the
+            nearest threshold in spreads of its column. They sum to the logit; with a competitor only the test at
+            which the ways to the two clusters part has relevance.
+
+        Raises
+        ------
+        ValueError
+            The network is not that of a tree (or a hierarchy).
+        """
+        tests, head = _tests(self.net.head), self.net.head
+
+        def shares(x: Tensor, take: Take) -> Tensor:
+            a = self.carrier.features(x)
+            points, decide = rows(a), self._decide(a, take(target, "target"), take(competitor, "competitor"))
+            parts = []
+            for some in self.carrier.of_points(points):
+                evidence = decide(some).weights * head.detection(points[some])
+                parts.append(evidence.new_zeros(len(evidence), int(tests.max()) + 1).index_add(1, tests, evidence))
+            return unrows(torch.cat(parts), a)
+
+        return self._in_parts(inputs, shares)
 
     @torch.no_grad()
     def summary(self, X: Any, n_prototypes: int = 5) -> ClusterSummary:
@@ -191,91 +243,87 @@ class NEON(Attribution):
 
         Parameters
         ----------
-        X : array, frame or tensor
-            Points, or what the feature network takes; then the features of the summary are that network's.
+        X : array, frame, tensor or sequence of str
+            Points, or what the feature network takes; then the features of the summary are that network's. For
+            texts they are the words: a word's relevance is what all its occurrences add to the logit of a
+            cluster's text, on average.
         n_prototypes : int
             Typical points to name per cluster.
         """
         if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
             raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
-        net, batch = self.net, self.net.batch(X)
-        K, d = net.head.n_clusters, net.head.n_features
-        total = torch.zeros(K, d, dtype=torch.float64)
+        net, carrier = self.net, self.carrier
+        K = net.head.n_clusters
+        total = torch.zeros(K + 1, len(carrier.units), dtype=torch.float64)
         logits, columns = [], []
-        for x, _ in self._chunks(batch.tensor):
-            for a in rows(x if net.features is None else net.features(x)).split(net.chunk):
-                own = net.head.assign(a)
-                logits.append(net.head(a).gather(1, own[:, None])[:, 0])
-                own = torch.where(net.head.outside(a), K, own)  # noise: a column beyond all clusters
-                columns.append(own)
-                inside = own < K
-                relevance = net.head.relevance(a[inside], own[inside], net._beta)
-                total.index_add_(0, own[inside].cpu(), relevance.cpu().double())
-        names = net.feature_names_ or [f"x{i}" for i in range(d)]
+        for x in carrier.parts(X):
+            a = carrier.features(x)
+            points = rows(a)
+            own = self._columns(a, None)[0]
+            column = torch.where(net.is_noise(points), K, own)  # noise: a column beyond all clusters
+            carrier.tally(x, points, self._decide(a, own, None), column, total)
+            logits.append(net.head(points).gather(1, own[:, None])[:, 0])
+            columns.append(column)
         logit, column = torch.cat(logits).cpu().numpy(), torch.cat(columns).cpu().numpy()
-        return summarized(net.classes_, logit, column, total.numpy(), names, n_prototypes)
+        return summarized(net.classes_, logit, column, total[:K].numpy(), carrier.units, n_prototypes)
 
-    def _attribute(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
-        net = self.net
-        if net.features is None:
-            with torch.no_grad():
-                _, columns, _ = self._columns(x, target)
-                return net.head.relevance(x, columns, net._beta, self._competitor(competitor, target, x, columns))
-        if of_words(net):
-            return self._attribute_tokens(x, target, competitor)
-        recording = self._record(x, several=False)
-        return recording.propagate(self._multiplier(recording.output, target, competitor))
+    @property
+    def carrier(self) -> Carrier:
+        """What stands before the head, with the rules that relevance goes back by."""
+        carrier = self.net.carrier
+        if isinstance(carrier, Backbone):
+            carrier.composite = self.composite
+        return carrier
 
-    @torch.no_grad()
-    def _attribute_tokens(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
-        """Relevance [N, T] of words whose mean vector is clustered (VI-A): both linear layers are merged."""
-        features: Any = self.net.features
-        head, a = self.net.head, features(x)
-        if not isinstance(head, DetectionHead) or head.detection.norm is not None:
+    def _relevance(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
+        record = self.carrier.record(x)
+        return next(record.relevance([self._decide(record.features, target, competitor)], self.head_rule))
+
+    def _maps(self, inputs: Any, several: int, decisions: Callable[[Tensor], list[Decide]]) -> Any:
+        """Relevance [N, several, ...] of decisions on the features, summed over the inputs' channels."""
+        if not isinstance(self.net.carrier, Backbone):
             raise ValueError(
-                "this clustering is not linear in the mean of word vectors: words have no shares of it"
+                "heatmaps are for images and need a feature network; attribute is for points and words"
             )
-        _, columns, _ = self._columns(a, target)
-        rival = self._competitor(competitor, target, a, columns)
-        coefficients, _ = head.coefficients(head.detection(a), columns, self.net._beta, rival)
-        return features.attribute_tokens(x, head.detection, coefficients)
 
-    def _record(self, x: Tensor, several: bool) -> Recording:
-        assert self.net.features is not None
-        return LRP(self.net.features, self.composite).record(x, several)
+        def maps(x: Tensor, take: Take) -> Tensor:
+            record = self.carrier.record(x, several > 1)
+            found = record.relevance(decisions(record.features), self.head_rule)
+            return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
 
-    def _chunks(self, x: Tensor) -> Iterator[tuple[Tensor, int]]:
-        """Parts of a batch, with their first index, that memory has room for."""
-        if self.net.features is not None:
-            yield from chunks(x, "NEON")
-            return
-        size = self.net.chunk
-        for first in range(0, len(x), size):
-            yield x[first : first + size], first
+        return self._in_parts(inputs, maps)
+
+    def _in_parts(self, inputs: Any, explain: Callable[[Tensor, Take], Tensor]) -> Any:
+        """Explain inputs part by part; `explain` also gets a function that takes a part of an argument."""
+        batch = self.carrier.batch(inputs)
+        parts, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
+        found = [
+            explain(batch.tensor[want], lambda argument, name, want=want: part(argument, name, want, n))
+            for want in tqdm(parts, desc="NEON", delay=2, leave=False, disable=len(parts) < 2)
+        ]
+        return batch.restore(torch.cat(found))
 
     @torch.no_grad()
-    def _multiplier(self, a: Tensor, target: Any, competitor: Any) -> Tensor:
-        """Multipliers at the features, where the walk back through the feature network starts."""
-        head, points = self.net.head, rows(a)
-        _, columns, wanted = self._columns(a, target)
+    def _decide(self, a: Tensor, target: Any, competitor: Any) -> Decide:
+        """How the points of features `a` decide for a target."""
+        points, head = rows(a), self.net.head
+        columns, wanted = self._columns(a, target)
         rival = self._competitor(competitor, target, a, columns)
+        beta = self.net._beta if self.beta is None else self.beta
 
-        def multiplier(x: Tensor, column: Tensor, *other: Tensor) -> Tensor:
-            if self.head_rule == "linear":
-                return head.multiplier(x, column, self.net._beta, *other)
-            # relevance that lands on an inactive feature has no direction to go, and is let go
-            relevance = head.relevance(x, column, self.net._beta, *other)
-            return torch.where(x == 0, torch.zeros_like(x), relevance / x)
+        @torch.no_grad()
+        def decide(some: slice) -> Decision:
+            decision = head.decision(points[some], columns[some], beta, None if rival is None else rival[some])
+            return replace(decision, weights=decision.weights * wanted[some, None])
 
-        m = self.net.by_point(multiplier, points, columns, *([] if rival is None else [rival]))
-        return unrows((m * wanted[:, None]).to(a.dtype), a)
+        return decide
 
-    def _columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Each point's own column, the one to explain, and whether it is to be explained, [n] each."""
-        K = self.net.head.n_clusters
-        own = self.net.by_point(self.net.head.assign, rows(a))
+    def _columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor]:
+        """The column to explain at each point of features `a`, and whether it is to be explained, [n] each."""
+        K, points = self.net.head.n_clusters, rows(a)
+        own = torch.cat([self.net.head.assign(points[some]) for some in self.net.carrier.of_points(points)])
         if target is None:
-            return own, own, torch.ones_like(own)
+            return own, torch.ones_like(own)
         if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
             column, *place = target
             check_columns(torch.as_tensor(column), K, "target")
@@ -283,9 +331,9 @@ class NEON(Attribution):
                 raise ValueError(f"target {target} is outside the feature map of shape {list(a.shape[2:])}")
             wanted = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.long, device=a.device)
             wanted[(slice(None), *place)] = 1
-            return own, torch.full_like(own, int(column)), wanted.flatten()
+            return torch.full_like(own, int(column)), wanted.flatten()
         columns = at_places(target, a, K, "target")
-        return own, columns, (own == columns).long() if a.ndim > 2 else torch.ones_like(own)
+        return columns, (own == columns).long() if a.ndim > 2 else torch.ones_like(own)
 
     def _competitor(self, competitor: Any, target: Any, a: Tensor, columns: Tensor) -> Tensor | None:
         if competitor is None:
@@ -298,6 +346,12 @@ class NEON(Attribution):
         return rival
 
 
-def of_words(net: nn.Module) -> bool:
-    """Whether the features are means of word vectors, such as :class:`neonxc.models.WordVectors`."""
-    return hasattr(getattr(net, "features", None), "attribute_tokens")
+def _tests(head: Head) -> Tensor:
+    """The test [M] of a tree or hierarchy that each neuron belongs to."""
+    if not isinstance(head.competition, Path):
+        raise ValueError("thresholds are those of a tree: neuralize a ThresholdTree or a fitted tree explainer")
+    return (
+        torch.arange(head.detection.n_neurons, device=head.competition.signs.device)
+        if head.grouping is None
+        else head.grouping.groups
+    )

@@ -1,56 +1,88 @@
-"""The linear detection layer under every head, in the raw columns of the data."""
+"""Detection: linear and quadratic neurons on the raw columns, and what relevance they give these columns."""
 
 from __future__ import annotations
 
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neonxc.inputs import check_width, compute_dtype
 from neonxc.preprocessing import Preprocessing
+from neonxc.registry import storable
 
 
-class Described(nn.Module):
-    """A module that numbers and names describe besides its tensors, all of which its state_dict holds."""
+class Detection(nn.Module, ABC):
+    """A layer of neurons; a decision is explained through a weighted sum of them."""
 
-    PLAIN: ClassVar[tuple[str, ...]] = ()
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Number of raw columns d."""
 
-    def get_extra_state(self) -> Tensor:
-        """Plain attributes as JSON in a tensor: a state_dict of tensors alone fits into any file."""
-        plain = json.dumps({name: getattr(self, name) for name in self.PLAIN})
-        return torch.tensor(list(plain.encode()), dtype=torch.uint8)
+    @property
+    @abstractmethod
+    def n_neurons(self) -> int:
+        """Number of neurons M."""
 
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take over plain attributes."""
-        plain = json.loads(bytes(state.tolist()))
-        for name in self.PLAIN:
-            setattr(self, name, plain[name])
+    @property
+    def width(self) -> int:
+        """How many numbers are computed per point, so that callers can bound memory."""
+        return self.n_neurons
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """Neurons [N, M] of raw points [N, d], in float32 or better and with autocast off."""
+
+    @abstractmethod
+    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+        """Relevance [N, d] of ``sum_m weights_m a_m(x)``, each neuron or contrast counted from its reference.
+
+        Parameters
+        ----------
+        x : Tensor [N, d]
+        weights : Tensor [N, M]
+        own : Tensor [N, M] or None
+            Where the sum consists of contrasts with the explained cluster, the weights of this cluster's neurons
+            in each contrast; they sum to 1.
+        """
+
+    @abstractmethod
+    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Slope [N, d] of the weighted sum: the multipliers of the standard linear rule."""
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Detection:
+        """Give the same neurons multiplied by a factor."""
 
 
-class Detection(Described):
-    """Neurons ``a_m(x) = sum_i D_mi (A_mi - y_i)`` with ``y = (x - root) / n(x) - origin``.
+@storable
+class LinearDetection(Detection):
+    """Neurons ``a_m(x) = bias_m - D_m y`` with ``y = (x - root) / n(x) - origin``.
 
-    Two prototypes' neurons differ by the difference of their squared distances to x, in the space the
-    centroids were fitted in; a common term of all prototypes is left out.
-
-    Attributes
+    Parameters
     ----------
-    directions, anchors : Tensor [M, d]
-        D and A. A contrast's relevance is counted from the point halfway between its two prototypes.
-    bias : Tensor [M]
-        ``sum_i D_mi A_mi``, if not given: neurons of a linear layer have one of their own.
-    root, origin : Tensor [d]
-        Where y is zero. float32 is not translation invariant, so y is measured from the centroids' mean.
-    norm : str or None
-        "l1", "l2", "max": the row norm n(x) of a Normalizer in the pipeline; None: n = 1.
+    directions : Tensor [M, d]
+        D.
+    anchors : Tensor [M, d]
+        A. A neuron's relevance is counted from the point A_m: column i gets ``D_mi (A_mi - y_i)``. A contrast of
+        two neurons is counted from the sum of their anchors, which for two centroids is the point halfway between
+        them (NEON paper, Eq. 4).
+    bias : Tensor [M], optional
+        Default: ``D_m A_m``, with which a neuron is zero at its anchor.
+    frame : dict, optional
+        What all neurons share: `root` and `origin` [d], where y is zero (float32 is not translation invariant, so
+        y is measured from the centroids' mean); `diagonal`, whether no preprocessing mixes columns; and where a
+        pipeline has a Normalizer its `norm` ("l1", "l2" or "max"), `norm_weight` and `norm_bias`. Default: y = x.
+    nearest_zero : bool
+        Count each contrast from its zero that is nearest to y = 0 instead: for linear layers, which have no
+        centroids. A contrast's bias then belongs to the columns in proportion to their squared slopes.
     """
 
-    PLAIN = ("diagonal", "norm")
+    PLAIN = ("diagonal", "norm", "nearest_zero")
     directions: Tensor
     anchors: Tensor
     bias: Tensor
@@ -59,20 +91,43 @@ class Detection(Described):
     norm_weight: Tensor | None
     norm_bias: Tensor | None
 
-    def __init__(self, directions: Tensor, anchors: Tensor, frame: Frame, bias: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        directions: Tensor,
+        anchors: Tensor,
+        bias: Tensor | None = None,
+        frame: dict[str, Any] | None = None,
+        nearest_zero: bool = False,
+    ) -> None:
         super().__init__()
-        self.diagonal = frame.diagonal
-        self.norm = frame.norm
+        frame = frame or {}
+        zero = directions.new_zeros(directions.shape[1])
+        self.diagonal, self.norm = bool(frame.get("diagonal", True)), frame.get("norm")
+        self.nearest_zero = nearest_zero
         self.register_buffer("directions", directions)
         self.register_buffer("anchors", anchors)
         self.register_buffer("bias", (directions * anchors).sum(dim=1) if bias is None else bias)
-        for name in ("root", "origin", "norm_weight", "norm_bias"):
-            self.register_buffer(name, getattr(frame, name))
+        self.register_buffer("root", frame.get("root", zero))
+        self.register_buffer("origin", frame.get("origin", zero.clone()))
+        self.register_buffer("norm_weight", frame.get("norm_weight"))
+        self.register_buffer("norm_bias", frame.get("norm_bias"))
 
     @property
     def n_features(self) -> int:
         """Number of raw columns d."""
         return self.directions.shape[1]
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons M."""
+        return len(self.directions)
+
+    def scaled(self, factor: float) -> LinearDetection:
+        """Give the same neurons multiplied by a factor."""
+        frame = {"diagonal": self.diagonal, "norm": self.norm, **self._buffers}
+        return LinearDetection(
+            self.directions * factor, self.anchors, self.bias * factor, frame, self.nearest_zero
+        )
 
     def coordinates(self, x: Tensor) -> Tensor:
         """Points [N, d] where they are measured, y."""
@@ -80,38 +135,41 @@ class Detection(Described):
             return self._coordinates(x)[0]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Detect [N, M] from raw points [N, d], in float32 or better and with autocast off."""
+        """Neurons [N, M] of raw points [N, d], in float32 or better and with autocast off."""
         with full_precision(x):
             y, _ = self._coordinates(x)
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
-    def relevance(self, x: Tensor, coefficients: Tensor, own: Tensor | None = None) -> Tensor:
-        """Relevance [N, d] of ``sum_m c_m a_m(x)`` by the mid-point rule.
-
-        Parameters
-        ----------
-        x : Tensor [N, d]
-        coefficients : Tensor [N, M]
-            c.
-        own : Tensor [N, M], optional
-            Weights of the prototypes every contrast of a row has in common (those of the explained
-            cluster), where contrasts are differences of two neurons. It matters only when the preprocessing
-            mixes columns: then the halfway point of two prototypes is not made of their separate anchors.
-        """
+    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+        """Relevance [N, d] of a weighted sum, see :class:`Detection`, in two or three matrix products."""
         with full_precision(x):
             y, _ = self._coordinates(x)
             directions, anchors = self.directions.to(y), self.anchors.to(y)
-            slope = coefficients @ directions
-            relevance = torch.addcmul(coefficients @ (directions * anchors), y, slope, value=-1)
-            if own is not None and not self.diagonal:
-                relevance += (own @ anchors) * slope - (own @ directions) * (coefficients @ anchors)
+            slope = weights @ directions
+            relevance = torch.addcmul(weights @ (directions * anchors), y, slope, value=-1)
+            if own is not None and self.nearest_zero:
+                relevance += self._biases(weights, own.to(y))
+            elif own is not None and not self.diagonal:
+                # the point halfway between two centroids is not made of their separate anchors: columns are mixed
+                relevance += (own @ anchors) * slope - (own @ directions) * (weights @ anchors)
             return relevance
 
-    def multiplier(self, x: Tensor, coefficients: Tensor) -> Tensor:
-        """Multipliers [N, d] of the standard linear rule: its relevance is ``x * multiplier``."""
+    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Slope [N, d] of a weighted sum, a row's norm held constant."""
         with full_precision(x):
             _, norm = self._coordinates(x)
-            return -(coefficients @ self.directions.to(coefficients)) / norm
+            return -(weights @ self.directions.to(weights)) / norm
+
+    def _biases(self, weights: Tensor, own: Tensor) -> Tensor:
+        """Shares [N, d] of the contrasts' biases: ``sum_k s_k b_k / |w_k|^2 w_k * w_k``, w_k = D_k - D_c."""
+        directions, bias = self.directions.to(weights), self.bias.to(weights)
+        target = own.argmax(dim=1)
+        mode = "donot_use_mm_for_euclid_dist"  # the other one cancels
+        apart = torch.cdist(directions, directions, compute_mode=mode).square()[target]
+        share = torch.where(apart > 0, weights * (bias - bias[target][:, None]) / apart, 0.0)
+        mine = directions[target]
+        squares = share @ directions.square() - 2 * mine * (share @ directions)
+        return squares + share.sum(1, keepdim=True) * mine.square()
 
     def _coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
         check_width(x.shape[1], self.n_features, name="x")
@@ -131,44 +189,213 @@ class Detection(Described):
         return torch.where(norm > 0, norm, torch.ones_like(norm))  # as scikit-learn leaves zero rows alone
 
 
+def centroids(
+    centers: Tensor, preprocessing: Preprocessing | None = None, factor: float = 1.0, offsets: Tensor | float = 0.0
+) -> LinearDetection:
+    """Neurons of centroids: their squared distances to a point, up to a term that all of them share.
+
+    Behind a preprocessing the distances are those in the space of the centroids, and yet linear in the raw
+    columns: ``|M|^2 - 2 M'(A y) = D (anchor - y)`` with ``D = 2 A'M`` and the anchor half the preimage of M.
+
+    Parameters
+    ----------
+    centers : Tensor [M, p]
+        In the space that the clusterer saw.
+    preprocessing : Preprocessing, optional
+        From the raw columns to that space.
+    factor, offsets : float, and float or Tensor [M]
+        What the distances are multiplied by, and what is added to them then; no column has a share of the latter.
+    """
+    preprocessing = preprocessing or Preprocessing.identity(centers.shape[1])
+    centers = centers.double() - preprocessing.offset
+    mean = centers.mean(dim=0)
+    directions = factor * 2 * preprocessing.pullback(centers - mean)
+    anchors = preprocessing.preimage(centers - mean) / 2
+    return LinearDetection(
+        directions, anchors, (directions * anchors).sum(1) + offsets, frame(preprocessing, mean)
+    )
+
+
+def frame(preprocessing: Preprocessing, z: Tensor) -> dict[str, Any]:
+    """Coordinates of a :class:`LinearDetection` behind a preprocessing, zero where that maps to `z` [p]."""
+    norm = preprocessing.norm
+    # without a norm only root + origin counts, and a map that repeats columns need not reach zero
+    zero = z if norm is None else torch.zeros_like(z)
+    return {
+        "root": preprocessing.point(zero),
+        "origin": preprocessing.preimage((z - zero)[None])[0],
+        "diagonal": preprocessing.diagonal,
+        "norm": None if norm is None else norm.kind,
+        "norm_weight": None if norm is None else norm.weight,
+        "norm_bias": None if norm is None else norm.bias,
+    }
+
+
+@storable
+class QuadraticDetection(Detection):
+    """Negative log densities of Gaussians: ``a_m(x) = |L_m'(x - mu_m)|^2 / 2 + sum_i shares_mi + offsets_m``.
+
+    Parameters
+    ----------
+    means : Tensor [M, d]
+        mu, in raw columns.
+    roots : Tensor [M, d] or [M, d, p]
+        L of the precisions ``P = L L'`` in raw columns: standard deviations inverted, or matrices.
+    shares : Tensor [M, d]
+        What each column has in ``-log det(P) / 2``.
+    offsets : Tensor [M]
+        The rest, which no column has: ``-log pi_m``.
+
+    Notes
+    -----
+    With ``delta = x - mu_m``, column i gets ``delta_i (P delta)_i / 2`` and its share of the determinant. The first
+    is the Shapley value of the quadratic form with reference point mu_m, the second is exact per column where P is
+    diagonal, and a split of ``tr log P = log det P`` where it is not.
+    """
+
+    PLAIN = ()
+    means: Tensor
+    roots: Tensor
+    shares: Tensor
+    offsets: Tensor
+
+    def __init__(self, means: Tensor, roots: Tensor, shares: Tensor, offsets: Tensor) -> None:
+        super().__init__()
+        for name, value in (("means", means), ("roots", roots), ("shares", shares), ("offsets", offsets)):
+            self.register_buffer(name, value)
+
+    @property
+    def n_features(self) -> int:
+        """Number of raw columns d."""
+        return self.means.shape[1]
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons M."""
+        return len(self.means)
+
+    @property
+    def width(self) -> int:
+        """How many numbers are computed per point: every neuron has a difference per column."""
+        return self.means.numel()
+
+    def scaled(self, factor: float) -> QuadraticDetection:
+        """Give the same neurons multiplied by a factor."""
+        return QuadraticDetection(
+            self.means, self.roots * factor**0.5, self.shares * factor, self.offsets * factor
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Neurons [N, M] of raw points [N, d], in float32 or better and with autocast off."""
+        rooted = self._rooted(x)[1]
+        return rooted.square().sum(dim=2) / 2 + (self.shares.sum(dim=1) + self.offsets).to(rooted)
+
+    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+        """Relevance [N, d] of a weighted sum, see :class:`Detection`."""
+        delta, rooted = self._rooted(x)
+        with full_precision(x):
+            terms = delta * self._slopes(rooted) / 2 + self.shares.to(delta)
+            return torch.einsum("nk,nkd->nd", weights, terms)
+
+    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Slope [N, d] of a weighted sum."""
+        with full_precision(x):
+            return torch.einsum("nk,nkd->nd", weights, self._slopes(self._rooted(x)[1]))
+
+    def _rooted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``delta`` [N, M, d] and ``L' delta`` [N, M, p].
+
+        The squares of the second add up without cancelling, as the terms of ``delta' P delta`` do not. Both are
+        computed in the buffers' own type: data far from zero, or nearly collinear, has no digits to lose.
+        """
+        check_width(x.shape[1], self.n_features, name="x")
+        with full_precision(x):
+            delta = x[:, None].to(self.means) - self.means
+            roots = self.roots
+            rooted = delta * roots if roots.ndim == 2 else torch.einsum("nkd,kdp->nkp", delta, roots)
+            dtype = compute_dtype(x.dtype)
+            return delta.to(dtype), rooted.to(dtype)
+
+    def _slopes(self, rooted: Tensor) -> Tensor:
+        """``P delta`` [N, M, d]."""
+        roots = self.roots.to(rooted)
+        return rooted * roots if roots.ndim == 2 else torch.einsum("nkp,kdp->nkd", rooted, roots)
+
+
+@storable
+class EdgeDetection(Detection):
+    """Neurons of one column each: by how many spreads of its column a point is on the inner side of an edge.
+
+    ``a_m(x) = sign_m (edge_m - x_i) / spread_m`` for the column i of neuron m. The sign is 1 for an upper edge,
+    to which a point on it belongs, and -1 for a lower one, to which it does not: a neuron is never zero, so that a
+    threshold tree's decisions are its own also on the edges.
+
+    Parameters
+    ----------
+    column : Tensor [M] of int64
+    edge : Tensor [M] of float64
+        In the units of the columns.
+    sign : Tensor [M]
+        1 or -1.
+    spread : Tensor [M] of float64
+        Positive, in the units of the columns.
+    columns : int
+        Number of raw columns d.
+    """
+
+    PLAIN = ("columns",)
+    column: Tensor
+    edge: Tensor
+    sign: Tensor
+    spread: Tensor
+
+    def __init__(self, column: Tensor, edge: Tensor, sign: Tensor, spread: Tensor, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+        for name, value in (("column", column), ("edge", edge), ("sign", sign), ("spread", spread)):
+            self.register_buffer(name, value)
+
+    @property
+    def n_features(self) -> int:
+        """Number of raw columns d."""
+        return self.columns
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons M."""
+        return len(self.column)
+
+    def scaled(self, factor: float) -> EdgeDetection:
+        """Give the same neurons multiplied by a factor."""
+        return EdgeDetection(self.column, self.edge, self.sign, self.spread / factor, self.columns)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Neurons [N, M] of raw points [N, d], in float32 or better."""
+        check_width(x.shape[1], self.n_features, name="x")
+        dtype = compute_dtype(x.dtype)
+        # a tree compares in float64, and so do its neurons
+        inside = (self.edge.double() - x[:, self.column].double()) * self.sign
+        neurons = (inside / self.spread.double()).to(dtype)
+        least = torch.finfo(dtype).tiny
+        belongs = (inside > 0) | ((inside == 0) & (self.sign > 0))
+        return torch.where(neurons == 0, torch.where(belongs, least, -least).to(dtype), neurons)
+
+    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+        """Relevance [N, d] of a weighted sum: all of a neuron's is its column's."""
+        return self._by_column(weights * self(x))
+
+    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Slope [N, d] of a weighted sum."""
+        return self._by_column(-weights * (self.sign / self.spread).to(weights))
+
+    def _by_column(self, values: Tensor) -> Tensor:
+        return values.new_zeros(len(values), self.n_features).index_add(1, self.column, values)
+
+
 def _minus(x: Tensor, shift: Tensor) -> Tensor:
     """``x - shift``; what rounding the shift to the type of x would lose is subtracted after it."""
     rounded = shift.to(x)
     return x - rounded - (shift - rounded.to(shift)).to(x)
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Where a :class:`Detection` measures: what all its neurons share."""
-
-    root: Tensor
-    origin: Tensor
-    diagonal: bool
-    norm: str | None = None
-    norm_weight: Tensor | None = None
-    norm_bias: Tensor | None = None
-
-
-def prototypes(centers: Tensor, preprocessing: Preprocessing) -> tuple[Tensor, Tensor, Frame]:
-    """Directions [M, d], anchors [M, d] and frame of centroids [M, p] behind a preprocessing.
-
-    Squared distances in the space of the centroids, up to a term all centroids share, are then linear in the
-    raw columns: ``|M|^2 - 2 M'(A y) = D (anchor - y)`` with ``D = 2 A'M`` and the anchor half the preimage of M.
-    """
-    centers = centers.double() - preprocessing.offset
-    mean = centers.mean(dim=0)
-    norm = preprocessing.norm
-    # without a norm only root + origin counts, and a map that repeats columns need not reach zero
-    zero = mean if norm is None else torch.zeros_like(mean)
-    frame = Frame(
-        root=preprocessing.point(zero),
-        origin=preprocessing.preimage((mean - zero)[None])[0],
-        diagonal=preprocessing.diagonal,
-        norm=None if norm is None else norm.kind,
-        norm_weight=None if norm is None else norm.weight,
-        norm_bias=None if norm is None else norm.bias,
-    )
-    return 2 * preprocessing.pullback(centers - mean), preprocessing.preimage(centers - mean) / 2, frame
 
 
 @contextmanager

@@ -21,18 +21,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from neonxc.detection import Described, Detection
-from neonxc.heads import CentroidHead, Head, HierarchyHead, LinearHead, MixtureHead
+from neonxc.head import Head, Noise
+from neonxc.registry import PARTS
 from neonxc.network import NeuralizedClustering
 
 VERSION = 3
 KEY = "neonxc"
 KINDS = ("NeuralizedClustering", "ThresholdTree", "Clusterer")
-
-_PARTS: dict[str, type[Described]] = {
-    part.__name__: part for part in (CentroidHead, HierarchyHead, LinearHead, MixtureHead, Detection)
-}
-
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """Save a neuralized clustering, a threshold tree, a fitted tree explainer, KernelKMeans or SCAN.
@@ -69,6 +64,7 @@ def _pack_network(net: NeuralizedClustering) -> tuple[dict[str, Any], dict[str, 
         "classes": net.classes_.tolist(),
         "feature_names": net.feature_names_,
         "head": _pack(net.head, "head.", tensors),
+        "noise": None if net.noise is None else _pack(net.noise, "noise.", tensors),
         "fidelity": [net.fidelity_, net.fidelity_held_out_],
         "features": None,
     }
@@ -163,6 +159,7 @@ def _unpack_network(
         _features(header, tensors, features, path),
         np.asarray(header["classes"]),
         header["feature_names"],
+        None if header["noise"] is None else _unpack(header["noise"], "noise.", tensors),
     )
     net.beta = float(tensors["beta"])
     net._beta = tensors["beta"]  # in its own precision
@@ -179,8 +176,8 @@ def _check_network(net: NeuralizedClustering) -> None:
     if not isinstance(head, Head) or len(names) != head.n_features or not all(isinstance(n, str) for n in names):
         raise TypeError("its head or the names of its features are of no use")
     x = torch.zeros(1, head.n_features)
-    head.relevance(x, torch.tensor([K - 1]), net._beta)
-    if head(x).shape != (1, K) or head.n_clusters != K or head.outside(x).shape != (1,):
+    head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
+    if head(x).shape != (1, K) or head.n_clusters != K or net.is_noise(x).shape != (1,):
         raise TypeError(f"its head has not one output for each of {K} classes")
 
 
@@ -203,15 +200,18 @@ def _pack(module: nn.Module, prefix: str, tensors: dict[str, Tensor]) -> dict[st
     tensors |= {prefix + key: value for key, value in buffers.items() if value is not None}
     return {
         "class": name,
-        "attributes": {key: getattr(module, key) for key in _PARTS[name].PLAIN},
+        "attributes": {key: getattr(module, key) for key in PARTS[name].PLAIN},
         "buffers": [key for key, value in buffers.items() if value is not None],
         "unused": [key for key, value in buffers.items() if value is None],
-        "children": {key: _pack(child, f"{prefix}{key}.", tensors) for key, child in module.named_children()},
+        "children": {
+            key: None if child is None else _pack(child, f"{prefix}{key}.", tensors)
+            for key, child in module._modules.items()
+        },
     }
 
 
 def _unpack(header: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Any:
-    cls = _PARTS[header["class"]]
+    cls = PARTS[header["class"]]
     module = cls.__new__(cls)
     nn.Module.__init__(module)
     for key in cls.PLAIN:
@@ -221,7 +221,7 @@ def _unpack(header: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> 
     for key in header["unused"]:
         module.register_buffer(key, None)
     for key, child in header["children"].items():
-        module.add_module(key, _unpack(child, f"{prefix}{key}.", tensors))
+        module.register_module(key, None if child is None else _unpack(child, f"{prefix}{key}.", tensors))
     return module
 
 

@@ -23,7 +23,7 @@ class Batch:
     tensor: Tensor
     names: list[str] | None
     restore: Callable[[Tensor], Any]
-    """Result of the data's own shape -> array, frame or tensor like the input."""
+    """Result -> array or tensor like the input; a frame for a frame, if the result has its shape."""
     labels: Callable[[np.ndarray], Any]
     """Array with one label per point -> array or tensor like the input (an array where labels are names)."""
 
@@ -75,7 +75,9 @@ def as_batch(
         if isinstance(X, Tensor):
             return result
         array = result.numpy()
-        return array if frame is None else type(frame)(array, index=frame.index, columns=frame.columns)
+        if frame is None or array.shape != frame.shape:
+            return array
+        return type(frame)(array, index=frame.index, columns=frame.columns)
 
     def labels(values: np.ndarray) -> Any:
         numbers = values.dtype.kind in "fiub"  # a tensor can't hold names
@@ -152,6 +154,20 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
     if tensor.ndim == 2:
         place = f"in row {where[0]}, column {where[1] if names is None else repr(names[where[1]])}"
     raise ValueError(f"{name} has a value that is not finite: {value} {place}")
+
+
+def check_range(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
+    """Raise a ValueError that names the first column whose squares a tensor [n, d] can't hold."""
+    most = (torch.finfo(tensor.dtype).max / (16 * max(1, tensor.shape[1]))) ** 0.5
+    if not tensor.numel() or float(tensor.abs().amax()) <= most:
+        return
+    row, column = (tensor.abs() > most).nonzero()[0].tolist()
+    place = f"row {row}, column {column if names is None else repr(names[column])}"
+    kind = str(tensor.dtype).removeprefix("torch.")
+    raise ValueError(
+        f"{name} has a value whose square is too large for {kind}: {tensor[row, column].item():g} in {place}; "
+        "rescale the column" + (" or pass float64" if tensor.dtype == torch.float32 else "")
+    )
 
 
 def check_evaluating(module: nn.Module, name: str = "features") -> None:

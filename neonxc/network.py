@@ -10,24 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neonxc.heads import Head
-from neonxc.inputs import NOISE, Batch, as_batch, check_names, check_width
+from neonxc.carriers import Carrier, carrier_of, rows, unrows
+from neonxc.head import Head, Noise
+from neonxc.inputs import NOISE, Batch
 
-CHUNK = 1 << 14  # points a backbone-free pass handles at once, ...
-NEURONS = 1 << 23  # ... and neurons of all of them
-
-
-def _median_contrast(logits: Tensor) -> Tensor:
-    """Median over the competitors, [N]; a competitor's logit is minus its contrast with the assigned cluster."""
-    own, k = logits.argmax(dim=1, keepdim=True), logits.shape[1]
-    contrasts = (-logits).scatter(1, own, torch.inf).sort(dim=1).values
-    return (contrasts[:, (k - 2) // 2] + contrasts[:, (k - 1) // 2]) / 2
-
-
-_CONTRASTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "least": lambda logits: logits.amax(dim=1),
-    "median": _median_contrast,
+_MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "harmonic": lambda contrasts, number: number / contrasts.reciprocal().sum(dim=1),
+    "least": lambda contrasts, number: contrasts.amin(dim=1),
+    "median": lambda contrasts, number: contrasts.masked_fill(contrasts.isinf(), torch.nan).nanquantile(
+        0.5, dim=1
+    ),
 }
+"""Of a point's contrasts [n, L], infinite where there is none, and of their number [n]."""
 
 
 class NeuralizedClustering(nn.Module):
@@ -43,6 +37,8 @@ class NeuralizedClustering(nn.Module):
         The clusterer's own label of each column; default ``0 ... K-1``.
     feature_names : sequence of str, optional
         Names of the d columns.
+    noise : Noise, optional
+        Which points are noise to the clustering; default: none.
 
     Attributes
     ----------
@@ -68,10 +64,12 @@ class NeuralizedClustering(nn.Module):
         features: nn.Module | None = None,
         classes: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
+        noise: Noise | None = None,
     ) -> None:
         super().__init__()
         self.head = head
         self.features = features
+        self.noise = noise
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.feature_names_ = None if feature_names is None else list(feature_names)
         self.fidelity_: float | None = None
@@ -80,14 +78,17 @@ class NeuralizedClustering(nn.Module):
 
     @property
     def beta(self) -> float:
-        """Stiffness of the take-most rule, 0 ... inf, in units of 1 / logit (NEON paper, Eq. 3)."""
+        """Stiffness of the take-most rule, 0 ... inf, in units of 1 / logit (NEON paper, Eq. 2)."""
         return float(self._beta)
 
     @beta.setter
     def beta(self, value: float) -> None:
-        if not float(value) >= 0:
-            raise ValueError(f"beta needs a number from 0 to inf, got {value}")
-        self._beta.fill_(float(value))
+        self._beta.fill_(checked_beta(value))
+
+    @property
+    def carrier(self) -> Carrier:
+        """What stands before the head."""
+        return carrier_of(self.features, self.head, self.feature_names_, self._beta.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits f of all clusters.
@@ -109,8 +110,17 @@ class NeuralizedClustering(nn.Module):
 
     def assign(self, x: Tensor) -> Tensor:
         """Column [N] (or [N, ...] on a map) of the cluster each point of a tensor belongs to."""
-        a = x if self.features is None else self.features(x)
-        return self.by_point(self.head.assign, rows(a)).reshape(a.shape[0], *a.shape[2:])
+        return self._of_points(self.head.assign, x)
+
+    def outside(self, x: Tensor) -> Tensor:
+        """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map)."""
+        return self._of_points(self.is_noise, x)
+
+    def is_noise(self, points: Tensor) -> Tensor:
+        """Whether points [n, d] of the head are noise to the clustering, [n]; most clusterings know none."""
+        if self.noise is None:
+            return torch.zeros(len(points), dtype=torch.bool, device=points.device)
+        return self.noise(self.head, points)
 
     @torch.no_grad()
     def predict(self, X: Any) -> Any:
@@ -130,20 +140,14 @@ class NeuralizedClustering(nn.Module):
         ValueError
             Wrong number of features, other columns, values that are not finite, no points.
         """
-        batch = self.batch(X)
-        columns = self.in_chunks(self.assign, batch.tensor)
-        labels = self.classes_[columns.cpu().numpy()]
-        if getattr(self.head, "radius", None) is not None:
-            labels[self.in_chunks(self.outside, batch.tensor).cpu().numpy()] = NOISE
+        batch, carrier = self.batch(X), self.carrier
+        parts = [batch.tensor[part] for part in carrier.blocks(batch.tensor)]
+        labels = self.classes_[torch.cat([self.assign(part) for part in parts]).cpu().numpy()]
+        if self.noise is not None:
+            labels[torch.cat([self.outside(part) for part in parts]).cpu().numpy()] = NOISE
         return batch.labels(labels)
 
-    def outside(self, x: Tensor) -> Tensor:
-        """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map)."""
-        a = x if self.features is None else self.features(x)
-        return self.by_point(self.head.outside, rows(a)).reshape(a.shape[0], *a.shape[2:])
-
-    @torch.no_grad()
-    def calibrate(self, X: Any, contrast: str = "least") -> NeuralizedClustering:
+    def calibrate(self, X: Any, contrast: str = "harmonic") -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
 
         Noise is in no cluster, and left out, unless there is nothing else.
@@ -152,78 +156,68 @@ class NeuralizedClustering(nn.Module):
         ----------
         X : array, frame or tensor
             What the network is called with: points [N, d], or images where it has a feature network.
-        contrast : {"least", "median"}
-            Which of a point's contrasts: with the nearest competitor, ``1 / E[f]`` (NEON paper, Eq. 3), or the
-            median over the competitors. Of many contrasts the least is no typical one, and explains by a few
-            competitors what all have a part in; with two clusters there is but one. In a hierarchy a branch
-            counts once for each cluster in it.
+        contrast : {"harmonic", "least", "median"}
+            What stands for a point's contrasts with its competitors (in hierarchies and trees, for the evidence on
+            its path): their harmonic mean; the least, ``1 / E[f]`` (NEON paper, Eq. 3); or their median. With two
+            clusters there is but one contrast. Where clusters are many, the least of the contrasts is not typical
+            of them, and "least" explains by a few competitors what all have a part in.
 
         Raises
         ------
         ValueError
             Another `contrast`.
         """
-        if not isinstance(contrast, str) or contrast not in _CONTRASTS:
-            raise ValueError(f'contrast needs "least" or "median", got {contrast!r}')
-
-        def measured(x: Tensor) -> Tensor:
-            points = rows(x if self.features is None else self.features(x))
-            found = self.by_point(lambda part: _CONTRASTS[contrast](self.head(part)), points)
-            return torch.stack([found.double(), self.by_point(self.head.outside, points)], 1)
-
-        found, noise = self.in_chunks(measured, self.batch(X).tensor).unbind(1)
-        mean = float((found if bool(noise.all()) else found[noise == 0]).mean())
-        self.beta = 1 / mean if mean > 0 else math.inf
+        self.beta = self.heuristic_beta(X, contrast)
         return self
+
+    @torch.no_grad()
+    def heuristic_beta(self, X: Any, contrast: str = "harmonic") -> float:
+        """Beta as :meth:`calibrate` would set it."""
+        if not isinstance(contrast, str) or contrast not in _MEANS:
+            raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
+        found, noise = [], []
+        for x in self.carrier.parts(X):
+            points = rows(self.carrier.features(x))
+            for part in self.carrier.of_points(points):
+                found.append(self._typical(points[part], _MEANS[contrast]))
+                noise.append(self.is_noise(points[part]))
+        contrasts, outside = torch.cat(found), torch.cat(noise)
+        mean = float((contrasts if bool(outside.all()) else contrasts[~outside]).mean())
+        return 1 / mean if mean > 0 else math.inf
 
     def batch(self, X: Any) -> Batch:
         """Checked input on the network's own device, with the way back."""
-        batch = as_batch(X, device=self._beta.device)
-        if self.features is None:
-            check_names(batch.names, self.feature_names_)
-            if batch.tensor.ndim != 2:
-                raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
-            check_width(batch.tensor.shape[1], self.head.n_features)
-            return batch
-        # a network's own weights decide the type its images need
-        weight = next((p for p in self.features.parameters() if p.is_floating_point()), None)
-        tensor = batch.tensor if weight is None else batch.tensor.to(weight.dtype)
-        return Batch(tensor, batch.names, batch.restore, batch.labels)
+        return self.carrier.batch(X)
 
-    def in_chunks(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Apply a per-point function with bounded memory."""
-        return torch.cat([function(chunk) for chunk in x.split(self.chunk if self.features is None else 16)])
+    def _typical(self, points: Tensor, mean: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """What stands for the contrasts [n] of points [n, d] with their own clusters."""
+        values = self.head.values(points).double()
+        own = self.head.competition.assign(values)
+        contrasts = self.head.competition.contrasts(values, own).clamp(min=0)
+        return mean(contrasts, contrasts.isfinite().sum(dim=1))
 
-    def by_point(self, function: Callable[..., Tensor], *columns: Tensor) -> Tensor:
-        """Apply a function of points [n, d] (and of what belongs to each) with bounded memory."""
-        parts = zip(*(column.split(self.chunk) for column in columns), strict=True)
-        return torch.cat([function(*part) for part in parts])
-
-    @property
-    def chunk(self) -> int:
-        """Points that the head handles at once."""
-        return max(1, min(CHUNK, NEURONS // self.head.n_neurons))
+    def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        a = x if self.features is None else self.features(x)
+        points = rows(a)
+        found = [function(points[part]) for part in self.carrier.of_points(points)]
+        return torch.cat(found).reshape(a.shape[0], *a.shape[2:])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NeuralizedClustering:
-        """Move and cast like any module, but keep the head in float32 or better."""
+        """Move and cast like any module, but keep all but the features in float32 or better."""
         if recurse and self.features is not None:
             self.features._apply(fn)
-        for module in (self.head, *self.head.children()):
-            module._apply(lambda t: _widened(t, fn(t)), recurse=False)
+        for part in (self.head, self.noise):
+            for module in () if part is None else part.modules():
+                module._apply(lambda t: _widened(t, fn(t)), recurse=False)
         self._beta = _widened(self._beta, fn(self._beta))
         return self
 
 
-def rows(a: Tensor) -> Tensor:
-    """Points [n, d] of features [N, d] or of a map [N, d, ...], image by image."""
-    return a if a.ndim == 2 else a.movedim(1, -1).flatten(0, -2)
-
-
-def unrows(values: Tensor, a: Tensor) -> Tensor:
-    """Undo :func:`rows`: values [n, K] of points as [N, K, ...], laid out as the features `a` are."""
-    if a.ndim == 2:
-        return values
-    return values.reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)
+def checked_beta(value: float) -> float:
+    """Refuse a stiffness that is not a number from 0 to infinity."""
+    if not float(value) >= 0:
+        raise ValueError(f"beta needs a number from 0 to inf, got {value}")
+    return float(value)
 
 
 def _widened(before: Tensor, after: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from neonxc.heads import CentroidHead, Head, HierarchyHead
+from neonxc.competition import Rivals
+from neonxc.head import Head
 from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing, fold
@@ -63,7 +64,8 @@ def neuralize(
     Returns
     -------
     NeuralizedClustering
-        On the device of `features`, of bare tensor centers or linear layers, or the CPU.
+        On the device of `features`, of linear layers or centers that are tensors, of X if it is a tensor, or the
+        CPU.
 
     Raises
     ------
@@ -112,16 +114,16 @@ def neuralize(
     else:
         found = read(final)
     features = _chained(features, found.features)
-    head = _softened(found.head(chain), threshold, stiffness)
-    net = NeuralizedClustering(head, features, found.classes, names)
-    net.to(_device(final, features))
+    factor = _factor(found, threshold, stiffness)
+    noise = None if found.noise is None else found.noise(chain).scaled(factor)
+    net = NeuralizedClustering(_soft(found.head(chain), factor, threshold), features, found.classes, names, noise)
+    net.to(_device(final, X, features))
     if found.fidelity is not None:
         net.fidelity_, net.fidelity_held_out_ = found.fidelity
     if X is not None:
         return net.calibrate(X)
     if found.points is not None:
-        alone = NeuralizedClustering(_softened(found.head(None), threshold, stiffness))
-        net.beta = alone.calibrate(found.points).beta
+        net.beta = NeuralizedClustering(_soft(found.head(None), factor, threshold)).calibrate(found.points).beta
     return net
 
 
@@ -157,35 +159,32 @@ def _check_fitted_on(final: Any, shape: tuple[int, ...]) -> None:
 
 
 def _has_labels_alone(final: Any) -> bool:
-    if type(final).__module__.startswith("neonxc.trees"):
-        raise TypeError(
-            f"can't neuralize a {type(final).__name__}: trees explain themselves by their rules; print "
-            "neonxc.trees.export_text(tree)"
-        )
     known = isinstance(final, type) or is_known(final)
     return not known and (isinstance(final, ClusterMixin) or hasattr(final, "labels_"))
 
 
-def _softened(head: Head, threshold: float | None, stiffness: float | None) -> Head:
-    """The head of a soft assignment."""
+def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
+    """What the values that compete are multiplied by."""
     if stiffness is not None:
-        if not isinstance(head, CentroidHead) or head.offsets is not None or head.gamma is not None:
+        if not found.softens:
             raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
         if not isinstance(stiffness, Real) or not 0 < stiffness < math.inf:
             raise ValueError(f"stiffness needs a number > 0, got {stiffness!r}")
-        head.scale = float(stiffness)
+        return float(stiffness)
     if threshold is None:
-        return head
-    if not isinstance(threshold, Real) or not 0 < threshold < 1:
+        return 1.0
+    if found.scale is None:
+        needed = "give k-means a stiffness=, as soft k-means has it" if found.softens else "this model has none"
+        raise ValueError(f"threshold= needs a model with probabilities: {needed}")
+    return found.scale
+
+
+def _soft(head: Head, factor: float, threshold: float | None) -> Head:
+    """The head of a soft assignment."""
+    if threshold is not None and (not isinstance(threshold, Real) or not 0 < threshold < 1):
         raise ValueError(f"threshold needs a probability between 0 and 1, got {threshold!r}")
-    if isinstance(head, HierarchyHead):
-        raise ValueError("threshold= needs a model with probabilities, and a hierarchy of splits has none")
-    if isinstance(head, CentroidHead) and stiffness is None and head.offsets is None:
-        if head.gamma is None:
-            raise ValueError("threshold= needs a probability: give k-means a stiffness=, as soft k-means has it")
-        head.scale = head.gamma  # a mixture of the kernels
-    head.threshold = float(threshold)
-    return head
+    head = head if factor == 1 else head.scaled(factor)
+    return head if threshold is None else Head(head.detection, head.grouping, Rivals(float(threshold)))
 
 
 def _folded(model: Any, steps: list[tuple[str, Any]], X: Any) -> Preprocessing | None:
@@ -236,9 +235,13 @@ def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] 
     return None if names is None else [str(name) for name in names]
 
 
-def _device(model: Any, features: nn.Module | None) -> torch.device:
-    holder = model if features is None else features
-    if isinstance(holder, nn.Module):
-        tensors = [*holder.parameters(), *holder.buffers()]
-        return tensors[0].device if tensors else torch.device("cpu")
-    return model.device if isinstance(model, Tensor) else torch.device("cpu")
+def _device(model: Any, X: Any, features: nn.Module | None) -> torch.device:
+    """Where a feature network, a linear layer, or tensors that were given as the model or as X are."""
+    for holder in (features, model, X):
+        if isinstance(holder, nn.Module):
+            tensors = [*holder.parameters(), *holder.buffers()]
+            if tensors:
+                return tensors[0].device
+        if isinstance(holder, Tensor):
+            return holder.device
+    return torch.device("cpu")

@@ -1,8 +1,4 @@
-"""Pooling: the minimum and the soft minimum over competitors and over a cluster's own centroids, and their shares.
-
-The same few functions serve every head: distances go in, one logit comes out, and its relevance goes back to the
-contrasts.
-"""
+"""Pooling: minima, soft minima, and how relevance is shared among what they are taken over."""
 
 from __future__ import annotations
 
@@ -12,48 +8,17 @@ import torch
 from torch import Tensor
 
 
-def logits(energy: Tensor, threshold: float | None = None) -> Tensor:
-    """Logits [N, K] of all clusters from their distances [N, K] (a term that a row's clusters share cancels).
+def log_odds(energy: Tensor, threshold: float) -> Tensor:
+    """Log odds [N, K] of ``p = softmax(-energy)`` over those of a threshold (NEON paper, Prop. 7).
 
-    Without a threshold :func:`min_over_competitors`. With one, of the soft assignment ``p = softmax(-energy)``,
-    the log odds of p_c over those of the threshold (NEON paper, Prop. 7): ``LME^{-1}`` of the contrasts and a
-    bias.
+    This is ``LME^{-1}`` of the contrasts ``E_k - E_c`` of each cluster c, and a bias.
     """
-    if threshold is None:
-        return min_over_competitors(energy)
     best = energy.argmin(dim=1, keepdim=True)
     total = (-energy).logsumexp(dim=1, keepdim=True)
     # log(1 - p_c) from p_c is inexact where p_c is nearly 1: there the others are added up
     others = total + torch.log1p(-torch.exp((-energy - total).scatter(1, best, -torch.inf)))
     of_best = (-energy).scatter(1, best, -torch.inf).logsumexp(dim=1, keepdim=True)
     return -energy - others.scatter(1, best, of_best) + math.log((1 - threshold) / threshold)
-
-
-def competitor_weights(
-    energy: Tensor, target: Tensor, beta: float | Tensor, competitor: Tensor | None, threshold: float | None = None
-) -> Tensor:
-    """Weights [N, K] whose sum with the distances is what a decision's relevance is made of.
-
-    Each competitor's share s_k of :func:`take_most` (with a threshold: its soft minimum's own shares, so that what
-    lands on a weak contrast is let go, as the paper reassigns it), and minus their sum at the target.
-
-    Parameters
-    ----------
-    energy : Tensor [N, K]
-    target : Tensor [N] of int64
-    beta : float or scalar Tensor
-        Stiffness of the shares; of no account with a threshold, whose pooling is soft itself.
-    competitor : Tensor [N] of int64, optional
-        The only one that counts.
-    threshold : float, optional
-    """
-    column = target[:, None]
-    contrasts = (energy - energy.gather(1, column)).scatter(1, column, torch.inf)
-    if competitor is not None:
-        rival = competitor[:, None]
-        contrasts = torch.full_like(contrasts, torch.inf).scatter(1, rival, contrasts.gather(1, rival))
-    shares = take_most(contrasts, beta) if threshold is None else (-contrasts).softmax(dim=1).nan_to_num()
-    return shares.scatter(1, column, -shares.sum(dim=1, keepdim=True))
 
 
 def group_min(energy: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:

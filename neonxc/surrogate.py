@@ -11,12 +11,12 @@ import torch
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
-from neonxc.heads import CentroidHead
+from neonxc.head import Head, Noise, centroid_head
 from neonxc.inputs import as_batch, as_labels
 from neonxc.models.kernel.margins import agreement, refined
 from neonxc.models.kernel.seeding import seeded
 from neonxc.models.kernel.supports import Supports, by_cluster, em
-from neonxc.network import rows
+from neonxc.carriers import rows
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
 
@@ -68,11 +68,18 @@ def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: n
     centers = (supports.points.flatten(0, 1) + shift)[used].double().cpu()
     groups, log_weights = supports.groups[used].cpu(), supports.log_weights.flatten()[used].double().cpu()
 
-    def head(chain: Preprocessing | None) -> CentroidHead:
+    def head(chain: Preprocessing | None) -> Head:
         points, weights = _reached(centers, log_weights, supports.gamma, chain)
-        return CentroidHead(points, groups, chain, gamma=supports.gamma, log_weights=weights, radius=radius)
+        return centroid_head(points, groups, chain, gamma=supports.gamma, log_weights=weights)
 
-    return ClusterModel(head, centers, classes, fidelity=fidelity)
+    def noise(chain: Preprocessing | None) -> Noise:
+        assert radius is not None
+        chain = chain or Preprocessing.identity(centers.shape[1])
+        return Noise(radius, len(classes), chain.weight)
+
+    return ClusterModel(
+        head, centers, classes, None, fidelity, None if radius is None else noise, scale=supports.gamma
+    )
 
 
 def fitted(

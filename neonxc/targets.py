@@ -19,7 +19,7 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> T
         No whole numbers, another count than `n`, or outside 0 ... K - 1.
     """
     try:
-        columns = torch.as_tensor(value, device=device)
+        columns = torch.as_tensor(_signed(value), device=device)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} needs column numbers from 0 to {K - 1}, got {value!r}") from None
     check_columns(columns, K, name)
@@ -28,6 +28,14 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> T
     if columns.shape != (n,):
         raise ValueError(f"{name} needs one column or one per input ({n}), got shape {list(columns.shape)}")
     return columns.long()
+
+
+def _signed(value: Any) -> Any:
+    """Unsigned numbers as int64: for some of their types torch has hardly any operation."""
+    if isinstance(value, Tensor):
+        return value.to(torch.int64) if value.dtype in (torch.uint16, torch.uint32, torch.uint64) else value
+    value = value.to_numpy() if hasattr(value, "iloc") else value
+    return value.astype(np.int64) if getattr(value, "dtype", None) in (np.uint16, np.uint32, np.uint64) else value
 
 
 def check_columns(columns: Tensor, K: int, name: str) -> None:
@@ -40,6 +48,8 @@ def check_columns(columns: Tensor, K: int, name: str) -> None:
 
 def part(argument: Any, name: str, want: slice, n: int) -> Any:
     """The share that a chunk has of a per-input argument; scalars, tuples and None are for all."""
+    if hasattr(argument, "iloc"):  # a Series is read by position, whatever its index is
+        argument = argument.to_numpy()
     if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
         return argument
     if len(argument) != n:

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from witnesses import contrast_relevance
 
 import neonxc
-from neonxc.heads import CentroidHead
+from neonxc.head import centroid_head as CentroidHead
 from neonxc.models import KernelKMeans
 from neonxc.pooling import group_soft_min
 

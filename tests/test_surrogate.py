@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import neonxc
-from neonxc.heads import CentroidHead
+from neonxc.head import centroid_head as CentroidHead
 from neonxc.models.kernel.margins import STEPS, agreement, gradient, refined
 from neonxc.models.kernel.supports import uniform
 from neonxc.surrogate import ENOUGH, _warn_of_labels, fitted, radii

@@ -1,5 +1,6 @@
 """Threshold-tree explainers: a whole clustering as a few readable rules."""
 
+from neonxc.trees import reader
 from neonxc.trees.cltree import CLTree
 from neonxc.trees.cubt import CUBT
 from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
@@ -38,6 +39,7 @@ __all__ = [
     "export_graphviz",
     "export_text",
     "plot_tree",
+    "reader",
     "render_rules",
     "trade_off",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -239,7 +239,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        self.tree_, self._steps = tree, found.steps
+        self.tree_, self._steps = replace(tree, spread=_spread(table, tree.feature)), found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
         self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
@@ -304,6 +304,14 @@ def _inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None
         if inertia > 1e-4 * float(farthest.sum() if weight is None else farthest @ weight):  # else digits are gone
             return inertia
     return found.space.cost(means, own, weight)
+
+
+def _spread(table: Table, feature: Tensor) -> Tensor:
+    """Standard deviation of the columns that a tree tests, 1 of the others."""
+    spread = torch.ones(table.d, dtype=torch.float64)
+    for column in feature[feature >= 0].unique().tolist():
+        spread[column] = float(table.column(column).double().std(correction=0)) or 1.0
+    return spread
 
 
 def _filled(means: Tensor, centers: Tensor) -> Tensor:

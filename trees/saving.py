@@ -46,6 +46,7 @@ def unpack(header: dict[str, Any], tensors: dict[str, Tensor]) -> ThresholdTree 
         classes=np.asarray(header["classes"], dtype=header["classes_type"]),
         feature_names=None if names is None else tuple(names),
         intervals=tensors.get("intervals"),
+        spread=tensors.get("spread"),
     )
     described = header.get("estimator")
     if described is None:
@@ -76,6 +77,7 @@ def _pack_tree(tree: ThresholdTree) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "feature_names": None if tree.feature_names is None else list(tree.feature_names),
     }
     tensors: dict[str, Tensor] = {name: getattr(tree, name) for name in NODES}
-    if tree.intervals is not None:
-        tensors["intervals"] = tree.intervals
+    for name in ("intervals", "spread"):
+        if getattr(tree, name) is not None:
+            tensors[name] = getattr(tree, name)
     return header, tensors

@@ -49,6 +49,9 @@ class ThresholdTree:
         The one or two intervals of a test, ``(low, high)`` in the units of the column, with infinite bounds where
         they are open; NaN where there are none. Points with ``low < x <= high`` for one of them go left. None
         where all tests are of thresholds.
+    spread : Tensor [n_features] of float64, or None
+        Standard deviation of the columns that are tested, over the training points; 1 for the others. It is what
+        :func:`neonxc.neuralize` measures margins in.
 
     Examples
     --------
@@ -73,6 +76,7 @@ class ThresholdTree:
     classes: np.ndarray = field(default_factory=lambda: np.arange(1))
     feature_names: tuple[str, ...] | None = None
     intervals: Tensor | None = None
+    spread: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"

@@ -7,7 +7,7 @@ import warnings
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.heads import CentroidHead
+from neonxc.head import Head, centroid_head
 from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
@@ -29,12 +29,12 @@ def _(model: KernelKMeans) -> ClusterModel:
     centers = (inner.points.flatten(0, -2).double() + model._shift.double())[used].cpu()
     groups, log_weights = inner.groups[used].cpu(), logs[used].double().cpu()
 
-    def head(chain: Preprocessing | None) -> CentroidHead:
-        return CentroidHead(centers, groups, chain, gamma=model.gamma_, log_weights=log_weights)
+    def head(chain: Preprocessing | None) -> Head:
+        return centroid_head(centers, groups, chain, gamma=model.gamma_, log_weights=log_weights)
 
     some = torch.randperm(len(centers), generator=torch.Generator().manual_seed(0))[:COMPARED]
     if model.objective != "feature":
-        return ClusterModel(head, centers[some], model.classes_)
+        return ClusterModel(head, centers[some], model.classes_, scale=model.gamma_)
     # the soft minimum leaves out the lengths of the means (Prop. 4): how far do they decide alike?
     assert isinstance(inner, Members)
     own = inner.distances(inner.points[used][some.to(used.device)]).argmin(1).cpu()
@@ -48,4 +48,4 @@ def _(model: KernelKMeans) -> ClusterModel:
             UserWarning,
             stacklevel=4,
         )
-    return ClusterModel(head, centers[some], model.classes_, fidelity=(fidelity, None))
+    return ClusterModel(head, centers[some], model.classes_, fidelity=(fidelity, None), scale=model.gamma_)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sklearn.utils.validation import check_is_fitted
 
 from neonxc.readers import ClusterModel, read
@@ -12,5 +14,4 @@ from .estimator import SCAN
 @read.register
 def _(model: SCAN) -> ClusterModel:
     check_is_fitted(model)
-    found = read(model.cluster_head_)
-    return ClusterModel(found.head, found.points, None, model.embedding_)
+    return replace(read(model.cluster_head_), features=model.embedding_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .summary import word_summary
+from . import carrier
 from .vectors import WordVectors
 
-__all__ = ["WordVectors", "word_summary"]
+__all__ = ["WordVectors", "carrier"]

@@ -18,8 +18,6 @@ from .vocabulary import as_floats, as_ids, as_texts, check_table, read_vectors, 
 
 __all__ = ["WordVectors"]
 
-ROWS = 256  # documents whose words are scored at once
-
 
 class WordVectors(nn.Module):
     """Mean vectors of documents, ``x = sum_t w_t phi_t / sum_t w_t`` over their known words.
@@ -254,43 +252,9 @@ class WordVectors(nn.Module):
         known = ids >= 0
         return self._mean(ids[known], known.sum(dim=1))
 
-    @torch.no_grad()
-    def attribute_tokens(self, ids: Tensor, detection: nn.Module, coefficients: Tensor) -> Tensor:
-        """Relevance of every word for a decision that weighs neurons linear in the mean vector.
-
-        The mean and the neurons ``a_m`` are merged into one linear layer of all words, whose relevance is pooled
-        over the dimensions: ``R_t = w_t / sum(w) * sum_m c_m a_m(phi_t)``. :class:`neonxc.NEON` calls it.
-
-        Parameters
-        ----------
-        ids : Tensor [N, T]
-        detection : nn.Module
-            Neurons [N, M] from mean vectors [N, d], affine up to a term that all of them share.
-        coefficients : Tensor [N, M]
-            c; those of contrasts add up to zero, so that a shared term cancels.
-
-        Returns
-        -------
-        Tensor [N, T]
-            0 for unknown words. A document's sum is ``sum_m c_m a_m(x)``.
-        """
-        ids = as_ids(ids, len(self.words))
-        pairs = zip(ids.split(ROWS), coefficients.split(ROWS), strict=True)
-        return torch.cat([self._scores(some, detection, weights) for some, weights in pairs])
-
     def extra_repr(self) -> str:
         """Size of the vocabulary (for ``print``)."""
         return f"{len(self.words)} words, {self.vectors.shape[1]} dimensions"
-
-    def _scores(self, ids: Tensor, detection: nn.Module, coefficients: Tensor) -> Tensor:
-        known = ids >= 0
-        ids = ids.clamp(min=0)
-        # every distinct word is detected once; no array over documents, words and dimensions is laid out
-        used, place = ids.unique(return_inverse=True)
-        evidence = coefficients @ detection(self.vectors[used]).to(coefficients).T
-        share = (self.weights[ids] * known).to(evidence)
-        relevance = evidence.gather(1, place) * share / share.sum(dim=1, keepdim=True)
-        return torch.where(known, relevance, 0.0)
 
     def _mean(self, ids: Tensor, counts: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and not bool((counts > 0).all()):

@@ -13,8 +13,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from neonxc.evaluation.comparison import mean_error
-from neonxc.evaluation.flipping import _inputs, _targets, default_imputer, fixed_seed, pixel_flipping
-from neonxc.evaluation.imputers import Imputer
+from neonxc.evaluation.flipping import fixed_seed, inputs_of, pixel_flipping, targets_of
+from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.evaluation.methods import neon_with
 from neonxc.network import NeuralizedClustering
 
@@ -28,7 +28,7 @@ class Calibration:
     Attributes
     ----------
     beta : float
-        The one with the greatest area; of equals the nearest to the heuristic.
+        The beta with the largest AUC; ties go to the one closest to the heuristic.
     factors, betas : ndarray [F]
         What was tried, in units of the heuristic and as it is.
     auc_per_input : ndarray [F, N]
@@ -85,7 +85,8 @@ def calibrate_by_flipping(
     imputer, repeats, groups, random_state
         As for :func:`pixel_flipping`. Draws are common to all betas.
     factors : sequence of float
-        What to try, each once, in units of the heuristic ``1 / E[f]`` over X (Eq. 3); by default 1/64 to 4.
+        What to try, each once, in units of what :meth:`NeuralizedClustering.calibrate` finds on X; by default
+        1/64 to 4.
 
     Returns
     -------
@@ -118,11 +119,11 @@ def calibrate_by_flipping(
     tried = np.unique(np.asarray(factors, dtype=float))
     if not tried.size or not ((tried > 0) & (tried < math.inf)).all():
         raise ValueError(f"factors needs numbers > 0, got {factors!r}")
-    x = _inputs(net, X)
+    x = inputs_of(net, X)
     imputer = imputer or default_imputer(net, x)
     betas = _heuristic(net, x) * tried
     with torch.no_grad():
-        target = _targets(net, x, None)
+        target = targets_of(net, x, None)
     options: dict[str, Any] = {"groups": groups, "target": target, "random_state": fixed_seed(random_state)}
     areas = []
     for beta in tqdm(betas, desc="betas", delay=2, leave=False):
@@ -134,12 +135,8 @@ def calibrate_by_flipping(
 
 
 def _heuristic(net: NeuralizedClustering, x: Tensor) -> float:
-    """``1 / E[f]``; the network's own beta may be another by now."""
-    own = net.beta
-    try:
-        found = net.calibrate(x).beta
-    finally:
-        net.beta = own
+    """What :meth:`NeuralizedClustering.calibrate` finds; the network keeps its own beta."""
+    found = net.heuristic_beta(x)
     if not 0 < found < math.inf:
         raise ValueError(
             "X needs points whose logits have a positive mean: there is no heuristic beta to start from"

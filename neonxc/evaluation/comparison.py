@@ -9,21 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
-from neonxc.attribution import of_words
-from neonxc.evaluation.flipping import (
-    Flipping,
-    _groups,
-    _inputs,
-    _targets,
-    default_imputer,
-    fixed_seed,
-    pixel_flipping,
-)
-from neonxc.evaluation.imputers import Imputer
+from neonxc.evaluation.flipping import Flipping, fixed_seed, groups_of, inputs_of, pixel_flipping, targets_of
+from neonxc.evaluation.imputers import Imputer, default_baseline, default_imputer
 from neonxc.evaluation.methods import Method, default_methods, word_methods
+from neonxc.network import NeuralizedClustering
 
 
 @dataclass(frozen=True)
@@ -38,11 +32,14 @@ class Comparison:
         The least relevant first.
     seconds : dict of str to float
         What computing the relevance took.
+    baseline : str
+        What PDA, integrated gradients and Shapley values took for a missing feature, in words.
     """
 
     results: dict[str, Flipping]
     reversed: dict[str, Flipping]
     seconds: dict[str, float]
+    baseline: str = "zero"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -72,22 +69,15 @@ class Comparison:
         return rows
 
     @property
-    def frame(self) -> Any:
-        """The rows as a data frame.
-
-        Raises
-        ------
-        ImportError
-            pandas is not installed.
-        """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise ImportError('a frame needs pandas: pip install "neonxc[evaluation]"') from None
+    def frame(self) -> pd.DataFrame:
+        """The rows as a data frame."""
         return pd.DataFrame(self.rows).set_index("method")
 
     def markdown(self) -> str:
-        """The rows as a markdown table: the best AUC bold, those within one standard error of it with a star."""
+        """The rows as a markdown table: the best AUC bold, those within one standard error of it with a star.
+
+        A last line says what the methods that need one took for a missing feature.
+        """
         lines = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"]
         for row in self.rows:
             auc = f"{row['AUC']:.2f}"
@@ -96,7 +86,7 @@ class Comparison:
                 f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
                 f"| {row['seconds']:.3g} |"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, "", f"Baseline of PDA, IG and Shapley: {self.baseline}."])
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
@@ -118,6 +108,7 @@ def compare(
     groups: Any = None,
     target: Any = None,
     steps: int | None = None,
+    baseline: Any = None,
     random_state: Any = 0,
 ) -> Comparison:
     """Compare methods of explanation by pixel-flipping.
@@ -133,10 +124,19 @@ def compare(
         need no slopes.
     imputer, repeats, groups, target, steps, random_state
         As for :func:`pixel_flipping`. Draws are common to all methods.
+    baseline : {"mean", "zero"} or array shaped like one input, optional
+        What the default methods that need one (PDA, integrated gradients, Shapley values) take for a missing
+        feature. Default: the mean over X for tables, whose zeros mean nothing by themselves, and zero where
+        features are activations or pixels.
 
     Returns
     -------
     Comparison
+
+    Raises
+    ------
+    ValueError
+        Another `baseline`, and what :func:`pixel_flipping` raises.
 
     Examples
     --------
@@ -150,15 +150,18 @@ def compare(
     >>> found.results["NEON"].auc > found.results["random"].auc
     True
     """
-    x = _inputs(net, X)
+    x = inputs_of(net, X)
     imputer = imputer or default_imputer(net, x)
-    if methods is None and of_words(net):
+    value, said = _baseline(baseline, net, x)
+    if methods is None and isinstance(net, NeuralizedClustering) and net.carrier.missing == "word":
         methods = word_methods(imputer)
     elif methods is None:
-        numbers = None if groups is None and x.ndim == 2 else _groups(groups, x)
-        methods = default_methods(imputer, None if numbers is None or numbers.ndim > 1 else numbers)
+        numbers = None if groups is None and x.ndim == 2 else groups_of(groups, x)
+        methods = default_methods(
+            imputer, None if numbers is None or numbers.ndim > 1 else numbers, baseline=value
+        )
     with torch.no_grad():
-        columns = _targets(net, x, target)
+        columns = targets_of(net, x, target)
     options = {"groups": groups, "target": columns, "steps": steps, "random_state": fixed_seed(random_state)}
     results, backwards, seconds = {}, {}, {}
     for name, method in tqdm(methods.items(), desc="methods", delay=2, leave=False):
@@ -167,7 +170,21 @@ def compare(
         seconds[name] = time.perf_counter() - start
         results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
         backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
-    return Comparison(results, backwards, seconds)
+    return Comparison(results, backwards, seconds, said)
+
+
+def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
+    """The value of a missing feature, shaped like one input (None: zeros), and what it is in words."""
+    if baseline is None:
+        baseline = "zero" if default_baseline(net, x) is None else "mean"
+    if isinstance(baseline, str):
+        if baseline not in ("mean", "zero"):
+            raise ValueError(f'baseline needs "mean", "zero" or an array like one input, got {baseline!r}')
+        return (x.mean(0), "the mean of the data") if baseline == "mean" else (None, "zero")
+    value = torch.as_tensor(baseline).to(x)
+    if value.shape != x.shape[1:]:
+        raise ValueError(f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape)}")
+    return value, "as given"
 
 
 def mean_error(values: np.ndarray) -> tuple[float, float]:

@@ -13,14 +13,12 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from neonxc.attribution import of_words
-from neonxc.evaluation.imputers import Imputer, KDEImputer, WordImputer, ZeroImputer
+from neonxc.blocks import at_once
+from neonxc.carriers import network_bytes
+from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
 from neonxc.targets import as_columns
-
-BUDGET = 1 << 22  # values of inputs that the network gets at once
-IMAGES = 1024  # inputs that a network with features gets at once
 
 
 @dataclass(frozen=True)
@@ -107,14 +105,14 @@ def pixel_flipping(
         Relevance or groups of another shape, a target that is no column, unknown options.
     """
     _check_options(mode, order, repeats, steps)
-    x = _inputs(net, X)
-    groups = _groups(groups, x)
+    x = inputs_of(net, X)
+    groups = groups_of(groups, x)
     ranking = _ranking(relevance, x, groups, order)
     imputer = imputer or default_imputer(net, x)
     repeats = repeats if imputer.random else 1
     n, G = ranking.shape
     ends = np.unique(np.round(np.linspace(0, G, (steps or G) + 1)).astype(int))
-    columns = _targets(net, x, target)
+    columns = targets_of(net, x, target)
     hits = torch.zeros(n, len(ends) - 1, dtype=torch.float64)
     logits = torch.zeros_like(hits)
     seed = int(check_random_state(random_state).randint(2**31 - 1))
@@ -132,13 +130,6 @@ def pixel_flipping(
             hits[at] = (found.argmax(3) == own).double().mean(1).T.cpu()
             logits[at] = found.gather(3, own[..., None])[..., 0].double().mean(1).T.cpu()
     return _result(hits, logits, ends[1:] / G if mode == "insert" else 1 - ends[1:] / G)
-
-
-def default_imputer(net: nn.Module, x: Tensor) -> Imputer:
-    """What is usual for inputs of a kind."""
-    if of_words(net):
-        return WordImputer(x)
-    return KDEImputer(x) if x.ndim == 2 else ZeroImputer()
 
 
 def fixed_seed(random_state: Any) -> int:
@@ -162,14 +153,15 @@ def _result(hits: Tensor, logits: Tensor, known: np.ndarray) -> Flipping:
     )
 
 
-def _inputs(net: nn.Module, X: Any) -> Tensor:
+def inputs_of(net: nn.Module, X: Any) -> Tensor:
+    """Checked inputs of a network, on its device."""
     return net.batch(X).tensor if isinstance(net, NeuralizedClustering) else as_batch(X).tensor
 
 
-def _targets(net: nn.Module, x: Tensor, target: Any) -> Tensor:
-    size = IMAGES if getattr(net, "features", net) is not None else BUDGET
+def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
+    """Columns [N] of the clusters that are to be explained; None: each input's own."""
     if target is None:
-        return torch.cat([net(part).argmax(1) for part in x.split(size)])
+        return torch.cat([net(part).argmax(1) for part in x.split(_room(net, x))])
     return as_columns(target, len(x), _width(net, x), "target", x.device)
 
 
@@ -179,19 +171,22 @@ def _width(net: nn.Module, x: Tensor) -> int:
     return int(net(x[:1]).shape[1])
 
 
+def _room(net: nn.Module, x: Tensor) -> int:
+    """Inputs that a network may be given at once."""
+    if isinstance(net, NeuralizedClustering) and net.features is None:
+        return at_once(4 * x.element_size() * (x.shape[1] + net.head.width), x.device)
+    return at_once(network_bytes(x), x.device)
+
+
 def _blocks(net: nn.Module, x: Tensor, imputer: Imputer, repeats: int) -> Iterator[tuple[slice, int]]:
     """Parts of the inputs, and steps, that memory has room for at once."""
-    room = BUDGET // x[0].numel()
-    if getattr(net, "features", net) is not None:
-        room = min(room, IMAGES)
-    elif isinstance(net, NeuralizedClustering):
-        room = min(room, net.chunk)
+    room = _room(net, x)
     size = max(1, min(room // repeats, imputer.points_at_once(), len(x)))
     for first in range(0, len(x), size):
         yield slice(first, min(first + size, len(x))), max(1, room // (repeats * size))
 
 
-def _groups(groups: Any, x: Tensor) -> Tensor:
+def groups_of(groups: Any, x: Tensor) -> Tensor:
     """Group numbers of the flattened features, [D] or [N, D]."""
     shape = x.shape[1:]
     if groups is None:

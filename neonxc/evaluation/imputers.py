@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor
-from torchvision.transforms.functional import gaussian_blur
 
+from neonxc.blocks import at_once
 from neonxc.inputs import as_batch
+from neonxc.network import NeuralizedClustering
 
-BUDGET = 1 << 24  # distances that are held at once
 LARGEST = 4000  # points by which a bandwidth is chosen
 
 
@@ -28,7 +29,7 @@ class Imputer(ABC):
 
     def points_at_once(self) -> int:
         """Inputs that may be taken up at once."""
-        return BUDGET
+        return sys.maxsize
 
 
 class Filling(ABC):
@@ -95,6 +96,8 @@ class BlurImputer(Imputer):
         """Take up images [B, C, H, W]."""
         if x.ndim != 4:
             raise ValueError(f"BlurImputer needs images [N, C, H, W], got shape {list(x.shape)}")
+        from torchvision.transforms.functional import gaussian_blur  # its import takes a second
+
         size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1  # no wider than what can be reflected
         return _Constant(x, gaussian_blur(x, [size, size], [self.sigma, self.sigma]))
 
@@ -187,7 +190,7 @@ class KDEImputer(Imputer):
 
     def points_at_once(self) -> int:
         """Inputs that may be taken up at once: each has a distance to every point of the data."""
-        return max(1, BUDGET // len(self.points))
+        return at_once(2 * self.points.element_size() * len(self.points), self.points.device)
 
 
 class _Conditional(Filling):
@@ -224,6 +227,26 @@ class _Conditional(Filling):
             *drawn.shape, self.z.shape[1], generator=generator, device=self.x.device, dtype=self.x.dtype
         )
         return (self.points[drawn] + h * noise) * self.scale + self.center
+
+
+def default_imputer(net: Any, x: Tensor) -> Imputer:
+    """What is usual for inputs of a kind: draws for tables, other words for words, zeros for all else."""
+    if _missing(net) == "word":
+        return WordImputer(x)
+    return KDEImputer(x) if _is_table(net, x) else ZeroImputer()
+
+
+def default_baseline(net: Any, x: Tensor) -> Tensor | None:
+    """One value for each feature that is missing: the mean over a table's rows; None, for zeros, of all else."""
+    return x.mean(0) if _is_table(net, x) else None
+
+
+def _missing(net: Any) -> str:
+    return net.carrier.missing if isinstance(net, NeuralizedClustering) else "zero"
+
+
+def _is_table(net: Any, x: Tensor) -> bool:
+    return _missing(net) == "draw" or (x.ndim == 2 and _missing(net) != "word")
 
 
 def best_bandwidth(points: Tensor) -> float:

@@ -15,7 +15,7 @@ from captum.attr import IntegratedGradients, ShapleyValueSampling
 from torch import Tensor, nn
 
 from neonxc.attribution import NEON
-from neonxc.evaluation.imputers import Imputer, ZeroImputer
+from neonxc.evaluation.imputers import Imputer, MeanImputer, ZeroImputer
 from neonxc.lrp import Composite
 
 Method = Callable[[Any, Tensor, Tensor], Tensor]
@@ -26,16 +26,11 @@ def neon(net: Any, x: Tensor, target: Tensor) -> Tensor:
     return NEON(net).attribute(x, target=target)
 
 
-def neon_with(composite: Composite | None = None, beta: float | None = None, head_rule: Any = None) -> Method:
-    """NEON with other rules for the feature network, another beta, another rule for the head."""
+def neon_with(composite: Composite | None = None, **options: Any) -> Method:
+    """NEON with other rules for the feature network, or other options of :class:`neonxc.NEON`."""
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
-        own = net.beta
-        try:
-            net.beta = own if beta is None else beta
-            return NEON(net, composite, head_rule=head_rule).attribute(x, target=target)
-        finally:
-            net.beta = own
+        return NEON(net, composite, **options).attribute(x, target=target)
 
     return method
 
@@ -75,28 +70,41 @@ def gradient_x_input(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
     return gradient(net, x, target) * x
 
 
-def integrated_gradients(steps: int = 10) -> Method:
-    """Slopes on the way from zero (captum), as Riemann sums of so many steps."""
+def integrated_gradients(steps: int = 10, baseline: Tensor | None = None) -> Method:
+    """Slopes on the way from a baseline, by default zero (captum), as a Riemann sum of so many steps."""
 
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
         return IntegratedGradients(net).attribute(
-            x, target=target, n_steps=steps, method="riemann_middle", internal_batch_size=max(len(x), 256)
+            x,
+            baselines=_baselines(baseline, x),
+            target=target,
+            n_steps=steps,
+            method="riemann_middle",
+            internal_batch_size=max(len(x), 256),
         )
 
     return method
 
 
-def shapley_sampling(samples: int = 25, groups: Tensor | None = None, seed: int = 0) -> Method:
-    """Shapley values by permutation sampling, zero as the missing value (captum)."""
+def shapley_sampling(
+    samples: int = 25, groups: Tensor | None = None, seed: int = 0, baseline: Tensor | None = None
+) -> Method:
+    """Shapley values by permutation sampling, a baseline, by default zero, as the missing value (captum)."""
 
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), torch.no_grad():
             torch.manual_seed(seed)
             mask = None if groups is None else groups.view(1, *x.shape[1:])
-            found = ShapleyValueSampling(net).attribute(x, target=target, n_samples=samples, feature_mask=mask)
+            found = ShapleyValueSampling(net).attribute(
+                x, baselines=_baselines(baseline, x), target=target, n_samples=samples, feature_mask=mask
+            )
             return found.to(x)
 
     return method
+
+
+def _baselines(baseline: Tensor | None, x: Tensor) -> Tensor | None:
+    return None if baseline is None else baseline.to(x)[None]
 
 
 def pda(
@@ -165,7 +173,10 @@ def _differences(
 
 
 def default_methods(
-    imputer: Imputer | None = None, groups: Tensor | None = None, seed: int = 0
+    imputer: Imputer | None = None,
+    groups: Tensor | None = None,
+    seed: int = 0,
+    baseline: Tensor | None = None,
 ) -> dict[str, Method]:
     """The methods of Table I of the NEON paper, and two more.
 
@@ -175,16 +186,22 @@ def default_methods(
         For PDA by conditional sampling, which is left out without one.
     groups : Tensor of int, shaped like one input, optional
         Features that PDA and Shapley values take together.
+    seed : int
+        Of the methods that draw.
+    baseline : Tensor, shaped like one input, optional
+        What PDA, integrated gradients and Shapley values take for a missing feature; default: zero.
     """
+    known = "zero" if baseline is None else "baseline"
+    fixed = ZeroImputer() if baseline is None else MeanImputer(baseline[None])
     methods = {
         "random": random(seed),
         "x²": squared,
-        "PDA, zero": pda(groups=groups, seed=seed),
-        "PDA, zero, indicator": pda(measure="indicator", groups=groups, seed=seed),
+        f"PDA, {known}": pda(fixed, groups=groups, seed=seed),
+        f"PDA, {known}, indicator": pda(fixed, "indicator", groups=groups, seed=seed),
         "(∇f)²": sensitivity,
         "gradient × input": gradient_x_input,
-        "IG-10": integrated_gradients(10),
-        "Shapley": shapley_sampling(groups=groups, seed=seed),
+        "IG-10": integrated_gradients(10, baseline),
+        "Shapley": shapley_sampling(groups=groups, seed=seed, baseline=baseline),
         "NCA": nca,
         "NEON": neon,
     }

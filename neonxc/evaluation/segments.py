@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from neonxc.attribution import NEON
 from neonxc.lrp import LRP, Composite
-from neonxc.network import rows
+from neonxc.carriers import rows
 from neonxc.neuralize import neuralize
 
 

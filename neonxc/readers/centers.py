@@ -10,8 +10,8 @@ from sklearn.cluster import AffinityPropagation, Birch, KMeans, MeanShift, MiniB
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.heads import CentroidHead
-from neonxc.inputs import as_batch, check_finite
+from neonxc.head import centroid_head
+from neonxc.inputs import as_batch, check_finite, check_range
 from neonxc.readers.model import ClusterModel, read
 
 
@@ -60,8 +60,9 @@ def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = Non
         raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")
     check_finite(points, name="centers")
     group = None if groups is None else torch.as_tensor(groups)
+    check_range(points, name="centers")
     _check_distinct(points, group)
-    return ClusterModel(lambda chain: CentroidHead(points, group, chain), points, classes)
+    return ClusterModel(lambda chain: centroid_head(points, group, chain), points, classes, softens=True)
 
 
 def _check_distinct(centers: Tensor, groups: Tensor | None) -> None:

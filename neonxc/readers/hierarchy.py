@@ -7,7 +7,7 @@ import torch
 from sklearn.cluster import BisectingKMeans
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.heads import HierarchyHead
+from neonxc.head import bisecting_head
 from neonxc.readers.centers import centroids
 from neonxc.readers.model import ClusterModel, read
 
@@ -34,4 +34,4 @@ def _(model: BisectingKMeans) -> ClusterModel:
     if (pairs[:, 0] == pairs[:, 1]).all(dim=1).any():
         raise ValueError("a split of the hierarchy has identical centers on both sides; fit fewer clusters")
     points = torch.as_tensor(model.cluster_centers_, dtype=torch.float64)
-    return ClusterModel(lambda chain: HierarchyHead(children, pairs[:, 0], pairs[:, 1], chain), points)
+    return ClusterModel(lambda chain: bisecting_head(children, pairs[:, 0], pairs[:, 1], chain), points)

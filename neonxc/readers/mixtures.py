@@ -8,7 +8,8 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.heads import CentroidHead, Head, MixtureHead
+from neonxc.detection import QuadraticDetection, centroids
+from neonxc.head import Head
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers.model import ClusterModel, read
 
@@ -25,8 +26,8 @@ def _(model: GaussianMixture | BayesianGaussianMixture) -> ClusterModel:
         roots = roots[:, None].repeat(1, means.shape[1])
     priors = _priors(model)
     if model.covariance_type == "tied":
-        return ClusterModel(lambda chain: _tied(means, roots.T, priors, chain), means)
-    return ClusterModel(lambda chain: _own(means, roots, priors, chain), means)
+        return ClusterModel(lambda chain: _tied(means, roots.T, priors, chain), means, scale=1.0)
+    return ClusterModel(lambda chain: _own(means, roots, priors, chain), means, scale=1.0)
 
 
 def _priors(model: GaussianMixture | BayesianGaussianMixture) -> Tensor:
@@ -49,7 +50,7 @@ def _log_determinants(model: BayesianGaussianMixture) -> np.ndarray:
 def _tied(means: Tensor, root: Tensor, priors: Tensor, chain: Preprocessing | None) -> Head:
     """One covariance for all: nearest center where it is the identity, and the priors beside the distances."""
     chain = (chain or Preprocessing.identity(means.shape[1])).then(root, torch.zeros(len(root), dtype=root.dtype))
-    return CentroidHead(means @ root.T, preprocessing=chain, offsets=priors, scale=0.5)
+    return Head(centroids(means @ root.T, chain, factor=0.5, offsets=priors))
 
 
 def _own(means: Tensor, roots: Tensor, priors: Tensor, chain: Preprocessing | None) -> Head:
@@ -60,13 +61,13 @@ def _own(means: Tensor, roots: Tensor, priors: Tensor, chain: Preprocessing | No
         U, S, _ = torch.linalg.svd(roots)
         shares = -torch.einsum("kij,kj->ki", U.square(), S.log())
     if chain is None:
-        return MixtureHead(means, roots, shares, priors)
+        return Head(QuadraticDetection(means, roots, shares, priors))
     if chain.norm is not None:
         raise ValueError("a Normalizer before a Gaussian mixture can't be folded; fit the mixture without it")
     at = torch.stack([chain.point(mean) for mean in means])
     if chain.diagonal:
         weight = chain.weight if roots.ndim == 2 else chain.weight[:, None]
-        return MixtureHead(at, roots * weight, shares, priors)
+        return Head(QuadraticDetection(at, roots * weight, shares, priors))
     # the columns of a mixture behind a map that mixes columns are not the raw ones: no raw column has these shares
     full = torch.diag_embed(roots) if roots.ndim == 2 else roots
-    return MixtureHead(at, chain.weight.T @ full, torch.zeros_like(at), priors + shares.sum(1))
+    return Head(QuadraticDetection(at, chain.weight.T @ full, torch.zeros_like(at), priors + shares.sum(1)))

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from neonxc.heads import Head
+from neonxc.head import Head, Noise
 from neonxc.preprocessing import Preprocessing
 
 SUPPORTED = (
     "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
-    "BayesianGaussianMixture, KernelKMeans and SCAN of neonxc.models, a linear layer or a network that ends in "
+    "BayesianGaussianMixture, KernelKMeans and SCAN of neonxc.models, the trees of neonxc.trees, a linear layer or a network that ends in "
     "one, a Pipeline that ends in a clusterer, centers [K, d] as an array or tensor; with X any fitted clusterer "
     "that has labels_"
 )
@@ -37,6 +37,13 @@ class ClusterModel:
         The clusterer's own feature network.
     fidelity : (float, float or None) or None
         Where the head is not the clusterer itself, how far they agree: on its own points, and on points held out.
+    noise : callable or None
+        Makes what tells noise apart, behind a preprocessing.
+    scale : float or None
+        What the values that compete have to be multiplied by so that ``softmax(-values)`` are the clusterer's
+        probabilities; None: it has none.
+    softens : bool
+        Whether there is a soft version of the clusterer, whose stiffness users may choose.
     """
 
     head: Callable[[Preprocessing | None], Head]
@@ -44,6 +51,9 @@ class ClusterModel:
     classes: np.ndarray | None = None
     features: nn.Module | None = None
     fidelity: tuple[float, float | None] | None = None
+    noise: Callable[[Preprocessing | None], Noise] | None = None
+    scale: float | None = None
+    softens: bool = False
 
 
 @singledispatch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
-from neonxc.heads import LinearHead
+from neonxc.head import linear_head
 from neonxc.inputs import check_finite
 from neonxc.readers.centers import centroids
 from neonxc.readers.model import ClusterModel, read
@@ -22,7 +24,7 @@ def _(model: nn.Linear) -> ClusterModel:
     check_finite(weight, name="the weight of the linear layer")
     if bias is not None:
         check_finite(bias, name="the bias of the linear layer")
-    return ClusterModel(lambda chain: LinearHead(weight, bias), None)
+    return ClusterModel(lambda chain: linear_head(weight, bias), None, scale=1.0)
 
 
 @read.register
@@ -36,7 +38,7 @@ def _(model: nn.Sequential) -> ClusterModel:
     found = read(layers[-1])
     before = [*layers[:-1], *([] if found.features is None else [found.features])]
     features = before[0] if len(before) == 1 else nn.Sequential(*before)  # a single one may have a recipe
-    return ClusterModel(found.head, found.points, found.classes, features if before else None)
+    return replace(found, features=features if before else None)
 
 
 @read.register

@@ -17,7 +17,7 @@ from sklearn.preprocessing import scale
 from torch import Tensor
 
 import neonxc
-from neonxc.heads import CentroidHead
+from neonxc.head import centroid_head as CentroidHead
 from neonxc.models import KernelKMeans
 from neonxc.network import NeuralizedClustering
 from neonxc.pooling import take_most

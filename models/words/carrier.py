@@ -1,0 +1,105 @@
+"""Texts as means of word vectors: relevance goes back to the words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.blocks import blocks
+from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
+from neonxc.detection import LinearDetection
+from neonxc.inputs import Batch, as_batch
+
+from .vectors import WordVectors
+from .vocabulary import as_ids
+
+
+class _Texts(Record):
+    """A decision is linear in the mean vector, and so it is a mean over the words.
+
+    The mean and the neurons ``a_m`` are merged into one linear layer of all words, whose relevance is pooled over
+    the dimensions: ``R_t = w_t / sum(w) * sum_m c_m a_m(phi_t)`` (NEON paper, VI-A). A text's sum is
+    ``sum_m c_m a_m(x)``.
+    """
+
+    def __init__(self, carrier: Words, x: Tensor) -> None:
+        self.carrier, self.words = carrier, carrier.module
+        self.ids, self.features = as_ids(x, len(self.words.words)), self.words(x)
+
+    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
+        for decide in decisions:
+            yield torch.cat([self._scores(some, decide) for some in self.carrier.of_points(self.features)])
+
+    @torch.no_grad()
+    def _scores(self, some: slice, decide: Decide) -> Tensor:
+        decision, ids = decide(some), self.ids[some]
+        if not isinstance(decision.detection, LinearDetection) or decision.detection.norm is not None:
+            raise ValueError(
+                "this clustering is not linear in the mean of word vectors: words have no shares of it"
+            )
+        known = ids >= 0
+        ids = ids.clamp(min=0)
+        # every distinct word is detected once; no array over texts, words and dimensions is laid out
+        used, place = ids.unique(return_inverse=True)
+        evidence = decision.weights @ decision.detection(self.words.vectors[used]).to(decision.weights).T
+        share = (self.words.weights[ids] * known).to(evidence)
+        relevance = evidence.gather(1, place) * share / share.sum(dim=1, keepdim=True)
+        return torch.where(known, relevance, 0.0)
+
+
+class Words(Carrier):
+    """Texts, as strings or as the word numbers of :meth:`WordVectors.encode`."""
+
+    missing = "word"
+    module: WordVectors
+
+    def batch(self, X: Any) -> Batch:
+        """Word numbers [N, T]."""
+        if not _are_texts(X):
+            return as_batch(X, device=self.device)
+        ids = self.module.encode(X).double()
+        return Batch(ids, None, lambda result: result.detach().cpu().numpy(), lambda values: values)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Mean vectors [N, d]."""
+        return self.module(x)
+
+    def record(self, x: Tensor, several: bool = False) -> Record:
+        """Mean vectors, and which words they are of."""
+        return _Texts(self, x)
+
+    def parts(self, X: Any) -> Iterator[Tensor]:
+        """Word numbers, part by part: each is as wide as its own longest text."""
+        if not _are_texts(X):
+            yield from super().parts(X)
+            return
+        X = list(X)
+        for part in blocks(len(X), 64 * max(map(len, X)), self.device):
+            yield self.batch(X[part]).tensor
+
+    @property
+    def units(self) -> list[str]:
+        """The vocabulary."""
+        return list(self.module.words)
+
+    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+        """Add the relevance of each word, all its occurrences together."""
+        record = self.record(x)
+        relevance = next(record.relevance([decide], "midpoint")).double()
+        place = column[:, None] * total.shape[1] + x.long().clamp(min=0)  # unknown words have no relevance
+        total.view(-1).index_add_(0, place.flatten().cpu(), relevance.flatten().cpu())
+
+
+def _are_texts(X: Any) -> bool:
+    if isinstance(X, (str, Tensor)) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub"):
+        return False
+    return len(X) > 0 and isinstance(next(iter(X)), str)
+
+
+@carrier_of.register
+def _(features: WordVectors, *options: Any) -> Words:
+    return Words(features, *options)

@@ -1,0 +1,210 @@
+"""Carriers: how inputs become the points that are clustered, and how relevance finds its way back to the inputs.
+
+Three kinds of inputs are known: raw columns, which are the points themselves; what a feature network takes; and
+texts, whose words have vectors (:mod:`neonxc.models.words`). Attribution, pixel-flipping and summaries ask the
+carrier, and never what kind it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import singledispatch
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from neonxc.blocks import blocks
+from neonxc.head import Decision, Head
+from neonxc.inputs import Batch, as_batch, check_evaluating, check_names, check_range, check_width
+
+HeadRule = Literal["midpoint", "linear"]
+Decide = Callable[[slice], Decision]
+"""Decisions of some of the points, in the order of :func:`rows`."""
+
+
+class Record(ABC):
+    """Inputs on their way to the head, which relevance can go back.
+
+    Attributes
+    ----------
+    features : Tensor [N, d], or [N, d, ...] where every location is a point
+    """
+
+    features: Tensor
+
+    @abstractmethod
+    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
+        """For each way to decide, relevance shaped like the inputs."""
+
+
+class Carrier(ABC):
+    """What stands between inputs and the head.
+
+    Parameters
+    ----------
+    features : nn.Module or None
+    head : Head
+    names : list of str or None
+        Of the head's columns.
+    device : torch.device
+    """
+
+    missing: Literal["draw", "zero", "word"] = "zero"
+    """What usually stands in for a missing input: a draw given the others, zero, or another word."""
+    rules: tuple[HeadRule, ...] = ("midpoint",)
+    """How relevance may be counted at the head (see :class:`neonxc.NEON`), the default first."""
+
+    def __init__(self, features: Any, head: Head, names: list[str] | None, device: torch.device) -> None:
+        self.module, self.head, self.names, self.device = features, head, names, device
+
+    @abstractmethod
+    def batch(self, X: Any) -> Batch:
+        """Checked inputs on the network's own device, with the way back."""
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """Features [N, d], or [N, d, ...] where every location is a point."""
+
+    @abstractmethod
+    def record(self, x: Tensor, several: bool = False) -> Record:
+        """Inputs on their way to the head; `several` tells that relevance will go back more than once."""
+
+    def blocks(self, x: Tensor) -> Iterator[slice]:
+        """Parts of the inputs that memory has room for."""
+        return blocks(len(x), 4 * x.element_size() * self.head.width, x.device)
+
+    def parts(self, X: Any) -> Iterator[Tensor]:
+        """Checked inputs, part by part."""
+        x = self.batch(X).tensor
+        yield from (x[part] for part in self.blocks(x))
+
+    @property
+    def units(self) -> list[str]:
+        """What a summary adds up the relevance of: the head's columns, or words."""
+        return self.names or [f"x{i}" for i in range(self.head.n_features)]
+
+    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+        """Add the relevance of each unit to the sums [K + 1, units] of the clusters in `column` [n]."""
+        for some in self.of_points(points):
+            total.index_add_(0, column[some].cpu(), decide(some).relevance(points[some]).cpu().double())
+
+    def of_points(self, points: Tensor) -> Iterator[slice]:
+        """Parts of the points [n, d] that the head has room for."""
+        return blocks(len(points), 4 * points.element_size() * self.head.width, points.device)
+
+
+class _Points(Record):
+    def __init__(self, carrier: Carrier, x: Tensor) -> None:
+        self.carrier, self.features = carrier, x
+
+    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
+        for decide in decisions:
+            parts = [decide(some).relevance(self.features[some]) for some in self.carrier.of_points(self.features)]
+            yield torch.cat(parts)
+
+
+class Columns(Carrier):
+    """Points as they are: the inputs are the columns of the head."""
+
+    missing = "draw"
+
+    def batch(self, X: Any) -> Batch:
+        """Points [N, d] with the columns that the clustering was fitted on, of a size that can be squared."""
+        batch = as_batch(X, device=self.device)
+        check_names(batch.names, self.names)
+        if batch.tensor.ndim != 2:
+            raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
+        check_width(batch.tensor.shape[1], self.head.n_features)
+        check_range(batch.tensor, names=batch.names)
+        return batch
+
+    def features(self, x: Tensor) -> Tensor:
+        """Give the points."""
+        return x
+
+    def record(self, x: Tensor, several: bool = False) -> Record:
+        """Give the points; relevance of the columns is that of the inputs."""
+        return _Points(self, x)
+
+
+class _Propagation(Record):
+    def __init__(self, carrier: Backbone, x: Tensor, several: bool) -> None:
+        from neonxc.lrp import LRP
+
+        self.carrier = carrier
+        self.recording = LRP(carrier.module, carrier.composite).record(x, several)
+        self.features = self.recording.output
+
+    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
+        """Walk back for as many decisions at once as memory has room for."""
+        for first in range(0, len(decisions), self.recording.room):
+            some = decisions[first : first + self.recording.room]
+            yield from self.recording.propagate(torch.stack([self._start(decide, rule) for decide in some]))
+
+    @torch.no_grad()
+    def _start(self, decide: Decide, rule: HeadRule) -> Tensor:
+        """Multipliers at the features, where the walk back begins."""
+        a = self.features
+        points = rows(a)
+
+        def multiplier(some: slice) -> Tensor:
+            x = points[some]
+            if rule == "linear":
+                return decide(some).multiplier(x)
+            # relevance that lands on an inactive feature has no direction to go, and is let go
+            return torch.where(x == 0, 0.0, decide(some).relevance(x) / x)
+
+        return unrows(torch.cat([multiplier(some) for some in self.carrier.of_points(points)]).to(a.dtype), a)
+
+
+class Backbone(Carrier):
+    """A feature network, through which LRP carries relevance on."""
+
+    rules = ("linear", "midpoint")
+    composite: Any = None
+    """Rules of LRP; see :class:`neonxc.NEON`."""
+
+    def batch(self, X: Any) -> Batch:
+        """Inputs in the type of the network's weights; the network needs to be in evaluation mode."""
+        check_evaluating(self.module)
+        batch = as_batch(X, device=self.device)
+        weight = next((p for p in self.module.parameters() if p.is_floating_point()), None)
+        tensor = batch.tensor if weight is None else batch.tensor.to(weight.dtype)
+        return Batch(tensor, batch.names, batch.restore, batch.labels)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Run the network."""
+        return self.module(x)
+
+    def record(self, x: Tensor, several: bool = False) -> Record:
+        """Run the network so that LRP can walk back."""
+        return _Propagation(self, x, several)
+
+    def blocks(self, x: Tensor) -> Iterator[slice]:
+        """Parts of the inputs; layers are far wider than these."""
+        return blocks(len(x), network_bytes(x), x.device)
+
+
+@singledispatch
+def carrier_of(features: nn.Module | None, head: Head, names: list[str] | None, device: torch.device) -> Carrier:
+    """Give what stands before the head; register a feature network that has its own way back."""
+    return (Columns if features is None else Backbone)(features, head, names, device)
+
+
+def network_bytes(x: Tensor) -> int:
+    """Bytes that a network needs for one of its inputs [N, ...], as far as the input's size can tell."""
+    return max(28 * x[0].numel() * x.element_size(), 1 << 15) if len(x) else 1
+
+
+def rows(a: Tensor) -> Tensor:
+    """Points [n, d] of features [N, d] or of a map [N, d, ...], image by image."""
+    return a if a.ndim == 2 else a.movedim(1, -1).flatten(0, -2)
+
+
+def unrows(values: Tensor, a: Tensor) -> Tensor:
+    """Undo :func:`rows`: values [n, K] of points as [N, K, ...], laid out as the features `a` are."""
+    if a.ndim == 2:
+        return values
+    return values.reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)

@@ -1,0 +1,89 @@
+"""Threshold trees as networks: tests are neurons, a leaf is the minimum over its path, a cluster its best leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from neonxc.competition import Path
+from neonxc.detection import Detection, EdgeDetection, LinearDetection, frame
+from neonxc.grouping import UnionOfIntervals
+from neonxc.head import Head
+from neonxc.preprocessing import Preprocessing
+from neonxc.readers import ClusterModel, read
+from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.tree import ThresholdTree
+
+
+@read.register
+def _(model: TreeExplainer) -> ClusterModel:
+    check_is_fitted(model, "tree_")
+    return _model(model.tree_, torch.as_tensor(model.cluster_centers_).double().cpu())
+
+
+@read.register
+def _(tree: ThresholdTree) -> ClusterModel:
+    return _model(tree, None)
+
+
+def _model(tree: ThresholdTree, points: Tensor | None) -> ClusterModel:
+    used, leaves = tree.label[tree.leaves].unique(return_inverse=True)  # a cluster may have lost all its leaves
+    if len(used) < 2:
+        raise ValueError(
+            "explaining a tree needs at least 2 clusters with a leaf: with one there is no competitor"
+        )
+
+    def head(chain: Preprocessing | None) -> Head:
+        detection, grouping = _tests(tree, chain)
+        return Head(detection, grouping, Path(_children(tree), leaves))
+
+    return ClusterModel(head, points, tree.classes[used.numpy()])
+
+
+def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
+    """For each test, in preorder, its children: leaves by their number, tests by minus theirs."""
+    inner = tree.feature >= 0
+    number = torch.where(inner, -(inner.cumsum(0) - 1), (~inner).cumsum(0) - 1)
+    return [(int(a), int(b)) for a, b in zip(number[tree.left[inner]], number[tree.right[inner]], strict=True)]
+
+
+def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection, UnionOfIntervals | None]:
+    """A neuron for every finite bound of what a test sends left, and how they make up the tests."""
+    nodes = (tree.feature >= 0).nonzero()[:, 0].tolist()
+    edges, sides, columns, interval_of, test_of = [], [], [], [], []
+    for test, node in enumerate(nodes):
+        for interval in tree.tests[node]:
+            test_of.append(test)
+            for bound, side in zip(interval, (-1.0, 1.0), strict=True):
+                if isfinite(bound):
+                    edges.append(bound)
+                    sides.append(side)
+                    columns.append(int(tree.feature[node]))
+                    interval_of.append(len(test_of) - 1)
+    column, edge, side = torch.tensor(columns), torch.tensor(edges, dtype=torch.float64), torch.tensor(sides)
+    spread = torch.ones(tree.n_features, dtype=torch.float64) if tree.spread is None else tree.spread
+    detection: Detection
+    if chain is None:
+        detection = EdgeDetection(column, edge, side, spread[column], tree.n_features)
+    else:
+        detection = _behind(chain, column, edge, side.double() / spread[column])
+    if len(edges) == len(nodes):
+        return detection, None
+    return detection, UnionOfIntervals(torch.tensor(interval_of), torch.tensor(test_of))
+
+
+def _behind(chain: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:
+    """Neurons ``slope (edge - z_column)``; each is counted from the point nearest to the data mean where it is 0."""
+    middle = torch.zeros_like(chain.bias)
+    if chain.norm is None:
+        weight = chain.weight
+        middle = chain.bias + (weight * chain.center if weight.ndim == 1 else weight @ chain.center)
+    one_of = torch.nn.functional.one_hot(column, len(middle)).double()
+    directions = chain.pullback(one_of)
+    steepest = directions * chain.scale.square()
+    distance = (edge - chain.offset[column] - middle[column]) / (directions * steepest).sum(1)
+    return LinearDetection(slope[:, None] * directions, distance[:, None] * steepest, frame=frame(chain, middle))
