@@ -64,9 +64,9 @@ def quadratic(net: Any, x: Tensor, target: Tensor) -> Tensor:
         middle = (own[:, :, None] + others[:, None]) / 2
         terms = w * (y[:, None, None] - middle)
         a = terms.sum(3)
-        inner = a.mul(head.gamma).logsumexp(1) / head.gamma  # soft maximum over i
-        h[:, k] = -((-head.gamma * inner).logsumexp(1)) / head.gamma
-        weights = (a * head.gamma).softmax(1) * (-head.gamma * inner).softmax(1)[:, None]
+        inner = a.mul(head.grouping.gamma).logsumexp(1) / head.grouping.gamma  # soft maximum over i
+        h[:, k] = -((-head.grouping.gamma * inner).logsumexp(1)) / head.grouping.gamma
+        weights = (a * head.grouping.gamma).softmax(1) * (-head.grouping.gamma * inner).softmax(1)[:, None]
         pairs.append((weights[..., None] * terms).sum((1, 2)))
     h[torch.arange(len(x)), target] = torch.inf
     shares = neonxc.pooling.take_most(h, net.beta)

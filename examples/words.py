@@ -30,7 +30,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import neonxc
 from neonxc import ClusterSummary, NeuralizedClustering
-from neonxc.models import KernelKMeans, WordVectors, word_summary
+from neonxc.models import KernelKMeans, WordVectors
 
 ENOUGH = 5  # known words, for a document's mean to say something
 SHOWN = (12, 90)  # words of documents on the page
@@ -227,7 +227,7 @@ def main(
     model, ari = clustered(points, found.labels, supports, seed)
     net = neonxc.neuralize(model, features=words)
     net.beta = neonxc.neuralize(model, points).beta  # without padding all texts to the longest
-    summary = word_summary(net, found.texts)
+    summary = neonxc.NEON(net).summary(found.texts)
     chosen = pairs(net, found, model.labels_, summary, 6)
     figures: dict[str, Any] = {
         "name": {"fortunes": "Debian's fortunes", "newsgroups": "20 newsgroups"}[corpus.value],

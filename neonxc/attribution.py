@@ -261,7 +261,7 @@ class NEON(Attribution):
             points = rows(a)
             own = self._columns(a, None)[0]
             column = torch.where(net.is_noise(points), K, own)  # noise: a column beyond all clusters
-            carrier.tally(x, points, self._decide(a, own, None), column, total)
+            carrier.tally(x, points, self._decisions(points, own), column, total)
             logits.append(net.head(points).gather(1, own[:, None])[:, 0])
             columns.append(column)
         logit, column = torch.cat(logits).cpu().numpy(), torch.cat(columns).cpu().numpy()
@@ -306,24 +306,31 @@ class NEON(Attribution):
     @torch.no_grad()
     def _decide(self, a: Tensor, target: Any, competitor: Any) -> Decide:
         """How the points of features `a` decide for a target."""
-        points, head = rows(a), self.net.head
         columns, wanted = self._columns(a, target)
-        rival = self._competitor(competitor, target, a, columns)
+        return self._decisions(rows(a), columns, self._competitor(competitor, target, a, columns), wanted)
+
+    def _decisions(
+        self, points: Tensor, columns: Tensor, rival: Tensor | None = None, wanted: Tensor | None = None
+    ) -> Decide:
+        """Decisions of points [n, d], as far as they are wanted, for one column each."""
         beta = self.net._beta if self.beta is None else self.beta
 
         @torch.no_grad()
         def decide(some: slice) -> Decision:
-            decision = head.decision(points[some], columns[some], beta, None if rival is None else rival[some])
+            x, other = points[some], None if rival is None else rival[some]
+            decision = self.net.head.decision(x, columns[some], beta, other)
+            if wanted is None:
+                return decision
             return replace(decision, weights=decision.weights * wanted[some, None])
 
         return decide
 
-    def _columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor]:
-        """The column to explain at each point of features `a`, and whether it is to be explained, [n] each."""
+    def _columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor | None]:
+        """The column to explain at each point of features `a`, [n]; and whether it is to be, unless all are."""
         K, points = self.net.head.n_clusters, rows(a)
         own = torch.cat([self.net.head.assign(points[some]) for some in self.net.carrier.of_points(points)])
         if target is None:
-            return own, torch.ones_like(own)
+            return own, None
         if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
             column, *place = target
             check_columns(torch.as_tensor(column), K, "target")
@@ -333,7 +340,7 @@ class NEON(Attribution):
             wanted[(slice(None), *place)] = 1
             return torch.full_like(own, int(column)), wanted.flatten()
         columns = at_places(target, a, K, "target")
-        return columns, (own == columns).long() if a.ndim > 2 else torch.ones_like(own)
+        return columns, (own == columns).long() if a.ndim > 2 else None
 
     def _competitor(self, competitor: Any, target: Any, a: Tensor, columns: Tensor) -> Tensor | None:
         if competitor is None:

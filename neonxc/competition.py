@@ -90,24 +90,25 @@ class Path(nn.Module):
         Column of the cluster that each leaf belongs to.
     """
 
-    PLAIN = ("children_",)
+    PLAIN = ("children_", "k")
     signs: Tensor
     leaves: Tensor
 
     def __init__(self, children: Sequence[tuple[int, int]], leaves: Tensor) -> None:
         super().__init__()
         self.children_ = [(int(left), int(right)) for left, right in children]
+        self.k = int(leaves.max()) + 1
         self.register_buffer("signs", path_signs(self.children_))
         self.register_buffer("leaves", leaves)
 
     def n_clusters(self, n_values: int) -> int:
         """Clusters K."""
-        return int(self.leaves.max()) + 1
+        return self.k
 
     def forward(self, values: Tensor) -> Tensor:
         """Logits [N, K] of tests [N, T]."""
         found = self._of_leaves(values)
-        return -group_min(-found, self.leaves, self.n_clusters(0))[0]
+        return -group_min(-found, self.leaves, self.k)[0]
 
     def assign(self, values: Tensor) -> Tensor:
         """Column [N] of the cluster whose leaf a point reaches."""

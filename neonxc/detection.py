@@ -248,8 +248,8 @@ class QuadraticDetection(Detection):
 
     Notes
     -----
-    With ``delta = x - mu_m``, column i gets ``delta_i (P delta)_i / 2`` and its share of the determinant. The first
-    is the Shapley value of the quadratic form with reference point mu_m, the second is exact per column where P is
+    With ``delta = x - mu_m``, column i gets ``delta_i (P delta)_i / 2`` and its share of the determinant. The
+    first is the Shapley value of the quadratic form with reference point mu_m. The second is exact where P is
     diagonal, and a split of ``tr log P = log det P`` where it is not.
     """
 
@@ -376,9 +376,9 @@ class EdgeDetection(Detection):
         # a tree compares in float64, and so do its neurons
         inside = (self.edge.double() - x[:, self.column].double()) * self.sign
         neurons = (inside / self.spread.double()).to(dtype)
-        least = torch.finfo(dtype).tiny
+        least = torch.full_like(neurons, torch.finfo(dtype).tiny)
         belongs = (inside > 0) | ((inside == 0) & (self.sign > 0))
-        return torch.where(neurons == 0, torch.where(belongs, least, -least).to(dtype), neurons)
+        return torch.where(neurons == 0, torch.where(belongs, least, -least), neurons)
 
     def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
         """Relevance [N, d] of a weighted sum: all of a neuron's is its column's."""

@@ -21,13 +21,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from neonxc.head import Head, Noise
-from neonxc.registry import PARTS
+from neonxc.head import Head
 from neonxc.network import NeuralizedClustering
+from neonxc.registry import PARTS
 
 VERSION = 3
 KEY = "neonxc"
 KINDS = ("NeuralizedClustering", "ThresholdTree", "Clusterer")
+
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """Save a neuralized clustering, a threshold tree, a fitted tree explainer, KernelKMeans or SCAN.

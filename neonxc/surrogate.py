@@ -11,12 +11,12 @@ import torch
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
+from neonxc.carriers import rows
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.inputs import as_batch, as_labels
 from neonxc.models.kernel.margins import agreement, refined
 from neonxc.models.kernel.seeding import seeded
 from neonxc.models.kernel.supports import Supports, by_cluster, em
-from neonxc.carriers import rows
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
 

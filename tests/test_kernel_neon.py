@@ -89,17 +89,17 @@ def test_equals_the_quadratic_network(gamma, beta, weighted):
 def test_supports_in_any_order_and_of_one_cluster_are_centers():
     groups = supports()
     head = head_of(groups, 0.5)
-    order = torch.randperm(len(head.groups), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(len(head.grouping.groups), generator=torch.Generator().manual_seed(0))
     points = torch.tensor(np.concatenate(groups))
-    mixed = CentroidHead(points[order], head.groups[order], gamma=0.5)
+    mixed = CentroidHead(points[order], head.grouping.groups[order], gamma=0.5)
     x = torch.randn(20, 5, dtype=torch.float64)
     assert torch.allclose(head(x), mixed(x), rtol=1e-12)
     single = head_of([g[:1] for g in groups], 0.5)
     plain = CentroidHead(torch.tensor(np.concatenate([g[:1] for g in groups])))
     assert torch.allclose(single(x), plain(x), rtol=1e-12)
     assert torch.allclose(
-        single.relevance(x, torch.zeros(20, dtype=torch.long), 1.0),
-        plain.relevance(x, torch.zeros(20, dtype=torch.long), 1.0),
+        single.decision(x, torch.zeros(20, dtype=torch.long), 1.0).relevance(x),
+        plain.decision(x, torch.zeros(20, dtype=torch.long), 1.0).relevance(x),
         rtol=1e-10,
     )
 
@@ -110,7 +110,9 @@ def test_becomes_the_hard_minimum():
     soft, hard = head_of(groups, 1e4), head_of(groups, None)
     assert torch.allclose(soft(x), hard(x), atol=1e-3)
     target = hard.assign(x)
-    assert torch.allclose(soft.relevance(x, target, 0.5), hard.relevance(x, target, 0.5), atol=1e-2)
+    assert torch.allclose(
+        soft.decision(x, target, 0.5).relevance(x), hard.decision(x, target, 0.5).relevance(x), atol=1e-2
+    )
 
 
 @pytest.mark.parametrize("mix", [False, True])
@@ -269,11 +271,11 @@ def test_members_are_compared_in_chunks(monkeypatch):
     X = np.random.default_rng(0).normal(size=(700, 2))
     model = KernelKMeans(3, objective="feature", random_state=0).fit(X)
     expected = neonxc.neuralize(model).fidelity_
-    monkeypatch.setattr(neonxc.network, "NEURONS", 20_000)
+    monkeypatch.setattr(neonxc.blocks, "CPU", 20_000 * 4 * 8)
     seen = []
-    forward = neonxc.detection.Detection.forward
+    forward = neonxc.detection.LinearDetection.forward
     monkeypatch.setattr(
-        neonxc.detection.Detection, "forward", lambda self, x: seen.append(len(x)) or forward(self, x)
+        neonxc.detection.LinearDetection, "forward", lambda self, x: seen.append(len(x)) or forward(self, x)
     )
     assert neonxc.neuralize(model).fidelity_ == expected
     assert max(seen) <= 20_000 // 700
@@ -306,7 +308,7 @@ def test_memory_and_time_are_linear_in_the_supports():
     points = torch.randn(10_000, 16, generator=generator)
     head = CentroidHead(points.double(), torch.arange(10).repeat_interleave(1000), gamma=0.1)
     net = neonxc.network.NeuralizedClustering(head)
-    assert net.chunk * head.n_neurons <= 1 << 23
+    assert next(net.carrier.blocks(torch.empty(10_000, 16))).stop * head.width <= 1 << 23
     x = torch.randn(64, 16, generator=generator)
     relevance = neonxc.NEON(net).attribute(x)
     assert relevance.shape == (64, 16)

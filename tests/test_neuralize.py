@@ -322,12 +322,23 @@ def test_nested_pipeline_as_the_last_step():
 
 
 @pytest.mark.parametrize("steps", [[], [StandardScaler(), Normalizer()]], ids=["plain", "normed"])
-def test_beta_is_one_over_the_mean_logit(steps):
+def test_beta_is_one_over_the_mean_harmonic_mean_of_the_contrasts(steps):
     model = fitted(steps)
     net = neonxc.neuralize(model, X)
-    assert net.beta == pytest.approx(1 / float(net(tensor(X)).amax(dim=1).mean()), rel=1e-12)
+    assert net.beta == pytest.approx(harmonic_beta(net(tensor(X))), rel=1e-10)
     assert net.calibrate(NEW) is net
-    assert net.beta == pytest.approx(1 / float(net(tensor(NEW)).amax(dim=1).mean()), rel=1e-12)
+    assert net.beta == pytest.approx(harmonic_beta(net(tensor(NEW))), rel=1e-10)
+    net.calibrate(X, contrast="least")
+    assert net.beta == pytest.approx(1 / float(net(tensor(X)).amax(dim=1).mean()), rel=1e-12)
+
+
+def harmonic_beta(logits):
+    """One over the mean of ``(K - 1) / sum_k 1 / h_k``; a competitor's logit is minus its contrast."""
+    means = []
+    for row in logits.detach().numpy():
+        contrasts = np.delete(-row, row.argmax())
+        means.append(len(contrasts) / (1 / contrasts).sum())
+    return 1 / np.mean(means)
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 7])
@@ -339,10 +350,12 @@ def test_beta_by_the_median_contrast(k):
         far = np.sort(((x - centers) ** 2).sum(1))
         medians.append(np.median(far[1:] - far[0]))
     assert net.calibrate(X, contrast="median").beta == pytest.approx(1 / np.mean(medians), rel=1e-9)
-    least = net.calibrate(X).beta
+    least = net.calibrate(X, contrast="least").beta
     assert (least == pytest.approx(1 / np.mean(medians), rel=1e-9)) == (k == 2)
+    harmonic = net.calibrate(X).beta
+    assert least / (k - 1) * (1 - 1e-9) <= harmonic <= least * (1 + 1e-9)
     for other in ("mean", ["least"]):
-        with pytest.raises(ValueError, match='contrast needs "least" or "median"'):
+        with pytest.raises(ValueError, match='contrast needs "harmonic", "least" or "median"'):
             net.calibrate(X, contrast=other)
 
 
@@ -351,7 +364,17 @@ def test_beta_without_data_is_that_of_the_centers(name):
     model = copy.deepcopy(CLUSTERERS[name]).fit(X)
     net = neonxc.neuralize(model)
     points = model.subcluster_centers_ if name == "Birch" else model.cluster_centers_
-    assert net.beta == pytest.approx(1 / float(net(tensor(points)).amax(dim=1).mean()), rel=1e-12)
+    assert net.beta == pytest.approx(neonxc.neuralize(model, points).beta, rel=1e-12)
+
+
+def test_beta_of_a_hierarchy_counts_every_split_of_a_path_once():
+    model = BisectingKMeans(5, random_state=0).fit(X)
+    net = neonxc.neuralize(model, X)
+    paths, means = hierarchy_paths(model._bisecting_tree, getattr(model, "_X_mean", 0.0)), []
+    for x, leaf in zip(X, model.predict(X), strict=True):
+        evidence = [((x - s) ** 2).sum() - ((x - c) ** 2).sum() for c, s in paths[leaf]]
+        means.append(len(evidence) / sum(1 / h for h in evidence))
+    assert net.beta == pytest.approx(1 / np.mean(means), rel=1e-9)
 
 
 # --- what goes in comes out --------------------------------------------------------------------------------
@@ -511,7 +534,7 @@ def test_features(pooled, steps):
     )
     literal = torch.from_numpy(literal).reshape(7, *place, 3).movedim(-1, 1)
     torch.testing.assert_close(logits, literal, rtol=1e-9, atol=1e-12)
-    assert net.beta == pytest.approx(1 / float(literal.amax(dim=1).mean()))
+    assert net.beta == pytest.approx(harmonic_beta(literal.movedim(1, -1).flatten(0, -2)))
 
 
 def test_predict_in_batches_equals_one_pass():
@@ -563,8 +586,7 @@ def test_noise_is_in_no_summary_and_of_no_account_to_beta():
     net = neonxc.neuralize(labels=labels, X=data)
     predicted = net.predict(data)
     assert (predicted == -1).any()
-    own = net(tensor(data)).amax(1).numpy()
-    assert net.beta == pytest.approx(1 / own[predicted != -1].mean())
+    assert net.beta == pytest.approx(harmonic_beta(net(tensor(data))[predicted != -1]))
     summary = neonxc.NEON(net).summary(data)
     assert summary.sizes.tolist() == [(predicted == 0).sum(), (predicted == 1).sum()]
     assert summary.n_noise == (predicted == -1).sum()
@@ -577,13 +599,13 @@ def test_noise_is_in_no_summary_and_of_no_account_to_beta():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_noise_is_in_no_summary_of_words():
-    from neonxc.models import WordVectors, word_summary
+    from neonxc.models import WordVectors
 
     words = WordVectors(["east", "west", "nowhere"], [[1.0, 0.0], [-1.0, 0.0], [0.0, 9.0]])
     texts = ["east", "east east", "west", "west west", "nowhere"] * 10
     net = neonxc.neuralize(labels=[0, 0, 1, 1, -1] * 10, X=words.encode(texts), features=words)
     assert (net.predict(words.encode(texts)) == torch.tensor([0, 0, 1, 1, -1] * 10)).all()
-    summary = word_summary(net, texts)
+    summary = neonxc.NEON(net).summary(texts)
     assert summary.sizes.tolist() == [20, 20]
     assert summary.n_noise == 10
     assert (summary.relevance[:, 2] == 0).all()
@@ -618,15 +640,6 @@ def test_steps_that_are_not_affine_are_refused_before_a_surrogate_is_fitted(monk
         neonxc.neuralize(model, moons())
 
 
-def test_trees_explain_themselves():
-    from neonxc.trees import IMM
-
-    tree = IMM(3, random_state=0).fit(X)
-    for model in (tree, tree.tree_):
-        with pytest.raises(TypeError, match="trees explain themselves by their rules"):
-            neonxc.neuralize(model, X)
-
-
 # --- memory --------------------------------------------------------------------------------------------------
 
 
@@ -634,11 +647,10 @@ def test_locations_of_maps_are_chunked(monkeypatch):
     """The head never sees more points at once than there is room for, however many locations an image has."""
     from neonxc.models import KernelKMeans
 
-    monkeypatch.setattr(neonxc.network, "NEURONS", 600)
+    monkeypatch.setattr(neonxc.blocks, "CPU", 50 * 4 * 8 * 12)
     model = KernelKMeans(3, 4, random_state=0).fit(X)
     images = torch.randn(3, 4, 7, 9, dtype=torch.float64)
     net = neonxc.neuralize(model, images, features=nn.Conv2d(4, 4, 1).double())
-    assert net.chunk == 50
     expected = net(images)
     seen = []
     forward = net.head.detection.forward
@@ -650,4 +662,4 @@ def test_locations_of_maps_are_chunked(monkeypatch):
         neonxc.NEON(net, head_rule=kind).heatmaps(images)
     neon.attribute(images, target=0, competitor=1)
     neon.summary(images)
-    assert max(seen) <= 50
+    assert max(seen) == 50

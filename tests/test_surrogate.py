@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import neonxc
-from neonxc.head import centroid_head as CentroidHead
+from neonxc.head import Noise
 from neonxc.models.kernel.margins import STEPS, agreement, gradient, refined
 from neonxc.models.kernel.supports import uniform
 from neonxc.surrogate import ENOUGH, _warn_of_labels, fitted, radii
@@ -304,13 +304,13 @@ def test_noise_around_clusters_of_different_density(tmp_path):
     net = neonxc.neuralize(labels=y, X=X)
     labels = net.predict(X)
     assert ((labels == -1) == (y == -1)).mean() > 0.97
-    radius = net.head.radius.sqrt()
+    radius = net.noise.radius.sqrt()
     assert radius[0] < radius[1] < radius[2]
-    one = CentroidHead(torch.zeros(3, 2), radius=2.0)
+    one = Noise(2.0, 3, torch.ones(2))
     assert one.radius.tolist() == [2.0] * 3
     neonxc.save(net, tmp_path / "net")
     back = neonxc.load(tmp_path / "net")
-    assert torch.equal(back.head.radius, net.head.radius)
+    assert torch.equal(back.noise.radius, net.noise.radius)
     assert (back.predict(X) == labels).all()
 
 
@@ -395,7 +395,7 @@ def test_columns_that_are_repeated():
 
 def test_gamma_follows_the_scale():
     X, y = make_blobs(120, 3, centers=12, cluster_std=0.3, random_state=1)
-    gammas = [neonxc.neuralize(labels=y, X=X * s).head.gamma * s**2 for s in (2**-10, 1, 2**10)]
+    gammas = [neonxc.neuralize(labels=y, X=X * s).head.grouping.gamma * s**2 for s in (2**-10, 1, 2**10)]
     assert np.allclose(gammas, gammas[1])
     assert gammas[1] < 100
 

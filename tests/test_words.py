@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from witnesses import contrast_relevance
 
 import neonxc
-from neonxc.models import KernelKMeans, WordVectors, word_summary
+from neonxc.models import KernelKMeans, WordVectors
 from neonxc.models.words.cooccurrence import cooccurrences, embed, positive_pmi
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -87,9 +87,9 @@ def test_texts_in_a_column_of_a_frame_or_from_a_generator():
     with pytest.raises(ValueError, match="text 1 has no word of the vocabulary: 'bird'"):
         words.encode(pd.Series(["cat", "bird"], index=["x", "y"]))
     net = neonxc.neuralize(np.eye(2), features=words)
-    expected = word_summary(net, texts)
+    expected = neonxc.NEON(net).summary(texts)
     for given_ in (named, iter(texts)):
-        found = word_summary(net, given_)
+        found = neonxc.NEON(net).summary(given_)
         np.testing.assert_array_equal(found.relevance, expected.relevance)
 
 
@@ -410,7 +410,7 @@ def test_words_on_a_device():
     assert there.is_cuda
     assert words.points(texts).is_cuda
     torch.testing.assert_close(there.cpu(), here, rtol=1e-3, atol=1e-5)
-    assert word_summary(net, texts).sizes.sum() == 50
+    assert neonxc.NEON(net).summary(texts).sizes.sum() == 50
 
 
 def test_a_clusters_words_by_loops():
@@ -418,7 +418,7 @@ def test_a_clusters_words_by_loops():
     words = WordVectors.from_texts(texts, 4, random_state=0)
     points = words.points(texts).numpy()
     net = neonxc.neuralize(KMeans(3, n_init=2, random_state=0).fit(points), features=words)
-    summary = word_summary(net, texts, n_prototypes=2)
+    summary = neonxc.NEON(net).summary(texts, n_prototypes=2)
     own = net.predict(words.encode(texts)).numpy()
     expected = np.zeros((3, len(words.words)))
     for text, k in zip(texts, own, strict=True):
@@ -433,8 +433,12 @@ def test_a_clusters_words_by_loops():
         best = {word for word, _ in summary.top(k, 3)}
         assert any(best <= set(topic.split()) for topic in TOPICS)
         assert (own[summary.prototypes[k]] == k).all()
-    with pytest.raises(TypeError, match="WordVectors"):
-        word_summary(neonxc.neuralize(points[:2]), texts)
+    by_numbers = neonxc.NEON(net).summary(words.encode(texts), n_prototypes=2)
+    np.testing.assert_allclose(by_numbers.relevance, summary.relevance, atol=1e-12)
+    assert (net.predict(texts) == own).all()
+    np.testing.assert_array_equal(
+        neonxc.NEON(net).attribute(texts), neonxc.NEON(net).attribute(words.encode(texts))
+    )
 
 
 # --- the example -------------------------------------------------------------------------------------------
@@ -513,7 +517,7 @@ def test_save_and_load_with_the_words(tmp_path):
 def test_what_words_do_not_take():
     words = WordVectors(["sun", "moon"], np.eye(2))
     net = neonxc.neuralize(np.eye(2), features=words)
-    with pytest.raises(ValueError, match="no composite or head_rule applies"):
+    with pytest.raises(ValueError, match="this network has none"):
         neonxc.NEON(net, neonxc.lrp.presets.epsilon())
     with pytest.raises(ValueError, match="heatmaps are for images"):
         neonxc.NEON(net).heatmaps(words.encode(["sun moon"]))

@@ -77,7 +77,7 @@ def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection,
 
 
 def _behind(chain: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:
-    """Neurons ``slope (edge - z_column)``; each is counted from the point nearest to the data mean where it is 0."""
+    """Neurons ``slope (edge - z_column)``, each counted from its zero that is nearest to the data mean."""
     middle = torch.zeros_like(chain.bias)
     if chain.norm is None:
         weight = chain.weight

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from neonxc.detection import LinearDetection
 from neonxc.inputs import Batch, as_batch
 
 from .vectors import WordVectors
-from .vocabulary import as_ids
+from .vocabulary import as_ids, as_texts
 
 
 class _Texts(Record):
@@ -59,9 +58,10 @@ class Words(Carrier):
 
     def batch(self, X: Any) -> Batch:
         """Word numbers [N, T]."""
-        if not _are_texts(X):
+        texts = _texts(X)
+        if texts is None:
             return as_batch(X, device=self.device)
-        ids = self.module.encode(X).double()
+        ids = self.module.encode(texts).double()
         return Batch(ids, None, lambda result: result.detach().cpu().numpy(), lambda values: values)
 
     def features(self, x: Tensor) -> Tensor:
@@ -74,12 +74,12 @@ class Words(Carrier):
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Word numbers, part by part: each is as wide as its own longest text."""
-        if not _are_texts(X):
+        texts = _texts(X)
+        if texts is None:
             yield from super().parts(X)
             return
-        X = list(X)
-        for part in blocks(len(X), 64 * max(map(len, X)), self.device):
-            yield self.batch(X[part]).tensor
+        for part in blocks(len(texts), 64 * max(map(len, texts)), self.device):
+            yield self.batch(texts[part]).tensor
 
     @property
     def units(self) -> list[str]:
@@ -94,10 +94,12 @@ class Words(Carrier):
         total.view(-1).index_add_(0, place.flatten().cpu(), relevance.flatten().cpu())
 
 
-def _are_texts(X: Any) -> bool:
-    if isinstance(X, (str, Tensor)) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub"):
-        return False
-    return len(X) > 0 and isinstance(next(iter(X)), str)
+def _texts(X: Any) -> list[str] | None:
+    """Texts as a list; None for word numbers."""
+    if isinstance(X, Tensor) or getattr(getattr(X, "dtype", None), "kind", "O") in "fiub":
+        return None
+    texts = X if isinstance(X, str) else list(X)
+    return as_texts(texts) if not texts or isinstance(texts[0], str) else None
 
 
 @carrier_of.register

@@ -117,11 +117,11 @@ def pixel_flipping(
     logits = torch.zeros_like(hits)
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     K = _width(net, x)
-    for rows, at_once in _blocks(net, x, imputer, repeats):
+    for rows, at_a_time in _blocks(net, x, imputer, repeats):
         generator = torch.Generator(x.device).manual_seed(seed + rows.start)
         filling = imputer.start(x[rows])
         flipped_at = _steps(ranking[rows], ends, groups if groups.ndim == 1 else groups[rows])
-        for some in torch.arange(len(ends) - 1, device=x.device).split(at_once):
+        for some in torch.arange(len(ends) - 1, device=x.device).split(at_a_time):
             flipped = flipped_at <= some[:, None, None]
             filled = filling.fill(flipped if mode == "insert" else ~flipped, repeats, generator)
             found = net(filled.reshape(-1, *x.shape[1:])).view(len(some), repeats, -1, K)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from neonxc.attribution import NEON
-from neonxc.lrp import LRP, Composite
 from neonxc.carriers import rows
+from neonxc.lrp import LRP, Composite
 from neonxc.neuralize import neuralize
 
 

@@ -26,10 +26,10 @@ from zennit.rules import Gamma as ZennitGamma
 from zennit.types import Linear
 
 from neonxc import NEON, NeuralizedClustering, neuralize
+from neonxc.carriers import rows
 from neonxc.lrp import LRP, Composite, Gamma, presets
 from neonxc.models import backbone, efficientnet_lite0, to_tensor
 from neonxc.models.backbones.efficientnet_lite0 import InvertedResidual
-from neonxc.network import rows
 from tests.benchmarks.timing import ROUNDS, Report, Table, race, results
 
 CLUSTERS = 4
@@ -85,7 +85,7 @@ def multipliers(net: NeuralizedClustering, features: Tensor) -> list[Tensor]:
     """Where each cluster's way back through the network starts (relevance / features)."""
     points = rows(features)
     own = net.head.assign(points)
-    m = net.head.multiplier(points, own, net.beta).to(features.dtype)
+    m = net.head.decision(points, own, net.beta).multiplier(points).to(features.dtype)
     parts = [m * (own == cluster)[:, None] for cluster in range(CLUSTERS)]
     return [part.reshape(len(features), *features.shape[2:], -1).movedim(-1, 1) for part in parts]
 
