@@ -262,8 +262,9 @@ class NEON(Attribution):
             own = self._columns(a, None)[0]
             column = torch.where(net.is_noise(points), K, own)  # noise: a column beyond all clusters
             carrier.tally(x, points, self._decisions(points, own), column, total)
-            logits.append(net.head(points).gather(1, own[:, None])[:, 0])
             columns.append(column)
+            for some in carrier.of_points(points):
+                logits.append(net.head(points[some]).gather(1, own[some, None])[:, 0])
         logit, column = torch.cat(logits).cpu().numpy(), torch.cat(columns).cpu().numpy()
         return summarized(net.classes_, logit, column, total[:K].numpy(), carrier.units, n_prototypes)
 

@@ -118,6 +118,7 @@ class Columns(Carrier):
             raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
         check_width(batch.tensor.shape[1], self.head.n_features)
         check_range(batch.tensor, names=batch.names)
+        self.head.detection.check_resolution(batch.tensor.dtype)
         return batch
 
     def features(self, x: Tensor) -> Tensor:

@@ -58,6 +58,9 @@ class Detection(nn.Module, ABC):
     def scaled(self, factor: float) -> Detection:
         """Give the same neurons multiplied by a factor."""
 
+    def check_resolution(self, dtype: torch.dtype) -> None:  # most neurons have nothing to check
+        """Raise a ValueError if neurons differ by less than numbers of this type can tell."""
+
 
 @storable
 class LinearDetection(Detection):
@@ -122,12 +125,29 @@ class LinearDetection(Detection):
         """Number of neurons M."""
         return len(self.directions)
 
+    @property
+    def unshared(self) -> Tensor:
+        """What of each neuron, [M], no column has: what its bias differs by from that of a zero at its anchor."""
+        if self.nearest_zero:
+            return torch.zeros_like(self.bias)
+        return self.bias - (self.directions * self.anchors).sum(dim=1)
+
     def scaled(self, factor: float) -> LinearDetection:
         """Give the same neurons multiplied by a factor."""
         frame = {"diagonal": self.diagonal, "norm": self.norm, **self._buffers}
         return LinearDetection(
             self.directions * factor, self.anchors, self.bias * factor, frame, self.nearest_zero
         )
+
+    def check_resolution(self, dtype: torch.dtype) -> None:
+        """Raise a ValueError if squared distances between the centroids are next to zero in this type."""
+        info, size = torch.finfo(dtype), float(self.directions.abs().amax())
+        if not self.nearest_zero and size**2 < info.tiny / info.eps:
+            kind = str(dtype).removeprefix("torch.")
+            raise ValueError(
+                f"the clusters are at most {size:.3g} apart, and {kind} can't hold the squares of such distances; "
+                "rescale the columns, or pass float64"
+            )
 
     def coordinates(self, x: Tensor) -> Tensor:
         """Points [N, d] where they are measured, y."""
@@ -229,167 +249,6 @@ def frame(preprocessing: Preprocessing, z: Tensor) -> dict[str, Any]:
         "norm_weight": None if norm is None else norm.weight,
         "norm_bias": None if norm is None else norm.bias,
     }
-
-
-@storable
-class QuadraticDetection(Detection):
-    """Negative log densities of Gaussians: ``a_m(x) = |L_m'(x - mu_m)|^2 / 2 + sum_i shares_mi + offsets_m``.
-
-    Parameters
-    ----------
-    means : Tensor [M, d]
-        mu, in raw columns.
-    roots : Tensor [M, d] or [M, d, p]
-        L of the precisions ``P = L L'`` in raw columns: standard deviations inverted, or matrices.
-    shares : Tensor [M, d]
-        What each column has in ``-log det(P) / 2``.
-    offsets : Tensor [M]
-        The rest, which no column has: ``-log pi_m``.
-
-    Notes
-    -----
-    With ``delta = x - mu_m``, column i gets ``delta_i (P delta)_i / 2`` and its share of the determinant. The
-    first is the Shapley value of the quadratic form with reference point mu_m. The second is exact where P is
-    diagonal, and a split of ``tr log P = log det P`` where it is not.
-    """
-
-    PLAIN = ()
-    means: Tensor
-    roots: Tensor
-    shares: Tensor
-    offsets: Tensor
-
-    def __init__(self, means: Tensor, roots: Tensor, shares: Tensor, offsets: Tensor) -> None:
-        super().__init__()
-        for name, value in (("means", means), ("roots", roots), ("shares", shares), ("offsets", offsets)):
-            self.register_buffer(name, value)
-
-    @property
-    def n_features(self) -> int:
-        """Number of raw columns d."""
-        return self.means.shape[1]
-
-    @property
-    def n_neurons(self) -> int:
-        """Number of neurons M."""
-        return len(self.means)
-
-    @property
-    def width(self) -> int:
-        """How many numbers are computed per point: every neuron has a difference per column."""
-        return self.means.numel()
-
-    def scaled(self, factor: float) -> QuadraticDetection:
-        """Give the same neurons multiplied by a factor."""
-        return QuadraticDetection(
-            self.means, self.roots * factor**0.5, self.shares * factor, self.offsets * factor
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Neurons [N, M] of raw points [N, d], in float32 or better and with autocast off."""
-        rooted = self._rooted(x)[1]
-        return rooted.square().sum(dim=2) / 2 + (self.shares.sum(dim=1) + self.offsets).to(rooted)
-
-    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
-        """Relevance [N, d] of a weighted sum, see :class:`Detection`."""
-        delta, rooted = self._rooted(x)
-        with full_precision(x):
-            terms = delta * self._slopes(rooted) / 2 + self.shares.to(delta)
-            return torch.einsum("nk,nkd->nd", weights, terms)
-
-    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Slope [N, d] of a weighted sum."""
-        with full_precision(x):
-            return torch.einsum("nk,nkd->nd", weights, self._slopes(self._rooted(x)[1]))
-
-    def _rooted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``delta`` [N, M, d] and ``L' delta`` [N, M, p].
-
-        The squares of the second add up without cancelling, as the terms of ``delta' P delta`` do not. Both are
-        computed in the buffers' own type: data far from zero, or nearly collinear, has no digits to lose.
-        """
-        check_width(x.shape[1], self.n_features, name="x")
-        with full_precision(x):
-            delta = x[:, None].to(self.means) - self.means
-            roots = self.roots
-            rooted = delta * roots if roots.ndim == 2 else torch.einsum("nkd,kdp->nkp", delta, roots)
-            dtype = compute_dtype(x.dtype)
-            return delta.to(dtype), rooted.to(dtype)
-
-    def _slopes(self, rooted: Tensor) -> Tensor:
-        """``P delta`` [N, M, d]."""
-        roots = self.roots.to(rooted)
-        return rooted * roots if roots.ndim == 2 else torch.einsum("nkp,kdp->nkd", rooted, roots)
-
-
-@storable
-class EdgeDetection(Detection):
-    """Neurons of one column each: by how many spreads of its column a point is on the inner side of an edge.
-
-    ``a_m(x) = sign_m (edge_m - x_i) / spread_m`` for the column i of neuron m. The sign is 1 for an upper edge,
-    to which a point on it belongs, and -1 for a lower one, to which it does not: a neuron is never zero, so that a
-    threshold tree's decisions are its own also on the edges.
-
-    Parameters
-    ----------
-    column : Tensor [M] of int64
-    edge : Tensor [M] of float64
-        In the units of the columns.
-    sign : Tensor [M]
-        1 or -1.
-    spread : Tensor [M] of float64
-        Positive, in the units of the columns.
-    columns : int
-        Number of raw columns d.
-    """
-
-    PLAIN = ("columns",)
-    column: Tensor
-    edge: Tensor
-    sign: Tensor
-    spread: Tensor
-
-    def __init__(self, column: Tensor, edge: Tensor, sign: Tensor, spread: Tensor, columns: int) -> None:
-        super().__init__()
-        self.columns = columns
-        for name, value in (("column", column), ("edge", edge), ("sign", sign), ("spread", spread)):
-            self.register_buffer(name, value)
-
-    @property
-    def n_features(self) -> int:
-        """Number of raw columns d."""
-        return self.columns
-
-    @property
-    def n_neurons(self) -> int:
-        """Number of neurons M."""
-        return len(self.column)
-
-    def scaled(self, factor: float) -> EdgeDetection:
-        """Give the same neurons multiplied by a factor."""
-        return EdgeDetection(self.column, self.edge, self.sign, self.spread / factor, self.columns)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Neurons [N, M] of raw points [N, d], in float32 or better."""
-        check_width(x.shape[1], self.n_features, name="x")
-        dtype = compute_dtype(x.dtype)
-        # a tree compares in float64, and so do its neurons
-        inside = (self.edge.double() - x[:, self.column].double()) * self.sign
-        neurons = (inside / self.spread.double()).to(dtype)
-        least = torch.full_like(neurons, torch.finfo(dtype).tiny)
-        belongs = (inside > 0) | ((inside == 0) & (self.sign > 0))
-        return torch.where(neurons == 0, torch.where(belongs, least, -least), neurons)
-
-    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
-        """Relevance [N, d] of a weighted sum: all of a neuron's is its column's."""
-        return self._by_column(weights * self(x))
-
-    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Slope [N, d] of a weighted sum."""
-        return self._by_column(-weights * (self.sign / self.spread).to(weights))
-
-    def _by_column(self, values: Tensor) -> Tensor:
-        return values.new_zeros(len(values), self.n_features).index_add(1, self.column, values)
 
 
 def _minus(x: Tensor, shift: Tensor) -> Tensor:

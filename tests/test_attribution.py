@@ -534,3 +534,73 @@ def test_cuda(call):
         assert found.is_cuda
         torch.testing.assert_close(found.cpu(), wanted)
         assert isinstance(getattr(neon_, call)(images.numpy()), np.ndarray)
+
+
+# --- targets, modes and devices -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8])
+def test_targets_of_any_whole_type(kind):
+    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(IRIS), IRIS)
+    target = (np.arange(len(IRIS)) % 3).astype(kind)
+    expected = neonxc.NEON(net).attribute(IRIS, target=target.astype(int).tolist())
+    for given in (target, torch.from_numpy(target)):
+        assert np.array_equal(neonxc.NEON(net).attribute(IRIS, target=given), expected)
+
+
+def test_a_series_of_targets_is_read_by_position(monkeypatch):
+    import pandas as pd
+
+    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(IRIS), IRIS)
+    target = np.arange(len(IRIS)) % 3
+    expected = neonxc.NEON(net).attribute(IRIS, target=target)
+    monkeypatch.setattr("neonxc.blocks.CPU", 4 * 8 * 3 * 64)  # several parts
+    shuffled = pd.Series(target, index=np.random.default_rng(0).permutation(len(IRIS)) + 7)
+    assert np.array_equal(neonxc.NEON(net).attribute(IRIS, target=shuffled), expected)
+
+
+def test_a_network_in_training_mode_is_refused_and_left_as_it_is():
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    images, before = torch.rand(4, 3, 6, 6), encoder[1].running_mean.clone()
+    with pytest.raises(ValueError, match=r"features is in training mode \('1' would move"):
+        neonxc.neuralize(np.eye(4)[:3], images, features=encoder)
+    assert torch.equal(encoder[1].running_mean, before)
+    net = neonxc.neuralize(np.eye(4)[:3], images, features=encoder.eval())
+    encoder.train()
+    for call in (net.predict, neonxc.NEON(net).attribute, neonxc.NEON(net).summary):
+        with pytest.raises(ValueError, match="in training mode"):
+            call(images)
+    assert torch.equal(encoder[1].running_mean, before)
+
+
+def test_another_beta_leaves_the_network_as_it_is():
+    net = neonxc.neuralize(KMeans(4, n_init=1, random_state=0).fit(IRIS), IRIS)
+    own = net.beta
+    hard = neonxc.NEON(net, beta=np.inf).attribute(IRIS)
+    assert net.beta == own
+    net.beta = np.inf
+    assert np.array_equal(neonxc.NEON(net).attribute(IRIS), hard)
+    with pytest.raises(ValueError, match="beta needs a number from 0 to inf, got -1"):
+        neonxc.NEON(net, beta=-1)
+
+
+@pytest.mark.parametrize(
+    ("scale", "kind"), [(1e19, "float32"), (1e-20, "float32"), (1e155, "float64"), (1e-160, "float64")]
+)
+def test_columns_whose_squares_are_no_numbers(scale, kind):
+    data = (IRIS * scale).astype(kind)
+    with pytest.raises(ValueError, match="rescale the column"):
+        neonxc.neuralize(data[[0, 60, 120]], data)
+
+
+@pytest.mark.parametrize(
+    ("scale", "kind"), [(1e17, "float32"), (1e-12, "float32"), (1e150, "float64"), (1e-140, "float64")]
+)
+def test_columns_of_any_other_size(scale, kind):
+    data = (IRIS * scale).astype(kind)
+    plain = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
+    net = neonxc.neuralize(data[[0, 60, 120]], data)
+    assert (net.predict(data) == plain.predict(IRIS)).all()
+    relevance = neonxc.NEON(net).attribute(data) / scale / scale
+    assert np.allclose(relevance, neonxc.NEON(plain).attribute(IRIS), rtol=1e-3, atol=1e-4)

@@ -159,12 +159,12 @@ def test_good_relevance_beats_bad_one():
 
 def test_memory_is_bounded(monkeypatch):
     whole = pixel_flipping(NET, X, RELEVANCE, ZeroImputer())
-    monkeypatch.setattr("neonxc.evaluation.flipping.BUDGET", 200)
+    monkeypatch.setattr("neonxc.blocks.CPU", 15 * 4 * 8 * (X.shape[1] + NET.head.width))
     sizes = []
     handle = NET.register_forward_hook(lambda module, inputs, output: sizes.append(inputs[0].numel()))
     parts = pixel_flipping(NET, X, RELEVANCE, ZeroImputer(), target=MODEL.labels_)
     handle.remove()
-    assert max(sizes) <= 200
+    assert max(sizes) <= 15 * X.shape[1]
     assert np.allclose(parts.logit_per_input, whole.logit_per_input)
 
 
@@ -302,15 +302,37 @@ def test_shapley_values_of_two_features():
 
 def test_compare():
     found = compare(NET, X, repeats=20)
-    assert set(found.results) == set(methods.default_methods(KDEImputer(X)))
+    assert set(found.results) == set(methods.default_methods(KDEImputer(X), known="mean"))
     rows = {row["method"]: row for row in found.rows}
     assert rows["NEON"]["tied"]
     assert rows["NEON"]["AUC"] > rows["random"]["AUC"] + 5
     assert rows["NEON"]["SRG"] > 10 > abs(rows["random"]["SRG"])
     assert found.frame.loc["NEON", "AUC"] == rows["NEON"]["AUC"]
     assert sum(row["best"] for row in found.rows) == 1
-    assert found.markdown().count("\n") == len(rows) + 1
+    assert found.markdown().count("\n") == len(rows) + 3
+    assert found.markdown().endswith("Missing features of PDA, IG and Shapley: mean.")
     assert found.plot().axes
+
+
+def test_the_zero_of_raw_columns_is_not_their_missing_value():
+    """Behind a scaler the baselines are those of the scaled columns, which the clusterer sees."""
+    raw = load_wine().data
+    model = make_pipeline(StandardScaler(), KMeans(6, n_init=10, random_state=0)).fit(raw)
+    names = {"IG-10", "Shapley", "PDA, mean"}
+    nets = neonxc.neuralize(model, raw), neonxc.neuralize(model[-1], model[0].transform(raw))
+    tables = [raw, model[0].transform(raw)]
+    for name in names:
+        ours, scaled = (
+            methods.default_methods(baseline=x.mean(0), known="mean")[name](net, x, net(x).argmax(1))
+            for net, x in zip(nets, map(torch.as_tensor, tables), strict=True)
+        )
+        assert torch.allclose(ours, scaled, rtol=1e-6, atol=1e-8)
+    found = compare(nets[0], raw[:20], {"NEON": methods.neon}, ZeroImputer(), baseline="zero")
+    assert found.baseline == "zero"
+    with pytest.raises(ValueError, match=r"baseline needs the shape of one input, \[13\], got \[2\]"):
+        compare(nets[0], raw[:20], baseline=[0.0, 1.0])
+    with pytest.raises(ValueError, match='baseline needs "mean", "zero" or an array'):
+        compare(nets[0], raw[:20], baseline="median")
 
 
 def test_your_own_method():

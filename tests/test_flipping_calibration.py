@@ -43,7 +43,8 @@ def areas(points, centers, beta):
 def test_the_beta_with_the_greatest_area(net):
     points, centers = X[::4], MODEL.cluster_centers_
     far = np.sort(((points[:, None] - centers) ** 2).sum(2), axis=1)
-    heuristic = 1 / (far[:, 1] - far[:, 0]).mean()
+    contrasts = far[:, 1:] - far[:, :1]
+    heuristic = 1 / (contrasts.shape[1] / (1 / contrasts).sum(1)).mean()
     expected = np.array([areas(points, centers, factor * heuristic) for factor in FACTORS])
     found = calibrate_by_flipping(net, points, ZeroImputer(), factors=FACTORS)
     np.testing.assert_allclose(found.auc_per_input, expected)

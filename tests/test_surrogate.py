@@ -320,20 +320,21 @@ def test_outside_is_beyond_the_nearest_clusters_radius():
     model = make_pipeline(StandardScaler(), DBSCAN(eps=0.1, min_samples=4))
     X, _ = densities()
     net = neonxc.neuralize(model.fit(X), X)
-    z, head = model[0].transform(X), net.head
+    z = model[0].transform(X)
     back = z[rng.integers(0, len(z), 60)] + rng.normal(scale=0.1, size=(60, 2))
-    plain = neonxc.neuralize(labels=model[-1].labels_, X=z).head  # the same supports, where the chain ends
-    anchors = (2 * plain.detection.anchors + plain.detection.origin + plain.detection.root).numpy()
-    weights = plain.log_weights.exp().numpy()
+    plain = neonxc.neuralize(labels=model[-1].labels_, X=z)  # the same supports, where the chain ends
+    detection, members = plain.head.detection, plain.head.grouping
+    anchors = (2 * detection.anchors + detection.origin + detection.root).numpy()
+    weights = members.log_weights.exp().numpy()
     expected = []
     for point in back:
-        kernel = weights * np.exp(-plain.gamma * ((point - anchors) ** 2).sum(1))
-        sums = np.array([kernel[plain.groups.numpy() == k].sum() for k in range(head.n_clusters)]) + 1e-300
-        expected.append(-np.log(sums.max()) / plain.gamma > float(plain.radius[sums.argmax()]))
+        kernel = weights * np.exp(-members.gamma * ((point - anchors) ** 2).sum(1))
+        sums = np.array([kernel[members.groups.numpy() == k].sum() for k in range(members.n_groups)]) + 1e-300
+        expected.append(-np.log(sums.max()) / members.gamma > float(plain.noise.radius[sums.argmax()]))
     raw = torch.tensor(model[0].inverse_transform(back))
     assert 0 < sum(expected) < 60
     assert plain.outside(torch.tensor(back)).tolist() == expected
-    assert head.outside(raw).tolist() == expected
+    assert net.outside(raw).tolist() == expected
 
 
 def test_noise_that_distances_do_not_tell_warns(recwarn):

@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.competition import Path
-from neonxc.detection import Detection, EdgeDetection, LinearDetection, frame
+from neonxc.detection import Detection, LinearDetection, frame
+from neonxc.edges import EdgeDetection
 from neonxc.grouping import UnionOfIntervals
 from neonxc.head import Head
 from neonxc.preprocessing import Preprocessing

@@ -44,7 +44,8 @@ class _Texts(Record):
         ids = ids.clamp(min=0)
         # every distinct word is detected once; no array over texts, words and dimensions is laid out
         used, place = ids.unique(return_inverse=True)
-        evidence = decision.weights @ decision.detection(self.words.vectors[used]).to(decision.weights).T
+        neurons = decision.detection(self.words.vectors[used]) - decision.detection.unshared
+        evidence = decision.weights @ neurons.to(decision.weights).T
         share = (self.words.weights[ids] * known).to(evidence)
         relevance = evidence.gather(1, place) * share / share.sum(dim=1, keepdim=True)
         return torch.where(known, relevance, 0.0)

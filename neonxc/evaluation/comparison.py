@@ -33,7 +33,8 @@ class Comparison:
     seconds : dict of str to float
         What computing the relevance took.
     baseline : str
-        What PDA, integrated gradients and Shapley values took for a missing feature, in words.
+        What PDA, integrated gradients and Shapley values took for a missing feature: "mean" (of the data), "zero",
+        or "given".
     """
 
     results: dict[str, Flipping]
@@ -86,7 +87,7 @@ class Comparison:
                 f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
                 f"| {row['seconds']:.3g} |"
             )
-        return "\n".join([*lines, "", f"Baseline of PDA, IG and Shapley: {self.baseline}."])
+        return "\n".join([*lines, "", f"Missing features of PDA, IG and Shapley: {self.baseline}."])
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
@@ -152,14 +153,13 @@ def compare(
     """
     x = inputs_of(net, X)
     imputer = imputer or default_imputer(net, x)
-    value, said = _baseline(baseline, net, x)
+    value, known = _baseline(baseline, net, x)
     if methods is None and isinstance(net, NeuralizedClustering) and net.carrier.missing == "word":
         methods = word_methods(imputer)
     elif methods is None:
         numbers = None if groups is None and x.ndim == 2 else groups_of(groups, x)
-        methods = default_methods(
-            imputer, None if numbers is None or numbers.ndim > 1 else numbers, baseline=value
-        )
+        common = None if numbers is None or numbers.ndim > 1 else numbers
+        methods = default_methods(imputer, common, baseline=value, known=known)
     with torch.no_grad():
         columns = targets_of(net, x, target)
     options = {"groups": groups, "target": columns, "steps": steps, "random_state": fixed_seed(random_state)}
@@ -170,7 +170,7 @@ def compare(
         seconds[name] = time.perf_counter() - start
         results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
         backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
-    return Comparison(results, backwards, seconds, said)
+    return Comparison(results, backwards, seconds, known)
 
 
 def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
@@ -180,11 +180,11 @@ def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
     if isinstance(baseline, str):
         if baseline not in ("mean", "zero"):
             raise ValueError(f'baseline needs "mean", "zero" or an array like one input, got {baseline!r}')
-        return (x.mean(0), "the mean of the data") if baseline == "mean" else (None, "zero")
+        return (x.mean(0) if baseline == "mean" else None), baseline
     value = torch.as_tensor(baseline).to(x)
     if value.shape != x.shape[1:]:
         raise ValueError(f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape)}")
-    return value, "as given"
+    return value, "given"
 
 
 def mean_error(values: np.ndarray) -> tuple[float, float]:

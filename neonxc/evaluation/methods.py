@@ -177,6 +177,7 @@ def default_methods(
     groups: Tensor | None = None,
     seed: int = 0,
     baseline: Tensor | None = None,
+    known: str = "zero",
 ) -> dict[str, Method]:
     """The methods of Table I of the NEON paper, and two more.
 
@@ -190,8 +191,9 @@ def default_methods(
         Of the methods that draw.
     baseline : Tensor, shaped like one input, optional
         What PDA, integrated gradients and Shapley values take for a missing feature; default: zero.
+    known : str
+        What to call the baseline in the names of the methods.
     """
-    known = "zero" if baseline is None else "baseline"
     fixed = ZeroImputer() if baseline is None else MeanImputer(baseline[None])
     methods = {
         "random": random(seed),

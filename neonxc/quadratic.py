@@ -1,0 +1,101 @@
+"""Quadratic neurons: log densities of Gaussians."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neonxc.detection import Detection, full_precision
+from neonxc.inputs import check_width, compute_dtype
+from neonxc.registry import storable
+
+
+@storable
+class QuadraticDetection(Detection):
+    """Negative log densities of Gaussians: ``a_m(x) = |L_m'(x - mu_m)|^2 / 2 + sum_i shares_mi + offsets_m``.
+
+    Parameters
+    ----------
+    means : Tensor [M, d]
+        mu, in raw columns.
+    roots : Tensor [M, d] or [M, d, p]
+        L of the precisions ``P = L L'`` in raw columns: standard deviations inverted, or matrices.
+    shares : Tensor [M, d]
+        What each column has in ``-log det(P) / 2``.
+    offsets : Tensor [M]
+        The rest, which no column has: ``-log pi_m``.
+
+    Notes
+    -----
+    With ``delta = x - mu_m``, column i gets ``delta_i (P delta)_i / 2`` and its share of the determinant. The
+    first is the Shapley value of the quadratic form with reference point mu_m. The second is exact where P is
+    diagonal, and a split of ``tr log P = log det P`` where it is not.
+    """
+
+    PLAIN = ()
+    means: Tensor
+    roots: Tensor
+    shares: Tensor
+    offsets: Tensor
+
+    def __init__(self, means: Tensor, roots: Tensor, shares: Tensor, offsets: Tensor) -> None:
+        super().__init__()
+        for name, value in (("means", means), ("roots", roots), ("shares", shares), ("offsets", offsets)):
+            self.register_buffer(name, value)
+
+    @property
+    def n_features(self) -> int:
+        """Number of raw columns d."""
+        return self.means.shape[1]
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons M."""
+        return len(self.means)
+
+    @property
+    def width(self) -> int:
+        """How many numbers are computed per point: every neuron has a difference per column."""
+        return self.means.numel()
+
+    def scaled(self, factor: float) -> QuadraticDetection:
+        """Give the same neurons multiplied by a factor."""
+        return QuadraticDetection(
+            self.means, self.roots * factor**0.5, self.shares * factor, self.offsets * factor
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Neurons [N, M] of raw points [N, d], in float32 or better and with autocast off."""
+        rooted = self._rooted(x)[1]
+        return rooted.square().sum(dim=2) / 2 + (self.shares.sum(dim=1) + self.offsets).to(rooted)
+
+    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+        """Relevance [N, d] of a weighted sum, see :class:`Detection`."""
+        delta, rooted = self._rooted(x)
+        with full_precision(x):
+            terms = delta * self._slopes(rooted) / 2 + self.shares.to(delta)
+            return torch.einsum("nk,nkd->nd", weights, terms)
+
+    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Slope [N, d] of a weighted sum."""
+        with full_precision(x):
+            return torch.einsum("nk,nkd->nd", weights, self._slopes(self._rooted(x)[1]))
+
+    def _rooted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``delta`` [N, M, d] and ``L' delta`` [N, M, p].
+
+        The squares of the second add up without cancelling, as the terms of ``delta' P delta`` do not. Both are
+        computed in the buffers' own type: data far from zero, or nearly collinear, has no digits to lose.
+        """
+        check_width(x.shape[1], self.n_features, name="x")
+        with full_precision(x):
+            delta = x[:, None].to(self.means) - self.means
+            roots = self.roots
+            rooted = delta * roots if roots.ndim == 2 else torch.einsum("nkd,kdp->nkp", delta, roots)
+            dtype = compute_dtype(x.dtype)
+            return delta.to(dtype), rooted.to(dtype)
+
+    def _slopes(self, rooted: Tensor) -> Tensor:
+        """``P delta`` [N, M, d]."""
+        roots = self.roots.to(rooted)
+        return rooted * roots if roots.ndim == 2 else torch.einsum("nkp,kdp->nkd", rooted, roots)
