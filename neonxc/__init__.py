@@ -9,6 +9,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+from neonxc import stored  # noqa: F401  # registers how networks are stored
 from neonxc.attribution import NEON
 from neonxc.files import load, save
 from neonxc.network import NeuralizedClustering

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from neonxc.inputs import check_width, compute_dtype
 from neonxc.preprocessing import Preprocessing
+from neonxc.registry import storable
 
 
-class Described(nn.Module):
-    """A module that numbers and names describe besides its tensors, all of which its state_dict holds."""
-
-    PLAIN: ClassVar[tuple[str, ...]] = ()
-
-    def get_extra_state(self) -> Tensor:
-        """Plain attributes as JSON in a tensor: a state_dict of tensors alone fits into any file."""
-        plain = json.dumps({name: getattr(self, name) for name in self.PLAIN})
-        return torch.tensor(list(plain.encode()), dtype=torch.uint8)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take over plain attributes."""
-        plain = json.loads(bytes(state.tolist()))
-        for name in self.PLAIN:
-            setattr(self, name, plain[name])
-
-
-class Detection(Described):
+@storable
+class Detection(nn.Module):
     """Neurons ``a_m(x) = sum_i D_mi (A_mi - y_i)`` with ``y = (x - root) / n(x) - origin``.
 
     Two prototypes' neurons differ by the difference of their squared distances to x, in the space the

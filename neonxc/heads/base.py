@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from neonxc.detection import Described, Detection
+from neonxc.detection import Detection
 
 
-class Head(Described, ABC):
+class Head(nn.Module, ABC):
     """A cluster decision on points [N, d]."""
 
     def __init__(self, n_clusters: int) -> None:
