@@ -167,9 +167,8 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     if not isinstance(kind, str) or not isinstance(plain, dict):
         raise ValueError(f"{path} is damaged: its header does not say what it holds")
     if kind not in kinds:
-        raise ValueError(
-            f"{path} is a file of neonxc of the kind {kind!r}; needed is {' or '.join(map(repr, kinds))}"
-        )
+        needed = " or ".join(map(repr, kinds))
+        raise ValueError(f"{path} is a file of neonxc of the kind {kind!r}; needed is {needed}")
     return kind, plain, tensors
 
 

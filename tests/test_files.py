@@ -22,7 +22,6 @@ from witnesses import blobs, near
 
 import neonxc
 from neonxc import NEON
-from neonxc.files import read, write
 from neonxc.heads import LinearHead
 from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
 from neonxc.registry import FORMS, register, storable
@@ -306,11 +305,12 @@ def test_a_feature_network_alone(tmp_path):
 
 
 @pytest.fixture
-def forms(monkeypatch):
+def forms():
     """What a test registers is forgotten after it."""
-    monkeypatch.setattr("neonxc.registry.FORMS", copied := dict(FORMS))
-    monkeypatch.setattr("neonxc.files.FORMS", copied)
-    return copied
+    before = dict(FORMS)
+    yield FORMS
+    FORMS.clear()
+    FORMS.update(before)
 
 
 def test_an_explainer_of_ones_own(forms, tmp_path):
@@ -480,7 +480,7 @@ def test_pickles_are_never_opened(tmp_path):
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"neonxc": "[]"}, {"neonxc": "3"}])
 def test_files_of_other_programs(tmp_path, metadata):
     save_file({"weight": torch.zeros(2)}, tmp_path / "net", metadata=metadata)
-    with pytest.raises(ValueError, match="was not written by neonxc$"):
+    with pytest.raises(ValueError, match=r"was not written by neonxc$"):
         neonxc.load(tmp_path / "net")
 
 
@@ -499,8 +499,8 @@ def test_other_versions(path, version, age):
 
 
 def test_other_kinds(tmp_path):
-    write(tmp_path / "notes", "notes", {"a": [1, None]}, {"b": torch.ones(2)})
-    kind, plain, tensors = read(tmp_path / "notes", {"notes", "more"})
+    neonxc.files.write(tmp_path / "notes", "notes", {"a": [1, None]}, {"b": torch.ones(2)})
+    kind, plain, tensors = neonxc.files.read(tmp_path / "notes", {"notes", "more"})
     assert (kind, plain) == ("notes", {"a": [1, None]})
     assert tensors["b"].equal(torch.ones(2))
     with pytest.raises(ValueError, match="of the kind 'notes'; needed is 'object'"):
