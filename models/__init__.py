@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import stored  # noqa: F401  # registers how feature networks are stored
 from .backbones import (
     BACKBONES,
     EfficientNetLite0,

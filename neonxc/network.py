@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
 from neonxc.head import Head, Noise
 from neonxc.inputs import NOISE, Batch
+from neonxc.registry import LEFT_OUT, can_pack, register
 
 _MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "harmonic": lambda contrasts, number: number / contrasts.reciprocal().sum(dim=1),
@@ -211,6 +212,40 @@ class NeuralizedClustering(nn.Module):
                 module._apply(lambda t: _widened(t, fn(t)), recurse=False)
         self._beta = _widened(self._beta, fn(self._beta))
         return self
+
+
+def _pack(net: NeuralizedClustering) -> dict[str, Any]:
+    return {
+        "head": net.head,
+        "features": net.features if net.features is None or can_pack(net.features) else LEFT_OUT,
+        "noise": net.noise,
+        "classes": net.classes_.tolist(),
+        "feature_names": net.feature_names_,
+        "fidelity": [net.fidelity_, net.fidelity_held_out_],
+        "beta": net._beta,
+    }
+
+
+@torch.no_grad()
+def _unpack(cls: type[NeuralizedClustering], values: dict[str, Any]) -> NeuralizedClustering:
+    names = ("head", "features", "classes", "feature_names", "noise")
+    net = cls(*(values[name] for name in names))
+    net.beta = float(values["beta"])
+    net._beta = values["beta"]  # in its own precision
+    net.fidelity_, net.fidelity_held_out_ = values["fidelity"]
+    # the head is used once: what does not fit together shows now, and not at some later call
+    head, K = net.head, len(net.classes_)
+    columns = net.feature_names_ or [""] * head.n_features
+    if len(columns) != head.n_features or not all(isinstance(name, str) for name in columns):
+        raise TypeError(f"it has not one name for each of {head.n_features} features")
+    x = torch.zeros(1, head.n_features)
+    head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
+    if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):
+        raise TypeError(f"its head has not one output for each of {K} classes")
+    return net
+
+
+register(NeuralizedClustering, _pack, _unpack)
 
 
 def checked_beta(value: float) -> float:

@@ -538,19 +538,19 @@ def test_cuda(call):
 
 # --- targets, modes and devices -----------------------------------------------------------------------------
 
+IRIS = load_iris().data
+
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8])
 def test_targets_of_any_whole_type(kind):
     net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(IRIS), IRIS)
     target = (np.arange(len(IRIS)) % 3).astype(kind)
     expected = neonxc.NEON(net).attribute(IRIS, target=target.astype(int).tolist())
-    for given in (target, torch.from_numpy(target)):
-        assert np.array_equal(neonxc.NEON(net).attribute(IRIS, target=given), expected)
+    for some in (target, torch.from_numpy(target)):
+        assert np.array_equal(neonxc.NEON(net).attribute(IRIS, target=some), expected)
 
 
 def test_a_series_of_targets_is_read_by_position(monkeypatch):
-    import pandas as pd
-
     net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(IRIS), IRIS)
     target = np.arange(len(IRIS)) % 3
     expected = neonxc.NEON(net).attribute(IRIS, target=target)

@@ -412,9 +412,7 @@ def test_neon_of_something_else():
         NEON(deep(), head_rule="mid")
     with pytest.raises(ValueError, match="head_rule is 'midpoint' without a feature network, got 'linear'"):
         NEON(network(), head_rule="linear")
-    with pytest.raises(
-        ValueError, match="heatmaps are for images and need a feature network; attribute is for points"
-    ):
+    with pytest.raises(ValueError, match="heatmaps are for images and need a feature network"):
         NEON(network()).heatmaps(X)
     with pytest.raises(ValueError, match=r"one input tensor, got a tuple of 2"):
         NEON(network()).attribute((torch.tensor(X), torch.tensor(X)))

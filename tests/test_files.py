@@ -22,7 +22,11 @@ from witnesses import blobs, near
 
 import neonxc
 from neonxc import NEON
-from neonxc.models import SCAN, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
+from neonxc.heads import LinearHead
+from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
+from neonxc.registry import FORMS, register, storable
+from neonxc.trees import IMM
+from neonxc.trees.saving import register_explainer
 
 X = blobs()
 NEW = near(X)
@@ -185,13 +189,14 @@ def test_scan(features, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda h: h.update(image_shape=[1, 2]),
-        lambda h: h.update(image_shape=[3, 12, 12]),
-        lambda h: h.update(recipe={"builder": "vgg_small", "in_channels": 2}),
-        lambda h: h.update(recipe={"builder": "os.system"}),
-        lambda h: h["params"].update(batch_size="x"),
-        lambda h: h.pop("losses"),
-        lambda h: h.update({"class": "KMeans"}),
+        lambda h: h["values"].update(image_shape=[1, 2]),
+        lambda h: h["values"].update(image_shape=[3, 12, 12]),
+        lambda h: h["parts"]["embedding"]["values"].update(recipe={"builder": "vgg_small", "in_channels": 2}),
+        lambda h: h["parts"]["embedding"]["values"].update(recipe={"builder": "os.system"}),
+        lambda h: h["parts"]["embedding"].update({"class": "WordVectors"}),
+        lambda h: h["values"]["params"].update(batch_size="x"),
+        lambda h: h["values"].pop("losses"),
+        lambda h: h.update({"class": "KernelKMeans"}),
     ],
 )
 def test_damaged_scans_are_not_loaded(tmp_path, change):
@@ -277,6 +282,101 @@ def test_other_feature_networks_have_to_be_given(tmp_path):
     assert_same(neonxc.load(tmp_path / "net", features=extractor), net, images)
 
 
+def test_a_given_feature_network_replaces_the_stored_one(tmp_path):
+    net, images = on_features(resnet18(block=1, weights=None), 24)
+    neonxc.save(net, tmp_path / "net")
+    other = resnet18(block=1, weights=None)
+    found = neonxc.load(tmp_path / "net", features=other)
+    assert found.features is other
+    assert not found(images).equal(net(images))
+
+
+def test_a_feature_network_alone(tmp_path):
+    extractor = resnet18(block=1, weights=None, pool="avg")
+    words = WordVectors(["cat", "dog"], torch.eye(2), weights=[1.0, 2.0])
+    for name, network, inputs in (("net", extractor, torch.randn(2, 3, 24, 24)), ("words", words, [[0, 1]])):
+        neonxc.save(network, tmp_path / name)
+        assert torch.equal(neonxc.load(tmp_path / name)(torch.as_tensor(inputs)), network(torch.as_tensor(inputs)))
+    with pytest.raises(TypeError, match="can't save a FeatureExtractor around a network that no builder made"):
+        neonxc.save(FeatureExtractor(nn.Flatten(), ""), tmp_path / "own")
+
+
+# --- classes of a user ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forms():
+    """What a test registers is forgotten after it."""
+    before = dict(FORMS)
+    yield FORMS
+    FORMS.clear()
+    FORMS.update(before)
+
+
+def test_an_explainer_of_ones_own(forms, tmp_path):
+    class Patient(IMM):
+        pass
+
+    fitted = Patient(3, random_state=0).fit(FRAME)
+    with pytest.raises(TypeError, match=r"can't save a Patient; .*neonxc\.registry\.register"):
+        neonxc.save(fitted, tmp_path / "tree")
+    register_explainer(Patient)
+    neonxc.save(fitted, tmp_path / "tree")
+    found = neonxc.load(tmp_path / "tree")
+    assert type(found) is Patient
+    assert (found.predict(FRAME) == fitted.labels_).all()
+    assert found.score(FRAME) == fitted.score(FRAME)
+    del forms["Patient"]
+    with pytest.raises(ValueError, match="holds a Patient, which is not registered"):
+        neonxc.load(tmp_path / "tree")
+
+
+def test_a_head_of_ones_own(forms, tmp_path):
+    class Louder(LinearHead):
+        PLAIN = (*LinearHead.PLAIN, "factor")
+
+        def pool(self, detected):
+            return self.factor * super().pool(detected)
+
+    head = Louder(layer().weight.detach(), layer().bias.detach())
+    head.factor = 2.5
+    net = neonxc.NeuralizedClustering(head)
+    with pytest.raises(TypeError, match="can't save a Louder"):
+        neonxc.save(net, tmp_path / "net")
+    storable(Louder)
+    neonxc.save(net, tmp_path / "net")
+    assert_same(neonxc.load(tmp_path / "net"), net, torch.as_tensor(NEW))
+    head.register_parameter("slope", nn.Parameter(torch.ones(1)))
+    with pytest.raises(TypeError, match="can't save a Louder with parameters"):
+        neonxc.save(net, tmp_path / "net")
+
+
+def test_features_of_ones_own(forms, tmp_path):
+    class Halves(nn.Module):
+        def __init__(self, shift):
+            super().__init__()
+            self.shift = shift
+
+        def forward(self, x):
+            return x / 2 + self.shift
+
+    register(Halves, lambda obj: {"shift": obj.shift}, lambda cls, values: cls(float(values["shift"])))
+    net = neonxc.neuralize(X[:3], features=Halves(0.25))
+    neonxc.save(net, tmp_path / "net")
+    assert_same(neonxc.load(tmp_path / "net"), net, torch.as_tensor(NEW))
+
+
+def test_one_class_for_a_name(forms):
+    def defined(name="IMM"):
+        return type(name, (), {"__module__": "mine"})
+
+    with pytest.raises(ValueError, match=r"IMM is registered for neonxc\.trees\.explainers\.IMM"):
+        register(defined(), vars, lambda cls, values: cls())
+    for again in (defined("Mine"), defined("Mine")):  # as a notebook does whose cell is run twice
+        register(again, vars, lambda cls, values: cls())
+        assert forms["Mine"].cls is again
+
+
 # --- writing -----------------------------------------------------------------------------------------------
 
 
@@ -330,15 +430,17 @@ def test_only_networks_are_saved(other, tmp_path):
 # --- reading what is not ours ------------------------------------------------------------------------------
 
 
-def rewritten(path, change=None, tensors=None):
-    """The file with its header and its tensors changed."""
+def rewritten(path, change=None, tensors=None, whole=None):
+    """The file with its description and its tensors changed, or other parts of its header."""
     with safe_open(path, framework="pt") as file:
         header = json.loads(file.metadata()["neonxc"])
         held = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a dict
     if change:
-        change(header)
+        change(header["plain"])
     if tensors:
         tensors(held)
+    if whole:
+        whole(header)
     save_file(held, path, metadata={"neonxc": json.dumps(header)})
 
 
@@ -375,46 +477,72 @@ def test_pickles_are_never_opened(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"neonxc": "[]"}, {"neonxc": '{"kind": "Tree"}'}])
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"neonxc": "[]"}, {"neonxc": "3"}])
 def test_files_of_other_programs(tmp_path, metadata):
     save_file({"weight": torch.zeros(2)}, tmp_path / "net", metadata=metadata)
-    with pytest.raises(ValueError, match=r"was not written by neonxc\.save"):
+    with pytest.raises(ValueError, match=r"was not written by neonxc$"):
         neonxc.load(tmp_path / "net")
 
 
-def test_header_that_is_no_json(tmp_path):
-    save_file({"weight": torch.zeros(2)}, tmp_path / "net", metadata={"neonxc": "{"})
+@pytest.mark.parametrize("header", ["{", "[" * 100_000, "9" * 10_000], ids=["half", "deep", "long"])
+def test_header_that_is_no_json(header, tmp_path):
+    save_file({"weight": torch.zeros(2)}, tmp_path / "net", metadata={"neonxc": header})
     with pytest.raises(ValueError, match="is not a file of neonxc, or damaged"):
         neonxc.load(tmp_path / "net")
 
 
-@pytest.mark.parametrize(("version", "age"), [(99, "a newer"), (2, "an older")])
+@pytest.mark.parametrize(("version", "age"), [(99, "a newer"), (3, "an older")])
 def test_other_versions(path, version, age):
-    rewritten(path, lambda header: header.update(version=version))
-    with pytest.raises(ValueError, match=rf"{age} neonxc \(file version {version}, known 3\)"):
+    rewritten(path, whole=lambda header: header.update(version=version))
+    with pytest.raises(ValueError, match=rf"{age} neonxc \(file version {version}, known 4\)"):
         neonxc.load(path)
+
+
+def test_other_kinds(tmp_path):
+    neonxc.files.write(tmp_path / "notes", "notes", {"a": [1, None]}, {"b": torch.ones(2)})
+    kind, plain, tensors = neonxc.files.read(tmp_path / "notes", {"notes", "more"})
+    assert (kind, plain) == ("notes", {"a": [1, None]})
+    assert tensors["b"].equal(torch.ones(2))
+    with pytest.raises(ValueError, match="of the kind 'notes'; needed is 'object'"):
+        neonxc.load(tmp_path / "notes")
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda h: h.pop("head"),
-        lambda h: h.pop("classes"),
         lambda h: h.pop("version"),
         lambda h: h.update(version="1"),
-        lambda h: h["head"].update({"class": "Popen"}),
-        lambda h: h["head"].update(children=3),
-        lambda h: h["head"]["attributes"].clear(),
+        lambda h: h.pop("kind"),
+        lambda h: h.update(kind=["object"]),
+        lambda h: h.pop("plain"),
+        lambda h: h.update(plain=[]),
+        lambda h: h.update(plain={}),
+        lambda h: h["plain"].update({"class": ["NeuralizedClustering"]}),
+        lambda h: h["plain"].update(tensors=3),
+        lambda h: h["plain"]["parts"].pop("head"),
+        lambda h: h["plain"]["values"].pop("classes"),
+        lambda h: h["plain"]["parts"]["head"].update(parts=3),
+        lambda h: h["plain"]["parts"]["head"]["values"].clear(),
+        lambda h: h["plain"]["parts"]["head"]["tensors"].append("beta"),
+        lambda h: (head := h["plain"]["parts"]["head"]["parts"]).update(forward=head.pop("detection")),
+        lambda h: h["plain"]["parts"]["head"]["values"].update(another=3),
     ],
 )
 def test_damaged_headers(path, change):
-    rewritten(path, change)
+    rewritten(path, whole=change)
     with pytest.raises(ValueError, match="is damaged: "):
         neonxc.load(path)
 
 
+@pytest.mark.parametrize("name", ["Popen", "KMeans", "os.system"])
+def test_only_registered_classes_are_built(path, name):
+    rewritten(path, lambda h: h["parts"]["head"].update({"class": name}))
+    with pytest.raises(ValueError, match=f"holds a {name}, which is not registered: import the module"):
+        neonxc.load(path)
+
+
 def swapped(**values):
-    return lambda header: header["head"]["attributes"].update(values)
+    return lambda header: header["parts"]["head"]["values"].update(values)
 
 
 @pytest.mark.parametrize(
@@ -426,12 +554,12 @@ def swapped(**values):
         swapped(gamma="x"),
         swapped(scale=None),
         swapped(threshold="x"),
-        lambda h: h.update(classes=[0, 1]),
-        lambda h: h.update(feature_names=["a"]),
-        lambda h: h.update(feature_names=[1, 2, 3, 4]),
-        lambda h: h["head"]["children"]["detection"]["attributes"].update(norm="l3"),
-        lambda h: h["head"]["children"]["detection"]["attributes"].update(norm="l2"),
-        lambda h: h.update(head=h["head"]["children"]["detection"]),
+        lambda h: h["values"].update(classes=[0, 1]),
+        lambda h: h["values"].update(feature_names=["a"]),
+        lambda h: h["values"].update(feature_names=[1, 2, 3, 4]),
+        lambda h: h["parts"]["head"]["parts"]["detection"]["values"].update(norm="l3"),
+        lambda h: h["parts"]["head"]["parts"]["detection"]["values"].update(norm="l2"),
+        lambda h: h["parts"].update(head=h["parts"]["head"]["parts"]["detection"]),
     ],
 )
 def test_damaged_networks_are_not_loaded(tmp_path, change):
@@ -445,19 +573,21 @@ def test_damaged_networks_are_not_loaded(tmp_path, change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda h: h["fitted"].pop("n_features_in_"),
-        lambda h: h["fitted"].pop("objective_"),
-        lambda h: h["fitted"].update(n_features_in_=3),
-        lambda h: h["fitted"].update(history_=None),
-        lambda h: h.pop("params"),
-        lambda h: h.update(params=[]),
-        lambda h: h["params"].update(objective="x"),
-        lambda h: h["params"].update(n_clusters="x"),
-        lambda h: h["params"].update(another=1),
-        lambda h: h.update(gamma="x"),
-        lambda h: h.update(gamma=-1.0),
-        lambda h: h["params"].update(gamma="mean"),
-        lambda h: h.update(classes=[0, 1]),
+        lambda h: h["values"].pop("n_features_in_"),
+        lambda h: h["values"].pop("objective_"),
+        lambda h: h["values"].update(n_features_in_=3),
+        lambda h: h["values"].update(history_=None),
+        lambda h: h["values"].pop("params"),
+        lambda h: h["values"].update(params=[]),
+        lambda h: h["values"]["params"].update(objective="x"),
+        lambda h: h["values"]["params"].update(n_clusters="x"),
+        lambda h: h["values"]["params"].update(another=1),
+        lambda h: h["parts"]["model"]["values"].update(gamma="x"),
+        lambda h: h["parts"]["model"]["values"].update(gamma=-1.0),
+        lambda h: h["parts"]["model"]["values"].update(another=1),
+        lambda h: h["parts"]["model"].update({"class": "Members"}),
+        lambda h: h["values"]["params"].update(gamma="mean"),
+        lambda h: h["values"].update(classes=[0, 1]),
     ],
 )
 def test_damaged_clusterers_are_not_loaded(tmp_path, change):
@@ -468,11 +598,35 @@ def test_damaged_clusterers_are_not_loaded(tmp_path, change):
         neonxc.load(path)
 
 
-def test_a_file_sets_no_other_attributes(tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["values"].pop("params"),
+        lambda h: h["values"]["params"].update(another=1),
+        lambda h: h["values"].update(fitted=None),
+        lambda h: h["parts"].pop("tree"),
+        lambda h: h["parts"]["tree"]["tensors"].remove("feature"),
+        lambda h: h["parts"]["tree"]["values"].update(n_features=1),
+        lambda h: h["parts"]["tree"]["values"].update(classes_type="x"),
+        lambda h: h["parts"]["tree"]["values"].update(classes=[]),
+        lambda h: h["parts"].update(tree=h["parts"]["tree"] | {"class": "IMM"}),
+    ],
+)
+def test_damaged_tree_explainers_are_not_loaded(tmp_path, change):
+    path = tmp_path / "tree"
+    neonxc.save(IMM(3, random_state=0).fit(X), path)
+    rewritten(path, change)
+    with pytest.raises(ValueError, match="is damaged: "):
+        neonxc.load(path)
+
+
+@pytest.mark.parametrize("make", [lambda: KernelKMeans(3, 4, random_state=0), lambda: IMM(3, random_state=0)])
+def test_a_file_sets_no_other_attributes(make, tmp_path):
     path = tmp_path / "model"
-    neonxc.save(KernelKMeans(3, 4, random_state=0).fit(X), path)
-    rewritten(path, lambda header: header["fitted"].update(predict=1, _model=2))
-    assert (neonxc.load(path).predict(X) == KernelKMeans(3, 4, random_state=0).fit_predict(X)).all()
+    neonxc.save(make().fit(X), path)
+    rewritten(path, lambda h: h["values"].setdefault("fitted", {}).update(predict=1, _model=2))
+    rewritten(path, lambda h: h["values"].update(predict=1, _model=2))
+    assert (neonxc.load(path).predict(X) == make().fit_predict(X)).all()
 
 
 @pytest.mark.parametrize(
@@ -487,17 +641,19 @@ def test_lost_tensors(path, key):
 def test_features_of_another_shape(tmp_path):
     net, _ = on_features(resnet18(block=1, weights=None), 16)
     neonxc.save(net, tmp_path / "net")
-    rewritten(tmp_path / "net", lambda header: header["features"].update(builder="resnet50"))
+    rewritten(tmp_path / "net", lambda h: h["parts"]["features"]["values"]["recipe"].update(builder="resnet50"))
     with pytest.raises(ValueError, match=r"is damaged: .*Missing key"):
         neonxc.load(tmp_path / "net")
 
 
+@pytest.mark.parametrize("name", ["FeatureExtractor", "Sequential", "WordVectors"])
 @pytest.mark.parametrize(
-    "recipe", ["vgg", {"builder": "vgg11", "weights": "/etc/passwd"}, {"builder": "os.system"}]
+    "recipe", ["vgg", {"builder": "vgg11", "weights": "/etc/passwd"}, {"builder": "os.system"}, {}]
 )
-def test_recipes_that_are_none(path, recipe):
-    rewritten(path, lambda header: header.update(features=recipe))
-    with pytest.raises(ValueError, match=r"recipe of a feature extractor|no backbone is called|damaged: .*recipe"):
+def test_recipes_that_are_none(path, name, recipe):
+    features = {"class": name, "values": {"recipe": recipe}, "tensors": [], "parts": {}}
+    rewritten(path, lambda h: h["parts"].update(features=features))
+    with pytest.raises(ValueError, match=r"damaged: .*(recipe of a|no backbone is called|no attribute 'get')"):
         neonxc.load(path)
 
 

@@ -11,7 +11,8 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import KernelDensity
-from sklearn.preprocessing import scale
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, scale
 from torch import nn
 
 import neonxc

@@ -4,12 +4,14 @@ from neonxc.trees import reader
 from neonxc.trees.cltree import CLTree
 from neonxc.trees.cubt import CUBT
 from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
+from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.kernel_trees import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.random_thresholds import RandomThresholds
 from neonxc.trees.rendering import render_rules
 from neonxc.trees.rules import Condition, Rule
+from neonxc.trees.saving import register_explainer
 from neonxc.trees.spex import SpExClique, SpExGraph, SpExKNN
 from neonxc.trees.tradeoff import Candidate, TradeOff, trade_off
 from neonxc.trees.tree import ThresholdTree
@@ -43,3 +45,7 @@ __all__ = [
     "render_rules",
     "trade_off",
 ]
+
+for _exported in [globals()[name] for name in __all__]:
+    if isinstance(_exported, type) and issubclass(_exported, TreeExplainer):
+        register_explainer(_exported)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import reader
+from . import reader, stored
 from .estimator import KernelKMeans
 
-__all__ = ["KernelKMeans", "reader"]
+__all__ = ["KernelKMeans", "reader", "stored"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import reader
+from . import reader, stored
 from .augment import RandomWarp
 from .estimator import SCAN
 
-__all__ = ["SCAN", "RandomWarp", "reader"]
+__all__ = ["SCAN", "RandomWarp", "reader", "stored"]
