@@ -32,13 +32,7 @@ def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
 
 
 def find_module(net: nn.Module, layer: str) -> nn.Module:
-    """Module of `net` that is called `layer`.
-
-    Raises
-    ------
-    ValueError
-        There is none; the message tells names that are close.
-    """
+    """Module of `net` that is called `layer`; if there is none, a ValueError tells names that are close."""
     try:
         return net.get_submodule(layer)
     except AttributeError:
@@ -54,12 +48,8 @@ def find_module(net: nn.Module, layer: str) -> nn.Module:
 def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:
     """First output of `layer` when `net` is called on `images`; nothing after it is computed.
 
-    Raises
-    ------
-    ValueError
-        There is no such layer, or the network does not take images of this shape.
-    RuntimeError
-        The network does not run the layer.
+    A ValueError says that the network does not take images of this shape, a RuntimeError that it does not run
+    the layer.
     """
     # The output travels in the exception, which knows its call, and the hook minds its own thread only:
     # extractors may share a network, contain each other and run at the same time.

@@ -14,7 +14,7 @@ Pool = Literal["avg", "class"] | None
 
 
 def check_pool(pool: Pool, tokens: int | None) -> None:
-    """Refuse a `pool` that is none, `tokens` that are no number, and a class token where there is none."""
+    """Refuse an unknown `pool`, `tokens` that are no number, and a class token where there is none."""
     if pool not in ("avg", "class", None):
         raise ValueError(f'pool must be "avg", "class" or None; got {pool!r}')
     if tokens is not None and (not isinstance(tokens, int) or tokens < 0):
@@ -24,25 +24,11 @@ def check_pool(pool: Pool, tokens: int | None) -> None:
 
 
 def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int]) -> Tensor:
-    """Bring a layer's output to [N, d, ...] and pool it.
+    """Bring a layer's output to [N, d, ...] and pool it; `pool` and `tokens` as in `FeatureExtractor`.
 
-    Parameters
-    ----------
-    features : Tensor [N, d], [N, d, ...], [N, T, d] or [N, h, w, d]
-        The last two only with `tokens`.
-    pool, tokens
-        As in `FeatureExtractor`.
-    size : sequence of int
-        Height and width of the image: the patches form a grid of the same shape.
-
-    Returns
-    -------
-    Tensor [N, d] or [N, d, ...]
-
-    Raises
-    ------
-    ValueError
-        The layer does not give tokens, or its patches form no such grid.
+    The output is [N, d], [N, d, ...] or, with `tokens`, [N, T, d] or [N, h, w, d]. The patches form a grid of the
+    same shape as the image, whose height and width are `size`. A ValueError says that they do not, or that the
+    layer gives no tokens.
     """
     if features.ndim == 2:
         return features
