@@ -22,7 +22,8 @@ class FeatureExtractor(nn.Module):
     """The output of one layer of a network; what comes after that layer is never computed.
 
     The extractor leaves the training mode and `requires_grad` of the network as they are. Call ``net.eval()``
-    first: batch statistics and dropout make the features of an image depend on its batch.
+    first: batch statistics and dropout make the features of an image depend on its batch. The parameters are
+    attributes, too, and may be changed.
 
     Parameters
     ----------
@@ -49,11 +50,6 @@ class FeatureExtractor(nn.Module):
     size : tuple of int, optional
         Height and width of the images, for a network that takes no other ones. None: any.
 
-    Attributes
-    ----------
-    net, layer, pool, normalize, mean, std, tokens, size
-        As given, the network unwrapped; they may be changed.
-
     Raises
     ------
     ValueError
@@ -76,6 +72,7 @@ class FeatureExtractor(nn.Module):
     """
 
     wraps: ClassVar[str] = "net"  # rules of LRP name the layers of that network as it does itself
+    settings: ClassVar[tuple[str, ...]] = ("pool", "normalize", "tokens", "mean", "std")  # what a recipe keeps
 
     def __init__(
         self,
@@ -109,19 +106,13 @@ class FeatureExtractor(nn.Module):
     def recipe(self) -> dict[str, Any] | None:
         """What makes this extractor again, apart from its weights, or None if no builder made its network.
 
-        JSON values for `neonxc.models.backbones.build`. Computed, so that it follows the attributes.
+        JSON values for `neonxc.models.backbones.build`.
         """
         if self._origin is None or self._origin[1] is not self.net:
             return None
-        return {
-            "builder": self._origin[0],
-            "layer": self.layer,
-            "pool": self.pool,
-            "normalize": self.normalize,
-            "tokens": self.tokens,
-            "mean": None if self.mean is None else list(self.mean),
-            "std": None if self.std is None else list(self.std),
-        }
+        values = {name: getattr(self, name) for name in ("layer", *self.settings)}
+        lists = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {"builder": self._origin[0], **lists}
 
     def forward(self, images: Tensor) -> Tensor:
         """Features of `images`, differentiable.
@@ -195,7 +186,7 @@ class FeatureExtractor(nn.Module):
         check_evaluating(self.net, "net")
         chunks = tqdm(torch.split(images, batch_size), desc="features", delay=2, leave=False)
         with torch.no_grad():
-            return torch.cat([_rows(self(chunk)) for chunk in chunks])
+            return torch.cat([self(chunk).movedim(1, -1).flatten(0, -2) for chunk in chunks])
 
     def preprocess(self, images: Tensor) -> Tensor:
         """From images in 0..1 to what the network takes.
@@ -238,22 +229,9 @@ class FeatureExtractor(nn.Module):
         return (images - _per_channel(self.mean, images)) / _per_channel(self.std, images)
 
     def deprocess(self, images: Tensor) -> Tensor:
-        """Back from what the network takes to images in 0..1, clamped; the identity if `mean` is None.
+        """Back from what the network takes, [..., C, H, W], to images in 0..1, clamped.
 
-        Parameters
-        ----------
-        images : Tensor [..., C, H, W]
-            Floating point, normalised as by `preprocess`.
-
-        Returns
-        -------
-        Tensor [..., C, H, W]
-            In the same dtype and on the same device.
-
-        Raises
-        ------
-        ValueError
-            Another number of channels.
+        The inverse of `preprocess`; the identity if `mean` is None. Another number of channels is a ValueError.
         """
         if self.mean is None or self.std is None:
             return images
@@ -282,10 +260,6 @@ class FeatureExtractor(nn.Module):
         """Show the layer and what is done to its output (for ``print``)."""
         shown = f"layer={self.layer!r}, pool={self.pool!r}, normalize={self.normalize}"
         return shown if self.tokens is None else f"{shown}, tokens={self.tokens}"
-
-
-def _rows(features: Tensor) -> Tensor:
-    return features.movedim(1, -1).reshape(-1, features.shape[1])
 
 
 def _per_channel(values: tuple[float, ...], images: Tensor) -> Tensor:

@@ -63,18 +63,7 @@ def _grid(patches: int, size: Sequence[int]) -> tuple[int, int]:
 
 
 def prefix_tokens(shape: Sequence[int]) -> int | None:
-    """Read off `tokens` from the shape that a layer's output has for one square image.
-
-    Examples
-    --------
-    >>> from neonxc.models.layout import prefix_tokens
-    >>> prefix_tokens([1, 197, 768])  # a class token and 14 x 14 patches
-    1
-    >>> prefix_tokens([1, 14, 14, 768])  # channels last
-    0
-    >>> prefix_tokens([1, 768, 14, 14]) is None
-    True
-    """
+    """Read off `tokens` from the shape that a layer's output has for one square image."""
     if len(shape) == 3:
         return shape[1] - math.isqrt(shape[1]) ** 2
     if len(shape) == 4 and shape[1] == shape[2] != shape[3]:

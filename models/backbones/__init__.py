@@ -14,8 +14,6 @@ from .weights import Weights
 
 __all__ = ["BACKBONES", "backbone", "build", "vgg_small"]
 
-SETTINGS = {"pool", "normalize", "tokens", "mean", "std"}
-
 
 def backbone(
     name: str,
@@ -98,8 +96,8 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
     # A recipe comes out of a file, so it may hold anything; weights=PATH, for one, must not get through.
     options = dict(recipe)
     name, layer, block = (options.pop(key, None) for key in ("builder", "layer", "block"))
-    if not isinstance(name, str) or not options.keys() <= SETTINGS:
+    if not isinstance(name, str) or not options.keys() <= set(FeatureExtractor.settings):
         raise ValueError(f"not the recipe of a feature extractor: {recipe}")
     built = backbone(name, layer, block=block, weights=None)
-    settings = {key: getattr(built, key) for key in SETTINGS} | options
+    settings = {key: getattr(built, key) for key in built.settings} | options
     return ready(FeatureExtractor(built.net, built.layer, size=built.size, **settings), name)
