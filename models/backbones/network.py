@@ -42,6 +42,10 @@ class Network:
     size: tuple[int, int] = (224, 224)  # of images that it takes
     only_size: bool = False
     class_token: bool = True  # whether the first token, where there are any, is one
+    title: str = ""  # this and the rest are for the documentation
+    where: str = ""  # a block is
+    reference: str = ""
+    published: str = "ImageNet weights of torchvision, downloaded once"
 
     @property
     def last(self) -> int:
@@ -92,14 +96,14 @@ NETWORKS: dict[str, Network] = {}
 BACKBONES: dict[str, Builder] = {}
 """The builders of feature extractors, by name."""
 
-_DOCUMENTATION = """Build a feature extractor on {title}, in evaluation mode and with frozen parameters.
+_DOCUMENTATION = """Build a feature extractor on {0.title}, in evaluation mode and with frozen parameters.
 
     Parameters
     ----------
-    block : int, default={default}
-        {first} to {last}: the features are the output of {block}.
+    block : int, default={0.default}
+        {0.first} to {0.last}: the features are the output of {0.where}.
     weights : "default", None or path, default="default"
-        {published}; None: random weights; or the
+        {0.published}; None: random weights; or the
         path of a .pth or .safetensors file with the state dict of the network.
     pool, normalize
         As in :func:`neonxc.models.backbone`, which also takes a layer by its name in place of a block.
@@ -111,19 +115,11 @@ _DOCUMENTATION = """Build a feature extractor on {title}, in evaluation mode and
 
     References
     ----------
-    {reference}
+    {0.reference}
     """
 
 
-def builder(
-    network: Network,
-    *,
-    module: str,
-    title: str,
-    block: str,
-    reference: str,
-    published: str = "ImageNet weights of torchvision, downloaded once",
-) -> Builder:
+def builder(network: Network, module: str) -> Builder:
     """Register a network, and make the public function of `module` that builds extractors on it."""
 
     def build(
@@ -133,14 +129,6 @@ def builder(
 
     build.__name__ = build.__qualname__ = network.name
     build.__module__ = module
-    build.__doc__ = _DOCUMENTATION.format(
-        title=title,
-        default=network.default,
-        first=network.first,
-        last=network.last,
-        block=block,
-        published=published,
-        reference=reference,
-    )
+    build.__doc__ = _DOCUMENTATION.format(network)
     NETWORKS[network.name], BACKBONES[network.name] = network, build
     return build
