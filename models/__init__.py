@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from . import stored  # noqa: F401  # registers how feature networks are stored
-from .backbones import (
-    BACKBONES,
-    EfficientNetLite0,
+from .backbones import BACKBONES, backbone, vgg_small
+from .backbones.efficientnet_lite0 import EfficientNetLite0, efficientnet_lite0
+from .backbones.torchvision_networks import (
     alexnet,
-    backbone,
     convnext_tiny,
     efficientnet_b0,
-    efficientnet_lite0,
     mobilenet_v2,
     mobilenet_v3_small,
     resnet18,
@@ -23,7 +21,6 @@ from .backbones import (
     vgg16_bn,
     vgg19,
     vgg19_bn,
-    vgg_small,
     vit_b_16,
 )
 from .features import FeatureExtractor

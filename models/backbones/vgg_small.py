@@ -12,8 +12,8 @@ __all__ = ["vgg_small"]
 def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.Sequential:
     """Build a small VGG with random weights, to be trained on images of 28 x 28 pixels or so.
 
-    Three blocks of two 3 x 3 convolutions, each with batch normalisation and ReLU, and a max-pooling; then the
-    mean over all positions and a linear classifier. The blocks are the layers ``"features.block1"`` to
+    It has three blocks of two 3 x 3 convolutions, each with batch normalisation and ReLU, and a max-pooling; then
+    the mean over all positions and a linear classifier. The blocks are the layers ``"features.block1"`` to
     ``"features.block3"`` of a :class:`neonxc.models.FeatureExtractor`.
 
     Parameters
@@ -55,14 +55,13 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
         raise ValueError(
             f"in_channels, n_classes and width must be at least 1; got {in_channels}, {n_classes} and {width}"
         )
-    features: OrderedDict[str, nn.Module] = OrderedDict(
-        block1=_block(in_channels, width),
-        block2=_block(width, 2 * width),
-        block3=_block(2 * width, 4 * width),
-    )
+    sizes = (in_channels, width, 2 * width, 4 * width)
+    blocks: OrderedDict[str, nn.Module] = OrderedDict()
+    for i in (1, 2, 3):
+        blocks[f"block{i}"] = _block(*sizes[i - 1 : i + 1])
     return nn.Sequential(
         OrderedDict(
-            features=nn.Sequential(features),
+            features=nn.Sequential(blocks),
             pool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),
             classifier=nn.Linear(4 * width, n_classes),
@@ -70,17 +69,9 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
     )
 
 
-def _block(in_channels: int, out_channels: int) -> nn.Sequential:
-    return nn.Sequential(
-        *_convolution(in_channels, out_channels),
-        *_convolution(out_channels, out_channels),
-        nn.MaxPool2d(2),
-    )
-
-
-def _convolution(in_channels: int, out_channels: int) -> tuple[nn.Module, ...]:
-    return (
-        nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False),  # the normalisation has a bias
-        nn.BatchNorm2d(out_channels),
-        nn.ReLU(inplace=True),
-    )
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    parts: list[nn.Module] = []
+    for channels in (inputs, outputs):
+        convolution = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)  # the normalisation has a bias
+        parts += [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+    return nn.Sequential(*parts, nn.MaxPool2d(2))

@@ -1,0 +1,134 @@
+"""What has to be known of a network, and the function that builds feature extractors on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..features import FeatureExtractor
+from ..layout import Pool, prefix_tokens
+from .weights import Weights
+
+__all__ = ["BACKBONES", "NETWORKS", "Builder", "Network", "builder", "ready"]
+
+
+class Builder(Protocol):
+    """The signature that all builders of backbones share."""
+
+    __name__: str
+
+    def __call__(
+        self, block: int = ..., *, weights: Weights = ..., pool: Pool = ..., normalize: bool = ...
+    ) -> FeatureExtractor:
+        """Build the extractor."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What has to be known of a network so that the outputs of its layers can serve as features."""
+
+    name: str
+    load: Callable[[Weights], nn.Module]
+    layers: Sequence[str]  # one per block
+    default: int  # block
+    first: int = 0  # block
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # ImageNet's
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    size: tuple[int, int] = (224, 224)  # of images that it takes
+    only_size: bool = False
+    class_token: bool = True  # whether the first token, where there are any, is one
+    title: str = ""  # this and the rest are for the documentation
+    where: str = ""  # a block is
+    reference: str = ""
+    published: str = "ImageNet weights of torchvision, downloaded once"
+
+    @property
+    def last(self) -> int:
+        """Number of the last block."""
+        return self.first + len(self.layers) - 1
+
+    def extractor(
+        self, block: int | None, layer: str | None, weights: Weights, pool: Pool, normalize: bool
+    ) -> FeatureExtractor:
+        """Load the network and put an extractor on a layer, a block or the default block."""
+        if pool == "class" and not self.class_token:
+            raise ValueError(f'pool="class" needs a class token; {self.name} has none')
+        layer = self._layer(self.default if block is None else block) if layer is None else layer
+        net = self.load(weights).eval()
+        images = torch.empty(1, len(self.mean), *self.size, device="meta")
+        tokens = prefix_tokens(_shape(FeatureExtractor(net, layer), images))
+        size = self.size if self.only_size else None
+        built = FeatureExtractor(
+            net, layer, pool=pool, normalize=normalize, mean=self.mean, std=self.std, tokens=tokens, size=size
+        )
+        return ready(built, self.name)
+
+    def _layer(self, block: int) -> str:
+        if not self.layers:
+            raise ValueError(f"{self.name} lists no blocks; needed is a layer, one of its named_modules()")
+        if block not in range(self.first, self.last + 1):
+            raise ValueError(f"block of {self.name} must be {self.first} to {self.last}; got {block!r}")
+        return self.layers[block - self.first]
+
+
+def _shape(extractor: FeatureExtractor, images: Tensor) -> torch.Size:
+    """Shape of the features, found on the meta device, where tensors have no values and operations no cost."""
+    tensors = chain(extractor.named_parameters(), extractor.named_buffers())
+    state = {name: tensor.to("meta") for name, tensor in tensors}
+    with torch.device("meta"), torch.no_grad():
+        features: Tensor = torch.func.functional_call(extractor, state, images)
+    return features.shape
+
+
+def ready(extractor: FeatureExtractor, name: str) -> FeatureExtractor:
+    """Freeze the parameters, and note the builder's name for the recipe."""
+    extractor._origin = (name, extractor.net)
+    return extractor.requires_grad_(False).eval()
+
+
+NETWORKS: dict[str, Network] = {}
+"""The networks that have a builder, by name."""
+BACKBONES: dict[str, Builder] = {}
+"""The builders of feature extractors, by name."""
+
+_DOCUMENTATION = """Build a feature extractor on {0.title}, in evaluation mode and with frozen parameters.
+
+    Parameters
+    ----------
+    block : int, default={0.default}
+        {0.first} to {0.last}: the features are the output of {0.where}.
+    weights : "default", None or path, default="default"
+        {0.published}; None: random weights; or the
+        path of a .pth or .safetensors file with the state dict of the network.
+    pool, normalize
+        As in :func:`neonxc.models.backbone`, which also takes a layer by its name in place of a block.
+
+    Returns
+    -------
+    FeatureExtractor
+        On the CPU, float32; with the `mean` and `std` of the network's inputs and a `recipe`.
+
+    References
+    ----------
+    {0.reference}
+    """
+
+
+def builder(network: Network, module: str) -> Builder:
+    """Register a network, and make the public function of `module` that builds extractors on it."""
+
+    def build(
+        block: int = network.default, *, weights: Weights = "default", pool: Pool = None, normalize: bool = False
+    ) -> FeatureExtractor:
+        return network.extractor(block, None, weights, pool, normalize)
+
+    build.__name__ = build.__qualname__ = network.name
+    build.__module__ = module
+    build.__doc__ = _DOCUMENTATION.format(network)
+    NETWORKS[network.name], BACKBONES[network.name] = network, build
+    return build

@@ -1,0 +1,74 @@
+"""Every network of timm, by its name there: blocks and normalisation as timm tells them."""
+
+from __future__ import annotations
+
+import difflib
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from .network import BACKBONES, Network
+from .weights import OFFLINE, Weights, first_line, with_weights
+
+__all__ = ["timm_network"]
+
+PREFIX = "timm/"
+INSTALL = 'pip install "neonxc[timm]"'
+COARSEST = 16  # of the blocks up to this reduction of the image's resolution, the last is the default
+
+
+def timm_network(name: str, weights: Weights) -> Network:
+    """Load the network that timm registers as `name`, and ask it what its blocks and its images are.
+
+    timm itself would also take names of other places, such as "hf-hub:owner/model", and fetch and run what is
+    there; these are refused.
+    """
+    bare = str(name).removeprefix(PREFIX)
+    try:
+        import timm
+    except ImportError as error:
+        if bare != str(name):
+            raise ImportError(f"{name!r} is a network of timm, an optional package: {INSTALL}") from error
+        raise _unknown(name, [], f"those of timm ({INSTALL})") from error
+    names = [*timm.list_models(), *timm.list_models(include_tags=True)]
+    if bare not in names:
+        raise _unknown(name, names, "those of timm.list_models()")
+    net: Any = with_weights(weights, partial(_create, timm, bare), partial(_pretrained, timm, bare))
+    blocks = list(getattr(net, "feature_info", []))
+    fine = [number for number, info in enumerate(blocks) if info["reduction"] <= COARSEST]
+    published, any_size = net.pretrained_cfg, getattr(net, "dynamic_img_size", False)
+    return Network(
+        name=PREFIX + bare,
+        load=lambda _: net,
+        layers=[info["module"] for info in blocks],
+        default=fine[-1] if fine else len(blocks) - 1,
+        mean=published["mean"],
+        std=published["std"],
+        size=(224, 224) if any_size else published["input_size"][1:],  # patches of 14, 16 and 32 pixels tile 224
+        only_size=published["fixed_input_size"] and not any_size,
+        class_token=getattr(net, "cls_token", True) is not None,
+    )
+
+
+def _unknown(name: str, names: list[str], more: str) -> ValueError:
+    close = difflib.get_close_matches(str(name).removeprefix(PREFIX), [*BACKBONES, *names], n=5)
+    hint = f"close matches: {', '.join(map(repr, dict.fromkeys(close)))}; " if close else ""
+    return ValueError(f"no backbone is called {name!r}; {hint}there are: {', '.join(BACKBONES)} and {more}")
+
+
+def _create(timm: ModuleType, name: str, **options: Any) -> Any:
+    # Transformers then interpolate their position embedding; other networks do not know the option.
+    try:
+        return timm.create_model(name, dynamic_img_size=True, **options)
+    except TypeError:
+        return timm.create_model(name, **options)
+
+
+def _pretrained(timm: ModuleType, name: str) -> Any:
+    try:
+        return _create(timm, name, pretrained=True)
+    except Exception as error:  # no weights, no network, a full disk, a damaged file
+        raise RuntimeError(
+            f"could not get the default weights of timm's {name} ({first_line(error)}). "
+            f"timm.list_pretrained() are the names that have some; {OFFLINE}"
+        ) from error

@@ -1,0 +1,128 @@
+"""The networks of torchvision that have builders, one row each.
+
+The default block of a VGG, a ResNet, AlexNet or a vision transformer is its last one; that of the others is the
+last one at 1/16 of the image's resolution or more.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
+
+import torch
+from torch import nn
+
+from .network import Builder, Network, builder
+from .weights import OFFLINE, Weights, first_line, with_weights
+
+
+def _load(name: str, weights: Weights) -> nn.Module:
+    from torchvision import models  # takes a second, and only these networks need it
+
+    def pretrained() -> nn.Module:
+        published = models.get_model_weights(name).DEFAULT
+        try:
+            state = published.get_state_dict(check_hash=True, weights_only=True)
+        except Exception as error:  # no network, a full disk, a wrong hash, a damaged file left by an earlier try
+            file = PurePosixPath(published.url).name
+            folder = os.path.join(torch.hub.get_dir(), "checkpoints")
+            raise RuntimeError(
+                f"could not get the default weights of {name} ({first_line(error)}). Torch looks for the file "
+                f"{file} in {folder}: put it there (or remove a damaged one), or {OFFLINE}"
+            ) from error
+        net = create()
+        net.load_state_dict(state)
+        return net
+
+    def create() -> nn.Module:
+        net: nn.Module = models.get_model(name, weights=None)
+        return net
+
+    return with_weights(weights, create, pretrained)
+
+
+def _row(name: str, **facts: Any) -> Builder:
+    return builder(Network(name, partial(_load, name), **facts), __name__)
+
+
+def _vgg(name: str, title: str, *poolings: int) -> Builder:
+    layers = [f"features.{i}" for i in poolings]
+    where = "the max-pooling of that number"
+    return _row(name, title=title, layers=layers, first=1, default=5, where=where, reference=VGG)
+
+
+def _resnet(name: str, title: str) -> Builder:
+    layers = [f"layer{i}" for i in range(1, 5)]
+    where = "the stage of that number, ``layer1`` to ``layer4``"
+    return _row(name, title=title, layers=layers, first=1, default=4, where=where, reference=RESNET)
+
+
+VGG = 'K. Simonyan, A. Zisserman: "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.'
+RESNET = 'K. He, X. Zhang, S. Ren, J. Sun: "Deep Residual Learning for Image Recognition", CVPR 2016.'
+
+vgg11 = _vgg("vgg11", "VGG-11", 2, 5, 10, 15, 20)
+vgg13 = _vgg("vgg13", "VGG-13", 4, 9, 14, 19, 24)
+vgg16 = _vgg("vgg16", "VGG-16", 4, 9, 16, 23, 30)
+vgg19 = _vgg("vgg19", "VGG-19", 4, 9, 18, 27, 36)
+vgg11_bn = _vgg("vgg11_bn", "VGG-11 with batch normalisation", 3, 7, 14, 21, 28)
+vgg13_bn = _vgg("vgg13_bn", "VGG-13 with batch normalisation", 6, 13, 20, 27, 34)
+vgg16_bn = _vgg("vgg16_bn", "VGG-16 with batch normalisation", 6, 13, 23, 33, 43)
+vgg19_bn = _vgg("vgg19_bn", "VGG-19 with batch normalisation", 6, 13, 26, 39, 52)
+resnet18 = _resnet("resnet18", "ResNet-18")
+resnet50 = _resnet("resnet50", "ResNet-50")
+alexnet = _row(
+    "alexnet",
+    title="AlexNet",
+    layers=[f"features.{i}" for i in (1, 4, 7, 9, 11)],
+    where="the ReLU after the convolution of that number",
+    reference='A. Krizhevsky: "One Weird Trick for Parallelizing Convolutional Neural Networks", arXiv '
+    "1404.5997, 2014.",
+    default=5,
+    first=1,
+)
+mobilenet_v2 = _row(
+    "mobilenet_v2",
+    title="MobileNetV2",
+    layers=[f"features.{i}" for i in range(19)],
+    where="``features.N``: a convolution, 17 inverted-residual blocks, a convolution",
+    reference='M. Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.',
+    default=13,
+)
+mobilenet_v3_small = _row(
+    "mobilenet_v3_small",
+    title="MobileNetV3-Small",
+    layers=[f"features.{i}" for i in range(13)],
+    where="``features.N``: a convolution, 11 inverted-residual blocks, a convolution",
+    reference='A. Howard et al.: "Searching for MobileNetV3", ICCV 2019.',
+    default=8,
+)
+efficientnet_b0 = _row(
+    "efficientnet_b0",
+    title="EfficientNet-B0",
+    layers=[f"features.{i}" for i in range(9)],
+    where="``features.N``: a convolution, seven stages, a convolution",
+    reference='M. Tan, Q. V. Le: "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", '
+    "ICML 2019.",
+    default=5,
+)
+convnext_tiny = _row(
+    "convnext_tiny",
+    title="ConvNeXt-Tiny",
+    layers=[f"features.{i}" for i in (1, 3, 5, 7)],
+    where="the stage of that number, ``features.1``, ``features.3``, ``features.5`` or ``features.7``",
+    reference='Z. Liu et al.: "A ConvNet for the 2020s", CVPR 2022.',
+    default=3,
+    first=1,
+)
+vit_b_16 = _row(
+    "vit_b_16",
+    title="ViT-B/16",
+    layers=[f"encoder.layers.encoder_layer_{i}" for i in range(12)],
+    where="the encoder layer of that number (the final norm is the layer ``encoder.ln``)",
+    reference='A. Dosovitskiy et al.: "An Image is Worth 16x16 Words: Transformers for Image Recognition at '
+    'Scale", ICLR 2021.',
+    default=11,
+    only_size=True,
+)
