@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,21 @@ from torch import Tensor
 from tqdm import tqdm
 
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
-from neonxc.competition import Path
+from neonxc.competition import Path, Share
 from neonxc.head import Decision, Head
-from neonxc.lrp import Composite
+from neonxc.inputs import as_batch
+from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
+from neonxc.parameters import check_whole
+from neonxc.pooling import slopes_of_most, softmin, take_most
 from neonxc.summary import ClusterSummary, summarized
 from neonxc.targets import at_places, check_columns, part, some_columns
 
 Take = Callable[[Any, str], Any]
 """Takes from an argument of this name what belongs to a part of the inputs."""
+
+GRADIENT = Composite(Epsilon(0.0))
 
 
 class NEON(Attribution):
@@ -42,8 +48,23 @@ class NEON(Attribution):
         points halfway between centroids, "linear" from zero, by the contrast's slope, with the bias absorbing its
         share. Default: "linear", which pixel-flipping prefers; where contrasts are not linear (kernel k-means,
         surrogates, mixtures) its relevance may be several times the logit, and "midpoint" keeps closer to it.
-        Without a feature network it is always the mid-point rule (Eq. 4), which conserves: relevance sums to the
-        logit.
+        Without a feature network it is the mid-point rule (Eq. 4), which conserves: relevance sums to the logit.
+    along : "zero" or array shaped like one input, optional
+        A baseline that stands in for what is missing. The target is then explained against the rivals that it has
+        to beat on the way from there to the input, and not only against those at the input; see Notes.
+    steps : int
+        Points on that way, at t = 1/4 and 3/4 by default.
+
+    Notes
+    -----
+    With a baseline b, the target is that of x, and the rivals are weighed at ``x_t = b + t (x - b)``.
+
+    - ``head_rule="linear"``, the default with `along`: the relevance is ``(x - b)`` times the mean of the
+      multipliers at the points x_t, where the shares of the rivals that beat the target there sum to one. The
+      feature network follows its gradient unless a composite is given. It does not conserve the logit: its sum is
+      near ``f(x) - f(b)``, as with integrated gradients.
+    - ``head_rule="midpoint"``: the soft minimum's weights of the rivals are averaged over the points, and f(x) is
+      shared by these weights at x alone (Eqs. 2 and 4): relevance at the head sums to the logit.
 
     Examples
     --------
@@ -65,6 +86,8 @@ class NEON(Attribution):
         *,
         beta: float | None = None,
         head_rule: HeadRule | None = None,
+        along: Any = None,
+        steps: int = 2,
     ) -> None:
         if not isinstance(net, NeuralizedClustering):
             raise TypeError(f"NEON needs a network from neonxc.neuralize, got {type(net).__name__}")
@@ -76,7 +99,11 @@ class NEON(Attribution):
         self.net = net
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
-        rules = net.carrier.rules
+        rules = net.carrier.rules if along is None else ("linear", "midpoint")
+        if isinstance(along, str) and along != "zero":
+            raise ValueError(f'along needs "zero" or a baseline shaped like one input, got {along!r}')
+        check_whole("steps", steps)
+        self.along, self.steps = along, steps
         if head_rule is not None and head_rule not in rules:
             raise ValueError(f"head_rule is {rules[0]!r} without a feature network, got {head_rule!r}")
         if composite is not None and not isinstance(net.carrier, Backbone):
@@ -273,12 +300,56 @@ class NEON(Attribution):
         """What stands before the head, with the rules that relevance goes back by."""
         carrier = self.net.carrier
         if isinstance(carrier, Backbone):
-            carrier.composite = self.composite
+            on_the_way = self.along is not None and self.head_rule == "linear"
+            carrier.composite = GRADIENT if self.composite is None and on_the_way else self.composite
         return carrier
 
     def _relevance(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
+        if self.along is not None:
+            return self._on_the_way(x, target, competitor)
         record = self.carrier.record(x)
         return next(record.relevance([self._decide(record.features, target, competitor)], self.head_rule))
+
+    def _on_the_way(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
+        """Relevance with the rivals of points on the way from the baseline to x."""
+        carrier, base = self.carrier, self._baseline(x)
+        a = carrier.features(x).detach()
+        columns, wanted = self._columns(a, target)
+        rival = self._competitor(competitor, target, a, columns)
+        way = [base + (i + 0.5) / self.steps * (x - base) for i in range(self.steps)]
+        if self.head_rule == "linear":
+            total = torch.zeros_like(x)
+            for point in way:
+                record = carrier.record(point)
+                points = rows(record.features)
+                total += record.slope(self._decisions(points, columns, rival, wanted, slopes_of_most))
+            return (x - base) * total / self.steps
+        mean = torch.stack([self._rivals(carrier.features(point), columns, rival) for point in way]).mean(0)
+        record = carrier.record(x)
+        return next(record.relevance([self._decisions(rows(a), columns, rival, wanted, mean)], "midpoint"))
+
+    def _baseline(self, x: Tensor) -> Tensor:
+        if isinstance(self.along, str):
+            return torch.zeros_like(x[0])
+        base = as_batch(np.asarray(self.along)[None] if not isinstance(self.along, Tensor) else self.along[None])
+        if base.tensor.shape[1:] != x.shape[1:]:
+            got, needed = list(base.tensor.shape[1:]), list(x.shape[1:])
+            raise ValueError(f"along needs a baseline shaped like one input, {needed}, got {got}")
+        return base.tensor[0].to(x)
+
+    @torch.no_grad()
+    def _rivals(self, a: Tensor, columns: Tensor, rival: Tensor | None) -> Tensor:
+        """The soft minimum's weights [n, L] of the contrasts with a target at features `a`."""
+        points, head, parts = rows(a), self.net.head, []
+        for some in self.carrier.of_points(points):
+            values, other = head.values(points[some]), None if rival is None else rival[some]
+            contrasts = head.competition.contrasts(values, columns[some], other)
+            parts.append(softmin(contrasts, self._stiffness).nan_to_num())
+        return torch.cat(parts)
+
+    @property
+    def _stiffness(self) -> float | Tensor:
+        return self.net._beta if self.beta is None else self.beta
 
     def _maps(self, inputs: Any, several: int, decisions: Callable[[Tensor], list[Decide]]) -> Any:
         """Relevance [N, several, ...] of decisions on the features, summed over the inputs' channels."""
@@ -288,6 +359,10 @@ class NEON(Attribution):
             )
 
         def maps(x: Tensor, take: Take) -> Tensor:
+            if self.along is not None:
+                raise ValueError(
+                    "along is for attribute: heatmaps of several decisions share one pass at the inputs"
+                )
             record = self.carrier.record(x, several > 1)
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
@@ -311,15 +386,23 @@ class NEON(Attribution):
         return self._decisions(rows(a), columns, self._competitor(competitor, target, a, columns), wanted)
 
     def _decisions(
-        self, points: Tensor, columns: Tensor, rival: Tensor | None = None, wanted: Tensor | None = None
+        self,
+        points: Tensor,
+        columns: Tensor,
+        rival: Tensor | None = None,
+        wanted: Tensor | None = None,
+        share: Share | Tensor = take_most,
     ) -> Decide:
-        """Decisions of points [n, d], as far as they are wanted, for one column each."""
-        beta = self.net._beta if self.beta is None else self.beta
+        """Decisions of points [n, d], as far as they are wanted, for one column each.
+
+        The rivals' shares are those of a function, or by their weights [n, L].
+        """
 
         @torch.no_grad()
         def decide(some: slice) -> Decision:
             x, other = points[some], None if rival is None else rival[some]
-            decision = self.net.head.decision(x, columns[some], beta, other)
+            weighed = partial(take_most, weights=share[some]) if isinstance(share, Tensor) else share
+            decision = self.net.head.decision(x, columns[some], self._stiffness, other, weighed)
             if wanted is None:
                 return decision
             return replace(decision, weights=decision.weights * wanted[some, None])

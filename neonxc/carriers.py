@@ -38,6 +38,10 @@ class Record(ABC):
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         """For each way to decide, relevance shaped like the inputs."""
 
+    def slope(self, decide: Decide) -> Tensor:
+        """Multipliers shaped like the inputs, of the linear rule at the head."""
+        raise ValueError("there are no points on the way from a baseline to a text: along is for numbers")
+
 
 class Carrier(ABC):
     """What stands between inputs and the head.
@@ -104,6 +108,10 @@ class _Points(Record):
             parts = [decide(some).relevance(self.features[some]) for some in self.carrier.of_points(self.features)]
             yield torch.cat(parts)
 
+    def slope(self, decide: Decide) -> Tensor:
+        parts = [decide(some).multiplier(self.features[some]) for some in self.carrier.of_points(self.features)]
+        return torch.cat(parts)
+
 
 class Columns(Carrier):
     """Points as they are: the inputs are the columns of the head."""
@@ -143,6 +151,10 @@ class _Propagation(Record):
         for first in range(0, len(decisions), self.recording.room):
             some = decisions[first : first + self.recording.room]
             yield from self.recording.propagate(torch.stack([self._start(decide, rule) for decide in some]))
+
+    def slope(self, decide: Decide) -> Tensor:
+        """Walk back once."""
+        return self.recording.multiplier(self._start(decide, "linear"))
 
     @torch.no_grad()
     def _start(self, decide: Decide, rule: HeadRule) -> Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from neonxc.pooling import group_min, log_odds, min_over_competitors, take_most
 from neonxc.registry import storable
+
+Share = Callable[[Tensor, float | Tensor], Tensor]
 
 
 @storable
@@ -50,7 +52,12 @@ class Rivals(nn.Module):
         return torch.full_like(found, torch.inf).scatter(1, rival, found.gather(1, rival))
 
     def weights(
-        self, values: Tensor, target: Tensor, beta: float | Tensor, competitor: Tensor | None = None
+        self,
+        values: Tensor,
+        target: Tensor,
+        beta: float | Tensor,
+        competitor: Tensor | None = None,
+        share: Share = take_most,
     ) -> tuple[Tensor, Tensor]:
         """Weights [N, K] of the values in a decision, and the target as an indicator [N, K].
 
@@ -66,10 +73,12 @@ class Rivals(nn.Module):
             Stiffness of the shares.
         competitor : Tensor [N] of int64, optional
             The only competitor that counts.
+        share : callable
+            Shares [N, K] from contrasts [N, K] and beta.
         """
         contrasts = self.contrasts(values, target, competitor)
         if self.threshold is None:
-            shares = take_most(contrasts, beta)
+            shares = share(contrasts, beta)
         else:
             shares = (-contrasts).softmax(dim=1).nan_to_num()
         column = target[:, None]
@@ -122,7 +131,12 @@ class Path(nn.Module):
         return self._evidence(values, target, competitor)[0]
 
     def weights(
-        self, values: Tensor, target: Tensor, beta: float | Tensor, competitor: Tensor | None = None
+        self,
+        values: Tensor,
+        target: Tensor,
+        beta: float | Tensor,
+        competitor: Tensor | None = None,
+        share: Share = take_most,
     ) -> tuple[Tensor, None]:
         """Weights [N, T] of the tests in a decision: the shares of those on the path, with its side as their sign.
 
@@ -134,9 +148,11 @@ class Path(nn.Module):
             Stiffness of the shares.
         competitor : Tensor [N] of int64, optional
             The only competitor that counts.
+        share : callable
+            Shares [N, T] from the evidence [N, T] and beta.
         """
         evidence, signs = self._evidence(values, target, competitor)
-        return take_most(evidence, beta) * signs, None
+        return share(evidence, beta) * signs, None
 
     def _evidence(self, values: Tensor, target: Tensor, competitor: Tensor | None) -> tuple[Tensor, Tensor]:
         of_leaves = self._of_leaves(values)

@@ -27,11 +27,6 @@ VERSION = 4
 KEY = "neonxc"
 KIND = "object"
 HOMES = ("neonxc.network", "neonxc.readers", "neonxc.models", "neonxc.trees")  # where classes register themselves
-    "neonxc.network",
-    "neonxc.readers",
-    "neonxc.models",
-    "neonxc.trees",
-)  # imported if a file names a class of theirs
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ from neonxc.registry import storable
 
 
 @storable
-class Members(nn.Module):
+class Minimum(nn.Module):
     """The minimum over the members of each cluster, hard or soft.
 
     Parameters
@@ -41,9 +41,9 @@ class Members(nn.Module):
         """Number of clusters K."""
         return len(self.sizes)
 
-    def scaled(self, factor: float) -> Members:
+    def scaled(self, factor: float) -> Minimum:
         """Give the grouping of neurons that were multiplied by a factor."""
-        return Members(self.groups, None if self.gamma is None else self.gamma / factor, self.log_weights)
+        return Minimum(self.groups, None if self.gamma is None else self.gamma / factor, self.log_weights)
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Values [N, K] of the clusters, and each neuron's share [N, M] in its cluster's."""

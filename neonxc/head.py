@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from neonxc.competition import Path, Rivals
+from neonxc.competition import Path, Rivals, Share
 from neonxc.detection import Detection, LinearDetection, centroids
-from neonxc.grouping import Members, UnionOfIntervals
+from neonxc.grouping import Minimum, UnionOfIntervals
+from neonxc.pooling import take_most
 from neonxc.preprocessing import Preprocessing
 from neonxc.registry import storable
 
@@ -55,7 +56,7 @@ class Head(nn.Module):
     ----------
     detection : LinearDetection, QuadraticDetection or EdgeDetection
         Neurons [N, M] of points.
-    grouping : Members or UnionOfIntervals, optional
+    grouping : Minimum or UnionOfIntervals, optional
         Values [N, G] of clusters or tests, from neurons. None: every neuron is a value.
     competition : Rivals or Path, optional
         Logits [N, K], from values. Default: the other clusters compete, :class:`Rivals`.
@@ -68,13 +69,13 @@ class Head(nn.Module):
 
     PLAIN = ()
     detection: Detection
-    grouping: Members | UnionOfIntervals | None
+    grouping: Minimum | UnionOfIntervals | None
     competition: Rivals | Path
 
     def __init__(
         self,
         detection: Detection,
-        grouping: Members | UnionOfIntervals | None = None,
+        grouping: Minimum | UnionOfIntervals | None = None,
         competition: Rivals | Path | None = None,
     ) -> None:
         super().__init__()
@@ -113,11 +114,16 @@ class Head(nn.Module):
         return self.competition.assign(self.values(x))
 
     def decision(
-        self, x: Tensor, target: Tensor, beta: float | Tensor, competitor: Tensor | None = None
+        self,
+        x: Tensor,
+        target: Tensor,
+        beta: float | Tensor,
+        competitor: Tensor | None = None,
+        share: Share = take_most,
     ) -> Decision:
         """Decisions for a target at points [N, d], see :meth:`Rivals.weights` and :meth:`Path.weights`."""
         values, shares = self._grouped(self.detection(x))
-        weights, own = self.competition.weights(values, target, beta, competitor)
+        weights, own = self.competition.weights(values, target, beta, competitor, share)
         return Decision(self.detection, self._spread(weights, shares), self._spread(own, shares))
 
     def scaled(self, factor: float) -> Head:
@@ -200,7 +206,7 @@ def centroid_head(
         return Head(centroids(centers, preprocessing))
     groups, order = groups.sort(stable=True)  # soft minima are taken cluster by cluster
     weights = None if log_weights is None else log_weights[order]
-    return Head(centroids(centers[order], preprocessing), Members(groups, gamma, weights))
+    return Head(centroids(centers[order], preprocessing), Minimum(groups, gamma, weights))
 
 
 def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:

@@ -84,14 +84,23 @@ def min_over_competitors(energy: Tensor) -> Tensor:
     return torch.where(columns == best.indices[:, :1], second, first) - energy
 
 
-def take_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:
+def softmin(contrasts: Tensor, beta: float | Tensor) -> Tensor:
+    """Weights ``softmax(-beta h)`` [N, L] of contrasts, 0 where they are infinite; a row without any gets NaN.
+
+    `beta` goes from 0 (all alike) to inf (the least takes all; ties share).
+    """
+    least = contrasts.amin(dim=1, keepdim=True)
+    logits = torch.where(contrasts == least, torch.zeros_like(contrasts), -beta * (contrasts - least))
+    return logits.masked_fill(contrasts.isinf(), -torch.inf).softmax(dim=1)
+
+
+def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = None) -> Tensor:
     """Share the minimum of the contrasts out among them: multipliers ``s_k = R_k / h_k``.
 
     Where the minimum f is not negative this is the min-take-most rule of the NEON paper (Eq. 2),
-    ``R_k = softmin(beta h)_k f``. Where it is negative ("why not c?") some contrasts may cross zero, and
-    Eq. 2 divided by h_k would have a pole: there f is shared among the clusters that beat c alone,
-    ``s_k = w_k f / sum_j w_j h_j`` with ``w_k = softmin(beta h)_k [h_k < 0]``. Both conserve:
-    ``sum_k s_k h_k = f``.
+    ``R_k = w_k f`` with ``w = softmin(beta h)``. Where it is negative ("why not c?") some contrasts may cross
+    zero, and Eq. 2 divided by h_k would have a pole: there f is shared among the clusters that beat c alone,
+    ``s_k = w_k f / sum_j w_j h_j`` over those with h_k < 0. Both conserve: ``sum_k s_k h_k = f``.
 
     Parameters
     ----------
@@ -99,6 +108,8 @@ def take_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:
         h; ``inf`` where there is no competitor. A row without any competitor gets zeros.
     beta : float or scalar Tensor
         Stiffness, 0 (all competitors alike) to inf (the nearest takes all; ties share).
+    weights : Tensor [N, L], optional
+        w, in place of the :func:`softmin`.
 
     Returns
     -------
@@ -107,8 +118,7 @@ def take_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:
     """
     lowest = contrasts.amin(dim=1, keepdim=True)
     absent = contrasts.isinf()
-    logits = torch.where(contrasts == lowest, torch.zeros_like(contrasts), -beta * (contrasts - lowest))
-    weights = logits.masked_fill(absent, -torch.inf).softmax(dim=1)
+    weights = softmin(contrasts, beta) if weights is None else weights
     nearest = (contrasts == lowest) | absent  # f / h is 1 for the nearest, also where both are 0
     won = weights * torch.where(nearest, torch.ones_like(contrasts), lowest / contrasts)
     negative = contrasts.clamp(max=0)
@@ -116,3 +126,10 @@ def take_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:
     lost = beaten_by * (lowest / (weights * negative).sum(dim=1, keepdim=True))
     shares = torch.where(lowest < 0, lost, won)
     return shares.masked_fill(absent, 0.0)
+
+
+def slopes_of_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:
+    """Shares of :func:`take_most`, scaled to sum to 1: weights of slopes, which add up along a path."""
+    shares = take_most(contrasts, beta)
+    total = shares.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, shares / total, softmin(contrasts, beta).nan_to_num())

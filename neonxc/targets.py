@@ -34,7 +34,7 @@ def _signed(value: Any) -> Any:
     """Unsigned numbers as int64: for some of their types torch has hardly any operation."""
     if isinstance(value, Tensor):
         return value.to(torch.int64) if value.dtype in (torch.uint16, torch.uint32, torch.uint64) else value
-    value = value.to_numpy() if hasattr(value, "iloc") else value
+    value = np.array(value) if hasattr(value, "iloc") else value
     return value.astype(np.int64) if getattr(value, "dtype", None) in (np.uint16, np.uint32, np.uint64) else value
 
 
@@ -49,7 +49,7 @@ def check_columns(columns: Tensor, K: int, name: str) -> None:
 def part(argument: Any, name: str, want: slice, n: int) -> Any:
     """The share that a chunk has of a per-input argument; scalars, tuples and None are for all."""
     if hasattr(argument, "iloc"):  # a Series is read by position, whatever its index is
-        argument = argument.to_numpy()
+        argument = np.array(argument)
     if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
         return argument
     if len(argument) != n:

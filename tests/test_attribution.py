@@ -604,3 +604,78 @@ def test_columns_of_any_other_size(scale, kind):
     assert (net.predict(data) == plain.predict(IRIS)).all()
     relevance = neonxc.NEON(net).attribute(data) / scale / scale
     assert np.allclose(relevance, neonxc.NEON(plain).attribute(IRIS), rtol=1e-3, atol=1e-4)
+
+
+# --- along the way from a baseline --------------------------------------------------------------------------
+
+
+def softmin_of(h, beta):
+    weights = np.exp(-beta * (h - h.min()))
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("rule", ["linear", "midpoint"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_rivals_on_the_way_by_loops(rule, steps):
+    rng = np.random.default_rng(0)
+    centers, X, b = rng.normal(size=(5, 4)), rng.normal(size=(20, 4)), rng.normal(size=4)
+    net = neonxc.neuralize(centers, X)
+    found = NEON(net, along=b, steps=steps, head_rule=rule).attribute(X)
+    for n, x in enumerate(X):
+        c = int(((x - centers) ** 2).sum(1).argmin())
+        others = [k for k in range(5) if k != c]
+        slope = 2 * (centers[c] - centers[others])
+
+        def contrasts(x, c=c, others=others):
+            far = ((x - centers) ** 2).sum(1)
+            return far[others] - far[c]
+
+        way = [b + (i + 0.5) / steps * (x - b) for i in range(steps)]
+        if rule == "linear":
+            mean = np.zeros(4)
+            for point in way:
+                h = contrasts(point)
+                weights = softmin_of(h, net.beta)
+                share = weights * (h < 0) if h.min() < 0 else weights * h.min() / h
+                mean += share / share.sum() @ slope / steps
+            assert np.allclose(found[n], (x - b) * mean, rtol=1e-8, atol=1e-10)
+        else:
+            weights = np.mean([softmin_of(contrasts(point), net.beta) for point in way], axis=0)
+            h = contrasts(x)
+            middle = (centers[c] + centers[others]) / 2
+            expected = (weights * h.min() / h) @ (slope * (x - middle))
+            assert np.allclose(found[n], expected, rtol=1e-8, atol=1e-10)
+            assert found[n].sum() == pytest.approx(h.min(), rel=1e-9)
+
+
+def test_the_way_of_two_clusters_is_complete():
+    """With one rival the logit is linear: relevance from the baseline adds up to what it changes by."""
+    net = neonxc.neuralize(np.array([[0.0, 1.0], [3.0, -1.0]]))
+    x, b = torch.randn(10, 2, dtype=torch.float64), torch.tensor([0.3, 0.2], dtype=torch.float64)
+    own = net(x).argmax(1)[:, None]
+    change = (net(x) - net(b[None])).gather(1, own)[:, 0]
+    assert torch.allclose(NEON(net, along=b).attribute(x).sum(1), change)
+
+
+def test_the_way_through_a_network_is_that_of_gradients():
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
+    net = neonxc.neuralize(torch.rand(2, 5, dtype=torch.float64), features=encoder)  # one rival: no shares
+    x = torch.rand(3, 2, 6, 6, dtype=torch.float64)
+    target = net(x).argmax(1)
+    expected = IntegratedGradients(net).attribute(x, target=target, n_steps=2, method="riemann_middle")
+    found = NEON(net, along="zero").attribute(x)
+    assert torch.allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert NEON(net, along="zero", head_rule="midpoint").attribute(x).shape == x.shape
+
+
+def test_baselines_that_fit_nothing():
+    net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
+    for along, message in (
+        ("mean", "along needs"),
+        (np.zeros(3), r"baseline shaped like one input, \[4\], got \[3\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            NEON(net, along=along).attribute(IRIS)
+    with pytest.raises(ValueError, match="steps needs a whole number >= 1"):
+        NEON(net, along="zero", steps=0)

@@ -22,7 +22,7 @@ from witnesses import blobs, near
 
 import neonxc
 from neonxc import NEON
-from neonxc.heads import LinearHead
+from neonxc.head import Head, linear_head
 from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
 from neonxc.registry import FORMS, register, storable
 from neonxc.trees import IMM
@@ -134,9 +134,17 @@ def test_tensors_that_share_memory(tmp_path):
 def test_a_state_dict_holds_the_whole_decision(name):
     net = HEADS[name]()
     other = copy.deepcopy(net)
-    for key, value in (("gamma", 50.0), ("scale", 2.0), ("threshold", 0.1), ("radius", torch.zeros(3))):
-        if getattr(net.head, key, None) is not None:
-            setattr(other.head, key, value)
+    for module in other.modules():
+        for key, value in (
+            ("gamma", 50.0),
+            ("bias", torch.ones(4)),
+            ("threshold", 0.1),
+            ("radius", torch.zeros(3)),
+        ):
+            if getattr(module, key, None) is not None:
+                setattr(
+                    module, key, value[: len(getattr(module, key))] if isinstance(value, torch.Tensor) else value
+                )
     state = net.state_dict()
     assert all(isinstance(value, torch.Tensor) for value in state.values())
     x = torch.as_tensor(NEW)
@@ -332,13 +340,13 @@ def test_an_explainer_of_ones_own(forms, tmp_path):
 
 
 def test_a_head_of_ones_own(forms, tmp_path):
-    class Louder(LinearHead):
-        PLAIN = (*LinearHead.PLAIN, "factor")
+    class Louder(Head):
+        PLAIN = ("factor",)
 
-        def pool(self, detected):
-            return self.factor * super().pool(detected)
+        def forward(self, x):
+            return self.factor * super().forward(x)
 
-    head = Louder(layer().weight.detach(), layer().bias.detach())
+    head = Louder(linear_head(layer().weight.detach(), layer().bias.detach()).detection)
     head.factor = 2.5
     net = neonxc.NeuralizedClustering(head)
     with pytest.raises(TypeError, match="can't save a Louder"):
@@ -541,19 +549,18 @@ def test_only_registered_classes_are_built(path, name):
         neonxc.load(path)
 
 
-def swapped(**values):
-    return lambda header: header["parts"]["head"]["values"].update(values)
+def swapped(part, **values):
+    return lambda header: header["parts"]["head"]["parts"][part]["values"].update(values)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        swapped(n_clusters=4),
-        swapped(sizes=[1, 1]),
-        swapped(sizes="x"),
-        swapped(gamma="x"),
-        swapped(scale=None),
-        swapped(threshold="x"),
+        swapped("grouping", sizes=[1, 1]),
+        swapped("grouping", sizes="x"),
+        swapped("grouping", gamma="x"),
+        swapped("competition", threshold="x"),
+        lambda h: h["parts"]["head"]["parts"].pop("competition"),
         lambda h: h["values"].update(classes=[0, 1]),
         lambda h: h["values"].update(feature_names=["a"]),
         lambda h: h["values"].update(feature_names=[1, 2, 3, 4]),

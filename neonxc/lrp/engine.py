@@ -141,6 +141,10 @@ class Recording:
         Tensor
             Shaped like x, or [K, ...].
         """
+        return self.x * self.multiplier(multiplier)
+
+    def multiplier(self, multiplier: Tensor) -> Tensor:
+        """Multipliers at the input from the output's; :meth:`propagate` gives ``x`` times these."""
         batched = multiplier.ndim > self.output.ndim
         if not self.output.requires_grad:
             return torch.zeros_like(self.x).expand(*multiplier.shape[:batched], *self.x.shape)
@@ -149,7 +153,7 @@ class Recording:
             (m,) = torch.autograd.grad(
                 self.output, self._leaf, m, retain_graph=self._several, is_grads_batched=batched
             )
-            return (self.x * m).detach()
+            return m.detach()
 
 
 def _record(module: nn.Module, x: Tensor, layers: Layers, several: bool) -> Recording:
