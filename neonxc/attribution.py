@@ -360,9 +360,7 @@ class NEON(Attribution):
 
         def maps(x: Tensor, take: Take) -> Tensor:
             if self.along is not None:
-                raise ValueError(
-                    "along is for attribute: heatmaps of several decisions share one pass at the inputs"
-                )
+                raise ValueError("along is for attribute: heatmaps share one pass through the network")
             record = self.carrier.record(x, several > 1)
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
