@@ -98,6 +98,8 @@ def shapley_sampling(
             found = ShapleyValueSampling(net).attribute(
                 x, baselines=_baselines(baseline, x), target=target, n_samples=samples, feature_mask=mask
             )
+            if mask is not None:  # every feature of a group got all of its value
+                found = found / torch.bincount(mask.flatten())[mask]
             return found.to(x)
 
     return method
