@@ -29,7 +29,7 @@ from neonxc.evaluation.comparison import mean_error
 from neonxc.models import KernelKMeans
 
 BY_AUC = "NEON, β by AUC"
-OWN = ("NEON", BY_AUC, "NEON, γ = 0.1", "NEON, mid-point")  # what competes with the baselines
+OWN = ("NEON", BY_AUC, "NEON, along", "NEON, γ = 0.1", "NEON, mid-point")  # what competes with the baselines
 KERNEL = ("iris", "wine", "breast cancer", "ecoli", "yeast", "segment")
 REFERENCE = 2000  # points that clusterings and imputers are fitted to
 

@@ -5,7 +5,6 @@ Whatever is chosen by data is chosen on one half of the points and measured on t
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,12 +18,12 @@ from torch import Tensor
 
 from neonxc.evaluation import KDEImputer, ZeroImputer, methods
 from neonxc.lrp import Composite, Gamma
-from neonxc.pooling import competitor_weights
+from neonxc.pooling import take_most
 
 Record = dict[str, Any]
 BASE = "NEON"
 HELD_OUT = "β by area, held out"
-MEDIAN = "β by the median contrast"
+LEAST, HALF, MEDIAN = "β of Eq. 3", "half of Eq. 3", "β by the median contrast"
 
 
 def with_beta(beta: Callable[[Any, Tensor, Tensor], Any]) -> methods.Method:
@@ -32,7 +31,7 @@ def with_beta(beta: Callable[[Any, Tensor, Tensor], Any]) -> methods.Method:
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
         with torch.no_grad():
-            return net.head.relevance(x, target, beta(net, x, target))
+            return net.head.decision(x, target, beta(net, x, target)).relevance(x)
 
     return method
 
@@ -55,9 +54,10 @@ def per_cluster(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], Tensor]:
     return beta
 
 
-def median_beta(net: Any, X: Any) -> float:
-    """What ``net.calibrate(X, contrast="median")`` would set."""
-    return float(copy.deepcopy(net).calibrate(X, contrast="median").beta)
+def other_betas(net: Any, X: Any) -> dict[str, float]:
+    """What stands for a point's contrasts in place of their harmonic mean."""
+    least, median = (net.heuristic_beta(X, contrast) for contrast in ("least", "median"))
+    return {LEAST: least, HALF: least / 2, MEDIAN: median}
 
 
 def likeliest(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], float]:
@@ -87,7 +87,7 @@ def from_point(reference: str, X: np.ndarray) -> methods.Method:
         detection = net.head.detection
         y, mean = detection.coordinates(x), detection.coordinates(torch.as_tensor(X).to(x)).mean(0)
         centers = detection.directions.to(x) / 2
-        shares = competitor_weights(detection(x), target, net.beta, None).scatter(1, target[:, None], 0.0)
+        shares = take_most(net.head.competition.contrasts(detection(x), target), net.beta)
         own = centers[target][:, None]
         w, middle = 2 * (own - centers), (own + centers) / 2  # [N, K, d]
         square = w.square().sum(2, keepdim=True).clamp(min=1e-12)
@@ -118,7 +118,7 @@ def contestants(data: Points, model: str, net: Any, repeats: int, seed: int) -> 
         "β = ∞ (NCA)": methods.nca,
         "β per cluster": with_beta(per_cluster(data.X)),
         "β per point": with_beta(per_point),
-        MEDIAN: methods.neon_with(beta=median_beta(net, data.X)),
+        **{name: methods.neon_with(beta=beta) for name, beta in other_betas(net, data.X).items()},
         HELD_OUT: by_auc(KDEImputer(data.X), repeats, seed),
     }
     if model == "k-means":
@@ -149,9 +149,8 @@ def deep_variants(row: Deep) -> Record:
         chosen[name] = methods.neon_with(Composite(Gamma(gamma)), head_rule="midpoint")
     chosen["β = 0"], chosen["β = ∞ (NCA)"] = methods.neon_with(beta=0.0), methods.nca
     chosen["β per point"] = _deep_beta(per_point)
-    beta = median_beta(row.net, row.activations)
-    chosen[MEDIAN] = methods.neon_with(beta=beta)
-    chosen[f"{MEDIAN}, γ = 1.0"] = methods.neon_with(Composite(Gamma(1.0)), beta)
+    for name, beta in other_betas(row.net, row.activations).items():
+        chosen[name] = methods.neon_with(beta=beta)
     chosen[HELD_OUT] = by_auc(ZeroImputer(), groups=CHANNELS)
     area = areas(row.net, row.activations, chosen, ZeroImputer(), 1, 0, CHANNELS)
     kind = row.kind.split(",")[0]

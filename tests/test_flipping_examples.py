@@ -163,16 +163,19 @@ def test_halves_by_auc(example):
         assert torch.equal(found[own], methods.neon_with(beta=beta)(net, x[own], target[own]))
 
 
-def test_the_median_contrast(example):
+def test_other_betas(example):
     rows, variants = example("flipping_rows"), example("flipping_variants")
     data = rows.load(None, ["wine"])[0]
     for K in (2, 5, 6):
         net = rows.kmeans(data, 0, K)
         centers = KMeans(K, n_init=10, random_state=0).fit(data.X).cluster_centers_
         far = np.sort(((data.X[:, None] - centers) ** 2).sum(2), axis=1)
-        expected = 1 / np.median(far[:, 1:] - far[:, :1], axis=1).mean()
-        assert variants.median_beta(net, data.X) == pytest.approx(expected)
-        assert (expected == pytest.approx(net.beta)) == (K == 2)
+        contrasts = far[:, 1:] - far[:, :1]
+        found = variants.other_betas(net, data.X)
+        assert found[variants.MEDIAN] == pytest.approx(1 / np.median(contrasts, axis=1).mean())
+        assert found[variants.LEAST] == pytest.approx(1 / contrasts.min(1).mean())
+        assert found[variants.HALF] == found[variants.LEAST] / 2
+        assert (found[variants.LEAST] == pytest.approx(net.beta)) == (K == 2)
 
 
 def test_elbow(example):

@@ -12,6 +12,8 @@ FILE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "neon_paper
 KINDS = {"k-means": "k-means", "kernel": "kernel k-means", "deep": "deep"}
 BETAS = {  # variants in the guide's table of betas, and how it calls them
     "β by area, held out": "the best by AUC on the other half of the points",
+    "β of Eq. 3": "1 / E[least contrast] (Eq. 3)",
+    "half of Eq. 3": "half of that",
     "β by the median contrast": "1 / E[median contrast]",
     "β per cluster": "1 / E[f], the mean over the cluster's own points",
     "β per point": "1 / f(x)",
