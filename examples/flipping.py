@@ -176,8 +176,8 @@ def table_1(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report:
     note = (
         f"z-scored but for digits; K by the elbow (wine also with the paper's 6); {plan.repeats} draws of the KDE "
         f"sampler; means over {plan.seeds} clusterings, ± standard error over the inputs. Deep: channels, zeros "
-        "for missing ones; NEON's γ is 0.25, the paper's 0.1; along: on the way from zero. β by AUC: of either half of the points, the one "
-        "that suits the other half."
+        "for missing ones; NEON's γ is 0.25, the paper's 0.1; along: on the way from zero. β by AUC: of either "
+        "half of the points, the one that suits the other half."
     )
     start = time.perf_counter()
 

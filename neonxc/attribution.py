@@ -224,7 +224,7 @@ class NEON(Attribution):
 
         def decisions(a: Tensor) -> list[Decide]:
             decide = self._decide(a, target, competitor)
-            return [lambda some, t=t: decide(some).restricted(tests == t) for t in range(int(tests.max()) + 1)]
+            return [partial(_restricted, decide, tests == test) for test in range(int(tests.max()) + 1)]
 
         return self._maps(inputs, int(tests.max()) + 1, decisions)
 
@@ -292,8 +292,8 @@ class NEON(Attribution):
             columns.append(column)
             for some in carrier.of_points(points):
                 logits.append(net.head(points[some]).gather(1, own[some, None])[:, 0])
-        logit, column = torch.cat(logits).cpu().numpy(), torch.cat(columns).cpu().numpy()
-        return summarized(net.classes_, logit, column, total[:K].numpy(), carrier.units, n_prototypes)
+        found = torch.cat(logits).cpu().numpy(), torch.cat(columns).cpu().numpy()
+        return summarized(net.classes_, *found, total[:K].numpy(), carrier.units, n_prototypes)
 
     @property
     def carrier(self) -> Carrier:
@@ -371,10 +371,13 @@ class NEON(Attribution):
         """Explain inputs part by part; `explain` also gets a function that takes a part of an argument."""
         batch = self.carrier.batch(inputs)
         parts, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
-        found = [
-            explain(batch.tensor[want], lambda argument, name, want=want: part(argument, name, want, n))
-            for want in tqdm(parts, desc="NEON", delay=2, leave=False, disable=len(parts) < 2)
-        ]
+        found = []
+        for want in tqdm(parts, desc="NEON", delay=2, leave=False, disable=len(parts) < 2):
+
+            def take(argument: Any, name: str, want: slice = want) -> Any:
+                return part(argument, name, want, n)
+
+            found.append(explain(batch.tensor[want], take))
         return batch.restore(torch.cat(found))
 
     @torch.no_grad()
@@ -444,3 +447,9 @@ def _tests(head: Head) -> Tensor:
         if head.grouping is None
         else head.grouping.groups
     )
+
+
+def _restricted(decide: Decide, neurons: Tensor, some: slice) -> Decision:
+    """The part that some neurons, a mask [M], have in decisions."""
+    decision = decide(some)
+    return replace(decision, weights=decision.weights * neurons)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +38,6 @@ class Decision:
         It is in closed form: no pair of clusters is ever laid out over the features.
         """
         return self.detection.relevance(x, self.weights, self.own)
-
-    def restricted(self, neurons: Tensor) -> Decision:
-        """Give the part that some neurons, a mask [M], have in it."""
-        return replace(self, weights=self.weights * neurons)
 
     def multiplier(self, x: Tensor) -> Tensor:
         """Multipliers [N, d] of the standard linear rule, with which the bias absorbs its share."""
@@ -124,7 +120,12 @@ class Head(nn.Module):
         """Decisions for a target at points [N, d], see :meth:`Rivals.weights` and :meth:`Path.weights`."""
         values, shares = self._grouped(self.detection(x))
         weights, own = self.competition.weights(values, target, beta, competitor, share)
-        return Decision(self.detection, self._spread(weights, shares), self._spread(own, shares))
+        if shares is None or self.grouping is None:
+            return Decision(self.detection, weights, own)
+        of_value = self.grouping.groups
+        return Decision(
+            self.detection, weights[:, of_value] * shares, None if own is None else own[:, of_value] * shares
+        )
 
     def scaled(self, factor: float) -> Head:
         """Give a head whose logits are multiplied by a factor."""
@@ -133,12 +134,6 @@ class Head(nn.Module):
 
     def _grouped(self, neurons: Tensor) -> tuple[Tensor, Tensor | None]:
         return (neurons, None) if self.grouping is None else self.grouping(neurons)
-
-    def _spread(self, weights: Tensor | None, shares: Tensor | None) -> Tensor | None:
-        """Weights of neurons, from those of the values that they are grouped to."""
-        if weights is None or shares is None or self.grouping is None:
-            return weights
-        return weights[:, self.grouping.groups] * shares
 
 
 @storable
