@@ -237,6 +237,24 @@ def test_labels_are_kept(classes, tmp_path):
     np.testing.assert_array_equal(np.asarray(from_tensor), labels)
 
 
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array([3, 1, 2], np.int32),
+        np.array([250, 0, 3], np.uint8),
+        np.array([0.5, 2, np.inf], np.float32),
+        np.array(["cat", "dög", "a"]),
+        np.array(["cat", None, 3], dtype=object),
+    ],
+    ids=lambda classes: str(classes.dtype),
+)
+def test_arrays_keep_their_types(classes, tmp_path):
+    neonxc.save(neonxc.NeuralizedClustering(neonxc.neuralize(X[:3]).head, classes=classes), tmp_path / "net")
+    found = neonxc.load(tmp_path / "net").classes_
+    assert found.dtype == classes.dtype
+    assert found.tolist() == classes.tolist()
+
+
 # --- feature networks --------------------------------------------------------------------------------------
 
 
