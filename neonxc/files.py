@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from neonxc.registry import FORMS, LEFT_OUT, pack, unpack
+from neonxc.registry import FORMS, pack, unpack
 
 VERSION = 4
 KEY = "neonxc"
@@ -72,42 +72,25 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
     _, described, tensors = read(path, {KIND})
-    with _reporting_damage(path):
+    try:
         if features is not None and "features" in {**described["values"], **described["parts"]}:
             described["parts"].pop("features", None)
             described["values"]["features"] = features
-        left_out = described["values"].get("features") == LEFT_OUT
-        unknown = _unknown_classes(described)
-    if left_out:
-        raise ValueError(f"{path} was saved without its feature network: neonxc.load(path, features=network)")
-    if unknown:
-        raise ValueError(
-            f"{path} holds a {', '.join(unknown)}, which is not registered: import the module that calls "
-            "neonxc.registry.register with it"
-        )
-    with _reporting_damage(path):
-        obj = unpack(described, tensors)
-    return obj
+        _import_classes(described)
+        return unpack(described, tensors)
+    except ValueError as error:
+        raise ValueError(f"{path} can't be loaded: {error}") from error
+    except (AssertionError, AttributeError, LookupError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}") from error
 
 
 def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write a file of neonxc, as a whole or not at all.
-
-    Parameters
-    ----------
-    path : path-like
-    kind : str
-        What the file is for; :func:`read` asks for it.
-    plain : dict
-        JSON values.
-    tensors : dict of Tensor
+    """Write a file of neonxc, as a whole or not at all: JSON values and tensors, of a `kind` that it names.
 
     Raises
     ------
-    FileNotFoundError
-        The folder does not exist.
     OSError
-        The file can't be written.
+        The folder does not exist, or the file can't be written.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -135,17 +118,11 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
 def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
     """Read what :func:`write` wrote: its kind, its JSON values and its tensors, on the CPU.
 
-    Parameters
-    ----------
-    path : path-like
-    kinds : collection of str
-        The kinds that the caller can use.
-
     Raises
     ------
     FileNotFoundError
     ValueError
-        A file that is damaged, of another program, of another version or of another kind.
+        A file that is damaged, of another program, of another version or of none of these `kinds`.
     """
     path = Path(path)
     if not path.is_file():
@@ -189,23 +166,12 @@ def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.replace(file, path / file.name)
 
 
-def _unknown_classes(described: dict[str, Any]) -> list[str]:
-    """Which of the classes that a description names are not registered, after importing what registers ours."""
-    names = _class_names(described)
+def _import_classes(described: dict[str, Any]) -> None:
+    """Import what registers our classes, if a description names one that is not registered."""
     for home in HOMES:
-        if not names <= FORMS.keys():
+        if not _class_names(described) <= FORMS.keys():
             import_module(home)
-    return sorted(names - FORMS.keys())
 
 
 def _class_names(described: dict[str, Any]) -> set[str]:
     return {described["class"]}.union(*map(_class_names, described["parts"].values()))
-
-
-@contextmanager
-def _reporting_damage(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever goes wrong when a file's content is used is reported as damage to the file."""
-    try:
-        yield
-    except (AssertionError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}") from error

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
 from neonxc.head import Head, Noise
 from neonxc.inputs import NOISE, Batch
-from neonxc.registry import LEFT_OUT, can_pack, register
+from neonxc.registry import LEFT_OUT, Values, can_pack, register
 
 _MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "harmonic": lambda contrasts, number: number / contrasts.reciprocal().sum(dim=1),
@@ -214,12 +214,12 @@ class NeuralizedClustering(nn.Module):
         return self
 
 
-def _pack(net: NeuralizedClustering) -> dict[str, Any]:
+def _pack(net: NeuralizedClustering) -> Values:
     return {
         "head": net.head,
         "features": net.features if net.features is None or can_pack(net.features) else LEFT_OUT,
         "noise": net.noise,
-        "classes": net.classes_.tolist(),
+        "classes": net.classes_,
         "feature_names": net.feature_names_,
         "fidelity": [net.fidelity_, net.fidelity_held_out_],
         "beta": net._beta,
@@ -227,7 +227,9 @@ def _pack(net: NeuralizedClustering) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _unpack(cls: type[NeuralizedClustering], values: dict[str, Any]) -> NeuralizedClustering:
+def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedClustering:
+    if values["features"] == LEFT_OUT:
+        raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
     names = ("head", "features", "classes", "feature_names", "noise")
     net = cls(*(values[name] for name in names))
     net.beta = float(values["beta"])

@@ -1,12 +1,10 @@
-"""Parameters of estimators: checks of numbers, and those that a file can hold."""
+"""Checks of the parameters of estimators."""
 
 from __future__ import annotations
 
 from math import inf
 from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 
 def check_whole(name: str, value: Any, least: int = 1, optional: bool = False) -> None:
@@ -24,14 +22,3 @@ def check_number(name: str, value: Any, most: float = inf) -> None:
     if not number or not 0 <= value <= most or value == inf:
         needed = "finite number >= 0" if most == inf else f"number in [0, {most:g}]"
         raise ValueError(f"{name} needs a {needed}, got {value!r}")
-
-
-def plain_parameters(estimator: Any) -> dict[str, Any]:
-    """Those parameters of an estimator that JSON can hold; the others (estimators, networks) are left out."""
-    plain = (bool, int, float, str, np.generic, type(None))
-    given = estimator.get_params(deep=False)
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in given.items()
-        if isinstance(value, plain)
-    }

@@ -1,53 +1,44 @@
-"""The classes that files may name, and how their objects become JSON values and tensors, and come back.
-
-This module knows no class of the package: whoever defines a class registers it here.
-"""
+"""How objects become JSON values and tensors, and come back; whoever defines a class registers it here."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 LEFT_OUT = "custom"  # what a file holds in place of a feature network that can't be saved
-PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
+JSON = (bool, int, float, str, list, tuple, dict, type(None))
+Values = dict[str, Any]
 Part = TypeVar("Part", bound=type[nn.Module])
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """How objects of one class are taken apart into named values, and built again."""
 
     cls: type
-    pack: Callable[[Any], dict[str, Any]]
-    unpack: Callable[[Any, dict[str, Any]], Any]
+    pack: Callable[[Any], Values]
+    unpack: Callable[[Any, Values], Any]
 
 
 FORMS: dict[str, Form] = {}
-"""Registered forms by the name of their class."""
+"""Registered forms by the name of their class: the only classes that a file may name."""
 
 
-def register(
-    cls: type, pack: Callable[[Any], dict[str, Any]], unpack: Callable[[Any, dict[str, Any]], Any]
-) -> None:
-    """Let :func:`neonxc.save` and :func:`neonxc.load` handle the objects of a class.
-
-    Subclasses have to be registered themselves. A file names the class, so :func:`neonxc.load` needs the class to
-    be registered, by an import or otherwise, before it is called.
+def register(cls: type, pack: Callable[[Any], Values], unpack: Callable[[Any, Values], Any]) -> None:
+    """Let :func:`neonxc.save` and :func:`neonxc.load` handle objects of a class.
 
     Parameters
     ----------
     cls : type
+        Its subclasses have to be registered themselves.
     pack : callable
-        Takes an object and returns its values by name. A value is a tensor, a JSON value (numbers, strings, None,
-        and lists and dictionaries of these), or an object whose class is registered.
+        From an object to its values by name: tensors, arrays, JSON values, or objects of registered classes.
     unpack : callable
-        Takes `cls` and the values by name, and returns the object. It should refuse values that do not fit
-        together: a file may hold anything.
+        From `cls` and the values to the object. A file may hold anything: what does not fit together is an error.
 
     Raises
     ------
@@ -60,19 +51,7 @@ def register(
     FORMS[cls.__name__] = Form(cls, pack, unpack)
 
 
-def storable(cls: Part) -> Part:
-    """Register a module whose plain attributes are named in ``PLAIN``; a class decorator.
-
-    Its buffers are stored as tensors and its child modules, whose classes have to be registered too, as parts.
-    The `state_dict` holds the plain attributes as well, so that it describes the module completely.
-    """
-    part: Any = cls
-    part.get_extra_state, part.set_extra_state = _extra_state, _set_extra_state
-    register(cls, _pack_module, _unpack_module)
-    return cls
-
-
-def pack(obj: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def pack(obj: Any) -> tuple[Values, dict[str, Tensor]]:
     """Describe an object by JSON values and named tensors.
 
     Raises
@@ -87,27 +66,24 @@ def pack(obj: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"can't save a {name}; neonxc saves networks from neonxc.neuralize, trees of neonxc.trees, clusterers "
             "and features of neonxc.models, and classes that neonxc.registry.register is given"
         )
-    values: dict[str, Any] = {}
-    parts: dict[str, Any] = {}
+    described: Values = {"class": name, "values": {}, "tensors": [], "parts": {}}
     tensors: dict[str, Tensor] = {}
-    own: list[str] = []
     for key, value in form.pack(obj).items():
-        if isinstance(value, Tensor):
-            own.append(key)
+        if isinstance(value, JSON):
+            described["values"][key] = value
+        elif isinstance(value, Tensor):
+            described["tensors"].append(key)
             tensors[key] = value
-        elif isinstance(value, PLAIN):
-            values[key] = value
         else:
-            parts[key], inner = pack(value)
+            described["parts"][key], inner = pack(value)
             tensors |= {f"{key}.{inner_key}": tensor for inner_key, tensor in inner.items()}
-    return {"class": name, "values": values, "tensors": own, "parts": parts}, tensors
+    return described, tensors
 
 
 def unpack(described: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str = "") -> Any:
-    """Build the object that :func:`pack` described; its tensors are those whose names begin with `prefix`.
-
-    A description that is not one of an object raises whatever is raised first.
-    """
+    """Build the object that :func:`pack` described, from the tensors whose names begin with `prefix`."""
+    if described["class"] not in FORMS:
+        raise ValueError(f"{described['class']} is not registered; import the module that registers it")
     form = FORMS[described["class"]]
     values = dict(described["values"])
     values |= {key: tensors[prefix + key] for key in described["tensors"]}
@@ -124,20 +100,30 @@ def can_pack(obj: Any) -> bool:
     return True
 
 
-def _pack_module(module: Any) -> dict[str, Any]:
+def storable(cls: Part) -> Part:
+    """Register a module by the attributes named in ``PLAIN``, its buffers and its children; a class decorator.
+
+    Its `state_dict` holds the plain attributes too, so that it describes the module completely.
+    """
+    part: Any = cls
+    part.get_extra_state, part.set_extra_state = _extra_state, _set_extra_state
+    register(cls, _pack_module, _unpack_module)
+    return cls
+
+
+def _pack_module(module: Any) -> Values:
     if module._parameters:
         raise TypeError(f"can't save a {type(module).__name__} with parameters; make them buffers")
     return {name: getattr(module, name) for name in (*module.PLAIN, *module._buffers, *module._modules)}
 
 
-def _unpack_module(cls: Any, values: dict[str, Any]) -> nn.Module:
+def _unpack_module(cls: Any, values: Values) -> nn.Module:
     module = cls.__new__(cls)
     nn.Module.__init__(module)
     for name in cls.PLAIN:
         setattr(module, name, values.pop(name))
     for name, value in values.items():  # both refuse a name that the class uses otherwise
-        add = module.add_module if isinstance(value, nn.Module) else module.register_buffer
-        add(name, value)
+        (module.add_module if isinstance(value, nn.Module) else module.register_buffer)(name, value)
     return module
 
 
@@ -151,3 +137,22 @@ def _set_extra_state(module: Any, state: Tensor) -> None:
     plain = json.loads(bytes(state.tolist()))
     for name in module.PLAIN:
         setattr(module, name, plain[name])
+
+
+def _pack_array(array: np.ndarray) -> Values:
+    """Numbers as a tensor; other items by a list of the different ones, and a tensor of positions in it."""
+    if array.dtype.kind in "biuf":
+        wide = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+        return {"dtype": array.dtype.str, "levels": None, "data": torch.from_numpy(wide)}
+    items = array.ravel().tolist()
+    levels = {item: i for i, item in enumerate(dict.fromkeys(items))}
+    positions = torch.tensor([levels[item] for item in items], dtype=torch.int64)
+    return {"dtype": array.dtype.str, "levels": list(levels), "data": positions.view(array.shape)}
+
+
+def _unpack_array(cls: type, values: Values) -> np.ndarray:
+    data, levels = values["data"].numpy(), values["levels"]
+    return (data if levels is None else np.asarray(levels, values["dtype"])[data]).astype(values["dtype"])
+
+
+register(np.ndarray, _pack_array, _unpack_array)

@@ -30,6 +30,7 @@ from neonxc.trees.saving import register_explainer
 
 X = blobs()
 NEW = near(X)
+UNUSABLE = "is damaged: |can't be loaded: "
 FRAME = pd.DataFrame(X, columns=["a", "b", "c", "ü"])
 
 
@@ -192,20 +193,20 @@ def test_scan(features, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda h: h["values"].update(image_shape=[1, 2]),
-        lambda h: h["values"].update(image_shape=[3, 12, 12]),
-        lambda h: h["parts"]["embedding"]["values"].update(recipe={"builder": "vgg_small", "in_channels": 2}),
-        lambda h: h["parts"]["embedding"]["values"].update(recipe={"builder": "os.system"}),
-        lambda h: h["parts"]["embedding"].update({"class": "WordVectors"}),
+        lambda h: h["values"].update(image_shape_=[1, 2]),
+        lambda h: h["values"].update(image_shape_=[3, 12, 12]),
+        lambda h: h["parts"]["embedding_"]["values"].update(recipe={"builder": "vgg_small", "in_channels": 2}),
+        lambda h: h["parts"]["embedding_"]["values"].update(recipe={"builder": "os.system"}),
+        lambda h: h["parts"]["embedding_"].update({"class": "WordVectors"}),
         lambda h: h["values"]["params"].update(batch_size="x"),
-        lambda h: h["values"].pop("losses"),
+        lambda h: h["parts"].pop("losses_"),
         lambda h: h.update({"class": "KernelKMeans"}),
     ],
 )
 def test_damaged_scans_are_not_loaded(tmp_path, change):
     neonxc.save(scan_of(head_epochs=0, epochs=0), tmp_path / "scan")
     rewritten(tmp_path / "scan", change)
-    with pytest.raises(ValueError, match="is damaged: "):
+    with pytest.raises(ValueError, match=UNUSABLE):
         neonxc.load(tmp_path / "scan")
 
 
@@ -237,6 +238,24 @@ def test_labels_are_kept(classes, tmp_path):
     from_tensor = found.predict(torch.as_tensor(NEW))  # a tensor can't hold names
     assert isinstance(from_tensor, np.ndarray if isinstance(classes[0], str) else torch.Tensor)
     np.testing.assert_array_equal(np.asarray(from_tensor), labels)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array([3, 1, 2], np.int32),
+        np.array([250, 0, 3], np.uint8),
+        np.array([0.5, 2, np.inf], np.float32),
+        np.array(["cat", "dög", "a"]),
+        np.array(["cat", None, 3], dtype=object),
+    ],
+    ids=lambda classes: str(classes.dtype),
+)
+def test_arrays_keep_their_types(classes, tmp_path):
+    neonxc.save(neonxc.NeuralizedClustering(neonxc.neuralize(X[:3]).head, classes=classes), tmp_path / "net")
+    found = neonxc.load(tmp_path / "net").classes_
+    assert found.dtype == classes.dtype
+    assert found.tolist() == classes.tolist()
 
 
 # --- feature networks --------------------------------------------------------------------------------------
@@ -330,7 +349,7 @@ def test_an_explainer_of_ones_own(forms, tmp_path):
     assert (found.predict(FRAME) == fitted.labels_).all()
     assert found.score(FRAME) == fitted.score(FRAME)
     del forms["Patient"]
-    with pytest.raises(ValueError, match="holds a Patient, which is not registered"):
+    with pytest.raises(ValueError, match="can't be loaded: Patient is not registered"):
         neonxc.load(tmp_path / "tree")
 
 
@@ -423,7 +442,7 @@ def test_missing_folder(tmp_path):
         neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "nowhere" / "net")
 
 
-@pytest.mark.parametrize("other", [km(), X, nn.Linear(2, 2), None], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize("other", [km(), FRAME, nn.Linear(2, 2), None], ids=lambda o: type(o).__name__)
 def test_only_networks_are_saved(other, tmp_path):
     with pytest.raises(TypeError, match=rf"can't save a {type(other).__name__}; neonxc saves networks"):
         neonxc.save(other, tmp_path / "net")
@@ -523,7 +542,7 @@ def test_other_kinds(tmp_path):
         lambda h: h["plain"].update({"class": ["NeuralizedClustering"]}),
         lambda h: h["plain"].update(tensors=3),
         lambda h: h["plain"]["parts"].pop("head"),
-        lambda h: h["plain"]["values"].pop("classes"),
+        lambda h: h["plain"]["parts"].pop("classes"),
         lambda h: h["plain"]["parts"]["head"].update(parts=3),
         lambda h: h["plain"]["parts"]["head"]["values"].clear(),
         lambda h: h["plain"]["parts"]["head"]["tensors"].append("beta"),
@@ -533,14 +552,14 @@ def test_other_kinds(tmp_path):
 )
 def test_damaged_headers(path, change):
     rewritten(path, whole=change)
-    with pytest.raises(ValueError, match="is damaged: "):
+    with pytest.raises(ValueError, match=UNUSABLE):
         neonxc.load(path)
 
 
 @pytest.mark.parametrize("name", ["Popen", "KMeans", "os.system"])
 def test_only_registered_classes_are_built(path, name):
     rewritten(path, lambda h: h["parts"]["head"].update({"class": name}))
-    with pytest.raises(ValueError, match=f"holds a {name}, which is not registered: import the module"):
+    with pytest.raises(ValueError, match=f"can't be loaded: {name} is not registered; import the module"):
         neonxc.load(path)
 
 
@@ -556,7 +575,9 @@ def swapped(part, **values):
         swapped("grouping", gamma="x"),
         swapped("competition", threshold="x"),
         lambda h: h["parts"]["head"]["parts"].pop("competition"),
-        lambda h: h["values"].update(classes=[0, 1]),
+        lambda h: (h["parts"].pop("classes"), h["values"].update(classes=[0, 1])),
+        lambda h: h["parts"]["classes"]["values"].update(dtype="x"),
+        lambda h: h["parts"]["classes"]["values"].update(levels=["a"]),
         lambda h: h["values"].update(feature_names=["a"]),
         lambda h: h["values"].update(feature_names=[1, 2, 3, 4]),
         lambda h: h["parts"]["head"]["parts"]["detection"]["values"].update(norm="l3"),
@@ -568,7 +589,7 @@ def test_damaged_networks_are_not_loaded(tmp_path, change):
     path = tmp_path / "net"
     neonxc.save(neonxc.neuralize(KernelKMeans(3, 4, random_state=0).fit(X), X), path)
     rewritten(path, change)
-    with pytest.raises(ValueError, match="is damaged: "):
+    with pytest.raises(ValueError, match=UNUSABLE):
         neonxc.load(path)
 
 
@@ -584,19 +605,19 @@ def test_damaged_networks_are_not_loaded(tmp_path, change):
         lambda h: h["values"]["params"].update(objective="x"),
         lambda h: h["values"]["params"].update(n_clusters="x"),
         lambda h: h["values"]["params"].update(another=1),
-        lambda h: h["parts"]["model"]["values"].update(gamma="x"),
-        lambda h: h["parts"]["model"]["values"].update(gamma=-1.0),
-        lambda h: h["parts"]["model"]["values"].update(another=1),
-        lambda h: h["parts"]["model"].update({"class": "Members"}),
+        lambda h: h["parts"]["_model"]["values"].update(gamma="x"),
+        lambda h: h["parts"]["_model"]["values"].update(gamma=-1.0),
+        lambda h: h["parts"]["_model"]["values"].update(another=1),
+        lambda h: h["parts"]["_model"].update({"class": "Members"}),
         lambda h: h["values"]["params"].update(gamma="mean"),
-        lambda h: h["values"].update(classes=[0, 1]),
+        lambda h: (h["parts"].pop("classes_"), h["values"].update(classes_=[0, 1])),
     ],
 )
 def test_damaged_clusterers_are_not_loaded(tmp_path, change):
     path = tmp_path / "model"
     neonxc.save(KernelKMeans(3, 4, random_state=0).fit(X), path)
     rewritten(path, change)
-    with pytest.raises(ValueError, match="is damaged: "):
+    with pytest.raises(ValueError, match=UNUSABLE):
         neonxc.load(path)
 
 
@@ -606,19 +627,20 @@ def test_damaged_clusterers_are_not_loaded(tmp_path, change):
         lambda h: h["values"].pop("params"),
         lambda h: h["values"]["params"].update(another=1),
         lambda h: h["values"].update(fitted=None),
-        lambda h: h["parts"].pop("tree"),
-        lambda h: h["parts"]["tree"]["tensors"].remove("feature"),
-        lambda h: h["parts"]["tree"]["values"].update(n_features=1),
-        lambda h: h["parts"]["tree"]["values"].update(classes_type="x"),
-        lambda h: h["parts"]["tree"]["values"].update(classes=[]),
-        lambda h: h["parts"].update(tree=h["parts"]["tree"] | {"class": "IMM"}),
+        lambda h: h["values"]["fitted"].remove("tree_"),
+        lambda h: h["parts"].pop("tree_"),
+        lambda h: h["parts"].update(tree_=h["parts"]["labels_"]),
+        lambda h: h["parts"]["tree_"]["tensors"].remove("feature"),
+        lambda h: h["parts"]["tree_"]["values"].update(n_features=1),
+        lambda h: h["parts"]["tree_"]["values"].update(another=1),
+        lambda h: h["parts"]["tree_"]["parts"]["classes"]["values"].update(dtype="x"),
     ],
 )
 def test_damaged_tree_explainers_are_not_loaded(tmp_path, change):
     path = tmp_path / "tree"
     neonxc.save(IMM(3, random_state=0).fit(X), path)
     rewritten(path, change)
-    with pytest.raises(ValueError, match="is damaged: "):
+    with pytest.raises(ValueError, match=UNUSABLE):
         neonxc.load(path)
 
 
@@ -626,8 +648,8 @@ def test_damaged_tree_explainers_are_not_loaded(tmp_path, change):
 def test_a_file_sets_no_other_attributes(make, tmp_path):
     path = tmp_path / "model"
     neonxc.save(make().fit(X), path)
-    rewritten(path, lambda h: h["values"].setdefault("fitted", {}).update(predict=1, _model=2))
-    rewritten(path, lambda h: h["values"].update(predict=1, _model=2))
+    rewritten(path, lambda h: h["values"].update(predict=1, _seed=2))
+    rewritten(path, lambda h: h["values"]["fitted"].extend(["predict", "_seed"]))
     assert (neonxc.load(path).predict(X) == make().fit_predict(X)).all()
 
 
@@ -655,7 +677,9 @@ def test_features_of_another_shape(tmp_path):
 def test_recipes_that_are_none(path, name, recipe):
     features = {"class": name, "values": {"recipe": recipe}, "tensors": [], "parts": {}}
     rewritten(path, lambda h: h["parts"].update(features=features))
-    with pytest.raises(ValueError, match=r"damaged: .*(recipe of a|no backbone is called|no attribute 'get')"):
+    with pytest.raises(
+        ValueError, match=r"recipe of a feature extractor|no backbone is called|damaged: .*no attribute 'get'"
+    ):
         neonxc.load(path)
 
 

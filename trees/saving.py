@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from neonxc.parameters import plain_parameters
-from neonxc.registry import register
+from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
+from neonxc.registry import Values, register
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.tree import ThresholdTree, as_tree
 
-NODES = ("feature", "threshold", "left", "right", "label", "samples", "mistakes", "intervals", "spread")
-FITTED = ("inertia_", "depth_factor_", "goals_met_", "criterion_", "gamma_", "n_features_in_")
+FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
+OF_SOME = ("depth_factor_", "goals_met_", "criterion_", "gamma_")
+INNER = ("_is_tensor", "_space_means")
 
 
 def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:
@@ -28,55 +24,22 @@ def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:
     return cls
 
 
-def _pack_explainer(obj: TreeExplainer) -> dict[str, Any]:
-    check_is_fitted(obj, "tree_")
-    labels = obj.labels_.cpu().numpy() if isinstance(obj.labels_, Tensor) else np.asarray(obj.labels_)
-    return {
-        "params": plain_parameters(obj),
-        "fitted": {name: getattr(obj, name) for name in FITTED if hasattr(obj, name)},
-        "tensor": obj._is_tensor,
-        "whole": obj._steps is None,
-        "tree": obj.tree_,
-        "space_means": obj._space_means,
-        "cluster_centers": torch.as_tensor(obj.cluster_centers_),
-        "labels": torch.from_numpy(np.searchsorted(obj.tree_.classes, labels)),
-    }
+def _pack_explainer(obj: TreeExplainer) -> Values:
+    return pack_estimator(obj, FITTED + OF_SOME + INNER) | {"whole": obj._steps is None}
 
 
-def _unpack_explainer(cls: type[TreeExplainer], values: dict[str, Any]) -> TreeExplainer:
-    obj, tree = cls(**values["params"]), values["tree"]
-    for name in values["fitted"].keys() & FITTED:
-        setattr(obj, name, values["fitted"][name])
-    if tree.feature_names is not None:
-        obj.feature_names_in_ = np.asarray(tree.feature_names, dtype=object)
-    obj.tree_, obj._is_tensor, obj._space_means = tree, values["tensor"], values["space_means"]
+def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer:
+    obj: TreeExplainer = unpack_estimator(cls, values, FITTED + OF_SOME + INNER)
+    as_tree(obj)  # a TypeError if it has none
     obj._steps = None if values["whole"] else False
-    centers, labels = values["cluster_centers"], tree.classes[values["labels"].numpy()]
-    obj.cluster_centers_ = centers if obj._is_tensor else centers.numpy()
-    obj.labels_ = torch.from_numpy(labels) if obj._is_tensor and labels.dtype.kind in "fiub" else labels
     return obj
 
 
-def _pack_tree(tree: ThresholdTree) -> dict[str, Any]:
-    return {
-        **{name: getattr(tree, name) for name in NODES},
-        "n_features": tree.n_features,
-        "classes": tree.classes.tolist(),
-        "classes_type": "O" if tree.classes.dtype == object else tree.classes.dtype.str,
-        "feature_names": tree.feature_names,
-    }
-
-
-def _unpack_tree(cls: type[ThresholdTree], values: dict[str, Any]) -> ThresholdTree:
-    names, classes = values["feature_names"], np.asarray(values["classes"], dtype=values["classes_type"])
-    tree = cls(
-        **{name: values[name] for name in NODES},
-        n_features=int(values["n_features"]),
-        classes=classes,
-        feature_names=None if names is None else tuple(names),
-    )
+def _unpack_tree(cls: type[ThresholdTree], values: Values) -> ThresholdTree:
+    names = values.pop("feature_names")
+    tree = cls(**values, feature_names=None if names is None else tuple(names))
     tree.predict(torch.zeros(1, tree.n_features))  # what does not fit together shows now
     return tree
 
 
-register(ThresholdTree, _pack_tree, _unpack_tree)
+register(ThresholdTree, pack_fields, _unpack_tree)
