@@ -408,6 +408,9 @@ def test_on_features():
     assert net.fidelity_ >= 0.99
     assert (net.predict(X) == y).mean() >= 0.99
     assert neonxc.NEON(net).attribute(X).shape == X.shape
+    noisy = torch.nn.Sequential(encoder, torch.nn.Dropout())
+    with pytest.raises(ValueError, match="features is in training mode"):
+        neonxc.neuralize(labels=y, X=X, features=noisy)
 
 
 def test_clusters_too_small_to_hold_any_out():
