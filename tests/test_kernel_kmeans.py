@@ -100,26 +100,26 @@ def test_one_support_is_kmeans():
     assert again.inertia_ == pytest.approx(model.objective_, rel=1e-3)  # it has all but converged
 
 
-@pytest.mark.parametrize(
-    "data", [make_moons(400, noise=0.05, random_state=0), make_circles(400, factor=0.5, random_state=0)]
-)
-def test_fixed_assignments(data):
-    X, y = data
+@pytest.mark.parametrize(("X", "y"), [(MOONS, MOON), make_circles(400, factor=0.5, random_state=0)])
+def test_fixed_assignments(X, y):
     model = KernelKMeans(random_state=0).fit(X, labels=y)
     assert (model.labels_ == y).mean() >= 0.99
     assert (KMeans(2, n_init=1, random_state=0).fit_predict(X) == y).mean() < 0.99
 
 
-def test_labels_of_any_kind_and_noise():
-    names = np.where(MOON == 1, "upper", "lower")
-    model = KernelKMeans(random_state=0).fit(MOONS, labels=names)
-    assert model.classes_.tolist() == ["lower", "upper"]
-    assert (model.predict(MOONS) == names).all()
-    noisy = np.where(np.arange(len(MOON)) % 7 == 0, -1, MOON)
-    left_out = KernelKMeans(random_state=0).fit(MOONS, labels=noisy)
-    alone = KernelKMeans(random_state=0).fit(MOONS[noisy != -1], labels=MOON[noisy != -1])
-    assert np.allclose(left_out.support_vectors_, alone.support_vectors_)
-    assert set(left_out.labels_) == {0, 1}
+@pytest.mark.parametrize(
+    ("kinds", "nothing"),
+    [([0, 1], -1), (["lower", "upper"], None), (["lower", "upper"], -1), (["lower", "upper"], np.nan)],
+)
+def test_labels_of_any_kind_and_noise(kinds, nothing):
+    labels = np.array(kinds, dtype=object)[MOON]
+    labels[::7] = nothing
+    there = np.arange(400) % 7 != 0
+    model = KernelKMeans(random_state=0).fit(MOONS, labels=labels)
+    alone = KernelKMeans(random_state=0).fit(MOONS[there], labels=labels[there])
+    assert np.allclose(model.support_vectors_, alone.support_vectors_)
+    assert model.classes_.tolist() == kinds
+    assert (model.predict(MOONS) == np.array(kinds)[MOON]).all()
 
 
 def test_start_from_labels():
@@ -181,6 +181,7 @@ def test_pruning():
     assert torch.allclose(kept.distances(x), supports.distances(x), atol=1e-6)
     model = KernelKMeans(6, 30, gamma=400.0, prune=0.3, random_state=0).fit(MOONS)
     assert model.n_pruned_ > 0
+    assert model.objective_ == pytest.approx(-model.score(MOONS))
     assert len(model.support_vectors_) == 6 * 30 - model.n_pruned_
     assert (neonxc.neuralize(model).predict(MOONS) == model.labels_).all()
 
@@ -192,12 +193,14 @@ def test_a_cluster_keeps_a_support():
     assert bool(kept.log_weights.isfinite().all())
 
 
-def test_mini_batches():
-    X, _ = load_digits(return_X_y=True)
+def test_mini_batches_and_restarts():
+    X = load_digits().data
     full = KernelKMeans(10, random_state=0).fit(X)
     batches = KernelKMeans(10, batch_size=256, random_state=0).fit(X)
     assert batches.objective_ <= 1.03 * full.objective_
     assert batches.objective_ < KernelKMeans(10, batch_size=256, max_iter=1, random_state=0).fit(X).objective_
+    several = KernelKMeans(10, n_init=4, random_state=0).fit(X)
+    assert several.objective_ <= full.objective_
 
 
 def test_weights_are_repetition():
@@ -207,14 +210,6 @@ def test_weights_are_repetition():
         one = KernelKMeans(3, 4, random_state=0, **options).fit(X, sample_weight=weight)
         two = KernelKMeans(3, 4, random_state=0, **options).fit(np.repeat(X, weight, axis=0))
         assert np.allclose(one.transform(X), two.transform(X))
-
-
-def test_restarts_keep_the_best():
-    X = load_digits().data
-    assert (
-        KernelKMeans(10, n_init=4, random_state=0).fit(X).objective_
-        <= KernelKMeans(10, n_init=1, random_state=0).fit(X).objective_
-    )
 
 
 def test_fewer_points_than_supports():
@@ -254,6 +249,9 @@ def test_what_goes_in_comes_out():
         ({"n_clusters": 401}, "n_samples=400 points that count, fewer than n_clusters=401"),
         ({"init": np.zeros(400)}, "init has 1 different labels, n_clusters is 8"),
         ({"init": np.zeros(3)}, r"init needs one label per point, shape \(400,\), got \(3,\)"),
+        ({"batch_size": 50, "objective": "feature"}, 'batch_size applies to objective="lme" alone'),
+        ({"weighted": True, "objective": "spherical"}, 'weighted applies to objective="lme" alone'),
+        ({"prune": 0.1, "objective": "feature"}, 'prune applies to objective="lme" alone'),
     ],
 )
 def test_bad_parameters(options, message):
@@ -261,17 +259,37 @@ def test_bad_parameters(options, message):
         KernelKMeans(**options).fit(MOONS)
 
 
-def test_bad_data():
-    with pytest.raises(ValueError, match=r"labels needs one label per point, shape \(400,\), got \(5,\)"):
-        KernelKMeans(2).fit(MOONS, labels=[0, 1, 0, 1, 0])
-    with pytest.raises(ValueError, match="noise"):
-        KernelKMeans(2).fit(MOONS, labels=np.full(400, -1))
-    with pytest.raises(ValueError, match="sample_weight"):
-        KernelKMeans(2).fit(MOONS, sample_weight=np.full(400, -1.0))
-    with pytest.raises(NotFittedError):
-        KernelKMeans(2).predict(MOONS)
-    with pytest.raises(NotFittedError):
-        neonxc.neuralize(KernelKMeans(2))
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"labels": [0, 1, 0, 1, 0]}, r"labels needs one label per point, shape \(400,\), got \(5,\)"),
+        ({"labels": np.full(400, -1)}, "noise"),
+        ({"labels": MOONS[:, 0]}, "labels needs whole numbers or names, got"),
+        ({"labels": np.array(["a", 1] * 200, dtype=object)}, "labels needs whole numbers or names, got both"),
+        ({"labels": MOON, "sample_weight": np.full(400, -1.0)}, "sample_weight"),
+        ({"labels": MOON, "sample_weight": np.zeros(400)}, "[sS]ample.weight"),
+    ],
+)
+def test_bad_data(data, message):
+    with pytest.raises(ValueError, match=message):
+        KernelKMeans(2).fit(MOONS, **data)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        (
+            lambda model: model.fit(MOONS, labels=MOON),
+            ValueError,
+            "batch_size does not apply where labels are given",
+        ),
+        (lambda model: model.predict(MOONS), NotFittedError, "not fitted"),
+        (neonxc.neuralize, NotFittedError, "not fitted"),
+    ],
+)
+def test_bad_use(use, error, message):
+    with pytest.raises(error, match=message):
+        use(KernelKMeans(2, batch_size=50))
 
 
 def test_check_estimator():

@@ -70,18 +70,13 @@ def test_given_labels_need_few_distances(monkeypatch):
     assert sum(counts) == 400 * 3
 
 
-def test_a_cluster_without_points_starts_again():
+@pytest.mark.parametrize("places", [[[[5.0]], [[900.0]]], [[[5.0], [900.0]]]], ids=["cluster", "support"])
+def test_what_has_no_points_starts_again(places):
     x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
-    fit = em(x, uniform(torch.tensor([[[5.0]], [[900.0]]], dtype=torch.float64), math.inf))
-    assert fit.objective == 1.0
-    assert len(set(fit.labels.tolist())) == 2
-
-
-def test_a_support_without_points_starts_again():
-    x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
-    fit = em(x, uniform(torch.tensor([[[5.0], [900.0]]], dtype=torch.float64), math.inf))
+    fit = em(x, uniform(torch.tensor(places, dtype=torch.float64), math.inf))
     assert fit.objective == 1.0
     assert sorted(fit.supports.points.flatten().tolist()) == [0.5, 10.5]
+    assert len(set(fit.labels.tolist())) == len(places)
 
 
 def test_plus_plus_is_greedy():
@@ -129,9 +124,6 @@ def test_pruning_minds_the_competitors_points():
     points = torch.tensor([[[0.0], [10.0]], [[11.5], [12.5]]], dtype=torch.float64)
     kept, _ = pruned(x, uniform(points, 5.0), 0.1)
     assert kept.log_weights.isfinite().tolist() == [[True, True], [True, False]]
-    model = KernelKMeans(6, 30, gamma=400.0, prune=0.3, random_state=0).fit(MOONS)
-    assert model.n_pruned_ > 0
-    assert model.objective_ == pytest.approx(-model.score(MOONS))
 
 
 @pytest.mark.parametrize("least", [0.2, 0.4, 1.0])
@@ -191,43 +183,6 @@ def test_a_class_without_weight_is_none():
     assert set(model.labels_) == {0, 2}
     with pytest.raises(ValueError, match="init has 2 different labels, n_clusters is 3"):
         KernelKMeans(3, init=y).fit(X, sample_weight=y != 1)
-
-
-@pytest.mark.parametrize("nothing", [None, -1, np.nan])
-def test_names_with_missing_ones(nothing):
-    names = np.where(MOON == 1, "upper", "lower").astype(object)
-    names[::7] = nothing
-    model = KernelKMeans(random_state=0).fit(MOONS, labels=names)
-    assert model.classes_.tolist() == ["lower", "upper"]
-    there = np.arange(400) % 7 != 0
-    alone = KernelKMeans(random_state=0).fit(MOONS[there], labels=names[there])
-    assert np.allclose(model.support_vectors_, alone.support_vectors_)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (MOONS[:, 0], "labels needs whole numbers or names, got"),
-        (np.array(["a", 1] * 200, dtype=object), "labels needs whole numbers or names, got both"),
-    ],
-)
-def test_labels_that_are_none(labels, message):
-    with pytest.raises(ValueError, match=message):
-        KernelKMeans().fit(MOONS, labels=labels)
-
-
-@pytest.mark.parametrize(
-    ("options", "labels", "message"),
-    [
-        ({"batch_size": 50}, MOON, "batch_size does not apply where labels are given"),
-        ({"batch_size": 50, "objective": "feature"}, None, 'batch_size applies to objective="lme" alone'),
-        ({"weighted": True, "objective": "spherical"}, None, 'weighted applies to objective="lme" alone'),
-        ({"prune": 0.1, "objective": "feature"}, None, 'prune applies to objective="lme" alone'),
-    ],
-)
-def test_options_that_do_not_apply(options, labels, message):
-    with pytest.raises(ValueError, match=message):
-        KernelKMeans(2, **options).fit(MOONS, labels=labels)
 
 
 @pytest.mark.parametrize("objective", ["lme", "feature", "spherical"])

@@ -114,7 +114,7 @@ def expectation(x: Tensor, supports: Supports, labels: Tensor | None, weight: Te
     """Assign points, unless `labels` does, and sum up the shares that supports have in them."""
     mass, total = torch.zeros_like(supports.points[..., 0]), torch.zeros_like(supports.points)
     own, distances = [], []
-    for rows in supports.blocks(x, clusters=None if labels is None else 1):
+    for rows in supports.parts(x, clusters=None if labels is None else 1):
         points = x[rows]
         if labels is None:
             every = supports.logits(points)

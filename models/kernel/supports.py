@@ -50,7 +50,7 @@ class Supports:
 
     def distances(self, x: Tensor) -> Tensor:
         """Distances D of points to every cluster, [n, K]."""
-        return torch.cat([self.pooled(self.logits(x[rows])).to(x) for rows in self.blocks(x)])
+        return torch.cat([self.pooled(self.logits(x[rows])).to(x) for rows in self.parts(x)])
 
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
         """Points [M, d], clusters [M] and log weights [M] of the supports in use."""
@@ -59,7 +59,7 @@ class Supports:
         used = self.log_weights.isfinite().flatten()
         return self.points.flatten(0, 1)[used], groups[used], self.log_weights.flatten()[used]
 
-    def blocks(self, x: Tensor, clusters: int | None = None) -> Iterator[slice]:
+    def parts(self, x: Tensor, clusters: int | None = None) -> Iterator[slice]:
         """Points whose logits, of all clusters or of some, fit into the memory budget."""
         k, p = self.log_weights.shape
         return blocks(len(x), 24 * (clusters or k) * p, x.device)  # three arrays of float64
@@ -93,7 +93,7 @@ def pruned(x: Tensor, supports: Supports, least: float) -> tuple[Supports, int]:
 
 def _two_nearest(x: Tensor, supports: Supports) -> Iterator[tuple[Tensor, Tensor]]:
     """The nearest clusters [n] of points, then the second nearest, with the shares [n, p] of their supports."""
-    for rows in supports.blocks(x):
+    for rows in supports.parts(x):
         logits = supports.logits(x[rows])
         two = supports.pooled(logits).topk(min(2, logits.shape[1]), dim=1, largest=False).indices
         for label in two.T:
