@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,40 +14,34 @@ from torch import Tensor, nn
 
 from neonxc.carriers import rows
 from neonxc.head import Head, Noise, centroid_head
-from neonxc.inputs import as_batch, as_labels
-from neonxc.models.kernel.margins import agreement, refined
+from neonxc.inputs import as_batch, as_labels, check_evaluating
+from neonxc.models.kernel.checks import check_spread
+from neonxc.models.kernel.em import em
+from neonxc.models.kernel.margins import agreeing, agreement, refined
 from neonxc.models.kernel.seeding import seeded
-from neonxc.models.kernel.supports import Supports, by_cluster, em
+from neonxc.models.kernel.supports import Supports, by_cluster
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
 
 ENOUGH = 0.995  # fidelity at which a fit is left as it is: what is adjusted needlessly explains less of the labels
 WARNING = 0.95
-RECALL = 0.5  # of a cluster, below which there is a warning, too, ...
-COUNT = 5  # ... where it has so many points
+RECALL = 0.5  # share of a cluster's points that get its label, below which there is a warning, too, ...
+COUNT = 5  # ... if the cluster has so many points
 HELD_OUT = 0.2
-SUPPORTS = (10, 20, 40)  # per cluster; more if fewer do not do
+SUPPORTS = (10, 20, 40)  # per cluster; more are tried if fewer do not do
 
 
 def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> ClusterModel:
     """Fit supports, weights and stiffness of a kernel k-means to labels (NEON paper, section V).
 
+    X is what the network is called with; it goes through the network `features` and a pipeline's `steps`, if any.
+    Points of label -1 (noise) are left out of the fit; if there are any, points that are as far from all clusters
+    as they are count as noise.
+
     Clusters start as mixtures of their points (EM with fixed assignments). Where that does not reproduce the
     labels, the supports, their weights and gamma are moved down the gradient of a logistic loss of the margins,
-    and more supports are tried. It stays a model of distances to points of the clusters on purpose: a generic
-    classifier would fit as well, and might decide by something else.
-
-    Parameters
-    ----------
-    X : array, frame or tensor
-        What the network is called with.
-    labels : array-like [n]
-        -1 is noise: left out of the fit; where there is any, points as far from all clusters as noise is are
-        noise.
-    steps : list of (name, step)
-        A pipeline's steps before the clusterer.
-    features : nn.Module or None
-        Network before those.
+    and more supports are tried. The model stays one of distances to points of the clusters on purpose: a generic
+    classifier would fit as well, but might decide by something else.
     """
     points = _points(X, steps, features)
     column, classes, there = as_labels(labels, len(points), points.device)
@@ -55,18 +50,19 @@ def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: n
             f"labels need at least 2 clusters to compare, got {classes.tolist()} (noise, -1, is none)"
         )
     shift = points[there].mean(0)
-    x, y = points[there] - shift, column[there]
+    points = points - shift
+    check_spread(points)
+    x, y = points[there], column[there]
     supports = fitted(x, y, len(classes))
     fidelity = _fidelity(supports, x, y, classes)
     radius = None
     if not bool(there.all()):
-        far, nearest = supports.distances(points - shift).min(1)
+        far, nearest = supports.distances(points).min(1)
         radius = radii(far, nearest, there, len(classes))
         _warn_of_noise(far <= radius[nearest], there)
         radius = radius.cpu()
-    used = supports.log_weights.isfinite().flatten()
-    centers = (supports.points.flatten(0, 1) + shift)[used].double().cpu()
-    groups, log_weights = supports.groups[used].cpu(), supports.log_weights.flatten()[used].double().cpu()
+    centers, groups, log_weights = (part.cpu() for part in supports.flat())
+    centers = centers + shift.cpu()
 
     def head(chain: Preprocessing | None) -> Head:
         points, weights = _reached(centers, log_weights, supports.gamma, chain)
@@ -85,51 +81,49 @@ def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: n
 def fitted(
     x: Tensor, labels: Tensor, k: int, sizes: tuple[int, ...] = SUPPORTS, gamma: float | str = "median"
 ) -> Supports:
-    """The least adjusted supports that reproduce labels well enough, or else those that do so best.
+    """The least adjusted supports that reproduce labels 0 ... k-1 well enough, or else those that do so best.
 
-    Parameters
-    ----------
-    x : Tensor [n, d]
-    labels : Tensor [n] of int64
-    k : int
-        Number of clusters.
-    sizes : tuple of int
-        Supports per cluster, tried in this order.
-    gamma : float or "median"
-        Where to start.
+    Numbers of supports per cluster are tried in the order of `sizes`; `gamma` is where EM starts.
     """
+
+    def attempts() -> Iterator[Supports]:
+        generator = torch.Generator(x.device).manual_seed(0)
+        for n_support in sizes:
+            start = seeded(x, labels, k, n_support, gamma, generator)
+            supports = em(x, start, labels, weighted=True).supports
+            yield supports
+            yield refined(supports, x, labels)
+
     best, reached = None, -1.0
-    generator = torch.Generator(x.device).manual_seed(0)
-    for n_support in sizes:
-        supports = em(x, seeded(x, labels, k, n_support, gamma, generator), labels, weighted=True).supports
-        for attempt in (lambda s: s, lambda s: refined(s, x, labels)):
-            supports = attempt(supports)
-            fidelity = agreement(supports, x, labels)
-            if best is None or fidelity > reached:
-                best, reached = supports, fidelity
-            if fidelity >= ENOUGH:
-                return supports
+    for supports in attempts():
+        fidelity = agreement(supports, x, labels)
+        if fidelity > reached:
+            best, reached = supports, fidelity
+        if reached >= ENOUGH:
+            break
     assert best is not None
     return best
 
 
-def _right(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
-    return supports.distances(x).argmin(1) == labels
-
-
 def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray) -> tuple[float, float | None]:
-    """Share of points that get their label, of all and of those held out; a warning where the lower is low."""
-    right = _right(supports, x, labels)
-    fidelity, part = _share(right), _held_out(x, labels, supports)
-    if part is None:
-        _warn_of_labels(right, labels, classes, "the points")
-        return fidelity, None
-    test, right_there = part
-    held_out = _share(right_there)
-    if held_out < fidelity:
-        _warn_of_labels(right_there, labels[test], classes, "the points held out from a fit to the others")
-    else:
-        _warn_of_labels(right, labels, classes, "the points")
+    """Share of points that get their label, of all and of those held out; a warning where the lower is low.
+
+    A fifth of the points is held out from a fit to the others, which has the number of supports and starts from
+    the gamma of the one to all points: two numbers, which tell no point's label. None where a cluster has too few
+    points for that.
+    """
+    right, which = agreeing(supports, x, labels), "the points"
+    fidelity, held_out = _share(right), None
+    k, n_support = supports.log_weights.shape
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)
+    test, train = order[: int(HELD_OUT * len(x))], order[int(HELD_OUT * len(x)) :]
+    if len(test) and int(torch.bincount(labels[train], minlength=k).amin()) > 0:
+        others = fitted(x[train], labels[train], k, (n_support,), supports.gamma)
+        right_there = agreeing(others, x[test], labels[test])
+        held_out = _share(right_there)
+        if held_out < fidelity:
+            right, labels, which = right_there, labels[test], "the points held out from a fit to the others"
+    _warn_of_labels(right, labels, classes, which)
     return fidelity, held_out
 
 
@@ -137,28 +131,14 @@ def _share(true: Tensor) -> float:
     return float(true.double().mean())
 
 
-def _held_out(x: Tensor, labels: Tensor, supports: Supports) -> tuple[Tensor, Tensor] | None:
-    """A fifth of the points, and which of them a fit to the others gives their label.
-
-    That fit has the number of supports and starts from the gamma of the one to all points: two numbers, which tell
-    no point's label. None where a cluster has too few points for that.
-    """
-    k, n_support = supports.log_weights.shape
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)
-    test, train = order[: int(HELD_OUT * len(x))], order[int(HELD_OUT * len(x)) :]
-    if not len(test) or int(torch.bincount(labels[train], minlength=k).amin()) == 0:
-        return None
-    others = fitted(x[train], labels[train], k, (n_support,), supports.gamma)
-    return test, _right(others, x[test], labels[test])
-
-
 def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: str) -> None:
-    """Say where a surrogate is another clustering: overall, or in a cluster that it hardly knows."""
-    lost = []
-    for k, name in enumerate(classes):
-        own = right[labels == k]
-        if len(own) >= COUNT and _share(own) < RECALL:
-            lost.append(f", {_share(own):.0%} in cluster {name}")
+    """Warn where a surrogate is another clustering: overall, or in a cluster that it hardly knows."""
+    own = [right[labels == k] for k in range(len(classes))]
+    lost = [
+        f", {_share(part):.0%} in cluster {name}"
+        for name, part in zip(classes, own, strict=True)
+        if len(part) >= COUNT and _share(part) < RECALL
+    ]
     if _share(right) >= WARNING and not lost:
         return
     warnings.warn(
@@ -170,7 +150,7 @@ def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: s
 
 
 def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
-    """Say where noise is not told apart as the labels have it, or most of what is no noise is lost to it."""
+    """Warn where noise is not told apart as in the labels, or most clustered points are taken for noise."""
     agree = _share(inside == clustered)
     if agree >= WARNING and _share(inside[clustered]) >= RECALL:
         return
@@ -186,10 +166,10 @@ def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
 def _reached(
     centers: Tensor, log_weights: Tensor, gamma: float, chain: Preprocessing | None
 ) -> tuple[Tensor, Tensor]:
-    """Supports, moved to where the preprocessing maps points to; so far as they were off it, their weights fall.
+    """Move supports into the subspace that the preprocessing maps points to, and lower their weights in return.
 
-    A preprocessing that repeats columns maps to a part of the space, and gradient descent moves supports off it.
-    Points in that part are as far from them as before: ``|z - u|^2 = |z - u'|^2 + |u' - u|^2``.
+    A preprocessing that repeats columns maps to a subspace, and gradient descent moves supports off it. For points
+    in the subspace ``|z - u|^2 = |z - u'|^2 + |u' - u|^2``, so that the weights make up for the move.
     """
     if chain is None or chain.diagonal or chain.norm is not None:
         return centers, log_weights
@@ -200,21 +180,11 @@ def _reached(
 
 
 def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
-    """Distances [K] beyond which points are noise, by their nearest cluster: clusters are of different density.
+    """Distances [K] from their nearest cluster beyond which points are noise; clusters differ in density.
 
-    Each tells most of its points apart from noise as the labels do. A cluster that no noise lies beyond has the
-    one that does so for all points, if its own points go no farther.
-
-    Parameters
-    ----------
-    far : Tensor [n]
-        Distances to the nearest cluster.
-    nearest : Tensor [n] of int64
-        Which that is.
-    clustered : Tensor [n] of bool
-        False: noise.
-    k : int
-        Number of clusters.
+    Each is the threshold that tells most points near its cluster apart from noise as the labels do. Where no noise
+    lies beyond a cluster it is the best threshold for all points, or the distance of the cluster's farthest point.
+    `far` [n] are distances to the `nearest` [n] of k clusters, `clustered` [n] is False for noise.
     """
     beyond = far + 1e-3 * far.abs()  # no point lies on the border, as a network rounds distances in another way
     common = min(_cut(far, clustered), float(beyond.amax()))
@@ -237,13 +207,12 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
 
 def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> Tensor:
     """What the clustering saw, [n, d] of float64."""
-    batch = as_batch(X)
-    if features is None:
-        points = batch.tensor
-    else:
-        weight = next((p for p in features.parameters() if p.is_floating_point()), batch.tensor)
+    points = as_batch(X).tensor
+    if features is not None:
+        check_evaluating(features)
+        weight = next((p for p in features.parameters() if p.is_floating_point()), points)
         with torch.no_grad():
-            points = torch.cat([rows(features(part)) for part in batch.tensor.to(weight).split(16)])
+            points = torch.cat([rows(features(part)) for part in points.to(weight).split(16)])
     if points.ndim != 2:
         raise ValueError(f"X needs shape [points, features], got {list(points.shape)}")
     points = points.detach().double()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import make_blobs, make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import neonxc
 from neonxc.models import KernelKMeans
+from neonxc.models.kernel.em import em, expectation
 from neonxc.models.kernel.seeding import median_gamma, plus_plus, seeded
-from neonxc.models.kernel.supports import Supports, em, expectation, pruned, squared_distances, uniform
+from neonxc.models.kernel.supports import Supports, pruned, squared_distances, uniform
 
 MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
 
@@ -67,18 +70,13 @@ def test_given_labels_need_few_distances(monkeypatch):
     assert sum(counts) == 400 * 3
 
 
-def test_a_cluster_without_points_starts_again():
+@pytest.mark.parametrize("places", [[[[5.0]], [[900.0]]], [[[5.0], [900.0]]]], ids=["cluster", "support"])
+def test_what_has_no_points_starts_again(places):
     x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
-    fit = em(x, uniform(torch.tensor([[[5.0]], [[900.0]]], dtype=torch.float64), math.inf))
-    assert fit.objective == 1.0
-    assert len(set(fit.labels.tolist())) == 2
-
-
-def test_a_support_without_points_starts_again():
-    x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
-    fit = em(x, uniform(torch.tensor([[[5.0], [900.0]]], dtype=torch.float64), math.inf))
+    fit = em(x, uniform(torch.tensor(places, dtype=torch.float64), math.inf))
     assert fit.objective == 1.0
     assert sorted(fit.supports.points.flatten().tolist()) == [0.5, 10.5]
+    assert len(set(fit.labels.tolist())) == len(places)
 
 
 def test_plus_plus_is_greedy():
@@ -93,7 +91,7 @@ def test_plus_plus_is_greedy():
         return float(far.sum())
 
     seeds = [torch.Generator().manual_seed(seed) for seed in range(40)]
-    greedy = [float(squared_distances(x, plus_plus(x, 12, seed)).amin(1).sum()) for seed in seeds]
+    greedy = [float(squared_distances(x, plus_plus(x, 12, seed, mass)).amin(1).sum()) for seed in seeds]
     assert np.mean(greedy) < 0.8 * np.mean([once(seed) for seed in seeds])
 
 
@@ -126,9 +124,6 @@ def test_pruning_minds_the_competitors_points():
     points = torch.tensor([[[0.0], [10.0]], [[11.5], [12.5]]], dtype=torch.float64)
     kept, _ = pruned(x, uniform(points, 5.0), 0.1)
     assert kept.log_weights.isfinite().tolist() == [[True, True], [True, False]]
-    model = KernelKMeans(6, 30, gamma=400.0, prune=0.3, random_state=0).fit(MOONS)
-    assert model.n_pruned_ > 0
-    assert model.objective_ == pytest.approx(-model.score(MOONS))
 
 
 @pytest.mark.parametrize("least", [0.2, 0.4, 1.0])
@@ -190,46 +185,66 @@ def test_a_class_without_weight_is_none():
         KernelKMeans(3, init=y).fit(X, sample_weight=y != 1)
 
 
-@pytest.mark.parametrize("nothing", [None, -1, np.nan])
-def test_names_with_missing_ones(nothing):
-    names = np.where(MOON == 1, "upper", "lower").astype(object)
-    names[::7] = nothing
-    model = KernelKMeans(random_state=0).fit(MOONS, labels=names)
-    assert model.classes_.tolist() == ["lower", "upper"]
-    there = np.arange(400) % 7 != 0
-    alone = KernelKMeans(random_state=0).fit(MOONS[there], labels=names[there])
-    assert np.allclose(model.support_vectors_, alone.support_vectors_)
+@pytest.mark.parametrize("objective", ["lme", "feature", "spherical"])
+@pytest.mark.parametrize("init", ["kmeans", "random", np.arange(10) % 8])
+def test_fewer_different_points_than_clusters(objective, init):
+    """One cluster for each different point, as scikit-learn's k-means fits them, and a warning."""
+    X = np.repeat([[0.0, 1.0], [2.0, 3.0], [9.0, 9.0]], [5, 4, 1], axis=0)
+    model = KernelKMeans(8, objective=objective, init=init, random_state=0)
+    with pytest.warns(
+        ConvergenceWarning, match=r"distinct clusters \(3\) found smaller than n_clusters \(8\)"
+    ) as told:
+        model.fit(X)
+    assert told[0].filename == __file__
+    assert model.classes_.tolist() == sorted(set(model.labels_.tolist())) == sorted(set(model.support_labels_))
+    assert adjusted_rand_score(model.labels_, np.repeat([0, 1, 2], [5, 4, 1])) == 1.0
+    assert model.transform(X).shape == (10, 3)
+    assert len(model.get_feature_names_out()) == 3
+    assert model.objective_ == pytest.approx(0, abs=1e-12)
+    assert (neonxc.neuralize(model).predict(X) == model.labels_).all()
+    with pytest.warns(ConvergenceWarning, match=r"\(1\) found smaller"):
+        assert not model.fit_predict(np.ones((10, 2))).any()
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (MOONS[:, 0], "labels needs whole numbers or names, got"),
-        (np.array(["a", 1] * 200, dtype=object), "labels needs whole numbers or names, got both"),
-    ],
-)
-def test_labels_that_are_none(labels, message):
-    with pytest.raises(ValueError, match=message):
-        KernelKMeans().fit(MOONS, labels=labels)
-
-
-@pytest.mark.parametrize(
-    ("options", "labels", "message"),
-    [
-        ({"batch_size": 50}, MOON, "batch_size does not apply where labels are given"),
-        ({"batch_size": 50, "objective": "feature"}, None, 'batch_size applies to objective="lme" alone'),
-        ({"weighted": True, "objective": "spherical"}, None, 'weighted applies to objective="lme" alone'),
-        ({"prune": 0.1, "objective": "feature"}, None, 'prune applies to objective="lme" alone'),
-    ],
-)
-def test_options_that_do_not_apply(options, labels, message):
-    with pytest.raises(ValueError, match=message):
-        KernelKMeans(2, **options).fit(MOONS, labels=labels)
-
-
-def test_fewer_different_points_than_clusters():
-    with pytest.raises(ValueError, match="X has 2 different points that count, fewer than n_clusters=3"):
-        KernelKMeans(3).fit(np.repeat([[0.0, 1.0], [2.0, 3.0]], 5, axis=0))
-    with pytest.raises(ValueError, match="X has 1 different points that count, fewer than n_clusters=2"):
+def test_given_labels_need_different_points():
+    with pytest.raises(
+        ValueError, match="X has 1 distinct points that count, fewer than the 2 clusters of labels"
+    ):
         KernelKMeans().fit(np.ones((4, 2)), labels=[0, 1, 0, 1])
     assert neonxc.neuralize(KernelKMeans(2).fit([[0.0], [0.0], [1.0]])).predict([[0.0], [1.0]]).tolist() != [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("unit", "dtype", "flows"),
+    [
+        (1e19, np.float32, "over"),
+        (1e155, np.float64, "over"),
+        (1e-23, np.float32, "under"),
+        (1e-160, np.float64, "under"),
+    ],
+)
+@pytest.mark.parametrize("objective", ["lme", "feature"])
+def test_distances_beyond_the_range_of_their_type(unit, dtype, flows, objective):
+    """Silently wrong labels otherwise: infinite or zero distances are all alike."""
+    X = pd.DataFrame((MOONS * [1, 0.1] * unit).astype(dtype), columns=["left", "right"])
+    wanted = rf"squared distances {flows}flow in {np.dtype(dtype)}.* in column 'left'; rescale X"
+    with pytest.raises(ValueError, match=wanted):
+        KernelKMeans(2, objective=objective, random_state=0).fit(X)
+    with pytest.raises(ValueError, match=rf"{flows}flow in float64.* in column 0; rescale X"):
+        neonxc.neuralize(labels=MOON, X=MOONS * (1e155 if flows == "over" else 1e-160))
+    model = KernelKMeans(2, objective=objective, random_state=0).fit(MOONS.astype(dtype))
+    if flows == "over":
+        with pytest.raises(ValueError, match=r"overflow in .* in column 0; rescale X"):
+            model.predict(X.to_numpy())
+    else:
+        assert len(set(model.predict(X.to_numpy()))) == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "dtype"), [(2.0**50, np.float32), (2.0**-45, np.float32), (2.0**480, np.float64)]
+)
+def test_large_and_small_units_within_the_range(unit, dtype):
+    X = MOONS.astype(dtype)
+    model, scaled = (KernelKMeans(2, random_state=0).fit(data) for data in (X, X * dtype(unit)))
+    assert (model.labels_ == scaled.labels_).all()
+    assert scaled.objective_ / unit**2 == pytest.approx(model.objective_)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from neonxc.inputs import Batch, as_batch
 
-from .batches import drawn, in_batches
-from .checks import check_count, check_options, checked_weights, counted_labels
-from .members import Members, feature_kmeans
-from .seeding import kmeans, median_gamma, merged, seeded
-from .supports import Fit, Supports, em, pruned, squared_distances
+from .checks import check_options, check_spread, checked_weights, counted_labels, merged
+from .em import drawn, em, mini_batch_em
+from .members import feature_kmeans
+from .seeding import kmeans, median_gamma, seeded
+from .supports import pruned, squared_distances
 
 SAMPLE = 2000  # points whose distances the median heuristic looks at
 SEEDS = 10  # points per support from which mini-batches start
+COUNT = [Interval(Integral, 1, None, closed="left")]
 
 
 class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -32,29 +37,30 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     n_support : int
         Supports per cluster; with 1 it is k-means.
     gamma : float or "median"
-        Of the kernel ``exp(-gamma |x - u|^2)``, in units of 1 / squared distance. "median": one over the median
-        squared distance, of points to the nearest support of their cluster after the start (objective "lme", so
-        that it follows how fine the supports are), or between points (the others).
+        Stiffness of the kernel ``exp(-gamma |x - u|^2)``, in units of 1 / squared distance. "median" is one over
+        the median squared distance: for the objective "lme" that of points to the nearest support of their cluster
+        after the start, so that it follows how fine the supports are; for the others that between points.
     objective : {"lme", "feature", "spherical"}
-        "lme": the sum of distances ``D = LME^{-gamma}`` to the supports, fitted by EM; a network with the same
-        decisions exists (NEON paper, Prop. 5). "feature": classical kernel k-means, squared distances to means in
-        the kernel's feature space, with all members as supports; "spherical": to means of unit length. Time and
-        memory of these grow with the square of the number of points.
+        "lme" is the sum of distances ``D = LME^{-gamma}`` to the supports, fitted by EM; a network with the same
+        decisions exists (NEON paper, Prop. 5). "feature" is classical kernel k-means: squared distances to means
+        in the kernel's feature space, with all members as supports; "spherical" takes means of unit length. Time
+        and memory of these two grow with the square of the number of points.
     init : {"kmeans", "random"} or array [n]
-        Clusters to start from: of k-means, of random points, or given labels.
+        Clusters to start from: those of k-means, of random points, or given labels.
     n_init : int
-        Starts; the one with the lowest objective is kept.
+        Number of starts; the one with the lowest objective is kept.
     max_iter : int
     tol : float
-        EM ends when the objective falls by less than this share.
+        EM ends when the objective falls by less than this share of it.
     weighted : bool
-        Fit weights of the supports ("lme"); else they count alike.
+        Whether the weights of the supports are fitted ("lme"), or are all alike.
     prune : float, optional
-        Drop supports, those felt least first, that have a share of at most this in sum in any point's distance to
-        its own or the nearest other cluster. These distances change by no more than ``-log(1 - prune) / gamma``.
+        Drop supports ("lme"), those with the smallest shares first, that have a share of at most this in sum in
+        any point's distance to its own or the nearest other cluster. These distances change by no more than
+        ``-log(1 - prune) / gamma``.
     batch_size : int, optional
-        Fit by mini-batches of so many points ("lme", without given labels), at most `max_iter` times through the
-        data, shuffled. The start is that of a sample, then.
+        Fit by mini-batches of so many points ("lme", without given labels), in at most `max_iter` passes over the
+        shuffled data. The start is then that of a sample.
     random_state : int, RandomState or None
 
     Attributes
@@ -64,25 +70,26 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     support_labels_ : ndarray [M]
         Cluster of every support.
     support_weights_ : ndarray [M]
-        As they enter the soft minimum. "lme": of a cluster's supports, summing to 1 before any were pruned.
+        Weights in the soft minimum. For "lme", those of a cluster sum to 1 before any supports are pruned.
     gamma_ : float
     labels_ : array or Tensor [n]
-        Cluster of every point, by the model. Points with a given label -1 (noise) have one too.
+        Cluster that the model assigns to every point, including points with a given label -1 (noise).
     objective_ : float
-        Sum of the distances; of the classical objectives in feature space.
+        Sum of the distances, which the classical objectives measure in feature space.
     history_ : list of float
         The objective after each iteration of the best start, before pruning. On full batches it never rises.
     n_pruned_ : int
-        Supports that were dropped.
+        Number of supports that were dropped.
     classes_ : ndarray [K]
-        Labels of the clusters: 0 ... K-1, or those given to `fit`.
+        Labels of the clusters: 0 ... K-1, or those given to `fit`. There are fewer than `n_clusters` where X has
+        fewer distinct points.
 
     Notes
     -----
     It computes where X is: on the CPU, or on the device of a tensor.
 
-    A file (:func:`neonxc.save`) holds the fit; of parameters that are no numbers or strings (labels as `init`, a
-    RandomState) it holds the default, and integer labels come back as int64.
+    A file (:func:`neonxc.save`) holds the fit. Parameters that are neither numbers nor strings (labels as `init`,
+    a RandomState) get their defaults when it is loaded, and integer labels come back as int64.
 
     References
     ----------
@@ -97,6 +104,21 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     >>> float((model.labels_ == moon).mean())
     1.0
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": COUNT,
+        "n_support": COUNT,
+        "gamma": [Interval(Real, 0, None, closed="neither"), StrOptions({"median"})],
+        "objective": [StrOptions({"lme", "feature", "spherical"})],
+        "init": [StrOptions({"kmeans", "random"}), "array-like"],
+        "n_init": COUNT,
+        "max_iter": COUNT,
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "weighted": ["boolean"],
+        "prune": [Interval(Real, 0, 1, closed="both"), None],
+        "batch_size": [*COUNT, None],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -135,16 +157,21 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         X : array, frame or tensor [n, d]
         y : ignored
         labels : array-like [n], optional
-            Keep these assignments, and fit their supports alone; `n_clusters` and `init` are of no account then.
-            Points of label -1 (noise) are left out.
+            Assignments to keep: only the supports are fitted, and `n_clusters` and `init` are not used. Points of
+            label -1 (noise) are left out.
         sample_weight : array-like [n], optional
-            Weights >= 0 of the points; those of weight 0 are left out, as points with a label -1 are.
+            Weights >= 0 of the points. Points of weight 0 are left out.
 
         Raises
         ------
         ValueError
-            Unusable X or parameters, options that don't apply, more clusters than different points, labels of
-            another length.
+            Unusable X or parameters, options that don't apply, fewer points than clusters, given labels of another
+            length or of more clusters than there are distinct points, distances that over- or underflow.
+
+        Warns
+        -----
+        ConvergenceWarning
+            X has fewer distinct points than `n_clusters`; there is one cluster for each.
         """
         del y
         check_options(self, labels is not None)
@@ -158,16 +185,26 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             given, classes, kept = counted_labels(self.init, kept, "init")
             if len(classes) != self.n_clusters:
                 raise ValueError(f"init has {len(classes)} different labels, n_clusters is {self.n_clusters}")
-        inner, mass, first = merged(x[kept], weight[kept], given)
-        check_count(int(kept.sum()), inner, len(self.classes_))
+        points, mass, first = merged(x[kept], weight[kept], given)
+        if self._too_few(int(kept.sum()), points, labels is not None):
+            points, mass, first = merged(points, mass, None)
         unit = mass.mean()  # weights of any size do the same
         mass = (mass / unit).to(x)
-        self._shift = (mass @ inner) / mass.sum()  # float32 distances are exact near the origin only
-        generator = torch.Generator(x.device).manual_seed(self._seed())
-        run = self._with_supports if self.objective == "lme" else self._with_members
-        run(self._inner(inner), mass, first, labels is not None, generator)
+        self._shift = (mass @ points) / mass.sum()  # float32 distances are exact near the origin only
+        points = self._inner(points)
+        check_spread(points, batch.names)
+        generator = torch.Generator(x.device)
+        generator.manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        keep = first if labels is not None else None
+        gamma = self._gamma(points, generator)
+        runs = [self._run(points, mass, first, keep, gamma, generator) for _ in range(self.n_init)]
+        self._model, self.objective_, history = min(runs, key=lambda run: run[1])
+        self.n_pruned_ = 0
+        if self.prune is not None:
+            self._model, self.n_pruned_ = pruned(points, self._model, self.prune)
+            self.objective_ = em(points, self._model, keep, mass, max_iter=0).objective
         self.objective_ *= float(unit)
-        self.history_: list[float] = [value * float(unit) for value in self.history_]
+        self.history_ = [value * float(unit) for value in history]
         self._publish(isinstance(X, Tensor))
         self.labels_ = batch.labels(self._predict(x))
         return self
@@ -179,116 +216,116 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         ----------
         X : array, frame or tensor [N, d]
         """
-        check_is_fitted(self, "gamma_")
         batch = self._read(X, reset=False)
         return batch.labels(self._predict(batch.tensor))
 
     def transform(self, X: Any) -> Any:
-        """Distance of every point to every cluster, [N, K], as the objective has it.
+        """Distance of every point to every cluster, [N, K], as the objective measures it.
 
         Parameters
         ----------
         X : array, frame or tensor [N, d]
         """
-        check_is_fitted(self, "gamma_")
         distances = self._distances(self._read(X, reset=False).tensor)
         return distances if isinstance(X, Tensor) else distances.cpu().numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective on X."""
-        check_is_fitted(self, "gamma_")
         return -float(self._distances(self._read(X, reset=False).tensor).amin(1).sum())
 
     @property
     def _n_features_out(self) -> int:
         return len(self.classes_)
 
-    def _with_supports(
-        self, x: Tensor, weight: Tensor, first: Tensor | None, fixed: bool, generator: torch.Generator
-    ) -> None:
-        """Objective "lme"."""
-        fits = [self._fit_supports(x, weight, first, fixed, generator) for _ in range(self.n_init)]
-        best = min(fits, key=lambda fit: fit.objective)
-        self._model: Supports | Members = best.supports
-        self.objective_, self.history_, self.n_pruned_ = best.objective, best.history, 0
-        if self.prune is not None:
-            self._model, self.n_pruned_ = pruned(x, best.supports, self.prune)
-            self.objective_ = em(x, self._model, first if fixed else None, weight, max_iter=0).objective
+    def _read(self, X: Any, reset: bool) -> Batch:
+        if not reset:
+            check_is_fitted(self, "gamma_")
+        if not isinstance(X, Tensor) and not hasattr(X, "iloc"):
+            return as_batch(validate_data(self, X=X, reset=reset))
+        batch = as_batch(X)
+        if batch.tensor.ndim != 2:
+            raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
+        validate_data(self, X=X, reset=reset, skip_check_array=True)
+        return batch
 
-    def _fit_supports(
-        self, x: Tensor, weight: Tensor, first: Tensor | None, fixed: bool, generator: torch.Generator
-    ) -> Fit:
-        k, some, mass = len(self.classes_), x, weight
-        if self.batch_size is not None and first is None:
-            size = max(self.batch_size, SEEDS * k * self.n_support)
-            if size < len(x):
-                some, mass = x[drawn(weight, size, generator)], weight.new_ones(size)
-        labels = self._start(some, mass, generator) if first is None else first
-        supports = seeded(some, labels, k, self.n_support, self.gamma, generator, mass)
-        tol, steps, weighted = float(self.tol), int(self.max_iter), bool(self.weighted)
-        if self.batch_size is not None:
-            return in_batches(x, supports, weight, generator, self.batch_size, weighted, max_iter=steps, tol=tol)
-        keep = first if fixed else None
-        return em(x, supports, keep, weight, weighted=weighted, max_iter=steps, tol=tol)
+    def _too_few(self, n: int, points: Tensor, fixed: bool) -> bool:
+        """Whether sorted points are too few for the clusters, of which there are then as many as can be told."""
+        k, distinct = len(self.classes_), 1 + int((points[1:] != points[:-1]).any(1).sum())
+        if n < k:
+            raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
+        if distinct >= k:
+            return False
+        if fixed:
+            raise ValueError(f"X has {distinct} distinct points that count, fewer than the {k} clusters of labels")
+        warnings.warn(
+            f"Number of distinct clusters ({distinct}) found smaller than n_clusters ({k}). Possibly due to "
+            "duplicate points in X.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+        self.classes_ = self.classes_[:distinct]
+        return True
 
-    def _with_members(
-        self, x: Tensor, weight: Tensor, first: Tensor | None, fixed: bool, generator: torch.Generator
-    ) -> None:
-        """Objectives "feature" and "spherical"."""
+    def _gamma(self, x: Tensor, generator: torch.Generator) -> float | str:
+        """The parameter as it is for supports, whose median heuristic follows the start; a number for members."""
+        if self.objective == "lme":
+            return self.gamma
         sample = x[torch.randperm(len(x), generator=generator, device=x.device)[:SAMPLE]]
-        median = isinstance(self.gamma, str)
-        gamma = median_gamma(squared_distances(sample, sample)) if median else float(self.gamma)
-        runs = []
-        for _ in range(self.n_init):
-            labels = self._start(x, weight, generator) if first is None else first
-            iterations = 0 if fixed else self.max_iter
-            spherical = self.objective == "spherical"
-            runs.append(feature_kmeans(x, labels, len(self.classes_), gamma, weight, spherical, iterations))
-        self._model, self.history_ = min(runs, key=lambda run: run[1][-1])
-        self.objective_, self.n_pruned_ = self.history_[-1], 0
+        return median_gamma(squared_distances(sample, sample)) if self.gamma == "median" else float(self.gamma)
+
+    def _run(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        first: Tensor | None,
+        keep: Tensor | None,
+        gamma: float | str,
+        generator: torch.Generator,
+    ) -> tuple[Any, float, list[float]]:
+        """Model, objective and history of one start, with given first labels or labels to keep, if any."""
+        k, some, mass = len(self.classes_), x, weight
+        size = len(x) if self.batch_size is None else max(self.batch_size, SEEDS * k * self.n_support)
+        if first is None and size < len(x):
+            some, mass = x[drawn(weight, size, generator)], weight.new_ones(size)
+        labels = self._start(some, mass, generator) if first is None else first
+        if self.objective != "lme":
+            max_iter = self.max_iter if keep is None else 0
+            return feature_kmeans(x, labels, k, float(gamma), weight, self.objective == "spherical", max_iter)
+        supports = seeded(some, labels, k, self.n_support, gamma, generator, mass)
+        options: dict[str, Any] = {"weighted": self.weighted, "max_iter": self.max_iter, "tol": self.tol}
+        if self.batch_size is None:
+            fit = em(x, supports, keep, weight, **options)
+        else:
+            fit = mini_batch_em(x, supports, weight, generator, self.batch_size, **options)
+        return fit.supports, fit.objective, fit.history
 
     def _start(self, x: Tensor, weight: Tensor, generator: torch.Generator) -> Tensor:
         """Clusters to start from, [n]."""
         k = len(self.classes_)
-        if self.init == "kmeans":
-            return kmeans(x, k, generator, weight).labels
+        if not isinstance(self.init, str) or self.init == "kmeans":  # given labels of too many clusters
+            return kmeans(x, k, generator, weight)
         chosen = x[torch.randperm(len(x), generator=generator, device=x.device)[:k]]
         return squared_distances(x, chosen).argmin(1)
 
     def _publish(self, as_tensor: bool) -> None:
         """Set the attributes that describe the model; supports out of use are left out."""
-        model = self._model
-        if isinstance(model, Supports):
-            points, weights = model.points.flatten(0, 1), model.log_weights.flatten().exp()
-        else:
-            points, weights = model.points, model.weights
-        order = model.groups.argsort(stable=True)
-        order = order[weights[order] > 0]
+        points, groups, log_weights = self._model.flat()
+        order = groups.argsort(stable=True)
         vectors = points[order] + self._shift
         self.support_vectors_ = vectors if as_tensor else vectors.cpu().numpy()
-        self.support_labels_ = self.classes_[model.groups[order].cpu().numpy()]
-        self.support_weights_ = weights[order].cpu().numpy()
-        self.gamma_ = model.gamma
+        self.support_labels_ = self.classes_[groups[order].cpu().numpy()]
+        self.support_weights_ = log_weights[order].exp().cpu().numpy()
+        self.gamma_ = self._model.gamma
         self.n_iter_ = len(self.history_)
 
     def _predict(self, x: Tensor) -> np.ndarray:
         return self.classes_[self._distances(x).argmin(1).cpu().numpy()]
 
     def _distances(self, x: Tensor) -> Tensor:
-        return self._model.distances(self._inner(x))
+        inner = self._inner(x)
+        check_spread(inner, getattr(self, "feature_names_in_", None), fitting=False)
+        return self._model.distances(inner)
 
     def _inner(self, x: Tensor) -> Tensor:
         """Points as the model has them, near the origin; far from it float32 would round away what matters."""
         return (x.to(self._shift.device).double() - self._shift.double()).to(self._shift)
-
-    def _read(self, X: Any, reset: bool) -> Batch:
-        if isinstance(X, Tensor) or hasattr(X, "iloc"):
-            batch = as_batch(X)
-            if batch.tensor.ndim != 2:
-                raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
-            validate_data(self, X=X, reset=reset, skip_check_array=True)
-            return batch
-        return as_batch(validate_data(self, X=X, reset=reset))
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))

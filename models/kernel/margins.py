@@ -1,4 +1,4 @@
-"""Supports that are moved until they reproduce given labels: gradient descent on the margins."""
+"""Supports that are moved until they reproduce given labels, by gradient descent on the margins."""
 
 from __future__ import annotations
 
@@ -8,30 +8,20 @@ from tqdm import tqdm
 
 from .supports import Supports, squared_distances
 
-DONE = 0.999  # agreement that ends a descent, and ...
-STEPS = 400  # ... what ends it otherwise
-BATCH = 1024
+DONE = 0.999  # a descent ends at this agreement, ...
+STEPS = 400  # ... after so many steps, ...
+PATIENCE = 10  # ... or when so many looks in a row ...
+GAIN = 0.002  # ... have gained less agreement than this
 EVERY = 20  # steps between two looks at all points
-PATIENCE = 10  # looks in a row that must gain ...
-GAIN = 0.002  # ... so much agreement, or the descent ends
+BATCH = 1024
 
 
 def refined(supports: Supports, x: Tensor, labels: Tensor) -> Supports:
     """Move supports, their weights and gamma down the gradient of a logistic loss of the margins.
 
-    Parameters
-    ----------
-    supports : Supports
-        Where to start.
-    x : Tensor [n, d]
-    labels : Tensor [n] of int64
-
-    Returns
-    -------
-    Supports
-        Those that agreed best with the labels, of the ones looked at.
+    The result is what agreed best with the labels at those steps after which all points were looked at.
     """
-    size = float(x.square().mean().sqrt()) or 1.0  # in units of it, the same steps do for any data
+    size = float(x.square().mean().sqrt()) or 1.0  # the unit of length: the same steps then suit any data
     best, seen = _in_units(supports, size), [agreement(supports, x, labels)]
     # float32: where it would not do, these steps would be too long as well
     scaled, points = (x / size).float(), best.points.float().clone()
@@ -64,17 +54,9 @@ def gradient(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradient of the mean of ``-log softmax(-gamma D)_label`` in supports, log weights and log gamma.
 
-    In closed form: a point's loss is the logsumexp of ``log w - gamma |x - u|^2`` over all supports, minus that
-    over its own cluster's. Its gradient in one of these logits is the support's share among all, minus, in its own
-    cluster, that among the cluster's.
-
-    Parameters
-    ----------
-    x : Tensor [n, d]
-    labels : Tensor [n] of int64
-    points : Tensor [K, p, d]
-    log_weights : Tensor [K, p]
-    log_gamma : scalar Tensor
+    A point's loss is the logsumexp of ``log w - gamma |x - u|^2`` over all supports, minus the same over the
+    supports of its own cluster. The derivative in one of these logits is the support's share among all supports,
+    minus, in the point's own cluster, its share among the cluster's.
     """
     far = squared_distances(x, points.flatten(0, 1)).view(len(x), *log_weights.shape)
     gamma, every = log_gamma.exp(), torch.arange(len(x), device=x.device)
@@ -87,9 +69,14 @@ def gradient(
     return 2 * gamma * (moments - mass[..., None] * points), mass, -gamma * far.mul_(excess).sum()
 
 
+def agreeing(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
+    """Which points [n] have the cluster they are labelled with as their nearest."""
+    return supports.distances(x).argmin(1) == labels
+
+
 def agreement(supports: Supports, x: Tensor, labels: Tensor) -> float:
-    """Share of points whose nearest cluster is the one they are labelled with."""
-    return float((supports.distances(x).argmin(1) == labels).double().mean())
+    """Share of the points whose nearest cluster is the one they are labelled with."""
+    return float(agreeing(supports, x, labels).double().mean())
 
 
 def _in_units(supports: Supports, size: float) -> Supports:

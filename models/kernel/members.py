@@ -1,4 +1,4 @@
-"""Classical kernel k-means: every member of a cluster supports it, and costs are distances in feature space."""
+"""Classical kernel k-means: all members of a cluster support it, and costs are distances in feature space."""
 
 from __future__ import annotations
 
@@ -9,85 +9,51 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .supports import BUDGET, squared_distances
+from neonxc.blocks import blocks
+
+from .supports import squared_distances
 
 
 @dataclass(frozen=True)
 class Members:
-    """Clusters as means of their members in the feature space of a Gaussian kernel.
+    """Clusters as means of their members in the feature space of a Gaussian kernel."""
 
-    Attributes
-    ----------
-    points : Tensor [n, d]
-    groups : Tensor [n] of int64
-        Cluster of every member.
-    mass : Tensor [n]
-        Weights of the members.
-    gamma : float
-    norms : Tensor [K]
-        What sums of kernels are divided by: the mass of a cluster, or for means of unit length the length of its
-        sum.
-    lengths : Tensor [K]
-        Squared lengths of the means.
-    """
-
-    points: Tensor
-    groups: Tensor
-    mass: Tensor
+    points: Tensor  # [n, d]
+    groups: Tensor  # [n]: cluster of every member
+    mass: Tensor  # [n]: weights of the members
     gamma: float
-    norms: Tensor
-    lengths: Tensor
+    norms: Tensor  # [K]: what sums of kernels are divided by, a cluster's mass or the length of its sum
+    lengths: Tensor  # [K]: squared lengths of the means
 
     def distances(self, x: Tensor) -> Tensor:
         """Squared distances [N, K] to the means in feature space: ``1 - 2 <Phi(x), mu> + |mu|^2``."""
-        sums = kernel_sums(x, self.points, self.groups, len(self.norms), self.mass, self.gamma)
+        return self.far(_kernel_sums(x, self.points, self.groups, len(self.norms), self.mass, self.gamma))
+
+    def far(self, sums: Tensor) -> Tensor:
+        """The same from sums of kernels."""
         return 1 - 2 * sums / self.norms + self.lengths
 
-    @property
-    def weights(self) -> Tensor:
-        """Weights [n] with which members enter the soft minimum that stands for the distance (Prop. 4).
+    def flat(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Points [n, d], clusters [n] and log weights [n] in the soft minimum that stands for the distance.
 
-        For means of unit length the two decide alike; otherwise as far as the clusters' means are of one length.
+        By Prop. 4 of the NEON paper the two decide alike as far as all means are of one length.
         """
-        return self.mass / self.norms[self.groups]
-
-
-def kernel_sums(x: Tensor, points: Tensor, groups: Tensor, k: int, mass: Tensor, gamma: float) -> Tensor:
-    """Weighted sums [N, K] of the kernel ``exp(-gamma |x - u|^2)`` over each cluster's points, block by block."""
-    member = torch.zeros(len(points), k, dtype=x.dtype, device=x.device)
-    member.scatter_(1, groups[:, None], mass[:, None].to(x))
-    rows = max(1, BUDGET // max(1, len(points)))
-    return torch.cat([squared_distances(part, points).mul_(-gamma).exp_() @ member for part in x.split(rows)])
+        return self.points, self.groups, (self.mass / self.norms[self.groups]).log()
 
 
 def feature_kmeans(
     x: Tensor, labels: Tensor, k: int, gamma: float, mass: Tensor, spherical: bool, max_iter: int
-) -> tuple[Members, list[float]]:
-    """Reassign points to the nearest mean in feature space until none moves.
+) -> tuple[Members, float, list[float]]:
+    """Reassign points to the nearest mean in feature space, from given labels, until none moves.
 
-    Parameters
-    ----------
-    x : Tensor [n, d]
-    labels : Tensor [n] of int64
-        Where to start.
-    mass : Tensor [n]
-        Weights of the points.
-    spherical : bool
-        Means of unit length.
-    max_iter : int
-        0: the labels stay as they are.
-
-    Returns
-    -------
-    members : Members
-    history : list of float
-        Sum of squared distances in feature space, after every iteration.
+    Returns the members, the sum of squared distances in feature space, and that sum after every iteration. Means
+    have unit length where `spherical`; with ``max_iter=0`` the labels stay as they are.
     """
     history: list[float] = []
     for iteration in tqdm(range(max_iter + 1), desc="kernel k-means", delay=2, leave=False):
-        sums = kernel_sums(x, x, labels, k, mass, gamma)
+        sums = _kernel_sums(x, x, labels, k, mass, gamma)
         members = _means(x, labels, k, mass, gamma, spherical, sums)
-        far = 1 - 2 * sums / members.norms + members.lengths
+        far = members.far(sums)
         own = far.gather(1, labels[:, None])[:, 0]
         history.append(float((own * mass).sum(dtype=torch.float64)))
         if iteration == max_iter:
@@ -99,14 +65,21 @@ def feature_kmeans(
         if bool((moved == labels).all()):
             break
         labels = moved
-    return members, history
+    return members, history[-1], history
+
+
+def _kernel_sums(x: Tensor, points: Tensor, groups: Tensor, k: int, mass: Tensor, gamma: float) -> Tensor:
+    """Weighted sums [N, K] of the kernel ``exp(-gamma |x - u|^2)`` over the points of each cluster."""
+    member = x.new_zeros(len(points), k).scatter_(1, groups[:, None], mass[:, None].to(x))
+    row = x.element_size() * len(points)
+    parts = (squared_distances(x[rows], points) for rows in blocks(len(x), row, x.device))
+    return torch.cat([far.mul_(-gamma).exp_() @ member for far in parts])
 
 
 def _means(
     x: Tensor, labels: Tensor, k: int, mass: Tensor, gamma: float, spherical: bool, sums: Tensor
 ) -> Members:
     own = sums.gather(1, labels[:, None])[:, 0] * mass
-    squares = torch.zeros(k, dtype=x.dtype, device=x.device).index_add_(0, labels, own)  # of the sums' lengths
-    total = torch.zeros_like(squares).index_add_(0, labels, mass.to(x))
-    norms = squares.sqrt() if spherical else total
+    squares = x.new_zeros(k).index_add_(0, labels, own)  # squared lengths of the sums in feature space
+    norms = squares.sqrt() if spherical else x.new_zeros(k).index_add_(0, labels, mass)
     return Members(x, labels, mass, gamma, norms, squares / norms.square())

@@ -14,7 +14,6 @@ from neonxc.readers import ClusterModel, read
 
 from .estimator import KernelKMeans
 from .members import Members
-from .supports import Supports
 
 COMPARED = 2000  # members by which the network of the objective "feature" is judged
 
@@ -23,11 +22,10 @@ COMPARED = 2000  # members by which the network of the objective "feature" is ju
 def _(model: KernelKMeans) -> ClusterModel:
     check_is_fitted(model, "gamma_")
     inner = model._model
-    logs = inner.log_weights.flatten() if isinstance(inner, Supports) else inner.weights.log()
-    used = logs.isfinite()
+    points, groups, log_weights = inner.flat()
     # not support_vectors_: far from the origin float32 has no digits for them
-    centers = (inner.points.flatten(0, -2).double() + model._shift.double())[used].cpu()
-    groups, log_weights = inner.groups[used].cpu(), logs[used].double().cpu()
+    centers = (points.double() + model._shift.double()).cpu()
+    groups, log_weights = groups.cpu(), log_weights.double().cpu()
 
     def head(chain: Preprocessing | None) -> Head:
         return centroid_head(centers, groups, chain, gamma=model.gamma_, log_weights=log_weights)
@@ -37,9 +35,9 @@ def _(model: KernelKMeans) -> ClusterModel:
         return ClusterModel(head, centers[some], model.classes_, scale=model.gamma_)
     # the soft minimum leaves out the lengths of the means (Prop. 4): how far do they decide alike?
     assert isinstance(inner, Members)
-    own = inner.distances(inner.points[used][some.to(used.device)]).argmin(1).cpu()
+    own = inner.distances(points[some.to(points.device)]).argmin(1).cpu()
     agree = (NeuralizedClustering(head(None)).predict(centers[some]) == own).double()
-    mass = inner.mass[used].double().cpu()[some]  # a point stands for all that are equal to it
+    mass = inner.mass.double().cpu()[some]  # a point stands for all that are equal to it
     fidelity = float(agree @ mass / mass.sum())
     if fidelity < 0.95:
         warnings.warn(

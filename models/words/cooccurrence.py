@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from sklearn.utils.extmath import svd_flip
 
-from .vocabulary import counted
+from .vocabulary import frequent_words
 
 SMOOTHING = 0.75  # of context frequencies: without it rare contexts get the largest mutual information
 
@@ -25,7 +25,7 @@ def trained(
     random_state: Any,
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Words of texts, their vectors [V, d], and in how many texts each is; :meth:`WordVectors.from_texts`."""
-    words, (ids, documents, n_texts) = counted(tokens, min_count, max_words, stop_words)
+    words = frequent_words(tokens, min_count, max_words, stop_words)
     if len(words) < 2:
         raise ValueError(f"texts need two different words with a count of {min_count} or more, got {words}")
     if n_dimensions >= len(words):
@@ -33,30 +33,22 @@ def trained(
             f"n_dimensions needs a whole number from 1 to {len(words) - 1}, below the number of words with a "
             f"count of {min_count} or more; got {n_dimensions!r}"
         )
+    index = {word: i for i, word in enumerate(words)}
+    known = [[index[word] for word in text if word in index] for text in tokens]
+    ids = np.array([i for text in known for i in text])
+    documents = np.repeat(np.arange(len(known)), [len(text) for text in known])
     information = positive_pmi(cooccurrences(ids, documents, len(words), window))
     if not information.nnz:
         raise ValueError("in these texts no word stands near another; word vectors need longer texts")
+    n_texts = np.bincount([i for text in known for i in set(text)], minlength=len(words))
     return words, embed(information, n_dimensions, random_state), n_texts
 
 
 def cooccurrences(ids: np.ndarray, documents: np.ndarray, n_words: int, window: int) -> sparse.csr_matrix:
-    """How often two words stand at most `window` words from each other in a document.
+    """How often two words stand at most `window` words from each other in a document, [V, V] and symmetric.
 
-    Parameters
-    ----------
-    ids : ndarray [L] of int
-        The words of all documents in one row, 0 ... n_words - 1.
-    documents : ndarray [L] of int
-        To which document each belongs, ascending.
-    n_words : int
-        V.
-    window : int
-        From 1. Two words that are o words apart count ``1 - (o - 1) / window``.
-
-    Returns
-    -------
-    csr_matrix [V, V]
-        Symmetric, float64.
+    `ids` [L] are the words of all documents in one row, `documents` [L] to which document each of them belongs,
+    in ascending order. Two words that are o words apart count ``1 - (o - 1) / window``.
     """
     counts = sparse.csr_matrix((n_words, n_words))
     for offset in range(1, min(window, len(ids) - 1) + 1):
@@ -68,18 +60,10 @@ def cooccurrences(ids: np.ndarray, documents: np.ndarray, n_words: int, window: 
 
 
 def positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Positive pointwise mutual information of words and their contexts.
+    """Positive pointwise mutual information [V, V] of words and their contexts, from counts [V, V].
 
-    Parameters
-    ----------
-    counts : csr_matrix [V, V]
-
-    Returns
-    -------
-    csr_matrix [V, V]
-        ``max(0, log(p(word, context) / (p(word) q(context))))`` in nats, q proportional to the context's frequency
-        to the power 0.75 (O. Levy, Y. Goldberg, I. Dagan, "Improving distributional similarity with lessons
-        learned from word embeddings", TACL 2015).
+    It is ``max(0, log(p(word, context) / (p(word) q(context))))`` in nats, with q proportional to the context's
+    frequency to the power 0.75 (Levy, Goldberg, Dagan, TACL 2015).
     """
     words = np.asarray(counts.sum(axis=1)).ravel()
     contexts = np.asarray(counts.sum(axis=0)).ravel() ** SMOOTHING

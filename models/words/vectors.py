@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from neonxc.parameters import check_whole
 
 from .cooccurrence import trained
-from .vocabulary import as_floats, as_ids, as_texts, check_table, read_vectors, spans, stop_word_set, tokenize
+from .vocabulary import WORD, as_floats, as_ids, as_texts, check_table, read_vectors, stop_word_set, tokenize
 
 __all__ = ["WordVectors"]
 
@@ -22,8 +22,9 @@ __all__ = ["WordVectors"]
 class WordVectors(nn.Module):
     """Mean vectors of documents, ``x = sum_t w_t phi_t / sum_t w_t`` over their known words.
 
-    A feature network for :func:`neonxc.neuralize`. Being linear in the word vectors, it is merged with the first
-    layer of the clustering's network, and :class:`neonxc.NEON` gives one relevance per word (NEON paper, VI-A).
+    It is a feature network for :func:`neonxc.neuralize`. As it is linear in the word vectors, it is merged with
+    the first layer of the clustering's network, and :class:`neonxc.NEON` gives one relevance per word (NEON paper,
+    section VI-A).
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class WordVectors(nn.Module):
     vectors : array or Tensor [V, d]
         A vector for each word, float32 or float64 (other types become float32).
     weights : array or Tensor [V], optional
-        Positive weights of the words in the mean; default: all alike.
+        Positive weights of the words in the mean; by default all are alike.
 
     Attributes
     ----------
@@ -43,12 +44,12 @@ class WordVectors(nn.Module):
     Raises
     ------
     ValueError
-        No words, repeated ones, shapes that don't fit, values that are not finite, weights that are not positive.
+        No words, repeated words, shapes that don't fit, values that are not finite, weights that are not positive.
 
     Notes
     -----
-    A word is a sequence of at least three letters, in lower case. Words outside the vocabulary (stop words of
-    :meth:`from_texts` among them) take no part and get no relevance.
+    A word is a sequence of at least three letters, in lower case. Words outside the vocabulary, such as the stop
+    words of :meth:`from_texts`, are left out of the mean and get no relevance.
 
     Examples
     --------
@@ -78,7 +79,7 @@ class WordVectors(nn.Module):
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What makes it again, apart from its tensors, as JSON values."""
+        """All that it takes to rebuild it apart from its tensors, as JSON values."""
         return {"builder": "WordVectors", "words": self.words}
 
     @classmethod
@@ -97,9 +98,9 @@ class WordVectors(nn.Module):
     ) -> WordVectors:
         """Word vectors from which words stand near each other in the texts.
 
-        The leading singular vectors of positive pointwise mutual information, scaled by the roots of the singular
-        values (O. Levy, Y. Goldberg, I. Dagan, "Improving distributional similarity with lessons learned from word
-        embeddings", TACL 2015).
+        They are the leading singular vectors of positive pointwise mutual information, scaled by the roots of the
+        singular values (O. Levy, Y. Goldberg, I. Dagan, "Improving distributional similarity with lessons learned
+        from word embeddings", TACL 2015).
 
         Parameters
         ----------
@@ -107,17 +108,19 @@ class WordVectors(nn.Module):
         n_dimensions : int
             d, below the number of words in the vocabulary.
         window : int
-            Up to how many known words apart, from 1; nearer ones count more.
-        min_count, max_words : int
-            Leave out words that are rarer, and all but the most frequent ones (None: keep them).
+            Words at most so many known words apart are near; the nearer they are, the more they count.
+        min_count : int
+            Leave out words that occur less often.
+        max_words : int or None
+            Leave out all but so many of the most frequent words.
         stop_words : "english", collection of str or None
             Words to leave out; "english" is scikit-learn's list.
         idf : bool
-            Weigh a word by ``1 + log((1 + N) / (1 + N_word))``, N_word of N texts containing it.
+            Weigh a word by ``1 + log((1 + N) / (1 + N_word))``, where N_word of the N texts contain it.
         unit_norm : bool
             Scale the vectors to unit length, so that frequent words don't count more for being frequent.
         random_state : int or RandomState, optional
-            Of the singular vectors' search.
+            Seed of the search for singular vectors.
 
         Returns
         -------
@@ -127,7 +130,7 @@ class WordVectors(nn.Module):
         Raises
         ------
         ValueError
-            No more words than dimensions, words never near another, a window below 1, no sequence of strings.
+            No more words than dimensions, no word near another, numbers below 1, no sequence of strings.
 
         Examples
         --------
@@ -143,8 +146,7 @@ class WordVectors(nn.Module):
         tokens, out = tokenize(texts), stop_word_set(stop_words)
         words, vectors, n_texts = trained(tokens, n_dimensions, window, min_count, max_words, out, random_state)
         weights = 1 + np.log((1 + len(tokens)) / (1 + n_texts)) if idf else None
-        tensor = torch.from_numpy(vectors).float()
-        return cls(words, F.normalize(tensor) if unit_norm else tensor, weights)
+        return cls(words, _scaled(vectors, unit_norm), weights)
 
     @classmethod
     def from_file(
@@ -161,12 +163,12 @@ class WordVectors(nn.Module):
         Parameters
         ----------
         path : path-like
-            On each line a word and its d numbers, separated by spaces; a first line ``V d`` is passed over. Lines
-            of what is no word here (see the class) are, too. ``.gz`` is unpacked.
+            Each line holds a word and its d numbers, separated by spaces. A first line ``V d`` is skipped, as are
+            lines of what is no word in the sense of the class. ``.gz`` is unpacked.
         keep : collection of str, optional
-            Keep no other words than these, such as those of a corpus.
+            The only words to keep, such as those of a corpus.
         max_words : int, optional
-            Stop after so many; files begin with the most frequent ones.
+            Stop after so many words; files begin with the most frequent ones.
         stop_words, unit_norm
             As for :meth:`from_texts`.
 
@@ -178,28 +180,26 @@ class WordVectors(nn.Module):
         Raises
         ------
         ValueError
-            No such file, no word to keep, a line without as many finite numbers as the others have; the message
-            names it.
+            No such file, no word to keep, or a line, which the message names, without d finite numbers.
         """
         check_whole("max_words", max_words, optional=True)
         words, vectors = read_vectors(path, keep, max_words, stop_word_set(stop_words))
-        tensor = torch.from_numpy(vectors)
-        return cls(words, F.normalize(tensor) if unit_norm else tensor)
+        return cls(words, _scaled(vectors, unit_norm))
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Where the words of each text stand: ``text[start:stop]``, in step with :meth:`encode`."""
-        return spans(texts)
+        """Where the words of each text stand, ``text[start:stop]``, in the order of :meth:`encode`."""
+        return [[match.span() for match in WORD.finditer(text)] for text in as_texts(texts)]
 
     def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
-        """Words of each text, known or not, in step with :meth:`encode`."""
+        """Words of each text, known or not, in the order of :meth:`encode`."""
         return tokenize(texts)
 
     def covers(self, texts: Sequence[str]) -> np.ndarray:
-        """Whether each text has a word of the vocabulary, [N]: the others have no mean vector."""
+        """Whether each text has a word of the vocabulary, [N]; without one it has no mean vector."""
         return np.array([any(word in self._index for word in text) for text in tokenize(texts)], dtype=bool)
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """Texts as numbers, what the network takes.
+        """Texts as numbers, which the network takes.
 
         Parameters
         ----------
@@ -208,8 +208,8 @@ class WordVectors(nn.Module):
         Returns
         -------
         Tensor [N, T] of int64
-            Place of each word in the vocabulary, on the device of the vectors; -1 for unknown words and behind the
-            end. T is the number of words of the longest text.
+            Place of each word in the vocabulary, on the device of the vectors; -1 for unknown words and after the
+            last one. T is the number of words of the longest text.
 
         Raises
         ------
@@ -221,14 +221,13 @@ class WordVectors(nn.Module):
         return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1).to(self.vectors.device)
 
     def points(self, texts: Sequence[str]) -> Tensor:
-        """Mean vectors [N, d] of texts of any length: what a clusterer is fitted on.
+        """Mean vectors [N, d] of texts of any length, on which a clusterer is fitted.
 
-        As ``words(words.encode(texts))``, without padding all texts to the length of the longest.
+        They are ``words(words.encode(texts))``, without padding all texts to the length of the longest.
         """
-        found = self._known(texts)
-        ids = torch.tensor([i for row in found for i in row if i >= 0], dtype=torch.long)
-        counts = torch.tensor([sum(i >= 0 for i in row) for row in found])
-        return self._mean(ids.to(self.vectors.device), counts.to(self.vectors.device))
+        known = [[i for i in row if i >= 0] for row in self._known(texts)]
+        ids = torch.tensor([i for row in known for i in row], device=self.vectors.device)
+        return self._mean(ids, torch.tensor([len(row) for row in known], device=self.vectors.device))
 
     def forward(self, ids: Tensor) -> Tensor:
         """Mean vectors of documents.
@@ -236,7 +235,7 @@ class WordVectors(nn.Module):
         Parameters
         ----------
         ids : Tensor [N, T]
-            From :meth:`encode`; whole numbers of any type.
+            Numbers of :meth:`encode`, in any type.
 
         Returns
         -------
@@ -273,3 +272,8 @@ class WordVectors(nn.Module):
                     f"text {n} has no word of the vocabulary: {texts[n][:50]!r}; covers(texts) tells which do"
                 )
         return found
+
+
+def _scaled(vectors: np.ndarray, unit_norm: bool) -> Tensor:
+    tensor = torch.from_numpy(vectors).float()
+    return F.normalize(tensor) if unit_norm else tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,6 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from torch import Tensor
 
 WORD = re.compile(r"[^\W\d_]{3,}")  # letters of any script, at least three
-Found = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def spans(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """Start and stop of every word of each text."""
-    return [[match.span() for match in WORD.finditer(text)] for text in as_texts(texts)]
 
 
 def as_texts(texts: Iterable[str]) -> list[str]:
@@ -33,11 +28,10 @@ def as_texts(texts: Iterable[str]) -> list[str]:
     return listed
 
 
-def tokenize(texts: Sequence[str]) -> list[list[str]]:
+def tokenize(texts: Iterable[str]) -> list[list[str]]:
     """Words of each text in lower case."""
-    texts = as_texts(texts)
     # lower case after cutting: of some letters it has another length, and spans would not fit
-    return [[text[a:b].lower() for a, b in found] for text, found in zip(texts, spans(texts), strict=True)]
+    return [[word.lower() for word in WORD.findall(text)] for text in as_texts(texts)]
 
 
 def stop_word_set(stop_words: Any) -> frozenset[str]:
@@ -49,31 +43,13 @@ def stop_word_set(stop_words: Any) -> frozenset[str]:
     return frozenset(word.lower() for word in stop_words or ())
 
 
-def counted(
+def frequent_words(
     tokens: Sequence[Sequence[str]], min_count: int, max_words: int | None, stop_words: frozenset[str]
-) -> tuple[list[str], Found]:
-    """Find the words to keep, most frequent first, and where they stand.
-
-    Returns
-    -------
-    words : list of V str
-    found : (ndarray [L], ndarray [L], ndarray [V])
-        Of every place in the texts where a kept word stands, the word and the text; and in how many texts each
-        word is.
-    """
-    number: dict[str, int] = {}  # not np.unique: one very long word would make every entry of its array as long
-    ids = np.fromiter((number.setdefault(word, len(number)) for text in tokens for word in text), dtype=np.int64)
-    documents = np.repeat(np.arange(len(tokens)), [len(text) for text in tokens])
-    counts = np.bincount(ids, minlength=len(number)).tolist()
-    frequent = [word for word, i in number.items() if counts[i] >= min_count and word not in stop_words]
-    keep = sorted(frequent, key=lambda word: (-counts[number[word]], word))[:max_words]
-    renumber = np.full(len(number), -1)
-    renumber[[number[word] for word in keep]] = np.arange(len(keep))
-    ids = renumber[ids]
-    documents, ids = documents[ids >= 0], ids[ids >= 0]
-    pairs = np.unique(documents * max(1, len(keep)) + ids)
-    n_texts = np.bincount(pairs % max(1, len(keep)), minlength=len(keep))
-    return keep, (ids, documents, n_texts)
+) -> list[str]:
+    """Words that occur `min_count` times or more, most frequent first and alphabetically among equals."""
+    counts = Counter(word for text in tokens for word in text if word not in stop_words)
+    kept = [word for word, count in counts.items() if count >= min_count]
+    return sorted(kept, key=lambda word: (-counts[word], word))[:max_words]
 
 
 def read_vectors(
@@ -86,38 +62,32 @@ def read_vectors(
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"no such file: {path}")
-    wanted = None if keep is None else frozenset(word.lower() for word in keep)
+    wanted = None if keep is None else {word.lower() for word in keep}
     found: dict[str, np.ndarray] = {}
     d = 0
     unpack: Any = gzip.open if path.suffix == ".gz" else open
     with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
         for number, line in enumerate(file, start=1):
-            cells = line.rstrip().split(" ")
-            if number == 1 and len(cells) == 2 and all(cell.isdigit() for cell in cells):
+            word, *cells = line.rstrip().split(" ")
+            if number == 1 and len(cells) == 1 and word.isdigit() and cells[0].isdigit():
                 continue
-            d = d or len(cells) - 1
-            word = cells[0]
+            d = d or len(cells)
             # capitalised entries are never looked up, and entries of several words have no place in a mean
-            if len(cells) > d + 1 or word != word.lower() or not WORD.fullmatch(word):
+            if len(cells) > d or word != word.lower() or not WORD.fullmatch(word):
                 continue
             if word in stop_words or word in found or (wanted is not None and word not in wanted):
                 continue
-            found[word] = _numbers(cells[1:], d, path, number)
-            if max_words is not None and len(found) >= max_words:
+            try:
+                found[word] = np.array(cells, dtype=np.float32)
+            except ValueError:
+                found[word] = np.array([np.nan])
+            if not 0 < len(cells) == d or not np.isfinite(found[word]).all():
+                raise ValueError(f"{path}, line {number}: a word and {max(d, 1)} finite numbers are needed")
+            if len(found) == max_words:
                 break
     if not found:
         raise ValueError(f"{path} has no word to keep")
     return list(found), np.stack(list(found.values()))
-
-
-def _numbers(cells: list[str], d: int, path: Path, number: int) -> np.ndarray:
-    try:
-        vector = np.array(cells, dtype=np.float32)
-    except ValueError:
-        vector = np.empty(0, dtype=np.float32)
-    if d < 1 or len(vector) != d or not np.isfinite(vector).all():
-        raise ValueError(f"{path}, line {number}: a word and {max(d, 1)} finite numbers are needed")
-    return vector
 
 
 def check_table(words: list[str], vectors: Tensor, weights: Tensor) -> None:

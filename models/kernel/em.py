@@ -1,0 +1,165 @@
+"""The EM algorithm that finds supports, on all points at once or by mini-batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from .supports import Supports, by_cluster
+
+DEAD = 1e-12  # a support that is responsible for less than this share of a point has lost its points
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Supports, the labels [n] and the objective they give, and the objective before each iteration."""
+
+    supports: Supports
+    labels: Tensor
+    objective: float
+    history: list[float]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the maximization and the caller need to know from one pass over the points."""
+
+    mass: Tensor  # [K, p]: weight of the points that a support is responsible for
+    total: Tensor  # [K, p, d]: weighted sum of these points
+    labels: Tensor  # [n]
+    far: Tensor  # [n]: distance of each point to its cluster
+    objective: float  # sum of these distances
+
+
+def em(
+    x: Tensor,
+    supports: Supports,
+    labels: Tensor | None = None,
+    weight: Tensor | None = None,
+    *,
+    weighted: bool = False,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+) -> Fit:
+    """Alternate between assignments and supports until the objective falls by less than `tol` of it.
+
+    Each point goes to the cluster with the least distance ``D_c``. Within the cluster a support is responsible for
+    the share ``softmax(log w - gamma |x - u|^2)`` of the point, and moves to the mean of what it is responsible
+    for. For fixed assignments this is EM for a mixture, which does not lower the likelihood and so does not raise
+    D; choosing the nearest cluster does not raise it either. Hence the objective never rises.
+
+    Assignments `labels` [n] are kept. `weight` [n] is that of the points; those of the supports are fitted where
+    `weighted`.
+    """
+    history: list[float] = []
+    for _ in tqdm(range(max_iter), desc="kernel k-means", delay=2, leave=False):
+        statistics = expectation(x, supports, labels, weight)
+        history.append(statistics.objective)
+        if _converged(history, tol):
+            break
+        supports = _maximization(x, supports, statistics, weighted)
+    final = expectation(x, supports, labels, weight)
+    return Fit(supports, final.labels, final.objective, history)
+
+
+def mini_batch_em(
+    x: Tensor,
+    supports: Supports,
+    weight: Tensor,
+    generator: torch.Generator,
+    batch_size: int,
+    *,
+    weighted: bool,
+    max_iter: int,
+    tol: float,
+) -> Fit:
+    """:func:`em` in up to `max_iter` passes by mini-batches, whose points are drawn in proportion to `weight`.
+
+    A support is the running mean of all that it has been responsible for.
+    """
+    seen, history = torch.zeros_like(supports.points[..., 0]), []
+    for _ in tqdm(range(max_iter), desc="kernel k-means", delay=2, leave=False):
+        objective = 0.0
+        for rows in drawn(weight, len(x), generator).split(batch_size):
+            statistics = expectation(x[rows], supports, None, None)
+            objective += statistics.objective
+            seen += statistics.mass
+            shift = statistics.total - statistics.mass[..., None] * supports.points
+            supports = replace(supports, points=supports.points + shift / seen.clamp(min=1.0)[..., None])
+            if weighted:
+                mass = seen.double() + 1
+                supports = replace(supports, log_weights=(mass / mass.sum(1, keepdim=True)).log())
+        history.append(objective)
+        if _converged(history, tol):
+            break
+    return replace(em(x, supports, weight=weight, max_iter=0), history=history)
+
+
+def drawn(weight: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """Indices [size] of points drawn by weight; without replacement where all weights are equal."""
+    if bool((weight == weight[0]).all()):
+        return torch.randperm(len(weight), generator=generator, device=weight.device)[:size]
+    return torch.multinomial(weight, size, replacement=True, generator=generator)
+
+
+def _converged(history: list[float], tol: float) -> bool:
+    return len(history) > 1 and history[-2] - history[-1] <= tol * abs(history[-2])
+
+
+def expectation(x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor | None) -> Statistics:
+    """Assign points, unless `labels` does, and sum up the shares that supports have in them."""
+    mass, total = torch.zeros_like(supports.points[..., 0]), torch.zeros_like(supports.points)
+    own, distances = [], []
+    for rows in supports.parts(x, clusters=None if labels is None else 1):
+        points = x[rows]
+        if labels is None:
+            every = supports.logits(points)
+            label = supports.pooled(every).argmin(1)
+            logits = every[torch.arange(len(label), device=x.device), label]
+        else:  # distances to other clusters are not needed
+            label = labels[rows]
+            logits = supports.own_logits(points, label)
+        shares = supports.shares(logits).to(x)
+        if weight is not None:
+            shares = shares * weight[rows, None]
+        members = by_cluster(label, len(mass))
+        mass += torch.stack([shares[cluster].sum(0) for cluster in members])
+        total += torch.stack([shares[cluster].T @ points[cluster] for cluster in members])
+        own.append(label)
+        distances.append(supports.pooled(logits).to(x))
+    far = torch.cat(distances)
+    objective = float((far if weight is None else far * weight).sum(dtype=torch.float64))
+    return Statistics(mass, total, torch.cat(own), far, objective)
+
+
+def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighted: bool) -> Supports:
+    mass = statistics.mass
+    alive = mass > DEAD
+    points = torch.where(alive[..., None], statistics.total / mass.clamp(min=DEAD)[..., None], supports.points)
+    log_weights = supports.log_weights
+    if weighted:
+        of_cluster = mass.double().sum(1, keepdim=True)
+        log_weights = torch.where(of_cluster > DEAD, (mass / of_cluster.clamp(min=DEAD)).log(), log_weights)
+    supports = replace(supports, points=points, log_weights=log_weights)
+    return supports if bool(alive.all()) else _reseeded(x, supports, statistics, alive)
+
+
+def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tensor) -> Supports:
+    """Move supports without points to the points that are farthest from their cluster.
+
+    No point's distance depends on these supports, so the objective can't rise. The supports of a cluster with
+    points stay in it; where weights are fitted, theirs is zero and they stay as they are.
+    """
+    order = statistics.far.argsort(descending=True)
+    points, log_weights = supports.points.clone(), supports.log_weights.clone()
+    for k in (~alive).any(1).nonzero()[:, 0].tolist():
+        if not bool(alive[k].any()):
+            points[k], log_weights[k] = x[order[k % len(order)]], -math.log(log_weights.shape[1])
+            continue
+        own, places = order[statistics.labels[order] == k], (~alive[k] & log_weights[k].isfinite()).nonzero()[:, 0]
+        points[k, places] = x[own[places % len(own)]]
+    return replace(supports, points=points, log_weights=log_weights)
