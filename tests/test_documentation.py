@@ -2,6 +2,7 @@
 
 import re
 from collections import OrderedDict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,11 @@ def test_the_page_of_figures_is_what_the_benchmarks_measured(monkeypatch):
     for name, with_figures in GUIDES.items():
         guide = (DOCS / name).read_text(encoding="utf-8")
         assert guide == with_figures(guide)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "tests" / "benchmarks").glob("[a-z]*.py")))
+def test_every_benchmark_can_be_imported(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    if name in ("heatmaps", "attribution", "trees"):
+        pytest.importorskip("zennit")
+    import_module(f"tests.benchmarks.{name}")

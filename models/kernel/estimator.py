@@ -89,7 +89,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     It computes where X is: on the CPU, or on the device of a tensor.
 
     A file (:func:`neonxc.save`) holds the fit. Parameters that are neither numbers nor strings (labels as `init`,
-    a RandomState) get their defaults when it is loaded, and integer labels come back as int64.
+    a RandomState) get their defaults when it is loaded.
 
     References
     ----------

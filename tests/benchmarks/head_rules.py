@@ -35,7 +35,7 @@ from torchvision.transforms.functional import gaussian_blur
 from neonxc import NEON, NeuralizedClustering, neuralize
 from neonxc.lrp import Composite, Epsilon, Gamma
 from neonxc.models import backbone, to_tensor
-from tests.benchmarks.flipping import areas, localisation
+from tests.benchmarks.patch_flipping import areas, localisation
 from tests.benchmarks.timing import Report, Table, progress
 
 BLOCKS = ("blocks.4", "blocks.7", "blocks.10", "blocks.14")

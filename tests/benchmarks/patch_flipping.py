@@ -1,0 +1,53 @@
+"""How well a heatmap says what an image's logit depends on: patch flipping and localisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchvision.transforms.functional import gaussian_blur
+
+PATCH = 16
+FRACTIONS = (0.0, 0.05, 0.12, 0.25, 0.5, 0.8, 1.0)  # of the patches; dense where the curves bend
+
+Score = Callable[[Tensor], Tensor]
+"""Images [B, 3, H, W] -> the explained logit [B]."""
+
+
+def blurred(image: Tensor) -> Tensor:
+    """Fill for patches: what is left is a colour that changes slowly."""
+    return gaussian_blur(image, 95, 24.0)
+
+
+def areas(score: Score, image: Tensor, heatmaps: dict[str, Tensor], seed: int) -> Iterator[tuple[str, dict]]:
+    """Areas under the flipping curves of one decision, for each heatmap [H, W]."""
+    fill = blurred(image)
+    start, end = score(torch.stack([image, fill])).tolist()
+    heatmaps = {**heatmaps, "random": torch.rand(image.shape[1:], generator=torch.Generator().manual_seed(seed))}
+    for name, heatmap in heatmaps.items():
+        values = patches(heatmap)
+        area = {}
+        for kind, order in (("deletion", (-values.flatten()).argsort()), ("reversed", values.flatten().argsort())):
+            rank = order.argsort().reshape(values.shape)
+            flipped = torch.stack([rank < round(f * rank.numel()) for f in FRACTIONS[1:-1]])
+            flipped = flipped.repeat_interleave(PATCH, 1).repeat_interleave(PATCH, 2)
+            flipped = flipped[:, None, : image.shape[1], : image.shape[2]]
+            logits = score(torch.where(flipped, fill, image)).tolist()
+            area[kind] = float(np.trapezoid([start, *logits, end], FRACTIONS)) / start
+        yield name, {**area, "score": area["reversed"] - area["deletion"]}
+
+
+def patches(heatmap: Tensor) -> Tensor:
+    """Sum of a heatmap [H, W] over each patch."""
+    height, width = heatmap.shape
+    padded = F.pad(heatmap, (0, -width % PATCH, 0, -height % PATCH))
+    return padded.unfold(0, PATCH, PATCH).unfold(1, PATCH, PATCH).sum(dim=(2, 3))
+
+
+def localisation(heatmap: Tensor, region: Tensor) -> dict[str, float]:
+    positive, negative = heatmap.clamp(min=0), heatmap.clamp(max=0)
+    inside = (positive * region).sum() / positive.sum()
+    return {"inside": float(inside), "negative": float(-negative.sum() / positive.sum())}
