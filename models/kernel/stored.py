@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
