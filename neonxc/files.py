@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -259,3 +259,23 @@ def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         path.mkdir(exist_ok=True)
         for file in Path(stage).iterdir():
             os.replace(file, path / file.name)
+
+
+def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write tensors and JSON values as a file of a kind: as a whole, or not at all."""
+    write_tensors(tensors, Path(path), {KEY: json.dumps({"version": VERSION, "kind": kind, "plain": plain})})
+
+
+def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
+    """Read what `write` wrote: kind, JSON values, tensors."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+        if header["version"] != VERSION or header["kind"] not in kinds:
+            raise ValueError(f"{path} was written by another neonxc, or holds something else")
+        return header["kind"], header["plain"], tensors
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not a file of neonxc, or damaged: {error!r}") from None

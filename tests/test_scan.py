@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import typer
-from safetensors import safe_open
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import nn
@@ -22,11 +21,11 @@ from typer.testing import CliRunner
 
 import neonxc
 from neonxc.evaluation import clustering_accuracy
+from neonxc.files import read
 from neonxc.models import SCAN, FeatureExtractor, vgg_small
 from neonxc.models.scan import RandomWarp, stages
-from neonxc.models.scan.losses import nt_xent, scan_loss, scan_loss_of_all, self_label_loss
-from neonxc.models.scan.neighbours import nearest
-from neonxc.models.scan.network import ScanNetwork
+from neonxc.models.scan.network import Data, ScanNetwork
+from neonxc.models.scan.stages import nearest, nt_xent, scan_loss, scan_loss_of_all, self_label_loss
 from neonxc.models.scan.training import Training, schedule
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -158,7 +157,7 @@ def test_neighbours_are_the_most_similar_others(monkeypatch):
         similar = {j: torch.cosine_similarity(points[i], points[j], 0).item() for j in range(23) if j != i}
         expected.append(sorted(similar, key=similar.get, reverse=True)[:5])
     assert nearest(points, 5).tolist() == expected
-    monkeypatch.setattr("neonxc.models.scan.neighbours.CHUNK", 50)
+    monkeypatch.setattr("neonxc.blocks.CPU", 400)  # two rows at once
     assert nearest(points, 5).tolist() == expected
     assert nearest(points, 22).shape == (23, 22)
 
@@ -264,18 +263,16 @@ def test_the_head_with_the_lowest_loss_is_kept(stage):
     assert len(set(scan.losses_.round(6))) == 3
 
 
-def test_heads_do_not_mind_the_scale_of_embeddings():
+def test_heads_do_not_mind_the_scale_of_embeddings(monkeypatch):
     """They learn on standardised embeddings; the standardisation then is part of their weights."""
-    torch.manual_seed(0)
     images = torch.randn(60, 1, 2, 2)
-    images[:30, 0, 0, 0] += 6
-    uneven = images * torch.tensor([[1e-3, 1e3], [1.0, 50.0]]) + 20
-    every = SCAN(  # all images are neighbours, whatever the scale
-        2, nn.Flatten(), pretext=None, n_neighbors=59, n_heads=2, epochs=0, self_label_epochs=0, random_state=0
-    )
-    plain, scaled = clone(every).fit(images), clone(every).fit(uneven)
-    assert np.allclose(np.sort(plain.losses_), np.sort(scaled.losses_), atol=2e-2)
-    assert np.allclose(plain.predict_proba(images), scaled.predict_proba(uneven), atol=5e-2)
+    uneven = images * torch.tensor([[1e-2, 1e2], [1.0, 50.0]]) + 20
+    neighbours = torch.randint(60, (60, 5))  # mined ones would depend on the scale
+    monkeypatch.setattr(stages, "nearest", lambda features, k: neighbours)
+    plain, scaled = (small(backbone=nn.Flatten(), epochs=0, self_label_epochs=0).fit(x) for x in (images, uneven))
+    assert np.allclose(plain.losses_, scaled.losses_, atol=1e-3)
+    assert np.allclose(plain.predict_proba(images), scaled.predict_proba(uneven), atol=1e-3)
+    assert plain.predict_proba(images).std() > 0.05
 
 
 def test_self_labelling_learns_from_the_sure_images_alone():
@@ -292,17 +289,15 @@ def test_self_labelling_learns_from_the_sure_images_alone():
 
 def test_self_labels_stay_for_an_epoch():
     """If labels followed each step, the network would follow itself into one cluster (seen on MNIST)."""
-    images, _ = blobs()
-    scan = small(self_label_epochs=0).fit(images)
-    network = ScanNetwork(scan.embedding_, 9, 3, 1, torch.float32)
-    head = network.heads[0]
-    head.load_state_dict(scan.cluster_head_.state_dict())
-    data = stages.Data(network, images, torch.clone, 12, False)
-    stage = stages.self_labelling(data, head, 1, 1e-3, 0.0)
+    network = ScanNetwork(nn.Flatten(), 144, 3, 1, 24, 5, torch.float32)
+    images, truth = blobs()
+    with torch.no_grad():
+        network.heads.weight.copy_(torch.stack([images[truth == k].mean(0).flatten() for k in range(3)]))
+    stage = stages.self_labelling(Data(network, images, torch.clone, 12, False), 1, 1e-3, 0.0)
     stage.prepare()
     with torch.no_grad():
-        head.weight.zero_()
-        head.bias.copy_(torch.tensor([0.0, 50.0, 0.0]))  # all in cluster 1
+        network.heads.weight.zero_()
+        network.heads.bias.copy_(torch.tensor([0.0, 50.0, 0.0]))  # all in cluster 1
     loss, count = stage.step(torch.arange(24))
     assert count == 24
     assert loss.item() == pytest.approx(50 * 2 / 3, rel=1e-3)  # as clusters 0 and 2 are wrong
@@ -461,19 +456,16 @@ def bad(images, value):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_clusters": 1}, "n_clusters must be an integer of at least 2; got 1"),
+        ({"n_clusters": 1}, "n_clusters needs a whole number >= 2, got 1"),
         ({"n_clusters": 25}, "at most the number of images, 24; got 25"),
-        ({"n_clusters": 2.0}, "n_clusters must be an integer"),
-        ({"pretext": "moco"}, 'pretext must be "simclr" or None'),
-        ({"n_neighbors": 0}, "n_neighbors"),
-        ({"n_heads": 0}, "n_heads"),
-        ({"epochs": -1}, "epochs must be"),
-        ({"batch_size": 1}, "batch_size must be an integer of at least 2"),
-        ({"self_label_threshold": 1.5}, "self_label_threshold must be in"),
-        ({"learning_rate": 0}, "learning_rate must be a number above 0"),
+        ({"n_heads": 2.0}, "n_heads needs a whole number"),
+        ({"epochs": -1}, "epochs needs a whole number >= 0"),
+        ({"pretext": "moco"}, 'pretext needs "simclr" or None'),
+        ({"self_label_threshold": 1.5}, r"self_label_threshold needs a number in \[0, 1\]"),
+        ({"temperature": 0}, "temperature needs a number > 0"),
         ({"learning_rate": float("nan")}, "learning_rate"),
-        ({"entropy_weight": -1.0}, "entropy_weight must be at least 0"),
-        ({"augment": 3}, "augment must be callable"),
+        ({"entropy_weight": -1.0}, "entropy_weight"),
+        ({"augment": 3}, "augment needs a callable"),
         (
             {"augment": lambda images: images[:, :, 1:]},
             r"augment needs to return images of shape \[24, 1, 12, 12\]",
@@ -540,10 +532,10 @@ def interrupt(monkeypatch, stage, epoch, every=1):
     """Let training break off at the start of an epoch of a stage."""
     original = Training._epoch
 
-    def stop(self, current, number, optimizer):
-        if (current.name, number) == (stage, epoch):
+    def stop(self, current, *args):
+        if (current.name, self.progress.epoch) == (stage, epoch):
             raise Interrupted
-        return original(self, current, number, optimizer)
+        return original(self, current, *args)
 
     monkeypatch.setattr(Training, "_epoch", stop)
     monkeypatch.setattr("neonxc.models.scan.training.SAVE_EVERY", every)
@@ -600,11 +592,10 @@ def test_what_is_done_is_not_done_again(monkeypatch, tmp_path):
 
 def test_a_checkpoint_is_tensors_and_json(finished):
     assert [path.name for path in finished.iterdir()] == ["scan.safetensors"]
-    with safe_open(finished / "scan.safetensors", framework="pt") as file:
-        header = json.loads(file.metadata()["neonxc.scan"])
-        assert {"neighbours", "network.heads.0.weight"} <= set(file.keys())
-    assert header["settings"]["n_clusters"] == 3
-    assert header["progress"]["stage"] == 5
+    _, plain, tensors = read(finished / "scan.safetensors", ["SCAN checkpoint"])
+    assert {"network/neighbours", "network/heads.weight"} <= tensors.keys()
+    assert plain["settings"]["n_clusters"] == 3
+    assert plain["state"]["progress/stage"] == 4
 
 
 def test_a_clustering_can_be_self_labelled_later(monkeypatch, tmp_path):
@@ -640,7 +631,7 @@ def test_a_damaged_checkpoint_is_refused(finished, tmp_path):
     whole = (finished / file.name).read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"no tensors"):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match="no checkpoint of SCAN, or damaged"):
+        with pytest.raises(ValueError, match="scan.safetensors"):
             learning(checkpoint=tmp_path).fit(IMAGES)
 
 

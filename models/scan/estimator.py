@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -14,15 +13,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from neonxc.parameters import check_number, check_whole, plain_parameters
+
 from .augment import RandomWarp
-from .checkpoint import Checkpoint, Progress, data_fingerprint, fingerprint
-from .neighbours import nearest
-from .network import ScanNetwork, make_embedding
+from .checkpoint import Checkpoint, data_fingerprint, fingerprint
+from .network import Data, ScanNetwork, make_embedding
 from .reading import like_input, read_all, read_batches
-from .stages import SLOWER, Data, clustering, head_losses, heads_alone, pretext, self_labelling
-from .training import CLUSTERING, HEADS, NEIGHBOURS, PRETEXT, SELF_LABELLING, Training, set_seed
+from .stages import clustering, heads_alone, pretext, self_labelling
+from .training import Progress, Stage, Training, set_seed
 
 __all__ = ["SCAN"]
+
+LEAST = {"n_clusters": 2, "n_neighbors": 1, "n_heads": 1, "batch_size": 2}
+LEAST |= dict.fromkeys(("pretext_epochs", "head_epochs", "epochs", "self_label_epochs"), 0)
 
 
 class SCAN(ClusterMixin, BaseEstimator):
@@ -208,18 +211,17 @@ class SCAN(ClusterMixin, BaseEstimator):
             seed = self._seed()
             set_seed(seed, device)
             network = self._network(images, device)
-            training = Training(
-                network,
-                len(images),
-                self.batch_size,
-                Progress(seed),
-                Checkpoint(self.checkpoint, *self._settings(images)),
-                self.verbose,
-            )
-            training.resume()
             data = Data(network, images, self.augment or RandomWarp(), self.batch_size, self.amp)
-            self._train(data, training)
-        self._finish(data, training)
+            checkpoint = Checkpoint(self.checkpoint, self._settings(images))
+            training = Training(network, len(images), device, Progress(seed), checkpoint, self.verbose)
+            training.run(self._stages(data))
+        network.eval()
+        self.embedding_, self.cluster_head_ = network.embedding, network.best_head()
+        self.losses_ = network.losses.double().cpu().numpy()
+        self.neighbors_ = network.neighbours.cpu().numpy()
+        self.history_ = training.progress.history
+        self.image_shape_ = tuple(images.shape[1:])
+        self.labels_ = self.predict(images).cpu().numpy()
         return self
 
     def predict(self, X: Any) -> Any:
@@ -251,68 +253,36 @@ class SCAN(ClusterMixin, BaseEstimator):
         """Embeddings a [N, d], in the dtype of the backbone; input, type and errors as of `predict`."""
         return self._apply(X, lambda a: a)
 
+    @torch.no_grad()
     def _apply(self, X: Any, read: Callable[[Tensor], Tensor]) -> Any:
         check_is_fitted(self)
-        weight = self.cluster_head_.weight
-        with torch.no_grad():
-            batches = read_batches(X, self.batch_size, self.image_shape_)
-            return like_input(X)(torch.cat([read(self.embedding_(batch.to(weight))) for batch in batches]))
+        weight, found = self.cluster_head_.weight, []
+        for batch in read_batches(X, self.batch_size, self.image_shape_):
+            found += [read(self.embedding_(part.to(weight))) for part in batch.split(self.batch_size)]
+        return like_input(X)(torch.cat(found))
 
-    def _train(self, data: Data, training: Training) -> None:
-        """Run the stages that are still to be run."""
-        weight, rate = self.entropy_weight, self.learning_rate
-        if training.begin(PRETEXT):
-            if self.pretext is not None:
-                training.run(pretext(data, self.pretext_epochs, rate, self.temperature))
-            training.end()
-        if training.begin(NEIGHBOURS):
-            training.neighbours = nearest(data.embed(), min(self.n_neighbors, len(data.images) - 1))
-            training.end()
-        assert training.neighbours is not None
-        neighbours = training.neighbours = training.neighbours.to(data.network.like.device)
-        if training.begin(HEADS):
-            training.run(heads_alone(data, neighbours, self.head_epochs, rate, weight))
-            if self.head_epochs:
-                training.progress.losses = head_losses(data, neighbours, weight).tolist()
-            training.end()
-        if training.begin(CLUSTERING):
-            heads, losses = data.network.heads, training.progress.losses
-            if losses is None:
-                training.run(clustering(data, heads, neighbours, self.epochs, rate, weight))
-                training.progress.losses = head_losses(data, neighbours, weight).tolist()
-            else:  # the embedding follows the best of the heads that have learned
-                best = nn.ModuleList([heads[int(np.argmin(losses))]])
-                training.run(clustering(data, best, neighbours, self.epochs, rate / SLOWER, weight))
-            training.end()
-        assert training.progress.losses is not None
-        head = data.network.heads[int(np.argmin(training.progress.losses))]
-        if self.self_label_epochs and training.begin(SELF_LABELLING):
-            training.run(self_labelling(data, head, self.self_label_epochs, rate, self.self_label_threshold))
-            training.end()
-
-    def _finish(self, data: Data, training: Training) -> None:
-        """Set what a fitted estimator has."""
-        assert training.neighbours is not None
-        assert training.progress.losses is not None
-        data.network.eval()
-        self.image_shape_ = tuple(data.images.shape[1:])
-        self.losses_ = np.array(training.progress.losses)
-        self.history_ = training.progress.history
-        self.neighbors_ = training.neighbours.cpu().numpy()
-        self.embedding_ = data.network.embedding
-        self.cluster_head_ = data.network.heads[int(self.losses_.argmin())]  # type: ignore[assignment]
-        self.labels_ = self.predict(data.images).cpu().numpy()
+    def _stages(self, data: Data) -> list[Callable[[], Stage]]:
+        """The stages in their order; each is made when those before it are done."""
+        rate, weight = self.learning_rate, self.entropy_weight
+        first = 0 if self.pretext is None else self.pretext_epochs
+        stages = [
+            lambda: pretext(data, first, rate, self.temperature),
+            lambda: heads_alone(data, self.head_epochs, rate, weight),
+            lambda: clustering(data, self.epochs, rate, weight, learned=self.head_epochs > 0),
+            lambda: self_labelling(data, self.self_label_epochs, rate, self.self_label_threshold),
+        ]
+        return stages if self.self_label_epochs else stages[:-1]
 
     def _network(self, images: Tensor, device: torch.device) -> ScanNetwork:
-        embedding, width = make_embedding(self.backbone, images[:2])
-        network = ScanNetwork(embedding, width, self.n_clusters, self.n_heads, images.dtype).to(device)
-        network.to(memory_format=torch.channels_last)  # convolutions on the CPU take two thirds of the time
-        if self.pretext is not None and self.pretext_epochs and not network.learns:
+        embedding, d = make_embedding(self.backbone, images[:2])
+        if self.pretext and self.pretext_epochs and not any(p.requires_grad for p in embedding.parameters()):
             raise ValueError(
                 f'pretext="{self.pretext}" needs a backbone with parameters that require a gradient; this one is '
                 "frozen (pretext=None, or backbone.requires_grad_())"
             )
-        return network
+        n_neighbors = min(self.n_neighbors, len(images) - 1)
+        network = ScanNetwork(embedding, d, self.n_clusters, self.n_heads, len(images), n_neighbors, images.dtype)
+        return network.to(device).to(memory_format=torch.channels_last)  # two thirds of the time on the CPU
 
     def _device(self, images: Tensor) -> torch.device:
         if self.device is not None:
@@ -326,46 +296,33 @@ class SCAN(ClusterMixin, BaseEstimator):
             return int(np.random.default_rng().integers(2**31))
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _settings(self, images: Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a checkpoint must agree on to be continued; the settings of self-labelling apart."""
-        unimportant = ("backbone", "augment", "device", "checkpoint", "random_state", "verbose")
-        settings = {name: value for name, value in self.get_params().items() if name not in unimportant}
-        last = {name: settings.pop(name) for name in ("self_label_epochs", "self_label_threshold")}
-        backbone, augment, random = self.backbone, self.augment or RandomWarp(), self.random_state
-        name = getattr(augment, "__qualname__", type(augment).__qualname__)
-        return {
-            **settings,
-            "backbone": None if backbone is None else f"{type(backbone).__name__} {_weights(backbone)}",
-            "augment": repr(augment) if isinstance(augment, RandomWarp) else name,
-            "random_state": int(random) if isinstance(random, Integral) else random and type(random).__name__,
+    def _settings(self, images: Tensor) -> dict[str, Any]:
+        """What a checkpoint must agree on to be continued, as JSON values."""
+        backbone, augment = self.backbone, self.augment or RandomWarp()
+        settings = plain_parameters(self) | {
+            "backbone": backbone and f"{type(backbone).__name__} {fingerprint(backbone.state_dict())}",
+            "augment": repr(augment) if isinstance(augment, RandomWarp) else _name(augment),
             "images": data_fingerprint(images),
-        }, last
+        }
+        return {name: value for name, value in settings.items() if name not in ("device", "checkpoint", "verbose")}
 
     def _check(self) -> None:
         """Refuse parameters that are out of their range."""
         if not isinstance(self.backbone, (nn.Module, type(None))):
             raise TypeError(f"backbone needs an nn.Module or None, got {type(self.backbone).__name__}")
-        for name, problem in self._problems():
-            raise ValueError(f"{name} {problem}; got {getattr(self, name)!r}")
-
-    def _problems(self) -> Iterator[tuple[str, str]]:
-        least = {"n_clusters": 2, "n_neighbors": 1, "n_heads": 1, "batch_size": 2}
-        least |= dict.fromkeys(("pretext_epochs", "head_epochs", "epochs", "self_label_epochs"), 0)
-        for name, low in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < low:
-                yield name, f"must be an integer of at least {low}"
+        for name, least in LEAST.items():
+            check_whole(name, getattr(self, name), least)
         for name in ("learning_rate", "temperature", "entropy_weight"):
-            value = getattr(self, name)
-            if not np.isfinite(value) or value < 0 or (value == 0 and name != "entropy_weight"):
-                yield name, "must be a number above 0" if name != "entropy_weight" else "must be at least 0"
-        if not 0 <= self.self_label_threshold <= 1:
-            yield "self_label_threshold", "must be in 0 ... 1"
+            check_number(name, getattr(self, name))
+        for name in ("learning_rate", "temperature"):
+            if getattr(self, name) == 0:
+                raise ValueError(f"{name} needs a number > 0, got 0")
+        check_number("self_label_threshold", self.self_label_threshold, most=1)
         if self.pretext not in ("simclr", None):
-            yield "pretext", 'must be "simclr" or None'
+            raise ValueError(f'pretext needs "simclr" or None, got {self.pretext!r}')
         if self.augment is not None and not callable(self.augment):
-            yield "augment", "must be callable"
+            raise ValueError(f"augment needs a callable or None, got {self.augment!r}")
 
 
-def _weights(backbone: nn.Module) -> str:
-    return fingerprint(backbone.state_dict().items())
+def _name(augment: Any) -> str:
+    return getattr(augment, "__qualname__", type(augment).__qualname__)
