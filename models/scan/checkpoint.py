@@ -16,19 +16,10 @@ from neonxc.files import read, write
 FILE, KIND = "scan.safetensors", "SCAN checkpoint"
 SELF_LABELLING = 3  # the number of the last stage
 LAST = ("self_label_epochs", "self_label_threshold")  # settings that matter only once it has begun
-SAMPLE = 256  # images that tell whether data is the same
 
 
 class Checkpoint:
-    """A file for the state of a training; without a folder, none.
-
-    Parameters
-    ----------
-    folder : path-like, optional
-        Made if it does not exist.
-    settings : mapping
-        JSON values: what a checkpoint must agree on to be continued.
-    """
+    """A file for the state of a training, in a folder that is made if needed; without a folder, none."""
 
     def __init__(self, folder: Any, settings: Mapping[str, Any]) -> None:
         self.path = None if folder is None else Path(folder) / FILE
@@ -46,16 +37,10 @@ class Checkpoint:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write(self.path, KIND, {"settings": settings, "state": plain}, tensors)
 
-    def load(self) -> dict[str, Any] | None:
-        """Read the state back, if there is one.
-
-        Raises
-        ------
-        ValueError
-            A file that is damaged, of another program or version, or of a training with other settings or data.
-        """
+    def load(self) -> dict[str, Any]:
+        """Read the state back; an empty one if there is no file, a ValueError if it is of another training."""
         if self.path is None or not self.path.exists():
-            return None
+            return {}
         _, plain, tensors = read(self.path, [KIND])
         found = plain["settings"]
         needed = {name: value for name, value in self.settings.items() if name in found or name not in LAST}
@@ -85,10 +70,11 @@ def nested(flat: Mapping[str, Any]) -> dict[Any, Any]:
     """Put back what `flattened` took apart; keys that are numbers, as those of optimizers, are numbers again."""
     state: dict[Any, Any] = {}
     for path, value in flat.items():
-        inner, *keys = state, *(int(key) if key.isdigit() else key for key in path.split("/"))
-        for key in keys[:-1]:
+        *keys, last = (int(key) if key.isdigit() else key for key in path.split("/"))
+        inner = state
+        for key in keys:
             inner = inner.setdefault(key, {})
-        inner[keys[-1]] = value
+        inner[last] = value
     return state
 
 
@@ -96,9 +82,3 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     """Hash of names, shapes, types and values."""
     copies = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     return hashlib.sha256(safetensors.torch.save(copies)).hexdigest()[:16]
-
-
-def data_fingerprint(images: Tensor) -> str:
-    """Hash of a sample of images, and of how many there are."""
-    sample = torch.linspace(0, len(images) - 1, min(SAMPLE, len(images)), device=images.device).long()
-    return f"{list(images.shape)} {fingerprint({'images': images[sample]})}"

@@ -1,9 +1,9 @@
-"""What is trained: an embedding, a projector that only the pretext needs, and clustering heads."""
+"""What SCAN trains: an embedding, a projector that only the pretext needs, and clustering heads."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,57 +19,29 @@ PROJECTED = 64  # dimensions in which the pretext compares views
 
 
 class ScanNetwork(nn.Module):
-    """All tensors of a training, so that one state dict holds them.
+    """All tensors of a training on n images [n, C, H, W], so that one state dict holds them."""
 
-    Parameters
-    ----------
-    embedding : nn.Module
-        Images to features [N, d].
-    d, n_clusters, n_heads : int
-    n, n_neighbors : int
-        Numbers of images and of the neighbours of each.
-    dtype : torch.dtype
-    """
-
-    neighbours: Tensor
-    losses: Tensor
+    neighbours: Tensor  # [n, k]: indices of the neighbours of each image
+    losses: Tensor  # [n_heads]
 
     def __init__(
-        self,
-        embedding: nn.Module,
-        d: int,
-        n_clusters: int,
-        n_heads: int,
-        n: int,
-        n_neighbors: int,
-        dtype: torch.dtype,
+        self, backbone: nn.Module | None, images: Tensor, n_clusters: int, n_heads: int, n_neighbors: int
     ) -> None:
         super().__init__()
-        self.embedding = embedding
-        hidden = max(d, PROJECTED)
+        self.embedding, d = make_embedding(backbone, images[:2])
         self.projector = nn.Sequential(
-            nn.Linear(d, hidden, dtype=dtype), nn.ReLU(), nn.Linear(hidden, PROJECTED, dtype=dtype)
-        )
-        self.n_heads = n_heads
-        self.heads = nn.Linear(d, n_heads * n_clusters, dtype=dtype)
-        self.register_buffer("neighbours", torch.zeros(n, n_neighbors, dtype=torch.int64))
-        self.register_buffer("losses", torch.zeros(n_heads, dtype=dtype))
-
-    def scores(self, features: Tensor) -> Tensor:
-        """Scores [H, N, K] of all heads for features [N, d]."""
-        return self.heads(features).unflatten(1, (self.n_heads, -1)).movedim(1, 0)
+            nn.Linear(d, max(d, PROJECTED)), nn.ReLU(), nn.Linear(max(d, PROJECTED), PROJECTED)
+        ).to(images.dtype)
+        heads = [nn.Linear(d, n_clusters, dtype=images.dtype) for _ in range(n_heads)]
+        self.heads: Sequence[nn.Linear] = nn.ModuleList(heads)  # type: ignore[assignment]  # it has no type of items
+        n = len(images)
+        self.register_buffer("neighbours", torch.zeros(n, min(n_neighbors, n - 1), dtype=torch.int64))
+        self.register_buffer("losses", torch.zeros(n_heads, dtype=images.dtype))
 
     @property
-    def best(self) -> int:
-        """Number of the head with the lowest loss."""
-        return int(self.losses.argmin())
-
-    def best_head(self) -> nn.Linear:
-        """The head with the lowest loss, as a layer of its own."""
-        weight, bias = (p.detach().unflatten(0, (self.n_heads, -1))[self.best] for p in self.heads.parameters())
-        head = nn.Linear(weight.shape[1], weight.shape[0]).to(weight)
-        head.load_state_dict({"weight": weight, "bias": bias})
-        return head
+    def best(self) -> nn.Linear:
+        """The head with the lowest loss."""
+        return self.heads[int(self.losses.argmin())]
 
     def train(self, mode: bool = True) -> ScanNetwork:
         """Set training mode, except for frozen parts: their statistics must not move either."""
@@ -93,7 +65,7 @@ class Data:
 
     def batch(self, index: Tensor) -> Tensor:
         """Images of these indices, on the device and in the dtype of the network."""
-        return self.images[index.to(self.images.device)].to(self.network.heads.weight, non_blocking=True)
+        return self.images[index.to(self.images.device)].to(self.network.best.weight, non_blocking=True)
 
     def views(self, index: Tensor) -> Tensor:
         """One augmented view of each of these images."""
@@ -120,15 +92,7 @@ class Data:
 
 
 def make_embedding(backbone: nn.Module | None, images: Tensor) -> tuple[nn.Module, int]:
-    """Copy of a backbone that gives features [N, d], and d; `images` [2, C, H, W] are to try it on.
-
-    Raises
-    ------
-    TypeError
-        A backbone that gives no tensor.
-    ValueError
-        Features that are not [N, d] or [N, d, ...], or images that the backbone does not take.
-    """
+    """Copy a backbone so that it gives features [N, d] of images such as these two; also returns d."""
     if backbone is None:
         embedding: nn.Module = vgg_small(images.shape[1])[:-1]
         embedding.recipe = {"builder": "vgg_small", "in_channels": images.shape[1]}  # type: ignore[assignment]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -20,28 +19,10 @@ def is_loaded(X: Any) -> bool:
 
 
 def read_batches(X: Any, batch_size: int, shape: tuple[int, ...] | None = None) -> Iterator[Tensor]:
-    """Read images batch by batch; an array is one batch.
+    """Finite floating batches [B, C, H, W] of images, on the device where they were; an array is one batch.
 
-    Parameters
-    ----------
-    X : array or Tensor [N, C, H, W], Dataset of images, DataLoader or other iterable of batches
-        Images of a dataset and batches of a loader may be the first entries of tuples.
-    batch_size : int
-        Of datasets; a loader has its own.
-    shape : tuple (C, H, W), optional
-        That images must have; default: that of the first batch.
-
-    Yields
-    ------
-    Tensor [B, C, H, W]
-        Floating, finite, B >= 1, on the device where it was.
-
-    Raises
-    ------
-    ValueError
-        No images, or of other shapes, or values that are not finite.
-    TypeError
-        A loader whose batches are no tensors.
+    Entries of a dataset and batches of a loader may be tuples that begin with images. `batch_size` is that of
+    datasets; `shape` (C, H, W) is what images must have, by default that of the first batch.
     """
     loaded, images = is_loaded(X), None
     for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
@@ -58,18 +39,3 @@ def read_batches(X: Any, batch_size: int, shape: tuple[int, ...] | None = None) 
         yield images
     if images is None:
         raise ValueError("X is empty: the loader has no batches")
-
-
-def read_all(X: Any, batch_size: int, dtype: torch.dtype) -> Tensor:
-    """Read all images [n, C, H, W] at once, in `dtype`; parameters and errors of `read_batches`."""
-    batches = [batch.to(dtype) for batch in read_batches(X, batch_size)]
-    return batches[0] if len(batches) == 1 else torch.cat(batches)  # one array need not be copied
-
-
-def like_input(X: Any) -> Callable[[Tensor], Any]:
-    """How a result goes back: an array for arrays, a tensor on the device of tensors, on the CPU for loaders."""
-    if isinstance(X, Tensor):
-        return lambda result: result.to(X.device)
-    if is_loaded(X):
-        return lambda result: result.cpu()
-    return lambda result: result.cpu().numpy()

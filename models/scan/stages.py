@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from neonxc.blocks import blocks
 
 from .network import Data
-from .training import Stage
+from .training import Stage, Step
 
 SLOWER = 5  # what is learned by the time heads are there is good, and is only refined
 HEADS_FASTER = 10  # heads alone are a linear model, which stands a higher rate
@@ -31,9 +32,8 @@ def pretext(data: Data, epochs: int, rate: float, temperature: float) -> Stage:
     def mine() -> None:
         network.neighbours.copy_(nearest(data.embed(), network.neighbours.shape[1]))
 
-    return Stage(
-        "pretext", epochs, [network.embedding, network.projector], rate, data.batch_size, step, finish=mine
-    )
+    modules = [network.embedding, network.projector]
+    return Stage("pretext", epochs, modules, rate, data.batch_size, step, finish=mine)
 
 
 def heads_alone(data: Data, epochs: int, rate: float, entropy_weight: float) -> Stage:
@@ -47,19 +47,17 @@ def heads_alone(data: Data, epochs: int, rate: float, entropy_weight: float) -> 
     spread = spread.clamp(min=1e-6 * float(spread.max()))
     features = (features - mean) / spread
 
-    def step(index: Tensor) -> tuple[Tensor, int]:
-        others = one_of(network.neighbours, index)
-        anchors, others = (network.scores(features[rows.to(features.device)]) for rows in (index, others))
-        return scan_loss(anchors, others, entropy_weight).mean(), len(index)
-
     @torch.no_grad()
     def finish() -> None:
         if epochs:
-            network.losses.copy_(scan_loss_of_all(network.scores(features), network.neighbours, entropy_weight))
-            network.heads.weight.div_(spread)
-            network.heads.bias.sub_(network.heads.weight @ mean)
+            measure(data, features, entropy_weight)
+            for head in network.heads:
+                head.weight.div_(spread)
+                head.bias.sub_(head.weight @ mean)
 
-    return Stage("heads", epochs, [network.heads], HEADS_FASTER * rate, HEADS_BATCH, step, finish=finish)
+    step = scan_step(data, network.heads, lambda index: features[index.to(features.device)], entropy_weight)
+    modules = [*network.heads]
+    return Stage("heads", epochs, modules, HEADS_FASTER * rate, HEADS_BATCH, step, finish=finish)
 
 
 def clustering(data: Data, epochs: int, rate: float, entropy_weight: float, learned: bool) -> Stage:
@@ -68,24 +66,39 @@ def clustering(data: Data, epochs: int, rate: float, entropy_weight: float, lear
     The embedding follows the best of the heads if they have `learned` alone, at a lower rate, else all of them.
     """
     network = data.network
-    heads = [network.best] if learned else list(range(network.n_heads))
+    heads = [network.best] if learned else network.heads
 
-    def step(index: Tensor) -> tuple[Tensor, int]:
-        views = data.views(torch.cat([index, one_of(network.neighbours, index)]))
-        anchors, others = network.scores(data.features(views))[heads].chunk(2, dim=1)
-        return scan_loss(anchors, others, entropy_weight).mean(), len(index)
-
-    @torch.no_grad()
     def finish() -> None:
         if not learned:
-            network.losses.copy_(
-                scan_loss_of_all(network.scores(data.embed()), network.neighbours, entropy_weight)
-            )
+            measure(data, data.embed(), entropy_weight)
 
-    modules = [network.embedding, network.heads]
-    return Stage(
-        "clustering", epochs, modules, rate / SLOWER if learned else rate, data.batch_size, step, finish=finish
-    )
+    step = scan_step(data, heads, lambda index: data.features(data.views(index)), entropy_weight)
+    modules, rate = [network.embedding, *heads], rate / SLOWER if learned else rate
+    return Stage("clustering", epochs, modules, rate, data.batch_size, step, finish=finish)
+
+
+def scan_step(
+    data: Data, heads: Sequence[nn.Linear], features: Callable[[Tensor], Tensor], entropy_weight: float
+) -> Step:
+    """Mean of SCAN's loss over heads, from the `features` of the images of some indices and of a neighbour of each."""
+    neighbours = data.network.neighbours
+
+    def step(index: Tensor) -> tuple[Tensor, int]:
+        choice = torch.randint(neighbours.shape[1], (len(index),), device=neighbours.device)
+        chosen = neighbours[index.to(neighbours.device), choice].to(index.device)
+        inputs = features(torch.cat([index, chosen]))
+        anchors, others = torch.stack([head(inputs) for head in heads]).chunk(2, dim=1)
+        return scan_loss(anchors, others, entropy_weight).mean(), len(index)
+
+    return step
+
+
+@torch.no_grad()
+def measure(data: Data, features: Tensor, entropy_weight: float) -> None:
+    """Note SCAN's loss of each head over all images, by their features [n, d], and all their neighbours."""
+    network = data.network
+    scores = torch.stack([head(features) for head in network.heads])
+    network.losses.copy_(scan_loss_of_all(scores, network.neighbours, entropy_weight))
 
 
 def self_labelling(data: Data, epochs: int, rate: float, threshold: float) -> Stage:
@@ -100,34 +113,24 @@ def self_labelling(data: Data, epochs: int, rate: float, threshold: float) -> St
     @torch.no_grad()
     def label() -> None:
         nonlocal labels
-        confidence, cluster = network.scores(data.embed())[best].softmax(1).max(1)
+        confidence, cluster = best(data.embed()).softmax(1).max(1)
         labels = torch.where(confidence > threshold, cluster, -1).cpu()
 
     def step(index: Tensor) -> tuple[Tensor | None, int]:
         index = index[labels[index] >= 0]
         if len(index) < 2:  # batch normalisation needs two
             return None, 0
-        scores = network.scores(data.features(data.views(index)))[best]
+        scores = best(data.features(data.views(index)))
         return self_label_loss(scores, labels[index].to(scores.device)), len(index)
 
-    modules = [network.embedding, network.heads]
+    modules = [network.embedding, best]
     return Stage("self-labelling", epochs, modules, rate / SLOWER, data.batch_size, step, prepare=label)
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
-    """Loss of SimCLR: each view must find the other view of its image among all views (Chen et al. 2020, Eq. 1).
+    """Contrastive loss of SimCLR (Chen et al. 2020, Eq. 1), the mean over 2 B views.
 
-    Parameters
-    ----------
-    first, second : Tensor [B, p]
-        Projections of two views of the same B >= 2 images; only their directions count.
-    temperature : float
-        Above 0. The lower, the more the most similar wrong views count.
-
-    Returns
-    -------
-    Tensor []
-        Mean cross-entropy, in nats, over the 2 B views.
+    Each view must find the other view of its image among all views, by the direction of their projections [B, p].
     """
     views = F.normalize(torch.cat([first, second]), dim=1)
     similarity = (views @ views.T / temperature).fill_diagonal_(-torch.inf)
@@ -136,21 +139,10 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
 
 
 def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float = 5.0) -> Tensor:
-    """Loss of SCAN: neighbours in one cluster, images in all clusters (Van Gansbeke et al. 2020, Eq. 2).
+    """Loss of SCAN (Van Gansbeke et al. 2020, Eq. 2) from scores [..., B, K] of images and a neighbour of each.
 
-    ``-mean_i log <p(x_i), p(x'_i)> - entropy_weight * H(mean_i p(x_i))``
-
-    Parameters
-    ----------
-    anchors, neighbours : Tensor [..., B, K]
-        Scores of B images and of one neighbour of each, before the softmax. Leading dimensions (heads) are kept.
-    entropy_weight : float
-        Lambda in the paper.
-
-    Returns
-    -------
-    Tensor [...]
-        In nats; at least ``-entropy_weight * log K``.
+    ``-mean_i log <p(x_i), p(x'_i)> - entropy_weight * H(mean_i p(x_i))``: neighbours are to be in one cluster,
+    images in all clusters. Leading dimensions (heads) are kept.
     """
     anchors, neighbours = anchors.log_softmax(-1), neighbours.log_softmax(-1)
     together = (anchors + neighbours).logsumexp(-1)  # the log of the inner product, finite where that underflows
@@ -173,17 +165,10 @@ def self_label_loss(scores: Tensor, labels: Tensor) -> Tensor:
 def nearest(features: Tensor, k: int) -> Tensor:
     """Indices [n, k] of the other images whose features [n, d] have the most similar directions, those first."""
     points = F.normalize(features, dim=1)
-    n, found = len(points), []
-    for rows in tqdm(
-        [*blocks(n, n * points.element_size(), points.device)], "SCAN: neighbours", delay=2, leave=False
-    ):
-        similarity = points[rows] @ points.T
-        similarity.diagonal(rows.start).fill_(-torch.inf)
+    rows = blocks(len(points), len(points) * points.element_size(), points.device)
+    found = []
+    for row in tqdm([*rows], desc="SCAN: neighbours", delay=2, leave=False):
+        similarity = points[row] @ points.T
+        similarity.diagonal(row.start).fill_(-torch.inf)
         found.append(similarity.topk(k, dim=1).indices)
     return torch.cat(found)
-
-
-def one_of(neighbours: Tensor, index: Tensor) -> Tensor:
-    """A random neighbour of each image, as indices on the device of `index`."""
-    choice = torch.randint(neighbours.shape[1], (len(index),), device=neighbours.device)
-    return neighbours[index.to(neighbours.device), choice].to(index.device)

@@ -19,34 +19,22 @@ from .checkpoint import Checkpoint
 SAVE_EVERY = 5  # epochs
 WARM_UP = 0.1  # share of a stage's steps in which the rate rises
 
+Step = Callable[[Tensor], tuple[Tensor | None, int]]
+"""Indices of images -> loss, None if there is none, and how many of the images took part."""
+
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of training.
-
-    Attributes
-    ----------
-    name : str
-    epochs : int
-    modules : sequence of nn.Module
-        What is trained, as far as it requires a gradient.
-    rate : float
-        Highest learning rate.
-    batch_size : int
-    step : callable
-        Indices [B] of a minibatch's images to their loss and the number of them that took part, which may be 0.
-    prepare, finish : callable
-        Called before each epoch; called after the last one, also if there is none.
-    """
+    """A part of training."""
 
     name: str
     epochs: int
-    modules: Sequence[nn.Module]
-    rate: float
+    modules: Sequence[nn.Module]  # which are trained, as far as they require a gradient
+    rate: float  # the highest learning rate
     batch_size: int
-    step: Callable[[Tensor], tuple[Tensor | None, int]]
-    prepare: Callable[[], None] = lambda: None
-    finish: Callable[[], None] = lambda: None
+    step: Step
+    prepare: Callable[[], None] = lambda: None  # called before each epoch
+    finish: Callable[[], None] = lambda: None  # called after the last epoch, also if there was none
 
 
 @dataclass
@@ -54,23 +42,20 @@ class Progress:
     """How far training has come: all of it that is no tensor, as JSON values."""
 
     seed: int
-    stage: int = 0
-    """Number of the stage that is under way."""
-    epoch: int = 0
-    """How many of its epochs are done."""
+    stage: int = 0  # the number of the one that is under way
+    epoch: int = 0  # how many of its epochs are done
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
 class Training:
-    """A training that can be saved after any epoch, and continued from there.
+    """A training on n images that can be saved after any epoch, and continued from there.
 
     Each epoch has a seed of its own, so that the epochs after an interruption are those that would have come.
     """
 
     network: nn.Module
     n: int
-    """Number of images."""
     device: torch.device
     progress: Progress
     checkpoint: Checkpoint
@@ -78,7 +63,7 @@ class Training:
 
     def run(self, stages: Sequence[Callable[[], Stage]]) -> None:
         """Run the stages that are not done yet; each is made when its turn comes."""
-        state = self.checkpoint.load() or {}
+        state = self.checkpoint.load()
         if state:
             self.network.load_state_dict(state["network"])
             self.progress = Progress(**state["progress"])
@@ -91,14 +76,13 @@ class Training:
             self._save()
 
     def _train(self, stage: Stage, state: dict[str, Any] | None) -> None:
-        """Train from the epoch, and the state of the optimizer, at which a checkpoint was written."""
+        """Train a stage from the epoch at which `state`, that of the optimizer, was saved."""
         optimizer = AdamW(nn.ModuleList(stage.modules).parameters(), lr=stage.rate, weight_decay=1e-4)
         if state is not None:
             optimizer.load_state_dict(state)
         done, steps = self.progress.epoch, math.ceil(self.n / stage.batch_size)
-        rate = LambdaLR(
-            optimizer, lambda step: schedule((step + 0.5) / (steps * stage.epochs)), last_epoch=done * steps - 1
-        )
+        total = steps * stage.epochs
+        rate = LambdaLR(optimizer, lambda step: schedule((step + 0.5) / total), last_epoch=done * steps - 1)
         with tqdm(total=stage.epochs, initial=done, desc=f"SCAN: {stage.name}", delay=2, leave=False) as bar:
             for epoch in range(done + 1, stage.epochs + 1):
                 set_seed([self.progress.seed, self.progress.stage, epoch], self.device)
@@ -140,6 +124,13 @@ class Training:
         self.checkpoint.save(state if optimizer is None else {**state, "optimizer": optimizer.state_dict()})
 
 
+def schedule(done: float) -> float:
+    """Factor of the learning rate when so much of a stage is done, 0 ... 1: a ramp up, then half a cosine."""
+    if done < WARM_UP:
+        return done / WARM_UP
+    return (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))) / 2
+
+
 def set_seed(seed: int | Sequence[int], device: torch.device) -> None:
     """Seed the generators of the CPU and of `device` alone; torch.manual_seed would touch those of all devices."""
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
@@ -147,10 +138,3 @@ def set_seed(seed: int | Sequence[int], device: torch.device) -> None:
     if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(number)
-
-
-def schedule(done: float) -> float:
-    """Factor of the learning rate when so much of a stage is done, 0 ... 1: a ramp up, then half a cosine."""
-    if done < WARM_UP:
-        return done / WARM_UP
-    return (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))) / 2
