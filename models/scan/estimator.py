@@ -42,9 +42,9 @@ class SCAN(ClusterMixin, BaseEstimator):
     n_clusters : int
         2 ... n.
     backbone : nn.Module, optional
-        Maps images [N, C, H, W] as `fit` gets them to features [N, d], or to maps [N, d, h, w], which are averaged;
-        a :class:`neonxc.models.FeatureExtractor` is one. It is copied, and only its parameters that require a
-        gradient are trained. Default: :func:`neonxc.models.vgg_small` without its classifier.
+        Maps images [N, C, H, W], as `fit` gets them, to features [N, d], or to maps [N, d, h, w], which are
+        averaged; a :class:`neonxc.models.FeatureExtractor` is one. It is copied, and only its parameters that
+        require a gradient are trained. Default: :func:`neonxc.models.vgg_small` without its classifier.
     pretext : {"simclr"}, optional
         How the embedding is learned. None: the backbone is pretrained.
     n_neighbors : int, default=20
@@ -54,9 +54,9 @@ class SCAN(ClusterMixin, BaseEstimator):
     entropy_weight : float, default=5
         Weight of the entropy of the mean assignment, which keeps clusters from being empty.
     pretext_epochs, head_epochs, epochs, self_label_epochs : int, default=20, 30, 5, 0
-        Passes over the images of each stage; 0 leaves it out. SimCLR comes first. The heads then learn alone, which
-        takes hardly any time, and after that the best of them with the embedding (all of them if there are no
-        `head_epochs`). Self-labelling comes last; it has cost accuracy on the data it was measured on.
+        Passes over the images of each stage; 0 leaves it out. SimCLR comes first. The heads then learn alone,
+        which takes hardly any time, and after that the best of them with the embedding (all of them if there are
+        no `head_epochs`). Self-labelling comes last; it has cost accuracy on the data it was measured on.
     self_label_threshold : float, default=0.99
         The probability above which an image labels itself, 0 ... 1.
     temperature : float, default=0.5
@@ -91,11 +91,11 @@ class SCAN(ClusterMixin, BaseEstimator):
         ``argmax_k w_k . a + b_k``: Propositions 6 and 7 of the NEON paper apply, with ``b_c - b_k`` added to
         their contrasts.
     losses_ : ndarray [n_heads]
-        SCAN's loss of each head on the images as they are and all their neighbours, when the best was chosen: after
-        the heads have learned alone, or else after the clustering.
+        SCAN's loss of each head on the images as they are and all their neighbours, when the best was chosen:
+        after the heads have learned alone, or else after the clustering.
     history_ : list of dict
-        For each epoch its ``stage``, its number ``epoch``, the mean ``loss`` over the images that took part (and all
-        heads; None where no image did), and the ``share`` of these images.
+        For each epoch its ``stage``, its number ``epoch``, the mean ``loss`` over the images that took part (and
+        all heads; None where no image did), and the ``share`` of these images.
     neighbors_ : ndarray [n, k] of int64
         The mined neighbours.
 

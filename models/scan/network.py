@@ -77,6 +77,12 @@ class Data:
             raise ValueError(f"augment needs to return images of shape {list(images.shape)}, got {got}")
         return views
 
+    def pairs(self, index: Tensor) -> Tensor:
+        """Indices [2 B] of images, and after them of a random neighbour of each."""
+        near = self.network.neighbours[index.to(self.network.neighbours.device)].to(index.device)
+        choice = torch.randint(near.shape[1], (len(index), 1))
+        return torch.cat([index, near.gather(1, choice)[:, 0]])
+
     def features(self, images: Tensor) -> Tensor:
         """Features [B, d] to learn from; only the embedding is ever computed in bfloat16."""
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.amp):

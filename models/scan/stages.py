@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from tqdm import tqdm
 from neonxc.blocks import blocks
 
 from .network import Data
-from .training import Stage, Step
+from .training import Stage
 
 SLOWER = 5  # what is learned by the time heads are there is good, and is only refined
 HEADS_FASTER = 10  # heads alone are a linear model, which stands a higher rate
@@ -47,17 +47,22 @@ def heads_alone(data: Data, epochs: int, rate: float, entropy_weight: float) -> 
     spread = spread.clamp(min=1e-6 * float(spread.max()))
     features = (features - mean) / spread
 
+    def step(index: Tensor) -> tuple[Tensor, int]:
+        pairs = features[data.pairs(index).to(features.device)]
+        anchors, others = scores(network.heads, pairs).chunk(2, dim=1)
+        return scan_loss(anchors, others, entropy_weight).mean(), len(index)
+
     @torch.no_grad()
     def finish() -> None:
         if epochs:
-            measure(data, features, entropy_weight)
+            learned = scores(network.heads, features)
+            network.losses.copy_(scan_loss_of_all(learned, network.neighbours, entropy_weight))
             for head in network.heads:
                 head.weight.div_(spread)
                 head.bias.sub_(head.weight @ mean)
 
-    step = scan_step(data, network.heads, lambda index: features[index.to(features.device)], entropy_weight)
-    modules = [*network.heads]
-    return Stage("heads", epochs, modules, HEADS_FASTER * rate, HEADS_BATCH, step, finish=finish)
+    modules, rate = [*network.heads], HEADS_FASTER * rate
+    return Stage("heads", epochs, modules, rate, HEADS_BATCH, step, finish=finish)
 
 
 def clustering(data: Data, epochs: int, rate: float, entropy_weight: float, learned: bool) -> Stage:
@@ -68,37 +73,18 @@ def clustering(data: Data, epochs: int, rate: float, entropy_weight: float, lear
     network = data.network
     heads = [network.best] if learned else network.heads
 
-    def finish() -> None:
-        if not learned:
-            measure(data, data.embed(), entropy_weight)
-
-    step = scan_step(data, heads, lambda index: data.features(data.views(index)), entropy_weight)
-    modules, rate = [network.embedding, *heads], rate / SLOWER if learned else rate
-    return Stage("clustering", epochs, modules, rate, data.batch_size, step, finish=finish)
-
-
-def scan_step(
-    data: Data, heads: Sequence[nn.Linear], features: Callable[[Tensor], Tensor], entropy_weight: float
-) -> Step:
-    """Mean of SCAN's loss over heads, from the `features` of the images of some indices and of a neighbour of each."""
-    neighbours = data.network.neighbours
-
     def step(index: Tensor) -> tuple[Tensor, int]:
-        choice = torch.randint(neighbours.shape[1], (len(index),), device=neighbours.device)
-        chosen = neighbours[index.to(neighbours.device), choice].to(index.device)
-        inputs = features(torch.cat([index, chosen]))
-        anchors, others = torch.stack([head(inputs) for head in heads]).chunk(2, dim=1)
+        anchors, others = scores(heads, data.features(data.views(data.pairs(index)))).chunk(2, dim=1)
         return scan_loss(anchors, others, entropy_weight).mean(), len(index)
 
-    return step
+    @torch.no_grad()
+    def finish() -> None:
+        if not learned:
+            every = scores(heads, data.embed())
+            network.losses.copy_(scan_loss_of_all(every, network.neighbours, entropy_weight))
 
-
-@torch.no_grad()
-def measure(data: Data, features: Tensor, entropy_weight: float) -> None:
-    """Note SCAN's loss of each head over all images, by their features [n, d], and all their neighbours."""
-    network = data.network
-    scores = torch.stack([head(features) for head in network.heads])
-    network.losses.copy_(scan_loss_of_all(scores, network.neighbours, entropy_weight))
+    modules, rate = [network.embedding, *heads], rate / SLOWER if learned else rate
+    return Stage("clustering", epochs, modules, rate, data.batch_size, step, finish=finish)
 
 
 def self_labelling(data: Data, epochs: int, rate: float, threshold: float) -> Stage:
@@ -148,6 +134,11 @@ def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float = 5.0) 
     together = (anchors + neighbours).logsumexp(-1)  # the log of the inner product, finite where that underflows
     mean = anchors.logsumexp(-2) - math.log(anchors.shape[-2])  # p log p has no finite slope at p = 0
     return -together.mean(-1) + entropy_weight * (mean.exp() * mean).sum(-1)
+
+
+def scores(heads: Iterable[nn.Module], features: Tensor) -> Tensor:
+    """Scores [H, N, K] of heads for features [N, d]."""
+    return torch.stack([head(features) for head in heads])
 
 
 def scan_loss_of_all(scores: Tensor, neighbours: Tensor, entropy_weight: float) -> Tensor:

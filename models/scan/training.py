@@ -19,9 +19,6 @@ from .checkpoint import Checkpoint
 SAVE_EVERY = 5  # epochs
 WARM_UP = 0.1  # share of a stage's steps in which the rate rises
 
-Step = Callable[[Tensor], tuple[Tensor | None, int]]
-"""Indices of images -> loss, None if there is none, and how many of the images took part."""
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -32,7 +29,7 @@ class Stage:
     modules: Sequence[nn.Module]  # which are trained, as far as they require a gradient
     rate: float  # the highest learning rate
     batch_size: int
-    step: Step
+    step: Callable[[Tensor], tuple[Tensor | None, int]]  # indices of images -> loss, and how many took part
     prepare: Callable[[], None] = lambda: None  # called before each epoch
     finish: Callable[[], None] = lambda: None  # called after the last epoch, also if there was none
 
