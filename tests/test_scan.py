@@ -24,6 +24,7 @@ from neonxc.evaluation import clustering_accuracy
 from neonxc.files import read
 from neonxc.models import SCAN, FeatureExtractor, vgg_small
 from neonxc.models.scan import RandomWarp, stages
+from neonxc.models.scan.checkpoint import flattened, nested
 from neonxc.models.scan.network import Data, ScanNetwork
 from neonxc.models.scan.stages import nearest, nt_xent, scan_loss, scan_loss_of_all, self_label_loss
 from neonxc.models.scan.training import Training, schedule
@@ -39,6 +40,9 @@ def blobs(n=24, channels=1, seed=0):
     for k, (row, column) in enumerate([(1, 1), (1, 7), (7, 4)]):
         images[truth == k, :, row : row + 4, column : column + 4] += 2
     return images, truth.numpy()
+
+
+IMAGES = blobs()[0]
 
 
 def small(**changes):
@@ -111,18 +115,10 @@ def slow_scan_loss(anchors, neighbours, weight):
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, 5.0])
-def test_the_scan_loss_is_its_definition(weight):
-    anchors, neighbours = 3 * torch.randn(2, 6, 4, dtype=torch.float64)
-    loss = scan_loss(anchors, neighbours, weight)
-    assert float(loss) == pytest.approx(slow_scan_loss(anchors, neighbours, weight))
-
-
-def test_the_scan_loss_of_several_heads_is_that_of_each():
-    anchors, neighbours = torch.randn(2, 3, 6, 4, dtype=torch.float64)
-    losses = scan_loss(anchors, neighbours, 2.0)
-    assert losses.tolist() == pytest.approx(
-        [slow_scan_loss(*one, 2.0) for one in zip(anchors, neighbours, strict=True)]
-    )
+def test_the_scan_loss_of_each_head_is_its_definition(weight):
+    anchors, neighbours = 3 * torch.randn(2, 3, 6, 4, dtype=torch.float64)
+    expected = [slow_scan_loss(*one, weight) for one in zip(anchors, neighbours, strict=True)]
+    assert scan_loss(anchors, neighbours, weight).tolist() == pytest.approx(expected)
 
 
 def test_the_scan_loss_of_all_counts_each_pair():
@@ -238,26 +234,24 @@ def test_an_embedding_is_learned():
 
 
 def test_the_decision_is_one_linear_layer_on_the_embedding():
-    images, _ = blobs()
-    scan = learning().fit(images)
+    scan = learning().fit(IMAGES)
     assert not scan.embedding_.training
     assert isinstance(scan.cluster_head_, nn.Linear)
     with torch.no_grad():
-        features = scan.embedding_(images)
+        features = scan.embedding_(IMAGES)
         scores = scan.cluster_head_(features)
-    torch.testing.assert_close(scan.transform(images), features)
-    torch.testing.assert_close(scan.predict_proba(images), scores.softmax(1))
-    assert (scan.predict(images) == scores.argmax(1)).all()
+    torch.testing.assert_close(scan.transform(IMAGES), features)
+    torch.testing.assert_close(scan.predict_proba(IMAGES), scores.softmax(1))
+    assert (scan.predict(IMAGES) == scores.argmax(1)).all()
     assert (scan.labels_ == scores.argmax(1).numpy()).all()
 
 
 @pytest.mark.parametrize("stage", ["heads alone", "all heads and the embedding"])
 def test_the_head_with_the_lowest_loss_is_kept(stage):
-    images, _ = blobs()
     options = {"epochs": 0} if stage == "heads alone" else {"head_epochs": 0}
-    scan = small(self_label_epochs=0, **options).fit(images)
+    scan = small(self_label_epochs=0, **options).fit(IMAGES)
     with torch.no_grad():
-        scores = scan.cluster_head_(scan.embedding_(images))
+        scores = scan.cluster_head_(scan.embedding_(IMAGES))
     loss = scan_loss_of_all(scores, torch.from_numpy(scan.neighbors_), scan.entropy_weight)
     assert float(loss) == pytest.approx(scan.losses_.min(), rel=1e-5)
     assert len(set(scan.losses_.round(6))) == 3
@@ -276,15 +270,14 @@ def test_heads_do_not_mind_the_scale_of_embeddings(monkeypatch):
 
 
 def test_self_labelling_learns_from_the_sure_images_alone():
-    images, _ = blobs()
-    before = small(self_label_epochs=0).fit(images)
-    none = small(self_label_threshold=1.0).fit(images)
-    torch.testing.assert_close(none.predict_proba(images), before.predict_proba(images))
+    before = small(self_label_epochs=0).fit(IMAGES)
+    none = small(self_label_threshold=1.0).fit(IMAGES)
+    torch.testing.assert_close(none.predict_proba(IMAGES), before.predict_proba(IMAGES))
     assert [e["loss"] for e in none.history_ if e["stage"] == "self-labelling"] == [None, None]
-    some = small(self_label_threshold=0.34).fit(images)
+    some = small(self_label_threshold=0.34).fit(IMAGES)
     assert [e["share"] for e in some.history_ if e["stage"] == "self-labelling"] == [1, 1]
-    assert not torch.allclose(some.predict_proba(images), before.predict_proba(images))
-    assert some.predict_proba(images).amax(1).mean() > before.predict_proba(images).amax(1).mean()
+    assert not torch.allclose(some.predict_proba(IMAGES), before.predict_proba(IMAGES))
+    assert some.predict_proba(IMAGES).amax(1).mean() > before.predict_proba(IMAGES).amax(1).mean()
 
 
 def test_self_labels_stay_for_an_epoch():
@@ -306,18 +299,16 @@ def test_self_labels_stay_for_an_epoch():
 
 
 def test_same_number_same_labels():
-    images, _ = blobs()
-    first, second, third = (learning(random_state=seed).fit(images) for seed in (3, 3, 4))
-    torch.testing.assert_close(first.predict_proba(images), second.predict_proba(images), rtol=0, atol=0)
+    first, second, third = (learning(random_state=seed).fit(IMAGES) for seed in (3, 3, 4))
+    torch.testing.assert_close(first.predict_proba(IMAGES), second.predict_proba(IMAGES), rtol=0, atol=0)
     assert first.history_ == second.history_
     assert first.history_ != third.history_
 
 
 @pytest.mark.parametrize("random_state", [0, None])
 def test_global_generators_stay_as_they_are(random_state):
-    images, _ = blobs()
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
-    learning(random_state=random_state).fit(images)
+    learning(random_state=random_state).fit(IMAGES)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
     assert random.getstate() == before[2]
@@ -341,10 +332,9 @@ def test_y_is_ignored_and_the_estimator_can_be_cloned():
 
 
 def test_the_backbone_given_is_not_changed():
-    images, _ = blobs()
     backbone = tiny()
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-    scan = learning(backbone=backbone).fit(images)
+    scan = learning(backbone=backbone).fit(IMAGES)
     assert backbone.training
     assert all(torch.equal(before[name], tensor) for name, tensor in backbone.state_dict().items())
     assert any(not torch.equal(before[name], tensor) for name, tensor in scan.embedding_.state_dict().items())
@@ -358,51 +348,48 @@ def test_the_default_backbone_takes_the_channels_of_the_images(channels):
 
 
 def test_maps_are_averaged():
-    images, _ = blobs()
     maps = nn.Conv2d(1, 4, 3)
-    scan = small(backbone=maps, epochs=0).fit(images)
-    assert scan.transform(images).shape == (24, 4)
-    torch.testing.assert_close(scan.transform(images), maps(images).mean((2, 3)).detach())
+    scan = small(backbone=maps, epochs=0).fit(IMAGES)
+    assert scan.transform(IMAGES).shape == (24, 4)
+    torch.testing.assert_close(scan.transform(IMAGES), maps(IMAGES).mean((2, 3)).detach())
 
 
 @pytest.mark.parametrize("pool", [None, "avg"])
 def test_a_feature_extractor_is_a_backbone(pool):
-    images, _ = blobs()
     extractor = FeatureExtractor(vgg_small(width=4).eval(), "features.block2", pool=pool)
-    scan = learning(backbone=extractor).fit(images)
+    scan = learning(backbone=extractor).fit(IMAGES)
     assert extractor.pool == pool
     assert isinstance(scan.embedding_, FeatureExtractor)
-    assert scan.transform(images).shape == (24, 8)
+    assert scan.transform(IMAGES).shape == (24, 8)
 
 
 def test_frozen_parts_do_not_learn():
-    images, _ = blobs()
     backbone = vgg_small(width=4)[:-1]
-    backbone.features.block1.requires_grad_(False)
-    scan = learning(backbone=backbone).fit(images)
+    backbone.features.block1.append(nn.Dropout()).requires_grad_(False)
+    network = ScanNetwork(backbone, IMAGES, n_clusters=3, n_heads=1, n_neighbors=5).train()
+    assert not network.embedding.features.block1[-1].training
+    assert network.embedding.features.block3.training
+    scan = learning(backbone=backbone).fit(IMAGES)
     for part, same in (("block1", True), ("block3", False)):
         given, learned = (getattr(net.features, part).state_dict() for net in (backbone, scan.embedding_))
         assert all(torch.equal(given[name], learned[name]) for name in given) == same
 
 
 def test_the_pretext_needs_something_to_learn():
-    images, _ = blobs()
     with pytest.raises(ValueError, match=r"requires_grad_\(\)"):
-        learning(backbone=tiny().requires_grad_(False)).fit(images)
-    small(backbone=tiny().requires_grad_(False)).fit(images)
+        learning(backbone=tiny().requires_grad_(False)).fit(IMAGES)
+    small(backbone=tiny().requires_grad_(False)).fit(IMAGES)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_backbone_decides_the_type(dtype):
-    images, _ = blobs()
-    scan = learning(backbone=tiny().to(dtype)).fit(images.double())
-    assert scan.transform(images).dtype == dtype
+    scan = learning(backbone=tiny().to(dtype)).fit(IMAGES.double())
+    assert scan.transform(IMAGES).dtype == dtype
 
 
 def test_bfloat16_is_for_training_only():
-    images, _ = blobs()
-    exact, amp = (learning(amp=amp).fit(images) for amp in (False, True))
-    assert amp.transform(images).dtype == torch.float32
+    exact, amp = (learning(amp=amp).fit(IMAGES) for amp in (False, True))
+    assert amp.transform(IMAGES).dtype == torch.float32
     assert amp.history_[0]["loss"] == pytest.approx(exact.history_[0]["loss"], rel=0.05)
     assert amp.history_[0]["loss"] != exact.history_[0]["loss"]
 
@@ -412,7 +399,12 @@ def test_bfloat16_is_for_training_only():
 
 @cache
 def learned():
-    return learning().fit(blobs()[0])
+    return learning().fit(IMAGES)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(IMAGES)
 
 
 def sources(images):
@@ -422,29 +414,21 @@ def sources(images):
         "float64": images.double().numpy(),
         "list": images.tolist(),
         "dataset": TensorDataset(images),
+        "stream": Stream(),
         "loader": DataLoader(pairs, batch_size=7),
         "images only": [images[:5], images[5:]].__iter__,
     }
 
 
-@pytest.mark.parametrize("name", ["array", "float64", "list", "dataset", "loader", "images only"])
+@pytest.mark.parametrize("name", ["array", "float64", "list", "dataset", "stream", "loader", "images only"])
 def test_images_may_come_from_anywhere(name):
-    images, _ = blobs()
     expected = learned()
-    source = sources(images)[name]
+    source = sources(IMAGES)[name]
     give = source if callable(source) else lambda: source
     scan = learning().fit(give())
     assert (scan.labels_ == expected.labels_).all()
-    torch.testing.assert_close(torch.as_tensor(scan.predict_proba(give())), expected.predict_proba(images))
+    torch.testing.assert_close(torch.as_tensor(scan.predict_proba(give())), expected.predict_proba(IMAGES))
     assert isinstance(scan.predict(give()), np.ndarray if name in ("array", "float64", "list") else torch.Tensor)
-
-
-def test_an_iterable_dataset():
-    class Stream(IterableDataset):
-        def __iter__(self):
-            return iter(blobs()[0])
-
-    assert (learning().fit(Stream()).labels_ == learned().labels_).all()
 
 
 def bad(images, value):
@@ -476,16 +460,12 @@ def bad(images, value):
 )
 def test_bad_parameters(changes, message):
     with pytest.raises(ValueError, match=message):
-        small(**changes).fit(blobs()[0])
+        small(**changes).fit(IMAGES)
 
 
-@pytest.mark.parametrize("backbone", ["vgg16", vgg_small])
-def test_no_module(backbone):
+def test_no_module():
     with pytest.raises(TypeError, match=r"backbone needs an nn\.Module"):
-        small(backbone=backbone).fit(blobs()[0])
-
-
-IMAGES = blobs()[0]
+        small(backbone="vgg16").fit(IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -506,9 +486,8 @@ def test_bad_images(X, message):
 
 
 def test_predictions_need_a_fit_and_images_of_its_shape():
-    for method in ("predict", "predict_proba", "transform"):
-        with pytest.raises(NotFittedError):
-            getattr(small(), method)(IMAGES)
+    with pytest.raises(NotFittedError):
+        small().predict(IMAGES)
     scan = small().fit(IMAGES)
     with pytest.raises(ValueError, match=r"needed is \[1, 12, 12\]"):
         scan.predict(IMAGES[:, :, 1:])
@@ -543,7 +522,7 @@ def interrupt(monkeypatch, stage, epoch, every=1):
 
 @cache
 def uninterrupted():
-    return learning(self_label_threshold=0.3).fit(blobs()[0])
+    return learning(self_label_threshold=0.3).fit(IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -559,14 +538,13 @@ def uninterrupted():
     ],
 )
 def test_an_interrupted_training_goes_on_as_if_nothing_had_been(monkeypatch, tmp_path, stage, epoch, every):
-    images, _ = blobs()
     expected = uninterrupted()
     with monkeypatch.context() as patch:
         interrupt(patch, stage, epoch, every)
         with pytest.raises(Interrupted):
-            learning(self_label_threshold=0.3, checkpoint=tmp_path / "new").fit(images)
-    scan = learning(self_label_threshold=0.3, checkpoint=tmp_path / "new").fit(images)
-    torch.testing.assert_close(scan.predict_proba(images), expected.predict_proba(images), rtol=0, atol=0)
+            learning(self_label_threshold=0.3, checkpoint=tmp_path / "new").fit(IMAGES)
+    scan = learning(self_label_threshold=0.3, checkpoint=tmp_path / "new").fit(IMAGES)
+    torch.testing.assert_close(scan.predict_proba(IMAGES), expected.predict_proba(IMAGES), rtol=0, atol=0)
     assert scan.history_ == expected.history_
     assert (scan.losses_ == expected.losses_).all()
 
@@ -580,12 +558,11 @@ def finished(tmp_path_factory):
 
 
 def test_what_is_done_is_not_done_again(monkeypatch, tmp_path):
-    images, _ = blobs()
-    first = learning(checkpoint=tmp_path, random_state=None).fit(images)
+    first = learning(checkpoint=tmp_path, random_state=None).fit(IMAGES)
     monkeypatch.setattr(stages, "nt_xent", None)
     monkeypatch.setattr(stages, "scan_loss", None)
     monkeypatch.setattr(stages, "self_label_loss", None)
-    again = learning(checkpoint=tmp_path, random_state=None, verbose=True, device="cpu").fit(images)
+    again = learning(checkpoint=tmp_path, random_state=None, verbose=True, device="cpu").fit(IMAGES)
     assert (again.labels_ == first.labels_).all()
     assert again.history_ == first.history_
 
@@ -596,6 +573,14 @@ def test_a_checkpoint_is_tensors_and_json(finished):
     assert {"network/neighbours", "network/heads.0.weight"} <= tensors.keys()
     assert plain["settings"]["n_clusters"] == 3
     assert plain["state"]["progress/stage"] == 4
+
+
+def test_nested_states_are_taken_apart_and_put_back():
+    optimizer = {"state": {0: {"step": 3.0}, 12: {}}, "param_groups": [{"lr": 0.1}]}
+    state = {"network": {"0.weight": 1}, "optimizer": optimizer, "unused": {}}
+    flat = flattened(state)
+    assert flat["optimizer/state/0/step"] == 3
+    assert nested(flat) == state
 
 
 def test_a_clustering_can_be_self_labelled_later(monkeypatch, tmp_path):

@@ -197,13 +197,11 @@ class SCAN(ClusterMixin, BaseEstimator):
             )
         device = self._device(images)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            if self.random_state is None:  # NumPy's global generator must not move either
-                seed = int(np.random.default_rng().integers(2**31))
-            else:
-                seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            given = np.random.RandomState() if self.random_state is None else self.random_state
+            seed = int(check_random_state(given).randint(2**31 - 1))  # moves no global generator
             set_seed(seed, device)
             network = ScanNetwork(self.backbone, images, self.n_clusters, self.n_heads, self.n_neighbors)
-            network.to(device).to(memory_format=torch.channels_last)  # a third faster on the CPU
+            network.to(device).to(memory_format=torch.channels_last)  # two thirds of the time on the CPU
             data = Data(network, images, self.augment or RandomWarp(), self.batch_size, self.amp)
             checkpoint = Checkpoint(self.checkpoint, self._settings(images))
             training = Training(network, len(images), device, Progress(seed), checkpoint, self.verbose)
@@ -284,9 +282,10 @@ class SCAN(ClusterMixin, BaseEstimator):
         """What a checkpoint must agree on to be continued, as JSON values."""
         backbone, augment = self.backbone, self.augment or RandomWarp()
         named = repr(augment) if isinstance(augment, RandomWarp) else None
+        weights = {} if backbone is None else backbone.state_dict()
         sample = images[:: len(images) // SAMPLE + 1]
         settings = plain_parameters(self) | {
-            "backbone": backbone and f"{type(backbone).__name__} {fingerprint(backbone.state_dict())}",
+            "backbone": f"{type(backbone).__name__} {fingerprint(weights)}",
             "augment": named or getattr(augment, "__qualname__", type(augment).__qualname__),
             "images": f"{list(images.shape)} {fingerprint({'images': sample})}",
         }

@@ -29,11 +29,11 @@ class ScanNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding, d = make_embedding(backbone, images[:2])
-        self.projector = nn.Sequential(
-            nn.Linear(d, max(d, PROJECTED)), nn.ReLU(), nn.Linear(max(d, PROJECTED), PROJECTED)
-        ).to(images.dtype)
-        heads = [nn.Linear(d, n_clusters, dtype=images.dtype) for _ in range(n_heads)]
-        self.heads: Sequence[nn.Linear] = nn.ModuleList(heads)  # type: ignore[assignment]  # it has no type of items
+        hidden = max(d, PROJECTED)
+        projector = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, PROJECTED))
+        self.projector = projector.to(images.dtype)
+        heads = nn.ModuleList(nn.Linear(d, n_clusters, dtype=images.dtype) for _ in range(n_heads))
+        self.heads: Sequence[nn.Linear] = heads  # type: ignore[assignment]  # a ModuleList has no type of items
         n = len(images)
         self.register_buffer("neighbours", torch.zeros(n, min(n_neighbors, n - 1), dtype=torch.int64))
         self.register_buffer("losses", torch.zeros(n_heads, dtype=images.dtype))
@@ -65,7 +65,7 @@ class Data:
 
     def batch(self, index: Tensor) -> Tensor:
         """Images of these indices, on the device and in the dtype of the network."""
-        return self.images[index.to(self.images.device)].to(self.network.best.weight, non_blocking=True)
+        return self.images[index.to(self.images.device)].to(self.network.losses, non_blocking=True)
 
     def views(self, index: Tensor) -> Tensor:
         """One augmented view of each of these images."""
@@ -78,10 +78,11 @@ class Data:
         return views
 
     def pairs(self, index: Tensor) -> Tensor:
-        """Indices [2 B] of images, and after them of a random neighbour of each."""
-        near = self.network.neighbours[index.to(self.network.neighbours.device)].to(index.device)
-        choice = torch.randint(near.shape[1], (len(index), 1))
-        return torch.cat([index, near.gather(1, choice)[:, 0]])
+        """Indices [2 B] of images, and after them of a random neighbour of each, on the network's device."""
+        neighbours = self.network.neighbours
+        choice = torch.randint(neighbours.shape[1], (len(index),), device=neighbours.device)
+        index = index.to(neighbours.device)
+        return torch.cat([index, neighbours[index, choice]])
 
     def features(self, images: Tensor) -> Tensor:
         """Features [B, d] to learn from; only the embedding is ever computed in bfloat16."""

@@ -48,8 +48,7 @@ def heads_alone(data: Data, epochs: int, rate: float, entropy_weight: float) -> 
     features = (features - mean) / spread
 
     def step(index: Tensor) -> tuple[Tensor, int]:
-        pairs = features[data.pairs(index).to(features.device)]
-        anchors, others = scores(network.heads, pairs).chunk(2, dim=1)
+        anchors, others = scores(network.heads, features[data.pairs(index)]).chunk(2, dim=1)
         return scan_loss(anchors, others, entropy_weight).mean(), len(index)
 
     @torch.no_grad()

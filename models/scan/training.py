@@ -79,19 +79,19 @@ class Training:
             optimizer.load_state_dict(state)
         done, steps = self.progress.epoch, math.ceil(self.n / stage.batch_size)
         total = steps * stage.epochs
-        rate = LambdaLR(optimizer, lambda step: schedule((step + 0.5) / total), last_epoch=done * steps - 1)
+        scheduler = LambdaLR(optimizer, lambda step: schedule((step + 0.5) / total), last_epoch=done * steps - 1)
         with tqdm(total=stage.epochs, initial=done, desc=f"SCAN: {stage.name}", delay=2, leave=False) as bar:
             for epoch in range(done + 1, stage.epochs + 1):
                 set_seed([self.progress.seed, self.progress.stage, epoch], self.device)
                 stage.prepare()
-                loss, share = self._epoch(stage, steps, optimizer, rate)
+                loss, share = self._epoch(stage, steps, optimizer, scheduler)
                 self._record(stage.name, epoch, loss, share)
                 bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
                 bar.update()
                 if epoch % SAVE_EVERY == 0:
                     self._save(optimizer)
 
-    def _epoch(self, stage: Stage, steps: int, optimizer: Optimizer, rate: LambdaLR) -> tuple[float, float]:
+    def _epoch(self, stage: Stage, steps: int, optimizer: Optimizer, scheduler: LambdaLR) -> tuple[float, float]:
         """Mean loss over the images that took part (nan if none did), and their share."""
         self.network.train()
         total, used = torch.zeros((), device=self.device), 0
@@ -102,7 +102,7 @@ class Training:
                 loss.backward()
                 total, used = total + loss.detach() * count, used + count
             optimizer.step()
-            rate.step()
+            scheduler.step()
         return (float(total) / used if used else math.nan), used / self.n
 
     def _record(self, stage: str, epoch: int, loss: float, share: float) -> None:
