@@ -226,7 +226,16 @@ def test_dropout_in_training_mode_is_a_clear_error(images):
 # Mixed precision
 
 
-def assert_autocast_changes_little(net, images, dtype):
+AUTOCAST = [
+    ("cpu", torch.bfloat16),
+    pytest.param("cuda", torch.float16, marks=pytest.mark.cuda),
+    pytest.param("cuda", torch.bfloat16, marks=pytest.mark.cuda),
+]
+
+
+@pytest.mark.parametrize(("device", "dtype"), AUTOCAST)
+def test_autocast_changes_little(net, images, device, dtype):
+    net, images = net.to(device), images.to(device)
     expected, clustering = explain(net, images), cluster(net, images)
     with torch.autocast(images.device.type, dtype):
         inside = explain(net, images)
@@ -241,11 +250,10 @@ def assert_autocast_changes_little(net, images, dtype):
     torch.testing.assert_close(logits, clustering(images), rtol=0.05, atol=0.05)
 
 
-def test_autocast_on_the_cpu(net, images):
-    assert_autocast_changes_little(net, images, torch.bfloat16)
+@pytest.mark.parametrize(("device", "dtype"), AUTOCAST)
+def test_training_goes_on_inside_autocast(net, images, device, dtype):
+    net, images = net.to(device), images.to(device)
 
-
-def assert_training_goes_on_inside_autocast(net, images, dtype):
     def gradients(*, explained):
         net.zero_grad()
         with torch.autocast(images.device.type, dtype):
@@ -257,22 +265,6 @@ def assert_training_goes_on_inside_autocast(net, images, dtype):
 
     for expected, gradient in zip(gradients(explained=False), gradients(explained=True), strict=True):
         torch.testing.assert_close(gradient, expected)
-
-
-def test_training_goes_on_inside_autocast_on_the_cpu(net, images):
-    assert_training_goes_on_inside_autocast(net, images, torch.bfloat16)
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_training_goes_on_inside_autocast_on_a_gpu(net, images, dtype):
-    assert_training_goes_on_inside_autocast(net.cuda(), images.cuda(), dtype)
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_on_a_gpu(net, images, dtype):
-    assert_autocast_changes_little(net.cuda(), images.cuda(), dtype)
 
 
 @pytest.mark.cuda
@@ -288,7 +280,9 @@ def test_a_network_on_a_gpu_gives_relevance_there(net, images):
 # Parallel training
 
 
-def test_data_parallel(net, images):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_data_parallel(net, images, device):
+    net, images = net.to(device), images.to(device)
     expected = explain(net, images)
     wrapped = nn.DataParallel(net)
     before = state(wrapped)
@@ -301,12 +295,6 @@ def test_rules_find_their_layers_inside_a_parallel_network(net, images):
     expected = LRP(net, composite).attribute(images, target=1)
     assert not torch.allclose(expected, LRP(net).attribute(images, target=1))
     torch.testing.assert_close(LRP(nn.DataParallel(net), composite).attribute(images, target=1), expected)
-
-
-@pytest.mark.cuda
-def test_data_parallel_on_gpus(net, images):
-    net, images = net.cuda(), images.cuda()
-    torch.testing.assert_close(explain(nn.DataParallel(net), images), explain(net, images))
 
 
 @pytest.fixture
@@ -406,26 +394,17 @@ class Writer:
         return lambda tag, value, step: self.written.setdefault(tag, (name, value, step))
 
 
-def test_the_examples_explain_puts_the_network_back_into_training_mode(example, net, images):
-    net.train()
-    before, writer = state(net), Writer()
-    labels = example.explain(writer, net, images, epoch=7, clusters=3)
-    assert state(net) == before
-    assert net.training
-    assert sorted(set(labels)) == [0, 1, 2]
-    name, figure, epoch = writer.written["clusters/heatmaps"]
-    assert (name, epoch) == ("add_figure", 7)
-    assert [label.get_text().split("\n")[0] for label in figure.axes[0].get_yticklabels()] == [
-        f"cluster {k}" for k in range(3)
-    ]
-
-
 def test_the_examples_explain_keeps_each_modules_mode_also_after_an_error(example, net, images):
     net.train()
     net.features.block1.eval()  # frozen, as in fine-tuning
-    before = state(net)
-    example.explain(Writer(), net, images, epoch=0, clusters=3)
+    before, writer = state(net), Writer()
+    labels = example.explain(writer, net, images, epoch=7, clusters=3)
     assert state(net) == before
+    assert sorted(set(labels)) == [0, 1, 2]
+    name, figure, epoch = writer.written["clusters/heatmaps"]
+    assert (name, epoch) == ("add_figure", 7)
+    rows = [label.get_text().split("\n")[0] for label in figure.axes[0].get_yticklabels()]
+    assert rows == [f"cluster {k}" for k in range(3)]
     example.accuracy(net, images, torch.zeros(6))
     assert state(net) == before
     with pytest.raises(ValueError, match="no module of"):

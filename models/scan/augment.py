@@ -19,25 +19,26 @@ KNOTS = 4  # per side of the elastic deformation's grid
 class RandomWarp:
     """Rotate, scale, shear, shift, bend and flip each image of a batch, change its contrast, hide a part of it.
 
-    All images of a batch at once, on their device, each in its own way; geometry in one bilinear sampling.
-    Random numbers come from torch's global generators. Amounts are drawn uniformly (scales: their logarithms).
+    Each image is changed in its own way, all of a batch at once on their device, by one bilinear sampling
+    (transforms of torchvision draw one set of parameters per batch, and take many times as long image by image).
+    Amounts are drawn uniformly (scales: their logarithms) from torch's global generators.
 
     Parameters
     ----------
     rotation, shear : float, default=15
-        At most so many degrees, either way.
+        The greatest angle in degrees, either way.
     scale : float, default=0.25
-        Height and width change by a factor of at most ``1 + scale``, either way; half of that, in logarithms, is
-        common to both and half their own.
+        Height and width change by a factor of at most ``1 + scale``, either way. Half of the change, in
+        logarithms, is common to both.
     translation : float, default=0.1
-        At most this share of the image's sides.
+        The greatest shift, as a share of the image's sides.
     elastic : float, default=0.03
         Standard deviation of a smooth displacement, as a share of the sides.
     flip : bool, default=False
-        Mirror every second image, left to right: not for digits.
+        Mirror every second image, left to right. Digits should not be mirrored.
     contrast : float, default=0.2
-        Each channel's distance from its mean changes by at most this share; channels differently, which for
-        colour images changes the colours.
+        The distance of each channel from its mean changes by at most this share. Channels change differently,
+        which changes the colours of colour images.
     erase : float, default=0
         Side of a square that is set to the image's mean, as a share of the image's sides.
     padding : {"border", "zeros", "reflection"}, default="border"
@@ -70,39 +71,31 @@ class RandomWarp:
             bend = F.interpolate(2 * self.elastic * knots, images.shape[2:], mode="bicubic", align_corners=True)
             grid = grid + bend.movedim(1, -1)
         views = F.grid_sample(images, grid, padding_mode=self.padding, align_corners=False)
-        if self.contrast:
-            mean = views.mean((2, 3), keepdim=True)
-            views = mean + (views - mean) * (1 + self.contrast * _uniform(images, *images.shape[:2], 1, 1))
-        return self._erased(views) if self.erase else views
+        mean = views.mean((2, 3), keepdim=True)
+        views = mean + (views - mean) * (1 + self.contrast * _uniform(images, *images.shape[:2], 1, 1))
+        return torch.where(self._hidden(images), mean, views) if self.erase else views
 
     def _affine(self, images: Tensor) -> Tensor:
         """Matrices [N, 2, 3] from a view's coordinates to the image's."""
-        n, (height, width) = len(images), images.shape[2:]
-        degree = math.pi / 180
-        angle, shear = self.rotation * degree * _uniform(images, n), self.shear * degree * _uniform(images, n)
-        common, own = _uniform(images, n, 1), _uniform(images, n, 2)
-        scale = torch.exp(math.log1p(self.scale) * (common + own) / 2)
+        n = len(images)
+        angle, shear = (math.radians(most) * _uniform(images, n) for most in (self.rotation, self.shear))
+        scale = torch.exp(math.log1p(self.scale) * (_uniform(images, n, 1) + _uniform(images, n, 2)) / 2)
         if self.flip:
-            mirror = torch.where(torch.rand(n, device=images.device) < 0.5, -1.0, 1.0).to(scale.dtype)
-            scale = scale * torch.stack([mirror, torch.ones_like(mirror)], 1)
-        cos, sin = angle.cos(), angle.sin()
-        slant = shear.tan()
+            scale[:, 0] = scale[:, 0].copysign(_uniform(images, n))
+        cos, sin, slant = angle.cos(), angle.sin(), shear.tan()
         matrix = torch.stack([cos, cos * slant - sin, sin, sin * slant + cos], 1).view(n, 2, 2) * scale[:, None]
-        sides = images.new_tensor([width, height])  # a circle stays round where the image is no square
+        sides = images.new_tensor(images.shape[:1:-1])  # a circle stays round where the image is no square
         matrix = matrix * sides / sides[:, None]
         return torch.cat([matrix, 2 * self.translation * _uniform(images, n, 2, 1)], 2)
 
-    def _erased(self, views: Tensor) -> Tensor:
-        n, (height, width) = len(views), views.shape[2:]
-
-        def strip(length: int) -> Tensor:
-            side = self.erase * length
-            start = torch.rand(n, 1, device=views.device) * (length - side)
-            place = torch.arange(length, device=views.device) + 0.5
-            return (place >= start) & (place < start + side)
-
-        hidden = strip(height)[:, None, :, None] & strip(width)[:, None, None, :]
-        return torch.where(hidden, views.mean((2, 3), keepdim=True), views)
+    def _hidden(self, images: Tensor) -> Tensor:
+        """Where the square lies, [N, 1, H, W]."""
+        masks = []
+        for side in images.shape[2:]:
+            start = torch.rand(len(images), 1, device=images.device) * (1 - self.erase) * side
+            place = torch.arange(side, device=images.device) + 0.5 - start
+            masks.append((place >= 0) & (place < self.erase * side))
+        return masks[0][:, None, :, None] & masks[1][:, None, None, :]
 
 
 def _uniform(like: Tensor, *shape: int) -> Tensor:

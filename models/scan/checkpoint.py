@@ -1,92 +1,49 @@
-"""Checkpoints: one safetensors file in a folder, tensors in its body, the rest as JSON in its header."""
+"""Checkpoints: the state of a training in one file, with the settings that a continued one must agree on."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
-from neonxc.files import write_tensors
+from neonxc.files import read, write
 
-__all__ = ["Checkpoint", "Progress", "fingerprint"]
-
-FILE = "scan.safetensors"
-KEY = "neonxc.scan"
-VERSION = 1
-SAMPLE = 256  # images that tell whether data is the same
-
-
-@dataclass
-class Progress:
-    """How far training has come: all of it that is no tensor, as JSON values."""
-
-    seed: int
-    stage: int = 0
-    """Number of the stage that is under way."""
-    epoch: int = 0
-    """How many of its epochs are done."""
-    losses: list[float] | None = None
-    """Of each head, once the clustering is done."""
-    history: list[dict[str, Any]] = field(default_factory=list)
+FILE, KIND = "scan.safetensors", "SCAN checkpoint"
+SELF_LABELLING = 3  # the number of the last stage
+LAST = ("self_label_epochs", "self_label_threshold")  # settings that matter only once it has begun
 
 
 class Checkpoint:
-    """Where the state of training is kept; without a folder, nowhere.
+    """A file for the state of a training, in a folder that is made if needed; without a folder, none."""
 
-    Parameters
-    ----------
-    folder : path-like, optional
-        Made if it does not exist.
-    settings : mapping
-        JSON values: what a checkpoint must agree on to be continued.
-    last : mapping
-        More of them, which matter only once the last stage has begun.
-    """
-
-    def __init__(self, folder: Any, settings: Mapping[str, Any], last: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Any, settings: Mapping[str, Any]) -> None:
         self.path = None if folder is None else Path(folder) / FILE
-        self.settings, self.last = (json.loads(json.dumps(values, default=float)) for values in (settings, last))
+        self.settings = settings
 
-    def save(self, progress: Progress, tensors: Mapping[str, Tensor], *, last: bool) -> None:
-        """Replace the checkpoint, as a whole or not at all; `last`: whether the last stage has begun."""
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Replace the file by a nested state of tensors and JSON values, as a whole or not at all."""
         if self.path is None:
             return
-        settings = self.settings | self.last if last else self.settings
-        header = {"version": VERSION, "settings": settings, "progress": vars(progress)}
+        begun = (state["progress"]["stage"], state["progress"]["epoch"]) > (SELF_LABELLING, 0)
+        settings = {name: value for name, value in self.settings.items() if begun or name not in LAST}
+        flat = flattened(state)
+        tensors = {path: value for path, value in flat.items() if isinstance(value, Tensor)}
+        plain = {path: value for path, value in flat.items() if path not in tensors}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(dict(tensors), self.path, {KEY: json.dumps(header)})
+        write(self.path, KIND, {"settings": settings, "state": plain}, tensors)
 
-    def load(self) -> tuple[Progress, dict[str, Tensor]] | None:
-        """Read the state of training back, if there is one.
-
-        Raises
-        ------
-        ValueError
-            A file that is damaged, of another program, of a newer version, or of other settings or data.
-        """
+    def load(self) -> dict[str, Any]:
+        """Read the state back; an empty one if there is no file, a ValueError if it is of another training."""
         if self.path is None or not self.path.exists():
-            return None
-        try:
-            with safe_open(self.path, framework="pt") as file:
-                header = json.loads((file.metadata() or {})[KEY])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-            version, settings = header["version"], header["settings"]
-        except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{self.path} is no checkpoint of SCAN, or damaged: {error!r}") from None
-        if version != VERSION:
-            raise ValueError(f"{self.path} was written by another neonxc (version {version}, known {VERSION})")
-        self._check(settings)
-        return Progress(**header["progress"]), tensors
-
-    def _check(self, found: Mapping[str, Any]) -> None:
-        needed = self.settings | {name: value for name, value in self.last.items() if name in found}
+            return {}
+        _, plain, tensors = read(self.path, [KIND])
+        found = plain["settings"]
+        needed = {name: value for name, value in self.settings.items() if name in found or name not in LAST}
         changed = [
             f"{name} was {found.get(name)!r}, is {needed.get(name)!r}"
             for name in sorted(found.keys() | needed.keys())
@@ -97,46 +54,31 @@ class Checkpoint:
                 f"{self.path} is a checkpoint of another training: {'; '.join(changed)}. "
                 "Give checkpoint another folder, or delete the file"
             )
+        return nested({**plain["state"], **tensors})
 
 
-def fingerprint(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """Hash of named tensors: names, shapes, types and values."""
-    digest = hashlib.sha256()
-    for name, tensor in tensors:
-        digest.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
+def flattened(state: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Values of a nested state by the paths that lead to them."""
+    flat: dict[str, Any] = {}
+    for key, value in state.items():
+        inner = isinstance(value, dict) and value  # an empty one is a value
+        flat |= flattened(value, f"{prefix}{key}/") if inner else {f"{prefix}{key}": value}
+    return flat
 
 
-def data_fingerprint(images: Tensor) -> str:
-    """Hash of a sample of images, and of how many there are."""
-    sample = images[torch.linspace(0, len(images) - 1, min(SAMPLE, len(images)), device=images.device).long()]
-    return f"{list(images.shape)} {fingerprint([('images', sample)])}"
+def nested(flat: Mapping[str, Any]) -> dict[Any, Any]:
+    """Put back what `flattened` took apart; keys that are numbers, as those of optimizers, are numbers again."""
+    state: dict[Any, Any] = {}
+    for path, value in flat.items():
+        *keys, last = (int(key) if key.isdigit() else key for key in path.split("/"))
+        inner = state
+        for key in keys:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return state
 
 
-def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Flatten the tensors of an optimizer's state under ``optimizer.NUMBER.NAME``."""
-    state = optimizer.state_dict()["state"]
-    return {f"optimizer.{i}.{key}": value for i, own in state.items() for key, value in own.items()}
-
-
-def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `pack_optimizer` flattened."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        kind, _, rest = name.partition(".")
-        if kind == "optimizer":
-            number, _, key = rest.partition(".")
-            state.setdefault(int(number), {})[key] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def pack_network(network: nn.Module) -> dict[str, Tensor]:
-    """Collect parameters and buffers under ``network.NAME``; copies, as safetensors takes no shared memory."""
-    return {f"network.{name}": tensor.detach().clone() for name, tensor in network.state_dict().items()}
-
-
-def unpack_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `pack_network` collected."""
-    prefix = "network."
-    network.load_state_dict({k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)})
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """Hash of names, shapes, types and values."""
+    copies = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    return hashlib.sha256(safetensors.torch.save(copies)).hexdigest()[:16]

@@ -1,15 +1,13 @@
-"""What is trained: an embedding, a projector that only the pretext needs, and clustering heads."""
+"""What SCAN trains: an embedding, a projector that only the pretext needs, and clustering heads."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import chain
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neonxc.lrp.engine import unwrapped
@@ -17,101 +15,99 @@ from neonxc.lrp.engine import unwrapped
 from ..backbones.vgg_small import vgg_small
 from ..features import FeatureExtractor
 
-__all__ = ["ScanNetwork", "evaluating", "make_embedding"]
-
 PROJECTED = 64  # dimensions in which the pretext compares views
 
 
-class Pooled(nn.Module):
-    """A network whose maps [N, d, ...] are averaged to [N, d]."""
-
-    wraps: ClassVar[str] = "net"  # rules of LRP name the layers of that network as it does itself
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Features [N, d] of `images`."""
-        features = self.net(images)
-        return features.flatten(2).mean(2) if features.ndim > 2 else features
-
-
 class ScanNetwork(nn.Module):
-    """Embedding, projector and heads, as one module to be trained and saved.
+    """All tensors of a training on n images [n, C, H, W], so that one state dict holds them."""
 
-    Parameters
-    ----------
-    embedding : nn.Module
-        Images to features [N, width].
-    width, n_clusters, n_heads : int
-    dtype : torch.dtype
-    """
+    neighbours: Tensor  # [n, k]: indices of the neighbours of each image
+    losses: Tensor  # [n_heads]
 
     def __init__(
-        self, embedding: nn.Module, width: int, n_clusters: int, n_heads: int, dtype: torch.dtype
+        self, backbone: nn.Module | None, images: Tensor, n_clusters: int, n_heads: int, n_neighbors: int
     ) -> None:
         super().__init__()
-        self.embedding = embedding
-        hidden = max(width, PROJECTED)
-        self.projector = nn.Sequential(
-            nn.Linear(width, hidden, dtype=dtype), nn.ReLU(), nn.Linear(hidden, PROJECTED, dtype=dtype)
-        )
-        self.heads = nn.ModuleList(nn.Linear(width, n_clusters, dtype=dtype) for _ in range(n_heads))
+        self.embedding, d = make_embedding(backbone, images[:2])
+        hidden = max(d, PROJECTED)
+        projector = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, PROJECTED))
+        self.projector = projector.to(images.dtype)
+        heads = nn.ModuleList(nn.Linear(d, n_clusters, dtype=images.dtype) for _ in range(n_heads))
+        self.heads: Sequence[nn.Linear] = heads  # type: ignore[assignment]  # a ModuleList has no type of items
+        n = len(images)
+        self.register_buffer("neighbours", torch.zeros(n, min(n_neighbors, n - 1), dtype=torch.int64))
+        self.register_buffer("losses", torch.zeros(n_heads, dtype=images.dtype))
 
     @property
-    def like(self) -> Tensor:
-        """A tensor of the dtype and on the device that images are needed in."""
-        return next(chain(self.embedding.parameters(), self.heads.parameters()))
-
-    @property
-    def learns(self) -> bool:
-        """Whether the embedding has parameters to train."""
-        return any(parameter.requires_grad for parameter in self.embedding.parameters())
-
-    def scores(self, features: Tensor) -> Tensor:
-        """Scores [H, N, K] of all heads for features [N, d]."""
-        weight, bias = (torch.cat([getattr(head, name) for head in self.heads]) for name in ("weight", "bias"))
-        return F.linear(features, weight, bias).unflatten(1, (len(self.heads), -1)).movedim(1, 0)
+    def best(self) -> nn.Linear:
+        """The head with the lowest loss."""
+        return self.heads[int(self.losses.argmin())]
 
     def train(self, mode: bool = True) -> ScanNetwork:
-        """Training mode, except for parts that are frozen: their statistics must not move either."""
+        """Set training mode, except for frozen parts: their statistics must not move either."""
         super().train(mode)
         for module in self.embedding.modules():
-            own = list(module.parameters(recurse=False))
-            if own and not any(parameter.requires_grad for parameter in own):
+            trained = [parameter.requires_grad for parameter in module.parameters()]
+            if not any(trained) and (trained or module is self.embedding):
                 module.eval()
-        if not self.learns:
-            self.embedding.eval()
         return self
 
 
+@dataclass(frozen=True)
+class Data:
+    """Images, their views, and what the network makes of them."""
+
+    network: ScanNetwork
+    images: Tensor
+    augment: Callable[[Tensor], Tensor]
+    batch_size: int
+    amp: bool
+
+    def batch(self, index: Tensor) -> Tensor:
+        """Images of these indices, on the device and in the dtype of the network."""
+        return self.images[index.to(self.images.device)].to(self.network.losses, non_blocking=True)
+
+    def views(self, index: Tensor) -> Tensor:
+        """One augmented view of each of these images."""
+        images = self.batch(index)
+        with torch.no_grad():
+            views = self.augment(images)
+        if not isinstance(views, Tensor) or views.shape != images.shape:
+            got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__
+            raise ValueError(f"augment needs to return images of shape {list(images.shape)}, got {got}")
+        return views
+
+    def pairs(self, index: Tensor) -> Tensor:
+        """Indices [2 B] of images, and after them of a random neighbour of each, on the network's device."""
+        neighbours = self.network.neighbours
+        choice = torch.randint(neighbours.shape[1], (len(index),), device=neighbours.device)
+        index = index.to(neighbours.device)
+        return torch.cat([index, neighbours[index, choice]])
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features [B, d] to learn from; only the embedding is ever computed in bfloat16."""
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.amp):
+            features: Tensor = self.network.embedding(images)
+        return features.to(images.dtype)
+
+    @torch.no_grad()
+    def embed(self) -> Tensor:
+        """Features [n, d] of all images as they are; leaves the network in evaluation mode."""
+        self.network.eval()
+        parts = torch.arange(len(self.images)).split(self.batch_size)
+        return torch.cat([self.network.embedding(self.batch(part)) for part in parts])
+
+
 def make_embedding(backbone: nn.Module | None, images: Tensor) -> tuple[nn.Module, int]:
-    """Copy a backbone, pooled if need be, and tell the width of its features.
-
-    Parameters
-    ----------
-    backbone : nn.Module, optional
-        Default: `vgg_small` without its classifier.
-    images : Tensor [2, C, H, W]
-        To try it on.
-
-    Raises
-    ------
-    TypeError
-        One that gives no tensor.
-    ValueError
-        Features that are not [N, d] or [N, d, ...], or images that the backbone does not take.
-    """
+    """Copy a backbone so that it gives features [N, d] of images such as these two; also returns d."""
     if backbone is None:
         embedding: nn.Module = vgg_small(images.shape[1])[:-1]
         embedding.recipe = {"builder": "vgg_small", "in_channels": images.shape[1]}  # type: ignore[assignment]
     else:
         embedding = copy.deepcopy(unwrapped(backbone))
-    like = next(embedding.parameters(), torch.empty(0))
     try:
-        with torch.no_grad(), evaluating(embedding):
-            features: Any = embedding(images.to(like))
+        with torch.no_grad():
+            features: Any = embedding.eval()(images.to(next(embedding.parameters(), images)))
     except RuntimeError as error:  # how torch's layers say that they need other shapes
         raise ValueError(f"backbone does not take images of shape {list(images.shape[1:])}: {error}") from error
     if not isinstance(features, Tensor):
@@ -122,20 +118,7 @@ def make_embedding(backbone: nn.Module | None, images: Tensor) -> tuple[nn.Modul
             f"for {len(images)} images"
         )
     if features.ndim > 2:
-        if isinstance(embedding, FeatureExtractor):
-            embedding.pool = "avg"
-        else:
-            embedding = Pooled(embedding)
+        if not isinstance(embedding, FeatureExtractor):
+            embedding = FeatureExtractor(embedding, "")
+        embedding.pool = "avg"
     return embedding, features.shape[1]
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; afterwards each part is in the mode it was in."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
