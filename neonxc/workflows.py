@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
@@ -20,13 +24,15 @@ from neonxc import plot
 from neonxc.attribution import NEON
 from neonxc.files import save, staged_folder, write_tensors
 from neonxc.lrp import Composite, presets
+from neonxc.network import NeuralizedClustering
 from neonxc.neuralize import neuralize
-from neonxc.tables import read_csv, write_csv
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from neonxc.models import FeatureExtractor
 
-SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
+SCALERS = {"none": None, "standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
 # Layers for whole photos, where the default one, chosen for locations, is too early in the network
 WHOLE_IMAGES = {"efficientnet_lite0": "blocks.15"}
 Photos = Sequence[tuple[str, Tensor]]
@@ -35,7 +41,7 @@ Photos = Sequence[tuple[str, Tensor]]
 
 @dataclass
 class Result:
-    """What a workflow computed, as a table for the terminal, and where it wrote."""
+    """What a workflow computed, as a table for the terminal, and the files that it wrote."""
 
     title: str
     header: list[str]
@@ -90,40 +96,28 @@ def spatial_heatmaps(
 ) -> Result:
     """Cluster the locations of each photo and draw one heatmap per cluster (NEON paper, VI-B).
 
-    `keep` is a file for the heatmaps [clusters, H, W] and logits [clusters, h, w] of every photo.
+    The file `keep` takes the heatmaps [clusters, H, W] and the logits [clusters, h, w] of every photo.
     """
     features = features or extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
     header = ["photo", "cluster", "locations", "mean logit", "inside"]
     result = Result(f"{clusters} spatial clusters at {_place(features)}", header, Path(out))
-    sheet: list[tuple[Tensor, Tensor, Tensor]] = []
-    kept: dict[str, Tensor] = {}
-    with staged_folder(out) as folder:
-        for name, photo in _distinct(photos):
-            x = _batch(features, photo)
-            points = features.points(x)
-            if len(points) <= clusters:
-                raise ValueError(
-                    f"{name} has {len(points)} locations at this layer, too few for {clusters} clusters"
-                )
-            net = neuralize(_kmeans(clusters).fit(points.cpu().numpy()), x, features)
-            with torch.no_grad():
-                logits = net(x)[0].cpu()
-            cluster_map = logits.argmax(dim=0)
-            heatmaps = NEON(net, rules).heatmaps(x)[0].cpu()
-            kept |= {f"{name}/relevance": heatmaps, f"{name}/logits": logits}
-            sheet.append((photo, heatmaps, cluster_map))
-            for k in range(clusters):
-                file = f"{name}-cluster-{k}.png"
-                own = cluster_map == k
-                plot.overlay(photo, heatmaps[k], title=f"{name}, cluster {k}").savefig(folder / file, dpi=200)
-                share, mean = own.double().mean(), logits[k][own].mean()
-                inside = positive_inside(heatmaps[k], own)
-                result.rows.append([name, str(k), f"{share:.0%}", f"{mean:.3g}", f"{inside:.0%}"])
-                result.files.append(file)
-        figure = plot.contact_sheet(*zip(*sheet, strict=True), row_titles=[name for name, _ in _distinct(photos)])
-        figure.savefig(folder / "contact-sheet.png", dpi=200)
-        result.files.insert(0, "contact-sheet.png")
-    _keep(kept, keep, features)
+    photos = _distinct(photos)
+    drawn, kept, rows = {}, {}, []
+    for name, photo in photos:
+        x = _batch(features, photo)
+        model = _kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {name} at this layer")
+        net = neuralize(model, x, features)
+        logits, heatmaps = _logits(net, x), NEON(net, rules).heatmaps(x)[0].cpu()
+        cluster_map = logits.argmax(dim=0)
+        kept |= {f"{name}/relevance": heatmaps, f"{name}/logits": logits}
+        rows.append((photo, heatmaps, cluster_map))
+        for k, heatmap in enumerate(heatmaps):
+            own = cluster_map == k
+            share, mean, inside = own.double().mean(), logits[k][own].mean(), positive_inside(heatmap, own)
+            result.rows.append([name, str(k), f"{share:.0%}", f"{mean:.3g}", f"{inside:.0%}"])
+            drawn[f"{name}-cluster-{k}.png"] = (photo, heatmap, f"{name}, cluster {k}")
+    sheet = plot.contact_sheet(*zip(*rows, strict=True), row_titles=[name for name, _ in photos])
+    _write(result, sheet, drawn, kept, keep, features)
     return result
 
 
@@ -137,91 +131,59 @@ def image_heatmaps(
 ) -> Result:
     """Cluster whole photos by their pooled features and draw why each is in its cluster.
 
-    `keep` is a file for the heatmap [H, W] and the logits [clusters] of every photo.
+    The file `keep` takes the heatmap [H, W] and the logits [clusters] of every photo.
     """
-    if len(photos) < clusters:
-        raise ValueError(
-            f"{clusters} clusters need at least as many photos, got {len(photos)}; or use --mode spatial"
-        )
-    result = Result(
-        f"{clusters} clusters of {len(photos)} photos at {_place(features)}",
-        ["photo", "cluster", "logit"],
-        Path(out),
-    )
+    title = f"{clusters} clusters of {len(photos)} photos at {_place(features)}"
+    result = Result(title, ["photo", "cluster", "logit"], Path(out))
     batches = [_batch(features, photo) for _, photo in photos]
     points = torch.cat([features.points(x) for x in batches]).cpu().numpy()
-    model = _kmeans(clusters).fit(points)
+    model = _kmeans(points, clusters, "photos")
     net = neuralize(model, features=features)
     net.beta = neuralize(model, points).beta  # the photos' sizes differ: calibrate on their features
     neon = NEON(net, rules)
-    drawn = []
-    kept: dict[str, Tensor] = {}
-    with staged_folder(out) as folder:
-        for (name, photo), x in zip(_distinct(photos), batches, strict=True):
-            with torch.no_grad():
-                logits = net(x)[0]
-            k = int(logits.argmax())
-            heatmap = neon.attribute(x)[0].sum(dim=0).cpu()
-            kept |= {f"{name}/relevance": heatmap, f"{name}/logits": logits.cpu()}
-            file = f"cluster-{k}-{name}.png"
-            plot.overlay(photo, heatmap, title=f"{name}, cluster {k}").savefig(folder / file, dpi=200)
-            drawn.append((k, name, photo, heatmap))
-            result.rows.append([name, str(k), f"{logits[k]:.3g}"])
-            result.files.append(file)
-        drawn.sort(key=lambda item: item[:2])
-        figure = plot.contact_sheet(
-            [photo for _, _, photo, _ in drawn],
-            [heatmap[None] for _, _, _, heatmap in drawn],
-            row_titles=[f"{name}\ncluster {k}" for k, name, _, _ in drawn],
-            column_titles=["why this cluster"],
-        )
-        figure.savefig(folder / "contact-sheet.png", dpi=200)
-        result.files.insert(0, "contact-sheet.png")
-    result.rows.sort(key=lambda row: (int(row[1]), row[0]))
-    _keep(kept, keep, features)
+    drawn, kept, rows = {}, {}, []
+    for (name, photo), x in zip(_distinct(photos), batches, strict=True):
+        logits = _logits(net, x)
+        k = int(logits.argmax())
+        (heatmap,) = neon.heatmaps(x, [k])[0].cpu()
+        kept |= {f"{name}/relevance": heatmap, f"{name}/logits": logits}
+        rows.append((k, name, photo, heatmap, logits[k]))
+        drawn[f"cluster-{k}-{name}.png"] = (photo, heatmap, f"{name}, cluster {k}")
+    rows.sort(key=lambda row: row[:2])
+    result.rows = [[name, str(k), f"{logit:.3g}"] for k, name, _, _, logit in rows]
+    sheet = plot.contact_sheet(
+        [photo for _, _, photo, _, _ in rows],
+        [heatmap[None] for _, _, _, heatmap, _ in rows],
+        row_titles=[f"{name}\ncluster {k}" for k, name, _, _, _ in rows],
+        column_titles=["why this cluster"],
+    )
+    _write(result, sheet, drawn, kept, keep, features)
     return result
 
 
-def table_attributions(file: Path, clusters: int, scale: str, ignore: Sequence[str], out: str | Path) -> Result:
-    """Cluster the rows of a CSV file and explain them by its raw columns."""
-    X, names = read_csv(file, ignore)
-    if len(X) < clusters:
-        raise ValueError(f"{file} has {len(X)} rows, too few for {clusters} clusters")
-    model = _kmeans(clusters)
-    if scale != "none":
-        model = make_pipeline(SCALERS[scale](), model)
-    net = neuralize(model.fit(X), X)
-    net.feature_names_ = names
+def table_attributions(
+    table: pd.DataFrame, clusters: int, out: str | Path, scale: str = "standard", name: str = "the table"
+) -> Result:
+    """Cluster the rows of a table of numbers and explain them by its raw columns."""
+    net = neuralize(_kmeans(table, clusters, f"rows of {name}", SCALERS[scale]), table)
     neon = NEON(net)
-    relevance, summary, labels = neon.attribute(X), neon.summary(X), net.predict(X)
-    logit = relevance.sum(axis=1)  # conservation: relevance sums to the logit
-    result = Result(
-        f"{clusters} clusters of {len(X)} rows of {file.name}",
-        ["cluster", "rows", "what speaks for it"],
-        Path(out),
-    )
+    relevance, summary = neon.attribute(table), neon.summary(table)
+    # Conservation: the relevance of a row sums to its logit.
+    rows = pd.DataFrame({"cluster": net.predict(table), "logit": relevance.sum(axis=1)})
+    means = pd.DataFrame({"cluster": summary.classes, "rows": summary.sizes})
+    means["prototype_rows"] = [" ".join(map(str, typical + 1)) for typical in summary.prototypes]
+    mean_relevance = pd.DataFrame(summary.relevance, columns=summary.feature_names)
+    files = ["relevance.csv", "clusters.csv", "clusters.png", "model.safetensors"]
     with staged_folder(out) as folder:
-        write_csv(
-            folder / "relevance.csv",
-            ["cluster", "logit", *names],
-            ([label, f, *row] for label, f, row in zip(labels, logit.tolist(), relevance.tolist(), strict=True)),
-        )
-        write_csv(
-            folder / "clusters.csv",
-            ["cluster", "rows", "prototype_rows", *names],
-            (
-                [label, size, " ".join(map(str, rows + 1)), *mean]
-                for label, size, rows, mean in zip(
-                    summary.classes, summary.sizes, summary.prototypes, summary.relevance.tolist(), strict=True
-                )
-            ),
-        )
-        plot.summary_bars(summary).savefig(folder / "clusters.png", dpi=200)
-        save(net, folder / "model.safetensors")
-        result.files += ["relevance.csv", "clusters.csv", "clusters.png", "model.safetensors"]
-    for k in range(clusters):
+        pd.concat([rows, relevance], axis=1).to_csv(folder / files[0], index=False)
+        pd.concat([means, mean_relevance], axis=1).to_csv(folder / files[1], index=False)
+        plot.summary_bars(summary).savefig(folder / files[2], dpi=200)
+        save(net, folder / files[3])
+    title = f"{clusters} clusters of {len(table)} rows of {name}"
+    result = Result(title, ["cluster", "rows", "what speaks for it"], Path(out), files=files)
+    for k, size in enumerate(summary.sizes):
         reasons = ", ".join(f"{name} {value:+.3g}" for name, value in summary.top(k, 4))
-        result.rows.append([str(k), str(summary.sizes[k]), reasons])
+        result.rows.append([str(k), str(size), reasons])
     return result
 
 
@@ -235,10 +197,6 @@ def positive_inside(heatmap: Tensor, own: Tensor) -> float:
 
 def show(result: Result) -> None:
     """Print what was computed and where the files are."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(title=Text(result.title), title_justify="left")
     for name in result.header:
         table.add_column(name, overflow="fold")
@@ -252,29 +210,34 @@ def show(result: Result) -> None:
         console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
 
 
-def check_keep(file: Path) -> None:
-    """Find out before a long computation whether its tensors can go to `file`; makes nothing yet."""
-    if file.suffix != ".safetensors":
-        raise ValueError(f"--save needs a file called .safetensors, got {file}")
-    if file.is_dir():
-        raise ValueError(f"{file} is a folder; --save needs a file")
-    parent = next(parent for parent in file.absolute().parents if parent.exists())
-    if not parent.is_dir():
-        raise ValueError(f"{parent} is a file; --save needs a folder there")
-    if not os.access(parent, os.W_OK):
-        raise ValueError(f"can't write to the folder {parent}, which --save needs")
+def _write(
+    result: Result,
+    sheet: Figure,
+    drawn: dict[str, tuple[Tensor, Tensor, str]],
+    kept: dict[str, Tensor],
+    keep: str | Path | None,
+    features: FeatureExtractor,
+) -> None:
+    """Write the sheet, an overlay for each file in `drawn` (photo, heatmap, title), and the tensors in `kept`."""
+    with staged_folder(result.out) as folder:
+        sheet.savefig(folder / "contact-sheet.png", dpi=200)
+        for file, (photo, heatmap, title) in drawn.items():
+            plot.overlay(photo, heatmap, title=title).savefig(folder / file, dpi=200)
+    result.files = ["contact-sheet.png", *drawn]
+    if keep is not None:
+        Path(keep).parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(kept, Path(keep), {"layer": _place(features)})
 
 
-def _keep(tensors: dict[str, Tensor], file: str | Path | None, features: FeatureExtractor) -> None:
-    if file is None:
-        return
-    file = Path(file)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(tensors, file, {"layer": _place(features)})
-
-
-def _kmeans(clusters: int) -> Any:
-    return KMeans(clusters, n_init=10, random_state=0)
+def _kmeans(points: Any, clusters: int, what: str, scaler: Any = None) -> Any:
+    """K-means, fitted; an error calls the points `what`."""
+    n, different = len(points), len(np.unique(points, axis=0))
+    if different < clusters:
+        got = f"got {n}" if different == n else f"only {different} of the {n} are different"
+        got = f"all {n} are the same" if different == 1 < n else got
+        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}")
+    model = KMeans(clusters, n_init=10, random_state=0)
+    return (make_pipeline(scaler(), model) if scaler else model).fit(points)
 
 
 def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
@@ -303,6 +266,11 @@ def _middle(photo: Tensor, height: int, width: int) -> Tensor:
 
 def _batch(features: FeatureExtractor, photo: Tensor) -> Tensor:
     return features.preprocess(photo[None]).to(next(features.parameters()).device)
+
+
+@torch.no_grad()
+def _logits(net: NeuralizedClustering, x: Tensor) -> Tensor:
+    return net(x)[0].cpu()
 
 
 def _place(features: FeatureExtractor) -> str:
