@@ -165,7 +165,7 @@ def table_attributions(
     table: pd.DataFrame, clusters: int, out: str | Path, scale: str = "standard", name: str = "the table"
 ) -> Result:
     """Cluster the rows of a table of numbers and explain them by its raw columns."""
-    net = neuralize(_kmeans(table, clusters, f"rows of {name}", SCALERS[scale]), table)
+    net = neuralize(_kmeans(table.to_numpy(), clusters, f"rows of {name}", SCALERS[scale]), table)
     neon = NEON(net)
     relevance, summary = neon.attribute(table), neon.summary(table)
     # Conservation: the relevance of a row sums to its logit.
