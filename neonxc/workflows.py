@@ -102,7 +102,8 @@ def spatial_heatmaps(
     header = ["photo", "cluster", "locations", "mean logit", "inside"]
     result = Result(f"{clusters} spatial clusters at {_place(features)}", header, Path(out))
     photos = _distinct(photos)
-    drawn, kept, rows = {}, {}, []
+    kept: dict[str, Tensor] = {}
+    drawn, rows = {}, []
     for name, photo in photos:
         x = _batch(features, photo)
         model = _kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {name} at this layer")
@@ -141,7 +142,8 @@ def image_heatmaps(
     net = neuralize(model, features=features)
     net.beta = neuralize(model, points).beta  # the photos' sizes differ: calibrate on their features
     neon = NEON(net, rules)
-    drawn, kept, rows = {}, {}, []
+    kept: dict[str, Tensor] = {}
+    drawn, rows = {}, []
     for (name, photo), x in zip(_distinct(photos), batches, strict=True):
         logits = _logits(net, x)
         k = int(logits.argmax())

@@ -34,9 +34,9 @@ def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: 
     for i, (name, found) in enumerate(ranked):
         order = np.argsort(found.known)
         curve = found.logit_curve if logits else 100 * found.curve
-        style = {"lw": 1.2, "zorder": 2} if i else {"lw": 2.6, "zorder": 3}
         label = name if logits else f"{name}  {found.auc:.1f}"
-        axes.plot(found.known[order], curve[order], color=colors[i % len(colors)], label=label, **style)
+        (line,) = axes.plot(found.known[order], curve[order], color=colors[i % len(colors)], label=label)
+        line.set(linewidth=1.2 if i else 2.6, zorder=2 if i else 3)
     axes.set_xlabel("share of the features that are known", fontsize=9)
     axes.set_ylabel("mean logit" if logits else "% in the cluster", fontsize=9)
     axes.set_xlim(0, 1)
