@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,9 @@ from neonxc import plot
 from neonxc.attribution import NEON
 from neonxc.files import save, staged_folder, write_tensors
 from neonxc.lrp import Composite, presets
-from neonxc.network import NeuralizedClustering
 from neonxc.neuralize import neuralize
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from neonxc.models import FeatureExtractor
 
 SCALERS = {"none": None, "standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
@@ -65,7 +62,10 @@ def extractor(backbone: str, layer: str | None, weights: str, device: str, mode:
     """Feature extractor by name: unit-norm locations for spatial clusters, pooled features for whole images."""
     from neonxc.models import backbone as build
 
-    place = _device(device)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from None
     if layer is None and mode == "image":
         layer = WHOLE_IMAGES.get(backbone)
     features = build(
@@ -75,15 +75,24 @@ def extractor(backbone: str, layer: str | None, weights: str, device: str, mode:
         pool=None if mode == "spatial" else "avg",
         normalize=mode == "spatial",
     )
-    return features.to(place)
+    return features.to(device)
 
 
 def composite(name: str, features: FeatureExtractor) -> Composite:
     """Preset by name, with the range of the network's pixels where it has a rule for them."""
-    if name not in presets.PRESETS:
-        raise ValueError(f"no composite is called {name!r}; there are: {', '.join(presets.PRESETS)}")
     boxed = name in ("paper", "epsilon-gamma-box")
     return presets.PRESETS[name](*(features.pixel_range() if boxed else ()))
+
+
+@dataclass
+class Explained:
+    """A photo [3, H, W], its logits [clusters, ...], and its relevance [n, H, W] for n of the clusters."""
+
+    name: str
+    photo: Tensor
+    logits: Tensor
+    columns: list[int]
+    relevance: Tensor
 
 
 def spatial_heatmaps(
@@ -101,24 +110,17 @@ def spatial_heatmaps(
     features = features or extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
     header = ["photo", "cluster", "locations", "mean logit", "inside"]
     result = Result(f"{clusters} spatial clusters at {_place(features)}", header, Path(out))
-    photos = _distinct(photos)
-    kept: dict[str, Tensor] = {}
-    drawn, rows = {}, []
-    for name, photo in photos:
+    explained = []
+    for name, photo in _distinct(photos):
         x = _batch(features, photo)
         model = _kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {name} at this layer")
-        net = neuralize(model, x, features)
-        logits, heatmaps = _logits(net, x), NEON(net, rules).heatmaps(x)[0].cpu()
-        cluster_map = logits.argmax(dim=0)
-        kept |= {f"{name}/relevance": heatmaps, f"{name}/logits": logits}
-        rows.append((photo, heatmaps, cluster_map))
-        for k, heatmap in enumerate(heatmaps):
-            own = cluster_map == k
-            share, mean, inside = own.double().mean(), logits[k][own].mean(), positive_inside(heatmap, own)
+        one = _explained(neuralize(model, x, features), rules, name, photo, x, whole=False)
+        explained.append(one)
+        for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
+            own = one.logits.argmax(dim=0) == k
+            share, mean, inside = own.double().mean(), logit[own].mean(), positive_inside(heatmap, own)
             result.rows.append([name, str(k), f"{share:.0%}", f"{mean:.3g}", f"{inside:.0%}"])
-            drawn[f"{name}-cluster-{k}.png"] = (photo, heatmap, f"{name}, cluster {k}")
-    sheet = plot.contact_sheet(*zip(*rows, strict=True), row_titles=[name for name, _ in photos])
-    _write(result, sheet, drawn, kept, keep, features)
+    _write(result, explained, keep, features, whole=False)
     return result
 
 
@@ -134,33 +136,54 @@ def image_heatmaps(
 
     The file `keep` takes the heatmap [H, W] and the logits [clusters] of every photo.
     """
-    title = f"{clusters} clusters of {len(photos)} photos at {_place(features)}"
-    result = Result(title, ["photo", "cluster", "logit"], Path(out))
     batches = [_batch(features, photo) for _, photo in photos]
     points = torch.cat([features.points(x) for x in batches]).cpu().numpy()
     model = _kmeans(points, clusters, "photos")
     net = neuralize(model, features=features)
     net.beta = neuralize(model, points).beta  # the photos' sizes differ: calibrate on their features
-    neon = NEON(net, rules)
-    kept: dict[str, Tensor] = {}
-    drawn, rows = {}, []
-    for (name, photo), x in zip(_distinct(photos), batches, strict=True):
-        logits = _logits(net, x)
-        k = int(logits.argmax())
-        (heatmap,) = neon.heatmaps(x, [k])[0].cpu()
-        kept |= {f"{name}/relevance": heatmap, f"{name}/logits": logits}
-        rows.append((k, name, photo, heatmap, logits[k]))
-        drawn[f"cluster-{k}-{name}.png"] = (photo, heatmap, f"{name}, cluster {k}")
-    rows.sort(key=lambda row: row[:2])
-    result.rows = [[name, str(k), f"{logit:.3g}"] for k, name, _, _, logit in rows]
-    sheet = plot.contact_sheet(
-        [photo for _, _, photo, _, _ in rows],
-        [heatmap[None] for _, _, _, heatmap, _ in rows],
-        row_titles=[f"{name}\ncluster {k}" for k, name, _, _, _ in rows],
-        column_titles=["why this cluster"],
-    )
-    _write(result, sheet, drawn, kept, keep, features)
+    named = zip(_distinct(photos), batches, strict=True)
+    explained = [_explained(net, rules, name, photo, x, whole=True) for (name, photo), x in named]
+    explained.sort(key=lambda one: (one.columns, one.name))
+    title = f"{clusters} clusters of {len(photos)} photos at {_place(features)}"
+    result = Result(title, ["photo", "cluster", "logit"], Path(out))
+    result.rows = [[one.name, str(one.columns[0]), f"{one.logits.max():.3g}"] for one in explained]
+    _write(result, explained, keep, features, whole=True)
     return result
+
+
+def _explained(net: Any, rules: Composite | None, name: str, photo: Tensor, x: Tensor, whole: bool) -> Explained:
+    """Relevance for the cluster of the whole photo, or for the clusters of all its locations."""
+    logits = net(x)[0].detach().cpu()
+    columns = [int(logits.argmax())] if whole else list(range(len(logits)))
+    return Explained(name, photo, logits, columns, NEON(net, rules).heatmaps(x, columns)[0].cpu())
+
+
+def _write(
+    result: Result, explained: list[Explained], keep: str | Path | None, features: FeatureExtractor, whole: bool
+) -> None:
+    """Write the contact sheet, an overlay for every heatmap and, to the file `keep`, the numbers."""
+    overlays = {
+        f"cluster-{k}-{one.name}.png" if whole else f"{one.name}-cluster-{k}.png": (one, k, heatmap)
+        for one in explained
+        for k, heatmap in zip(one.columns, one.relevance, strict=True)
+    }
+    sheet = plot.contact_sheet(
+        [one.photo for one in explained],
+        [one.relevance for one in explained],
+        None if whole else [one.logits.argmax(dim=0) for one in explained],
+        row_titles=[f"{one.name}\ncluster {one.columns[0]}" if whole else one.name for one in explained],
+        column_titles=["why this cluster"] if whole else None,
+    )
+    with staged_folder(result.out) as folder:
+        sheet.savefig(folder / "contact-sheet.png", dpi=200)
+        for file, (one, k, heatmap) in overlays.items():
+            plot.overlay(one.photo, heatmap, title=f"{one.name}, cluster {k}").savefig(folder / file, dpi=200)
+    result.files = ["contact-sheet.png", *overlays]
+    if keep is not None:
+        relevance = {f"{one.name}/relevance": one.relevance[0] if whole else one.relevance for one in explained}
+        logits = {f"{one.name}/logits": one.logits for one in explained}
+        Path(keep).parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(relevance | logits, Path(keep), {"layer": _place(features)})
 
 
 def table_attributions(
@@ -212,25 +235,6 @@ def show(result: Result) -> None:
         console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
 
 
-def _write(
-    result: Result,
-    sheet: Figure,
-    drawn: dict[str, tuple[Tensor, Tensor, str]],
-    kept: dict[str, Tensor],
-    keep: str | Path | None,
-    features: FeatureExtractor,
-) -> None:
-    """Write the sheet, an overlay for each file in `drawn` (photo, heatmap, title), and the tensors in `kept`."""
-    with staged_folder(result.out) as folder:
-        sheet.savefig(folder / "contact-sheet.png", dpi=200)
-        for file, (photo, heatmap, title) in drawn.items():
-            plot.overlay(photo, heatmap, title=title).savefig(folder / file, dpi=200)
-    result.files = ["contact-sheet.png", *drawn]
-    if keep is not None:
-        Path(keep).parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(kept, Path(keep), {"layer": _place(features)})
-
-
 def _kmeans(points: Any, clusters: int, what: str, scaler: Any = None) -> Any:
     """K-means, fitted; an error calls the points `what`."""
     n, different = len(points), len(np.unique(points, axis=0))
@@ -245,23 +249,15 @@ def _kmeans(points: Any, clusters: int, what: str, scaler: Any = None) -> Any:
 def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
     """Cut and scale a photo [3, H, W] for a network that takes one size alone, or whole patches."""
     if features.size is None:
-        return _whole_patches(photo, features)
-    height, width = features.size
-    scale = max(height / photo.shape[1], width / photo.shape[2])
-    size = (max(height, round(photo.shape[1] * scale)), max(width, round(photo.shape[2] * scale)))
-    photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
-    return _middle(photo, height, width)
-
-
-def _whole_patches(photo: Tensor, features: FeatureExtractor) -> Tensor:
-    patch: Any = getattr(getattr(features.net, "patch_embed", None), "patch_size", 1)  # as timm tells it
-    patches = patch if isinstance(patch, tuple | list) else (patch, patch)
-    # of what is smaller than a patch nothing would be left: the network says so itself
-    height, width = (side // p * p or side for side, p in zip(photo.shape[1:], patches, strict=True))
-    return _middle(photo, height, width)
-
-
-def _middle(photo: Tensor, height: int, width: int) -> Tensor:
+        patch: Any = getattr(getattr(features.net, "patch_embed", None), "patch_size", 1)  # of timm's networks
+        patches = patch if isinstance(patch, tuple | list) else (patch, patch)
+        # Nothing would be left of a photo smaller than a patch; the network then raises its own error.
+        height, width = (side // p * p or side for side, p in zip(photo.shape[1:], patches, strict=True))
+    else:
+        height, width = features.size
+        scale = max(height / photo.shape[1], width / photo.shape[2])
+        size = (max(height, round(photo.shape[1] * scale)), max(width, round(photo.shape[2] * scale)))
+        photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
     top, left = (photo.shape[1] - height) // 2, (photo.shape[2] - width) // 2
     return photo[:, top : top + height, left : left + width]
 
@@ -270,31 +266,15 @@ def _batch(features: FeatureExtractor, photo: Tensor) -> Tensor:
     return features.preprocess(photo[None]).to(next(features.parameters()).device)
 
 
-@torch.no_grad()
-def _logits(net: NeuralizedClustering, x: Tensor) -> Tensor:
-    return net(x)[0].cpu()
-
-
 def _place(features: FeatureExtractor) -> str:
     return f"{features.layer or 'the output'} of {type(features.net).__name__}"
 
 
 def _distinct(photos: Photos) -> list[tuple[str, Tensor]]:
     """Photos with names that can serve as file names: equal ones are numbered."""
-    taken: set[str] = set()
-    result = []
+    taken: dict[str, tuple[str, Tensor]] = {}  # by the name as a file system may see it, in lower case
     for name, photo in photos:
-        candidates = (name if i == 1 else f"{name}-{i}" for i in count(1))
+        candidates = chain([name], (f"{name}-{i}" for i in count(2)))
         free = next(candidate for candidate in candidates if candidate.casefold() not in taken)
-        taken.add(free.casefold())
-        result.append((free, photo))
-    return result
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} can't be used: {str(error).splitlines()[0]}") from None
-    return device
+        taken[free.casefold()] = (free, photo)
+    return list(taken.values())

@@ -41,6 +41,8 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
 def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -> float:
     """Price of explainability: the k-means cost of a clustering over that of its reference clustering.
 
+    Moshkovitz et al., "Explainable k-means and k-medians clustering", 2020.
+
     Parameters
     ----------
     X : array-like, data frame or tensor [n, d]
@@ -54,11 +56,6 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
     -------
     float
         1 and more where the reference is a local optimum of k-means; infinite if the reference costs nothing.
-
-    References
-    ----------
-    .. [1] M. Moshkovitz, S. Dasgupta, C. Rashtchian, N. Frost, "Explainable k-means and k-medians clustering",
-       ICML 2020.
 
     Examples
     --------
@@ -82,6 +79,8 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
 def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None) -> float:
     """Sum of squared distances of points to the reference center that is best for their leaf.
 
+    Frost, Moshkovitz and Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020, Definition 1.
+
     Parameters
     ----------
     X : array-like, data frame or tensor [n, d]
@@ -95,11 +94,6 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
     -------
     float
         At least the k-means cost of the clustering in which every leaf belongs to its best center.
-
-    References
-    ----------
-    .. [1] N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020,
-       Definition 1.
     """
     points, weight = _read(X, sample_weight)
     index, k = _numbered(leaves, points)
@@ -111,10 +105,7 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
 def wad(tree: ThresholdTree) -> float:
     """Weighted average depth: the mean number of tests on the path of a training point.
 
-    References
-    ----------
-    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
-       Pattern Recognition, 2023, Eq. 2.
+    Laber, Murtinho and Oliveira, "Shallow decision trees for explainable k-means clustering", 2023, Eq. 2.
     """
     return _average(tree, tree.depths)
 
@@ -122,12 +113,7 @@ def wad(tree: ThresholdTree) -> float:
 def waes(tree: ThresholdTree) -> float:
     """Weighted average explanation size: the mean number of tests that no later test makes redundant.
 
-    Two tests of the same column in the same direction are one condition.
-
-    References
-    ----------
-    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
-       Pattern Recognition, 2023, Eq. 3.
+    Two tests of the same column in the same direction are one condition (the paper cited in :func:`wad`, Eq. 3).
     """
     return _average(tree, tree.explanation_sizes)
 
