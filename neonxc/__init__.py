@@ -1,41 +1,78 @@
 """Explain clusterings: why a point is in its cluster, and what a cluster is at all.
 
-Start at :func:`neuralize`.
+Start at :func:`neuralize`. What is named here is imported when it is first used.
 """
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from neonxc.attribution import NEON
-from neonxc.files import load, save
-from neonxc.network import NeuralizedClustering
-from neonxc.neuralize import neuralize
-from neonxc.summary import ClusterSummary
+if TYPE_CHECKING:
+    from neonxc import evaluation as evaluation
+    from neonxc import lrp as lrp
+    from neonxc import models as models
+    from neonxc import plot as plot
+    from neonxc import trees as trees
+    from neonxc.attribution import NEON
+    from neonxc.files import load, save
+    from neonxc.network import NeuralizedClustering
+    from neonxc.neuralize import neuralize
+    from neonxc.summary import ClusterSummary
+
+    __version__: str
 
 __all__ = ["NEON", "ClusterSummary", "NeuralizedClustering", "load", "neuralize", "save"]
 
-try:
-    __version__ = metadata.version("neonxc")
-except metadata.PackageNotFoundError:  # a bare clone that was never installed
-    __version__ = "0+unknown"
+_HOMES = {
+    "NEON": "attribution",
+    "ClusterSummary": "summary",
+    "NeuralizedClustering": "network",
+    "load": "files",
+    "neuralize": "neuralize",
+    "save": "files",
+}
+_PACKAGES = ["evaluation", "lrp", "models", "plot", "trees"]
 
 # In a source checkout the sibling packages stand beside this folder, not inside it.
 _root = Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file() and (_root / "trees" / "__init__.py").is_file():
     __path__.append(str(_root))
 
-_LAZY = {"lrp", "models", "plot", "trees"}
-
 
 def __getattr__(name: str) -> Any:
-    """Import a sub-package on first use, so that `import neonxc` alone stays light."""
-    if name in _LAZY:
+    if name == "__version__":
+        return _version()
+    if name in _PACKAGES:
         return import_module(f"neonxc.{name}")
+    if name in _HOMES:
+        return getattr(import_module(f"neonxc.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'neonxc' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_LAZY, "__version__"])
+    return sorted([*__all__, *_PACKAGES, "__version__"])
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("neonxc")
+    except metadata.PackageNotFoundError:  # a bare clone that was never installed
+        return "0+unknown"
+
+
+class _Package(ModuleType):
+    """Keeps `neonxc.neuralize` the function: importing the module of that name would replace it by the module."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(
+            name, getattr(value, name) if name in _HOMES and isinstance(value, ModuleType) else value
+        )
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,11 +1,11 @@
-"""The `neonxc` command."""
+"""The `neonxc` command. Arguments are checked before anything heavy, such as PyTorch, is imported."""
 
 from __future__ import annotations
 
+import os
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,34 +16,56 @@ app = typer.Typer(
     add_completion=False,
 )
 
-
-class Mode(str, Enum):
-    """What is clustered."""
-
-    spatial = "spatial"
-    image = "image"
+Mode = Literal["spatial", "image"]
+Scale = Literal["none", "standard", "minmax", "robust"]
+Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
 
 
-class Scale(str, Enum):
-    """How columns are scaled before clustering."""
-
-    none = "none"
-    standard = "standard"
-    minmax = "minmax"
-    robust = "robust"
-
-
-class Rules(str, Enum):
-    """Which preset of LRP rules explains; the names of `neonxc.lrp.presets.PRESETS`."""
-
-    gamma = "gamma"
-    paper = "paper"
-    epsilon = "epsilon"
-    epsilon_gamma_box = "epsilon-gamma-box"
+def _can_be_made(path: Path | None) -> Path | None:
+    """Find out before a long computation whether a file or folder can be made; nothing is made yet."""
+    if path is not None:
+        parent = next(parent for parent in path.absolute().parents if parent.exists())
+        if not parent.is_dir():
+            raise typer.BadParameter(f"{parent} is a file; a folder is needed there.")
+        if not os.access(parent, os.W_OK):
+            raise typer.BadParameter(f"Can't write to the folder {parent}.")
+    return path
 
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for the results; made if need be.")]
+def _safetensors(path: Path | None) -> Path | None:
+    if path is not None and path.suffix != ".safetensors":
+        raise typer.BadParameter(f"The file must be called .safetensors, got {path}.")
+    return _can_be_made(path)
+
+
+def _weights(weights: str) -> str:
+    if weights not in ("default", "none") and not Path(weights).is_file():
+        raise typer.BadParameter(f"No such file: {weights}. Needed is a file, 'default' or 'none'.")
+    return weights
+
+
+Out = Annotated[
+    Path,
+    typer.Option("--out", file_okay=False, callback=_can_be_made, help="Folder for the results; made if need be."),
+]
 Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from neonxc import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the options that all commands share."""
 
 
 @app.command()
@@ -55,68 +77,72 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     typer.echo(
         "k-means on the features of EfficientNet-Lite0 at every location of the photo, explained in pixels ..."
     )
-    result = workflows.spatial_heatmaps([("chelsea", photo)], clusters=clusters, out=out)
-    workflows.show(result)
+    workflows.show(workflows.spatial_heatmaps([("chelsea", photo)], clusters, out))
 
 
 @app.command()
 def heatmap(
-    images: Annotated[list[Path], typer.Argument(help="Photos.", show_default=False)],
+    images: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Photos.", show_default=False)],
     clusters: Clusters = 4,
     backbone: Annotated[
         str, typer.Option(help="Pretrained network: one of ours, or any of timm's by its name.")
     ] = "efficientnet_lite0",
     layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
-    mode: Annotated[
-        Mode, typer.Option(help="Cluster the locations of each photo, or whole photos.")
-    ] = Mode.spatial,
+    mode: Annotated[Mode, typer.Option(help="Cluster the locations of each photo, or whole photos.")] = "spatial",
     size: Annotated[
         int,
         typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
     ] = 320,
     weights: Annotated[
-        str, typer.Option(help='File of weights, "default", or "none" for random ones.')
+        str, typer.Option(callback=_weights, help='File of weights, "default", or "none" for random ones.')
     ] = "default",
-    composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = Rules.gamma,
+    composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
     out: Out = Path("neonxc-heatmaps"),
     save: Annotated[
         Path | None,
         typer.Option(
-            help="A .safetensors file for the relevance itself; its folder is made if need be.", show_default=False
+            dir_okay=False,
+            callback=_safetensors,
+            help="A .safetensors file for the relevance itself; its folder is made if need be.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
     """Draw what in the pixels makes each cluster."""
+    if mode == "image" and len(images) < clusters:
+        raise ValueError(
+            f"{clusters} clusters need at least as many photos, got {len(images)}; or use --mode spatial"
+        )
     from neonxc import workflows
     from neonxc.models import load_image
 
-    if save is not None:
-        workflows.check_keep(save)
-    photos = [(path.stem, load_image(path, size)) for path in images]
-    extract = workflows.extractor(backbone, layer, weights, device, mode.value)
-    if extract.size is not None:  # read again, lest a photo that `size` made smaller be blown up
-        photos = [(path.stem, load_image(path, max(extract.size))) for path in images]
-    photos = [(name, workflows.fitted(photo, extract)) for name, photo in photos]
-    rules = workflows.composite(composite.value, extract)
-    run = workflows.spatial_heatmaps if mode is Mode.spatial else workflows.image_heatmaps
-    workflows.show(run(photos, clusters, out, extract, rules, save))
+    features = workflows.extractor(backbone, layer, weights, device, mode)
+    size = size if features.size is None else max(features.size)
+    photos = [(path.stem, workflows.fitted(load_image(path, size), features)) for path in images]
+    run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
+    workflows.show(run(photos, clusters, out, features, workflows.composite(composite, features), save))
 
 
 @app.command()
 def table(
-    file: Annotated[Path, typer.Argument(help="CSV file of numbers, with or without a header.")],
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="CSV file of numbers, with or without a header.")
+    ],
     clusters: Clusters,
     out: Out = Path("neonxc-table"),
-    scale: Annotated[Scale, typer.Option(help="Scaling before k-means.")] = Scale.standard,
+    scale: Annotated[Scale, typer.Option(help="Scaling before k-means.")] = "standard",
     ignore: Annotated[
         list[str] | None, typer.Option(help="A column to leave out; may be repeated.", show_default=False)
     ] = None,
 ) -> None:
     """Cluster a table by k-means and explain every row's cluster by the raw columns."""
+    from neonxc.tables import read_csv
+
+    rows = read_csv(file, ignore or [])
     from neonxc import workflows
 
-    workflows.show(workflows.table_attributions(file, clusters, scale.value, ignore or [], out))
+    workflows.show(workflows.table_attributions(rows, clusters, out, scale, file.name))
 
 
 def main() -> None:

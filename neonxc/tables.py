@@ -1,90 +1,84 @@
-"""Tables of numbers from CSV files, and back."""
+"""Tables of numbers from CSV files."""
 
 from __future__ import annotations
 
-import csv
 import gzip
-import math
 import os
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 
-def read_csv(path: str | os.PathLike[str], ignore: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:
-    """Read numeric columns with their names.
+def read_csv(path: str | os.PathLike[str], ignore: Sequence[str] = ()) -> pd.DataFrame:
+    """Read numeric columns.
 
     Parameters
     ----------
     path : path-like
-        Separated by comma, semicolon or tab; ``.gz`` is unpacked. A first line of numbers alone is data, and the
-        columns are then called x0, x1, ...
+        The columns are separated by comma, semicolon or tab; ``.gz`` is unpacked. If the first line holds nothing
+        but numbers it is data, and the columns are called x0, x1, ...
     ignore : sequence of str
         Columns to leave out.
 
     Returns
     -------
-    X : ndarray [n, d], float64
-    names : list of d str
+    DataFrame [n, d] of float64
 
     Raises
     ------
     ValueError
-        No such file, nothing in it, a column that is not numeric, a missing value, a ragged line, an unknown
-        column to ignore; the message names the file and the place.
+        The file is missing, damaged or empty; a line is longer or shorter than the first one; a column to ignore
+        is unknown; a value is missing or no finite number. The message names the file and the place.
     """
-    rows = _lines(Path(path))
-    if not rows:
-        raise ValueError(f"{path} is empty")
-    named = not all(map(_is_number, rows[0][1]))
-    names = [cell.strip() for cell in rows[0][1]] if named else [f"x{i}" for i in range(len(rows[0][1]))]
-    rows = rows[1:] if named else rows
-    if not rows:
+    lines, cells = _cells(Path(path))
+    named = not cells.iloc[0].map(_is_number).all()
+    names = [str(cell).strip() if named else f"x{i}" for i, cell in enumerate(cells.iloc[0])]
+    if named:
+        lines, cells = lines[1:], cells[1:]
+    if cells.empty:
         raise ValueError(f"{path} has a header and no data")
-    for line, cells in rows:
-        if len(cells) != len(names):
-            raise ValueError(f"{path}, line {line}: {len(cells)} cells, the first line has {len(names)}")
-    unknown = [name for name in ignore if name not in names]
-    if unknown:
+    filled = cells.notna().sum(axis=1).to_numpy()
+    if (short := np.flatnonzero(filled < len(names))).size:
+        raise ValueError(
+            f"{path}, line {lines[short[0]]}: {filled[short[0]]} cells, the first line has {len(names)}"
+        )
+    if unknown := [name for name in ignore if name not in names]:
         raise ValueError(f"{path} has no column {unknown}; its columns are {names}")
-    keep = [i for i, name in enumerate(names) if name not in ignore]
-    if not keep:
+    kept = [i for i, name in enumerate(names) if name not in ignore]
+    if not kept:
         raise ValueError(f"{path} has no column left to cluster by")
-    columns = [_column(path, names[i], [(line, cells[i]) for line, cells in rows]) for i in keep]
-    return np.stack(columns, axis=1), [names[i] for i in keep]
+    cells = cells.iloc[:, kept]
+    X = cells.map(lambda cell: float(cell) if _is_number(cell) else np.nan).to_numpy()
+    for row, column in np.argwhere(~np.isfinite(X)):
+        cell = cells.iat[row, column]
+        what = f"{cell!r} is not a finite number" if cell.strip() else "a value is missing"
+        place = f"{path}, line {lines[row]}, column {names[kept[column]]!r}"
+        raise ValueError(f"{place}: {what}; --ignore leaves a column out")
+    return pd.DataFrame(X, columns=[names[i] for i in kept])
 
 
-def write_csv(path: str | os.PathLike[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table; floats with as many digits as tell them apart."""
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-
-
-def _lines(path: Path) -> list[tuple[int, list[str]]]:
-    """Rows with cells, and the lines they end on."""
+def _cells(path: Path) -> tuple[list[int], pd.DataFrame]:
+    """Numbers of the lines that are not blank, and their cells as text: NaN where a line has none."""
     if not path.is_file():
         raise ValueError(f"no such file: {path}")
     unpack: Any = gzip.open if path.suffix == ".gz" else open
     try:
-        with unpack(path, "rt", newline="", encoding="utf-8-sig") as file:
-            sample = file.readline()
-            file.seek(0)
-            reader = csv.reader(file, delimiter=max(",;\t", key=sample.count))
-            return [(reader.line_num, row) for row in reader if row]
-    except (UnicodeDecodeError, OSError, csv.Error) as error:
+        with unpack(path, "rt", encoding="utf-8-sig") as file:
+            text = file.read()
+        if not text.strip():
+            raise ValueError("it is empty")
+        separator = max(",;\t", key=text.strip().partition("\n")[0].count)
+        lines = [i for i, line in enumerate(text.split("\n"), 1) if line.strip() or separator in line]
+        # Only the Python engine tells a cell that is empty from one that is not there.
+        options: Any = {"header": None, "dtype": str, "keep_default_na": False, "engine": "python"}
+        return lines, pd.read_csv(StringIO(text), sep=separator, **options)
+    except (EOFError, OSError, ValueError, zlib.error) as error:  # ValueError: no UTF-8, or a line too long
         raise ValueError(f"{path} can't be read as a table: {error}") from None
-
-
-def _column(path: str | os.PathLike[str], name: str, cells: list[tuple[int, str]]) -> np.ndarray:
-    for line, cell in cells:
-        if not (_is_number(cell) and math.isfinite(float(cell))):
-            what = f"{cell!r} is not a finite number" if cell.strip() else "a value is missing"
-            raise ValueError(f"{path}, line {line}, column {name!r}: {what}; --ignore leaves a column out")
-    return np.array([float(cell) for _, cell in cells])
 
 
 def _is_number(cell: str) -> bool:

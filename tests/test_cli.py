@@ -2,6 +2,10 @@
 
 import csv
 import gzip
+import os
+import subprocess
+import sys
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +15,7 @@ from safetensors.torch import load_file
 
 import neonxc
 from neonxc import workflows
-from neonxc.cli import Rules, main
+from neonxc.cli import Rules, Scale, main
 from neonxc.lrp import presets
 from neonxc.models import load_image
 
@@ -155,8 +159,9 @@ def no_drawing(monkeypatch):
         monkeypatch.setattr(f"neonxc.plot.{name}", lambda *_, **__: Nothing())
 
 
-def test_composites_on_the_command_line_are_the_presets():
-    assert [rules.value for rules in Rules] == list(presets.PRESETS)
+def test_choices_on_the_command_line_are_those_of_the_library():
+    assert list(get_args(Rules)) == list(presets.PRESETS)
+    assert list(get_args(Scale)) == list(workflows.SCALERS)
 
 
 def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_path, no_drawing):
@@ -195,7 +200,7 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
         }[name]
         for stem, file in [("photo0", photos[0]), ("photo0-2", twin)]:
             x = features.preprocess(load_image(file, 64)[None])
-            model = workflows._kmeans(2).fit(features.points(x).numpy())
+            model = workflows._kmeans(features.points(x).numpy(), 2, "locations")
             net = neonxc.neuralize(model, x, features)
             torch.testing.assert_close(saved[f"{stem}/logits"], net(x)[0].detach())
             expected = neonxc.NEON(net, rules).heatmaps(x)[0]
@@ -229,7 +234,7 @@ def test_saved_relevance_of_whole_photos(neonxc_command, photos, tmp_path, no_dr
     torch.manual_seed(0)
     features = workflows.extractor("mobilenet_v3_small", None, "none", "cpu", "image")
     x = features.preprocess(torch.stack([load_image(photo, 64) for photo in photos]))
-    net = neonxc.neuralize(workflows._kmeans(2).fit(features.points(x).numpy()), x, features)
+    net = neonxc.neuralize(workflows._kmeans(features.points(x).numpy(), 2, "photos"), x, features)
     logits, expected = net(x).detach(), neonxc.NEON(net).attribute(x).sum(1)
     for i, photo in enumerate(photos):
         torch.testing.assert_close(saved[f"{photo.stem}/logits"], logits[i], rtol=1e-3, atol=1e-5)
@@ -334,11 +339,12 @@ def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_pat
             ["--composite", "alpha-beta"],
             "'alpha-beta' is not one of 'gamma', 'paper', 'epsilon', 'epsilon-gamma-box'",
         ),
-        (["--save", "r.pt"], "--save needs a file called .safetensors, got r.pt"),
-        (["--save", "r"], "--save needs a file called .safetensors, got r"),
-        (["--save", "d.safetensors"], "d.safetensors is a folder; --save needs a file"),
-        (["--save", "photo0.png/r.safetensors"], "photo0.png is a file; --save needs a folder there"),
-        (["--save", "photo0.png/a/r.safetensors"], "photo0.png is a file; --save needs a folder there"),
+        (["--save", "r.pt"], "'--save': The file must be called .safetensors, got r.pt"),
+        (["--save", "r"], "'--save': The file must be called .safetensors, got r"),
+        (["--save", "d.safetensors"], "'--save': file 'd.safetensors' is a directory"),
+        (["--save", "photo0.png/r.safetensors"], "photo0.png is a file; a folder is needed there"),
+        (["--save", "photo0.png/a/r.safetensors"], "photo0.png is a file; a folder is needed there"),
+        (["--out", "photo0.png/maps"], "photo0.png is a file; a folder is needed there"),
     ],
 )
 def test_bad_options_are_told_before_the_network_is_built(
@@ -355,16 +361,11 @@ def test_bad_options_are_told_before_the_network_is_built(
     assert set(tmp_path.iterdir()) == before
 
 
-def test_an_unknown_composite_is_told_by_the_library_too():
-    with pytest.raises(ValueError, match="no composite is called 'x'; there are: gamma, paper, epsilon"):
-        workflows.composite("x", None)
-
-
 def test_a_failure_makes_no_folder_for_what_it_would_save(neonxc_command, photos, tmp_path):
     args = (*SMALL[:-1], 99, "--save", "new/r.safetensors")
     code, _, err = neonxc_command("heatmap", photos[0], *args)
     assert code == 2
-    assert "too few for 99 clusters" in err
+    assert "99 clusters need at least as many different locations of photo0" in err
     assert set(tmp_path.iterdir()) == set(photos)
 
 
@@ -398,12 +399,14 @@ BAD_TABLES = {
     "a,b\n1,2\n3,nan\n": "line 3, column 'b': 'nan' is not a finite number",
     "a,b\n": "a header and no data",
     "": "is empty",
-    "a,b\n1,2\n": "1 rows, too few for 2 clusters",
-    "a,b\n1,2\n1,2\n1,2\n": "identical centers",
+    "a,b\n1,2\n": "2 clusters need at least as many different rows of bad.csv; got 1",
+    "a,b\n1,2\n1,2,3\n": "Expected 2 fields in line 3, saw 3",
+    "\na;b\n\n1;2\n\n3\n": "line 6: 1 cells, the first line has 2",
+    "a,b\n\n1,2\n\n3,x\n": "line 5, column 'b': 'x' is not a finite number",
+    "a,b\n1,2\n1,2\n1,2\n": "2 clusters need at least as many different rows of bad.csv; all 3 are the same",
 }
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("text", BAD_TABLES, ids=BAD_TABLES.values())
 def test_bad_tables(neonxc_command, tmp_path, text):
     (tmp_path / "bad.csv").write_text(text)
@@ -417,11 +420,11 @@ def test_bad_tables(neonxc_command, tmp_path, text):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["table", "none.csv", "-k", "2"], "no such file: none.csv"),
+        (["table", "none.csv", "-k", "2"], "file 'none.csv' does not exist"),
         (["table", "wine.csv", "-k", "1"], "--clusters"),
         (["table", "wine.csv", "-k", "2", "--ignore", "nope"], r"has no column ['nope']"),
         (["table", "wine.csv"], "--clusters"),
-        (["table", "wine.csv", "-k", "2", "--out", "wine.csv"], "wine.csv is a file; a folder is needed"),
+        (["table", "wine.csv", "-k", "2", "--out", "wine.csv"], "'wine.csv' is a file"),
         (["heatmap"], "images"),
         (["heatmap", "none.png"], "none.png"),
         (["heatmap", "wine.csv"], "wine.csv"),
@@ -432,11 +435,11 @@ def test_bad_tables(neonxc_command, tmp_path, text):
         (["heatmap", "photo0.png", "--backbone", "vgg11", "--weights", "none", "--layer", "x"], "layer 'x'"),
         (
             ["heatmap", "photo0.png", "--backbone", "vgg11", "--weights", "none", "--size", "32", "-k", "2"],
-            "photo0 has 1 locations at this layer, too few for 2 clusters",
+            "2 clusters need at least as many different locations of photo0 at this layer; got 1",
         ),
         (
             ["heatmap", "photo0.png", "--backbone", "vgg11", "--weights", "none", "--mode", "image", "-k", "2"],
-            "2 clusters need at least as many photos, got 1",
+            "2 clusters need at least as many photos, got 1; or use --mode spatial",
         ),
         (["nonsense"], "nonsense"),
     ],
@@ -449,6 +452,80 @@ def test_bad_commands_are_one_line(neonxc_command, wine_csv, photos, tmp_path, a
     assert err.startswith("neonxc: ")
     assert err.count("\n") == 1
     assert set(tmp_path.iterdir()) == before
+
+
+DAMAGES = {
+    "cut short": lambda packed: packed[: len(packed) // 2],
+    "a wrong byte": lambda packed: packed[:15] + bytes([packed[15] ^ 255]) + packed[16:],
+    "not packed": lambda packed: b"a,b",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_gz_is_one_line(neonxc_command, tmp_path, damage):
+    packed = gzip.compress("\n".join(["a,b", *(f"{i},{i * i}" for i in range(500))]).encode())
+    (tmp_path / "bad.csv.gz").write_bytes(DAMAGES[damage](packed))
+    code, _, err = neonxc_command("table", "bad.csv.gz", "-k", 2)
+    assert code == 2
+    assert err.startswith("neonxc: bad.csv.gz can't be read as a table: ")
+    assert err.count("\n") == 1
+
+
+def test_columns_of_one_name_and_of_ours(neonxc_command, tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    (tmp_path / "a.csv").write_text("\n".join(["a,a,cluster", *(",".join(map(str, row)) for row in X)]))
+    code, _, err = neonxc_command("table", "a.csv", "-k", 2, "--out", "r")
+    assert code == 0, err
+    assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "a", "a", "cluster"]
+
+
+def test_photos_that_are_the_same(neonxc_command, photos, tmp_path):
+    twins = [tmp_path / f"twin{i}.png" for i in range(3)]
+    for twin in twins:
+        twin.write_bytes(photos[0].read_bytes())
+    args = (*SMALL, "--mode", "image", "--out", "maps")
+    code, _, err = neonxc_command("heatmap", *twins, *args)
+    message = "2 clusters need at least as many different photos; all 3 are the same"
+    assert (code, err) == (2, f"neonxc: {message}\n")
+    code, _, err = neonxc_command("heatmap", *twins, photos[1], *args, "-k", 3)
+    message = "3 clusters need at least as many different photos; only 2 of the 4 are different"
+    assert (code, err) == (2, f"neonxc: {message}\n")
+    assert not (tmp_path / "maps").exists()
+
+
+def test_the_version(neonxc_command):
+    assert neonxc_command("--version") == (0, f"{neonxc.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--help"],
+        ["--version"],
+        ["nonsense"],
+        ["table", "none.csv", "-k", "2"],
+        ["table", "bad.csv", "-k", "2"],
+        ["heatmap", "none.png"],
+        ["heatmap", "bad.csv", "--composite", "none"],
+        ["heatmap", "bad.csv", "--weights", "none.pth"],
+        ["heatmap", "bad.csv", "--mode", "image"],
+    ],
+)
+def test_mistakes_are_told_before_anything_heavy_is_imported(tmp_path, args):
+    (tmp_path / "bad.csv").write_text("a,b\n1,x\n")
+    code = f"""
+import sys
+from neonxc.cli import main
+sys.argv = ["neonxc", *{args!r}]
+try:
+    main()
+finally:
+    print([name for name in ("captum", "matplotlib", "sklearn", "torch", "torchvision") if name in sys.modules])
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == (0 if args[0].startswith("--") else 2)
+    assert done.stdout.endswith("[]\n")
 
 
 def test_a_missing_extra_is_named(neonxc_command, monkeypatch):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import neonxc
+
 ROOT = Path(__file__).resolve().parents[1]
 # folder in the checkout: its place in the wheel
 FOLDERS = {"neonxc": "neonxc", "trees": "neonxc/trees", "models": "neonxc/models"}
@@ -172,26 +174,37 @@ def test_these_tests_run_on_the_checkout(name):
     assert inside(import_module(name).__file__, ROOT)
 
 
-def test_import_is_light(installed, tmp_path):
-    # captum loads pyplot by itself, so sys.modules can't tell; ask who imports what.
-    code = """
-import builtins, json, sys
-original, found = builtins.__import__, []
+HEAVY = ["captum", "matplotlib", "numpy", "pandas", "sklearn", "torch", "torchvision"]
 
-def record(name, globals=None, locals=None, fromlist=(), level=0):
-    importer = (globals or {}).get("__name__", "")
-    if importer.split(".")[0] == "neonxc" and level == 0:
-        for target in [name, *(f"{name}.{item}" for item in fromlist or ())]:
-            if target == "matplotlib.pyplot":
-                found.append(f"{importer} imports {target}")
-    return original(name, globals, locals, fromlist, level)
 
-builtins.__import__ = record
-import neonxc
-found += [name for name in sys.modules if name.startswith(("neonxc.trees", "neonxc.models"))]
-print(json.dumps(found))
-"""
-    assert json.loads(run("-c", code, cwd=tmp_path, path=installed)) == []
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import neonxc", HEAVY),
+        ("from neonxc import __version__, evaluation", HEAVY),
+        ("from neonxc import plot", ["captum", "matplotlib.pyplot", "pandas", "sklearn", "torch", "torchvision"]),
+        ("from neonxc.evaluation import cost_ratio, segmentation_match", ["captum", "matplotlib", "torchvision"]),
+        ("import neonxc.trees", ["captum", "matplotlib", "torchvision", "neonxc.models"]),
+        ("from neonxc import NEON, neuralize", ["torchvision", "neonxc.models", "neonxc.trees"]),
+    ],
+)
+def test_what_is_not_used_is_not_imported(installed, tmp_path, code, absent):
+    code += f"\nimport sys\nprint([name for name in {absent} if name in sys.modules])"
+    assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n"
+
+
+@pytest.mark.parametrize("first", ["neonxc", "neonxc.neuralize", "neonxc.evaluation.segments"])
+def test_neuralize_is_the_function_whatever_was_imported_first(installed, tmp_path, first):
+    code = f"import {first}, neonxc; print(neonxc.neuralize.__qualname__, neonxc.evaluation.methods.__name__)"
+    assert run("-c", code, cwd=tmp_path, path=installed) == "neuralize neonxc.evaluation.methods\n"
+
+
+def test_all_that_is_offered_is_there():
+    for package in (neonxc, neonxc.evaluation):
+        assert all(hasattr(package, name) for name in dir(package))
+        assert set(package.__all__) <= set(dir(package))
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            package.nothing  # noqa: B018
 
 
 def test_command(installed, tmp_path):

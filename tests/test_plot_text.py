@@ -140,13 +140,17 @@ def test_no_text_turns_round_what_follows():
 
 def test_colors_of_a_terminal(monkeypatch):
     page = plot.text([["aaa", "bbb", "ccc"]], [[1.0, -0.1, 0.0]])
-    assert "\x1b[38;2;255;255;255;48;2;178;24;43maaa\x1b[0m" in page.terminal("truecolor")
-    assert "\x1b[38;2;0;0;0;48;2;233;240;247mbbb\x1b[0m" in page.terminal("truecolor")
-    assert "\x1b[90m ccc\x1b[0m" in page.terminal("256")
-    assert "48;5;124m" in page.terminal("256")
+    for _ in range(2):  # one kind of terminal after the other, and back
+        assert "\x1b[38;2;255;255;255;48;2;178;24;43maaa\x1b[0m" in page.terminal("truecolor")
+        assert "\x1b[38;2;0;0;0;48;2;232;239;246mbbb\x1b[0m" in page.terminal("truecolor")
+        assert "\x1b[90m ccc\x1b[0m" in page.terminal("256")
+        assert "48;5;124m" in page.terminal("256")
     monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
     assert page.terminal(True) == page.terminal("truecolor")
     monkeypatch.setenv("COLORTERM", "")
+    assert page.terminal(True) == page.terminal("256")
+    monkeypatch.setenv("TERM", "dumb")
     assert page.terminal(True) == page.terminal("256")
     with pytest.raises(ValueError, match="color is"):
         page.terminal("16")

@@ -1,20 +1,26 @@
 """Measures: of explanations, of clusterings by trees, and of the trees themselves."""
 
-from neonxc.evaluation import methods
-from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
-from neonxc.evaluation.clustering import (
-    agreement,
-    clustering_accuracy,
-    cost_ratio,
-    kmeans_cost,
-    surrogate_cost,
-    wad,
-    waes,
-)
-from neonxc.evaluation.comparison import Comparison, compare
-from neonxc.evaluation.flipping import Flipping, pixel_flipping
-from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
-from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from neonxc.evaluation import methods
+    from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
+    from neonxc.evaluation.clustering import (
+        agreement,
+        clustering_accuracy,
+        cost_ratio,
+        kmeans_cost,
+        surrogate_cost,
+        wad,
+        waes,
+    )
+    from neonxc.evaluation.comparison import Comparison, compare
+    from neonxc.evaluation.flipping import Flipping, pixel_flipping
+    from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
+    from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
 
 __all__ = [
     "BlurImputer",
@@ -40,3 +46,18 @@ __all__ = [
     "wad",
     "waes",
 ]
+
+# Where the names are defined. They are searched in this order, so those that load least come first.
+_MODULES = ["clustering", "segmentation", "imputers", "flipping", "methods", "comparison", "calibration"]
+
+
+def __getattr__(name: str) -> Any:
+    for module in _MODULES if name in __all__ else []:
+        found = import_module(f"{__name__}.{module}")
+        if module == name or hasattr(found, name):
+            return found if module == name else getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES, "segments"])

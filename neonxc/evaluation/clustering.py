@@ -1,4 +1,4 @@
-"""What a clustering by a tree costs, how deep its explanations are, and how near it is to its reference."""
+"""Measures of a clustering by a tree: its cost, the size of its explanations, agreement with its reference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
     float
         In squared units of the columns.
     """
-    points, index, k, weight = _read(X, labels, sample_weight)
+    points, weight = _read(X, sample_weight)
+    index, k = _numbered(labels, points)
     member = torch.nn.functional.one_hot(index, k).to(points.dtype) * weight[:, None]
     means = (member.T @ points) / member.sum(0)[:, None].clamp(min=torch.finfo(points.dtype).tiny)
     return float(weight @ (points - means[index]).square().sum(1))
@@ -40,24 +41,21 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
 def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -> float:
     """Price of explainability: the k-means cost of a clustering over that of its reference clustering.
 
+    Moshkovitz et al., "Explainable k-means and k-medians clustering", 2020.
+
     Parameters
     ----------
     X : array-like, data frame or tensor [n, d]
     labels : array-like [n]
-        The clustering by a tree; its own means are its centers.
+        The clustering by a tree. Its centers are the means of its clusters.
     reference : array-like [n] or [k, d]
-        The reference clustering's labels, or its centers, of which every point has the nearest.
+        The labels of the reference clustering, or its centers: every point then belongs to the nearest one.
     sample_weight : array-like [n], optional
 
     Returns
     -------
     float
         1 and more where the reference is a local optimum of k-means; infinite if the reference costs nothing.
-
-    References
-    ----------
-    .. [1] M. Moshkovitz, S. Dasgupta, C. Rashtchian, N. Frost, "Explainable k-means and k-medians clustering",
-       ICML 2020.
 
     Examples
     --------
@@ -69,9 +67,9 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
     >>> cost_ratio(X, [0, 1, 1, 1], [0, 0, 1, 1])
     14.0
     """
-    if np.ndim(reference) == 2 or (isinstance(reference, Tensor) and reference.ndim == 2):
-        weight, distances = _distances(X, reference, sample_weight)
-        base = float(weight @ distances.amin(1))
+    if _array(reference).ndim == 2:
+        points, weight = _read(X, sample_weight)
+        base = float(weight @ _distances(points, reference).amin(1))
     else:
         base = kmeans_cost(X, reference, sample_weight)
     cost = kmeans_cost(X, labels, sample_weight)
@@ -80,6 +78,8 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
 
 def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None) -> float:
     """Sum of squared distances of points to the reference center that is best for their leaf.
+
+    Frost, Moshkovitz and Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020, Definition 1.
 
     Parameters
     ----------
@@ -93,40 +93,27 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
     Returns
     -------
     float
-        At least the k-means cost of the labels that it gives.
-
-    References
-    ----------
-    .. [1] N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020,
-       Definition 1.
+        At least the k-means cost of the clustering in which every leaf belongs to its best center.
     """
-    weight, distances = _distances(X, centers, sample_weight)
-    _, index, k, _ = _read(X, leaves, None)
-    sums = torch.zeros(k, distances.shape[1], dtype=distances.dtype, device=distances.device)
-    sums.index_add_(0, index, distances * weight[:, None])
+    points, weight = _read(X, sample_weight)
+    index, k = _numbered(leaves, points)
+    sums = points.new_zeros(k, len(centers))
+    sums.index_add_(0, index, _distances(points, centers) * weight[:, None])
     return float(sums.amin(1).sum())
 
 
 def wad(tree: ThresholdTree) -> float:
-    """Weighted average depth: tests on the path of a training point, on average.
+    """Weighted average depth: the mean number of tests on the path of a training point.
 
-    References
-    ----------
-    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
-       Pattern Recognition, 2023, Eq. 2.
+    Laber, Murtinho and Oliveira, "Shallow decision trees for explainable k-means clustering", 2023, Eq. 2.
     """
     return _average(tree, tree.depths)
 
 
 def waes(tree: ThresholdTree) -> float:
-    """Weighted average explanation size: tests that no later one makes redundant, on average.
+    """Weighted average explanation size: the mean number of tests that no later test makes redundant.
 
-    Two tests of the same column in the same direction are one condition.
-
-    References
-    ----------
-    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
-       Pattern Recognition, 2023, Eq. 3.
+    Two tests of the same column in the same direction are one condition (the paper cited in :func:`wad`, Eq. 3).
     """
     return _average(tree, tree.explanation_sizes)
 
@@ -143,7 +130,7 @@ def agreement(labels: Any, reference: Any) -> dict[str, float]:
     dict
         "ari", "ami", "nmi"; 1 for equal clusterings, whatever their numbers are.
     """
-    ours, theirs = (np.asarray(v.cpu() if isinstance(v, Tensor) else v) for v in (labels, reference))
+    ours, theirs = _array(labels), _array(reference)
     return {
         "ari": float(adjusted_rand_score(theirs, ours)),
         "ami": float(adjusted_mutual_info_score(theirs, ours)),
@@ -152,7 +139,7 @@ def agreement(labels: Any, reference: Any) -> dict[str, float]:
 
 
 def clustering_accuracy(labels: Any, truth: Any) -> float:
-    """Share of points that are right if each cluster stands for at most one class, as well as possible.
+    """Share of the points that are right under the best matching of clusters with classes, one to one.
 
     Parameters
     ----------
@@ -164,7 +151,7 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
     Returns
     -------
     float
-        0 ... 1, by the best one-to-one matching (Hungarian method).
+        0 ... 1; the matching is found by the Hungarian method.
 
     Raises
     ------
@@ -177,7 +164,7 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
     >>> clustering_accuracy([1, 1, 0, 0, 0], ["a", "a", "a", "b", "b"])
     0.8
     """
-    ours, theirs = (np.asarray(v.cpu() if isinstance(v, Tensor) else v) for v in (labels, truth))
+    ours, theirs = _array(labels), _array(truth)
     if ours.ndim != 1 or ours.shape != theirs.shape or not len(ours):
         raise ValueError(
             f"labels and truth need one value per point, both shape (n,); got {ours.shape} and {theirs.shape}"
@@ -192,33 +179,35 @@ def _average(tree: ThresholdTree, values: Tensor) -> float:
     return float((values[leaves] * samples).sum() / samples.sum())
 
 
-def _read(X: Any, labels: Any, sample_weight: Any) -> tuple[Tensor, Tensor, int, Tensor]:
-    """Points in float64, their clusters' numbers and how many, their weights."""
+def _array(labels: Any) -> np.ndarray:
+    return np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+
+
+def _read(X: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
+    """Points and their weights, in float64."""
     points = as_batch(X.toarray() if hasattr(X, "toarray") else X).tensor.to(torch.float64)
-    values = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-    if values.shape != (len(points),):
-        raise ValueError(f"labels needs one label per point, shape ({len(points)},), got {values.shape}")
-    classes, index = np.unique(values, return_inverse=True)
-    return points, torch.from_numpy(index).to(points.device), len(classes), _weights(sample_weight, points)
-
-
-def _distances(X: Any, centers: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
-    """Weights, and squared distances to the centers, [n, k]."""
-    points = as_batch(X.toarray() if hasattr(X, "toarray") else X).tensor.to(torch.float64)
-    to = as_batch(centers, name="centers", device=points.device).tensor.to(torch.float64)
-    if to.shape[1] != points.shape[1]:
-        raise ValueError(f"centers have {to.shape[1]} columns, X has {points.shape[1]}")
-    distances = torch.cdist(points, to, compute_mode="donot_use_mm_for_euclid_dist").square()
-    return _weights(sample_weight, points), distances
-
-
-def _weights(sample_weight: Any, points: Tensor) -> Tensor:
     if sample_weight is None:
-        return torch.ones(len(points), dtype=torch.float64, device=points.device)
-    values = sample_weight.cpu() if isinstance(sample_weight, Tensor) else sample_weight
-    weight = torch.from_numpy(np.array(values, dtype=np.float64)).to(points.device)
+        return points, points.new_ones(len(points))
+    weight = torch.from_numpy(_array(sample_weight).astype(np.float64)).to(points.device)
     if weight.shape != (len(points),):
         raise ValueError(f"sample_weight needs one weight per point, got shape {tuple(weight.shape)}")
     if not bool((weight >= 0).all()) or not bool((weight > 0).any()):
         raise ValueError("sample_weight needs weights >= 0, and not all of them 0")
-    return weight
+    return points, weight
+
+
+def _numbered(labels: Any, points: Tensor) -> tuple[Tensor, int]:
+    """The numbers of the points' clusters, and how many clusters there are."""
+    values = _array(labels)
+    if values.shape != (len(points),):
+        raise ValueError(f"labels needs one label per point, shape ({len(points)},), got {values.shape}")
+    classes, index = np.unique(values, return_inverse=True)
+    return torch.from_numpy(index).to(points.device), len(classes)
+
+
+def _distances(points: Tensor, centers: Any) -> Tensor:
+    """Squared distances to the centers, [n, k]."""
+    to = as_batch(centers, name="centers", device=points.device).tensor.to(torch.float64)
+    if to.shape[1] != points.shape[1]:
+        raise ValueError(f"centers have {to.shape[1]} columns, X has {points.shape[1]}")
+    return torch.cdist(points, to, compute_mode="donot_use_mm_for_euclid_dist").square()

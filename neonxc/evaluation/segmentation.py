@@ -42,18 +42,18 @@ class SegmentationMatch:
 def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
     """Mean cosine similarity of heatmaps and segmentation masks, matched one to one (NEON paper, VI-C).
 
-    Heatmaps come in no order, so they are paired with the masks such that the sum of the pairs' cosines is
-    greatest (Hungarian algorithm). Negative relevance counts against a pair wherever it is: inside the mask it
-    lowers the product, outside it raises the norm.
+    Heatmaps have no order, so they are paired with the masks such that the sum of the cosines is greatest
+    (Hungarian algorithm). Negative relevance always lowers the cosine of a pair: inside the mask it lowers the
+    product, outside it raises the norm.
 
     Parameters
     ----------
     heatmaps : array or Tensor [K, H, W], or [N, K, H, W]
-        Relevance of one image's pixels, or of N images'. A list or tuple holds one [K, H, W] per image, so that
-        images may differ in size and in K. Scales do not matter, signs do.
-    masks : array or Tensor [M, H, W], or [N, M, H, W]
-        One per segment, not negative: booleans, 0 and 1 or 255, or how much of a pixel belongs to the segment.
-        They may overlap, and need not cover the image. Also a list with one [M, H, W] per image.
+        Relevance of the pixels of one image, or of N images. A list holds one [K, H, W] per image, which may
+        differ in size and in K. The scale of a heatmap has no effect, its sign has.
+    masks : array or Tensor [M, H, W], or [N, M, H, W], or list
+        One per segment: booleans, 0 and 1 or 255, or how much of a pixel belongs to the segment; not negative.
+        They may overlap, and need not cover the image.
 
     Returns
     -------
@@ -62,18 +62,18 @@ def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
     Raises
     ------
     ValueError
-        Shapes that do not fit, another number of images, values that are not finite, negative masks, an image
-        whose masks are all empty.
+        Shapes or numbers of images that do not fit, values that are not finite, negative masks, an image whose
+        masks are all empty.
 
     Notes
     -----
-    With K heatmaps and M segments there are min(K, M) pairs, and the others do not count: neither heatmaps nor
-    segments too many are punished, so compare methods at one K. An empty mask is no segment and is left out, which
-    lets images with few segments fill a tensor. A heatmap that is zero has cosine 0 with every mask.
+    With K heatmaps and M segments there are min(K, M) pairs; the other heatmaps or segments do not count, so
+    compare methods at the same K. An empty mask is left out, so that images with few segments can fill a tensor. A
+    heatmap of zeros has cosine 0 with every mask.
 
-    Cosines reward heatmaps that fill their segment evenly. One that is constant has, as its cosine with a mask,
-    the root of the share of the image that the mask covers, 0.5 for a quarter; one of single pixels that all lie
-    inside the mask may have less. Compare methods of one coarseness, or blur all heatmaps alike.
+    Cosines favour heatmaps that fill their segment evenly. The cosine of a constant heatmap with a mask is the
+    root of the share of the image that the mask covers, 0.5 for a quarter; a heatmap of single pixels that all lie
+    inside the mask may have less. Compare methods of one resolution, or blur all heatmaps alike.
 
     Computed in float64, on the device of each image's heatmaps.
 
@@ -101,15 +101,15 @@ def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
 
 def _per_image(value: Any, name: str) -> list[Tensor]:
     """One [n, H, W] per image, from a tensor or array, or from a list of them; a list of [H, W] is one image."""
-    parts = [torch.as_tensor(part) for part in value] if isinstance(value, (list, tuple)) else None
-    if parts is not None and {part.ndim for part in parts} == {2} and len({part.shape for part in parts}) == 1:
+    listed = isinstance(value, (list, tuple))
+    parts = [torch.as_tensor(part) for part in (value if listed else [value])]
+    if listed and len({part.shape for part in parts}) == 1 and parts[0].ndim == 2:
         parts = [torch.stack(parts)]
-    if parts is None:
-        whole = torch.as_tensor(value)
-        parts = [whole] if whole.ndim == 3 else list(whole) if whole.ndim == 4 else []
+    elif not listed and parts[0].ndim == 4:
+        parts = list(parts[0])
     shapes = [list(part.shape) for part in parts]
     if not parts or any(len(shape) != 3 or 0 in shape for shape in shapes):
-        got = shapes if isinstance(value, (list, tuple)) else list(np.shape(value))
+        got = shapes if listed else list(np.shape(value))
         raise ValueError(f"{name} needs shape [n, H, W] of one image, [N, n, H, W], or a list of those; got {got}")
     return parts
 

@@ -1,7 +1,7 @@
 """Ways to find K segments of an image in the features of a network, which `segmentation_match` compares.
 
-All take a network's features as a map [N, d, h, w] and give maps [N, K, H, W] in the pixels of the inputs. Each
-image is taken on its own.
+All need features that are maps [N, d, h, w] and return maps [N, K, H, W] in the pixels of the inputs. Every image
+is treated on its own. They are those of the NEON paper, VI-C.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from neonxc.neuralize import neuralize
 def cluster_maps(
     features: nn.Module, x: Tensor, K: int = 4, composite: Composite | None = None, *, random_state: Any = 0
 ) -> Tensor:
-    """NEON's heatmaps of each image's own clusters: k-means on its locations, beta by Eq. 3.
+    """NEON's heatmaps of the clusters of each image: k-means on its locations, beta by Eq. 3 (NEON paper, VI-B).
 
     Parameters
     ----------
     features : nn.Module
-        From inputs to a map. The paper clusters features of unit norm, which
-        :class:`~neonxc.models.FeatureExtractor` gives with ``normalize=True``.
+        The paper clusters features of unit norm: :class:`~neonxc.models.FeatureExtractor` with ``normalize=True``.
     x : Tensor [N, C, H, W]
         What `features` takes.
     K : int
-        Clusters, 2 or more.
+        Number of clusters, at least 2.
     composite : Composite, optional
         Rules for `features`; default: LRP-gamma with gamma 0.25.
     random_state : int, RandomState or None
-        Of k-means, the best of 10 runs.
+        Seed of k-means, which takes the best of 10 runs.
 
     Returns
     -------
@@ -48,11 +47,7 @@ def cluster_maps(
     Raises
     ------
     ValueError
-        Features that are no map, too few (different) locations.
-
-    References
-    ----------
-    .. [1] J. Kauffmann et al., "From clustering to cluster explanations via neural networks", VI-B and VI-C.
+        The features are no map, or there are too few (different) locations.
     """
     parts = []
     for image in x.split(1):
@@ -64,30 +59,24 @@ def cluster_maps(
 
 
 def feature_maps(features: nn.Module, x: Tensor, K: int = 4, composite: Composite | None = None) -> Tensor:
-    """Relevance of the K channels with the greatest activation anywhere (FM): LRP from all of a channel's map.
+    """Relevance of the K channels with the greatest activation anywhere (FM): LRP from the whole map of a channel.
+
+    What is compared and explained is the absolute value. Behind a ReLU that is the activation itself.
 
     Parameters
     ----------
     features, x, composite
-        As of :func:`cluster_maps`; features as they are, not of unit norm.
+        See :func:`cluster_maps`; the features should not have unit norm.
     K : int
-        Channels.
+        Number of channels.
 
     Returns
     -------
     Tensor [N, K, H, W]
-
-    Notes
-    -----
-    Greatest in size, and it is the size that is explained: behind a ReLU that is the activation; where features
-    have both signs, a negative one starts with its opposite.
     """
 
     def chosen(a: Tensor) -> Tensor:
-        d = a.shape[1]
-        _check_count(K, d, "channels")
-        top = a.abs().amax((0, 2, 3)).topk(K).indices
-        return F.one_hot(top, d)[:, None, :, None, None]
+        return _largest(a.abs().amax((0, 2, 3)), K, "channels")[:, None, :, None, None]
 
     return _propagated(features, x, composite, chosen)
 
@@ -98,9 +87,9 @@ def locations(features: nn.Module, x: Tensor, K: int = 4, composite: Composite |
     Parameters
     ----------
     features, x, composite
-        As of :func:`feature_maps`.
+        See :func:`feature_maps`.
     K : int
-        Locations; all different, though often neighbours.
+        Number of locations, which are often neighbours.
 
     Returns
     -------
@@ -108,10 +97,7 @@ def locations(features: nn.Module, x: Tensor, K: int = 4, composite: Composite |
     """
 
     def chosen(a: Tensor) -> Tensor:
-        h, w = a.shape[2:]
-        _check_count(K, h * w, "locations")
-        top = a.abs().amax((0, 1)).flatten().topk(K).indices
-        return F.one_hot(top, h * w).view(K, 1, 1, h, w)
+        return _largest(a.abs().amax((0, 1)).flatten(), K, "locations").view(K, 1, 1, *a.shape[2:])
 
     return _propagated(features, x, composite, chosen)
 
@@ -120,22 +106,19 @@ def locations(features: nn.Module, x: Tensor, K: int = 4, composite: Composite |
 def unit_thresholds(features: nn.Module, images: Tensor | Iterable[Tensor], top: float = 0.005) -> Tensor:
     """The activation that each unit (channel) exceeds at a given share of the locations of some images.
 
+    Bau et al., "Network dissection: quantifying interpretability of deep visual representations", 2017.
+
     Parameters
     ----------
     features : nn.Module
-        From inputs to a map.
     images : Tensor [N, C, H, W], or several
-        The more images, the better. All activations are kept: N d h w numbers.
+        The more images, the better. All activations are kept in memory: N d h w numbers.
     top : float
-        Share, between 0 and 1; NetDissect has 0.005.
+        Share, between 0 and 1; NetDissect takes 0.005.
 
     Returns
     -------
     Tensor [d]
-
-    References
-    ----------
-    .. [1] D. Bau et al., "Network dissection: quantifying interpretability of deep visual representations", 2017.
     """
     if not 0 < top < 1:
         raise ValueError(f"top needs a share between 0 and 1, got {top!r}")
@@ -155,16 +138,17 @@ def net_dissect_top(features: nn.Module, x: Tensor, K: int, thresholds: Tensor) 
     Parameters
     ----------
     features, x
-        As of :func:`feature_maps`.
+        See :func:`feature_maps`.
     K : int
-        Maps.
+        Number of maps.
     thresholds : Tensor [d]
-        From :func:`unit_thresholds`. A unit's map is where its activation, upsampled bilinearly, is above its own.
+        From :func:`unit_thresholds`. The map of a unit is 1 where its activation, upsampled bilinearly, is above
+        its threshold, and 0 elsewhere.
 
     Returns
     -------
     Tensor [N, K, H, W]
-        0 and 1. Maps are zero where fewer than K units are above their threshold anywhere.
+        Some maps are zero if fewer than K units are above their threshold anywhere.
     """
     parts = []
     for image in x.split(1):
@@ -183,17 +167,17 @@ def net_dissect_centroids(
     Parameters
     ----------
     features, x, thresholds
-        As of :func:`net_dissect_top`. Maps without a pixel are left out.
+        See :func:`net_dissect_top`. Maps without a pixel are left out.
     K : int
-        Centroids.
+        Number of centroids.
     random_state : int, RandomState or None
-        Of k-means, the best of 10 runs.
+        Seed of k-means, which takes the best of 10 runs.
 
     Returns
     -------
     Tensor [N, K, H, W]
-        0 ... 1, the share of a cluster's units that are above their threshold. Maps are zero where there are
-        fewer than K different ones.
+        0 ... 1: the share of a cluster's units that are above their threshold. Maps are zero if fewer than K
+        differ.
     """
     parts = []
     for image in x.split(1):
@@ -208,6 +192,12 @@ def net_dissect_centroids(
                 centroids[cluster] = maps[torch.from_numpy(labels == cluster).to(maps.device)].mean(0)
         parts.append(centroids)
     return torch.stack(parts)
+
+
+def _largest(values: Tensor, K: int, what: str) -> Tensor:
+    """Indicators [K, n] of the K largest of n values."""
+    _check_count(K, len(values), what)
+    return F.one_hot(values.topk(K).indices, len(values))
 
 
 def _isometric(maps: Tensor) -> tuple[Tensor, int]:

@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
+from neonxc.plot.shared import as_array, check_finite
+
 DIVERGING = "bwr"  # white at zero: red speaks for the cluster, blue against it
 PALE = 0.22  # how much of the photo's contrast is left under a heatmap
 
@@ -66,8 +68,8 @@ def contact_sheet(
     -------
     matplotlib.figure.Figure
     """
-    photos, stacks = [_as_image(image) for image in images], [_as_array(stack) for stack in heatmaps]
-    maps = None if cluster_maps is None else [_as_array(cluster_map) for cluster_map in cluster_maps]
+    photos, stacks = [_as_image(image) for image in images], [as_array(stack) for stack in heatmaps]
+    maps = None if cluster_maps is None else [as_array(cluster_map) for cluster_map in cluster_maps]
     _check_sheet(photos, stacks, maps)
     K = len(stacks[0])
     titles = list(column_titles) if column_titles is not None else [f"cluster {k}" for k in range(K)]
@@ -100,9 +102,8 @@ def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
     heatmap : array or Tensor
     quantile : float, 0..1
     """
-    size = np.abs(_as_array(heatmap))
-    if not np.isfinite(size).all():
-        raise ValueError("heatmap has values that are not finite")
+    size = np.abs(as_array(heatmap))
+    check_finite(size, "heatmap")
     limit = float(np.quantile(size, quantile))
     return limit or float(size.max()) or 1.0
 
@@ -159,12 +160,8 @@ def _check_sheet(photos: list[np.ndarray], stacks: list[np.ndarray], maps: list[
         raise ValueError(f"heatmaps need shape [K, H, W] with one K, got {[list(shape) for shape in shapes]}")
 
 
-def _as_array(value: Any) -> np.ndarray:
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-
-
 def _as_image(image: Any) -> np.ndarray:
-    array = _as_array(image)
+    array = as_array(image)
     if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:
         array = array.transpose(1, 2, 0)
     if array.ndim != 3 or array.shape[2] != 3:
@@ -176,7 +173,7 @@ def _as_image(image: Any) -> np.ndarray:
 
 
 def _as_heatmap(heatmap: Any) -> np.ndarray:
-    array = _as_array(heatmap)
+    array = as_array(heatmap)
     if array.ndim == 3:
         array = array.sum(axis=0)
     if array.ndim != 2:

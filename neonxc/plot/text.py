@@ -6,11 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from neonxc.plot.rendered_text import Document, Piece, as_html, as_terminal, wants_color
+from neonxc.plot.documents import Document, Piece, as_html, as_terminal
+from neonxc.plot.shared import as_array, check_finite
 
 Spans = Sequence[tuple[int, int]]
 
@@ -39,15 +41,14 @@ class HighlightedText:
         ----------
         color : bool, "truecolor" or "256", optional
             False: marks instead, ``++word++`` and ``+word+`` for the cluster, ``--word--`` and ``-word-`` against
-            it. True: as many colours as COLORTERM says. None: colours if the standard output is a terminal and
+            it. True: as many colours as the terminal has. None: colours if the standard output is a terminal and
             NO_COLOR is not set.
         """
-        return as_terminal(self.documents, self.title, wants_color(color))
+        return as_terminal(self.documents, self.title, color)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a self-contained HTML page, light or dark as the reader's system is."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self.html(page=True))
+        Path(path).write_text(self.html(page=True), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         return self.html()
@@ -111,48 +112,48 @@ def text(
     if isinstance(texts, str):
         raise ValueError("texts needs a sequence of documents; a single one is [text]")
     texts = list(texts)
-    N = len(texts)
-    values = _rows(relevance, N, "relevance")
-    flags = [None] * N if known is None else _rows(known, N, "known")
-    cuts, above, beside = _each(spans, N, "spans"), _each(headings, N, "headings"), _each(notes, N, "notes")
+    values = _rows(relevance, len(texts), "relevance")
+    flags = [row != 0 for row in values] if known is None else _rows(known, len(texts), "known")
+    cuts, above, beside = (
+        _each(some, len(texts), name)
+        for some, name in ((spans, "spans"), (headings, "headings"), (notes, "notes"))
+    )
     common = _largest(values) if isinstance(limit, str) and limit == "joint" else limit
     if common is not None and (not isinstance(common, Real) or not 0 < common < np.inf):
         raise ValueError(f"limit needs a positive number or 'joint', got {limit!r}")
     documents = []
-    for n in range(N):
-        pieces = _pieces(texts[n], values[n], flags[n], cuts[n], n)
+    for n, document in enumerate(texts):
+        pieces = _pieces(document, values[n], flags[n], cuts[n], n)
         own = _largest([np.array([piece.relevance or 0.0 for piece in pieces])])
         heading, note = (None if some is None else str(some) for some in (above[n], beside[n]))
         documents.append(Document(tuple(pieces), float(common or own), heading, note))
     return HighlightedText(tuple(documents), title)
 
 
-def _pieces(
-    document: Any, values: np.ndarray, known: np.ndarray | None, spans: Spans | None, n: int
-) -> list[Piece]:
+def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans | None, n: int) -> list[Piece]:
     """The document cut into words with relevance, and what is between them."""
     if isinstance(document, str) == (spans is None):
         raise ValueError("spans are needed where texts are strings, and only there")
     if spans is None:
-        words = [str(word) for word in document]
+        words = list(map(str, document))
         stops = np.cumsum([len(word) + 1 for word in words]) - 1
         spans = [(int(stop) - len(word), int(stop)) for word, stop in zip(words, stops, strict=True)]
         document = " ".join(words)
-    for name, row in (("relevance", values), ("known", values if known is None else known)):
+    for name, row in (("relevance", values), ("known", known)):
         if len(row) < len(spans):
             raise ValueError(f"document {n} has {len(spans)} words, but {name} for {len(row)}")
     pieces, at = [], 0
     for t, (start, stop) in enumerate(spans):
         if not at <= start <= stop <= len(document):
             raise ValueError(f"spans of document {n} are not in order: ({start}, {stop}) after {at}")
-        if values[t] != 0 if known is None else known[t]:
+        if known[t]:
             pieces += [Piece(document[at:start]), Piece(document[start:stop], float(values[t]))]
             at = stop
     return [piece for piece in [*pieces, Piece(document[at:])] if piece.text]
 
 
 def _each(some: Any, N: int, name: str) -> list[Any]:
-    """One entry for each document, in the order given: the index of a pandas Series is of no account."""
+    """One entry for each document, in the order given, whatever the index of a pandas Series says."""
     listed = [None] * N if some is None else list(some)
     if isinstance(some, str) or len(listed) != N:
         raise ValueError(f"{name} needs one entry for each of {N} documents, got {some!r:.60}")
@@ -160,15 +161,12 @@ def _each(some: Any, N: int, name: str) -> list[Any]:
 
 
 def _rows(values: Any, N: int, name: str) -> list[np.ndarray]:
-    if hasattr(values, "iloc"):  # a frame, which would be counted through by columns
-        values = values.to_numpy()
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    rows = [np.asarray(row.detach().cpu() if hasattr(row, "detach") else row) for row in values]
+    # The rows of a sequence may differ in length; iterating over a data frame would give its columns.
+    rows = list(map(as_array, values.to_numpy() if hasattr(values, "iloc") else values))
     if len(rows) != N or any(row.ndim != 1 for row in rows):
         raise ValueError(f"{name} needs one row of numbers for each of {N} documents")
-    if not all(np.isfinite(row).all() for row in rows):
-        raise ValueError(f"{name} has values that are not finite")
+    for row in rows:
+        check_finite(row, name)
     return rows
 
 

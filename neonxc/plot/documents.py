@@ -1,0 +1,121 @@
+"""Documents in pieces, and how they are written: as HTML, and for a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.color import Color, blend_rgb
+from rich.color_triplet import ColorTriplet
+from rich.console import COLOR_SYSTEMS, Console
+from rich.style import Style
+from rich.text import Text
+
+from neonxc.plot.shared import AGAINST, FOR
+
+OPAQUE = 0.62  # of the full colour: both black and white letters can be read on it
+WEAK, STRONG = 0.1, 0.5  # shares of the full colour from which marks show a word, and as strong
+BLACK, WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
+# Characters that a terminal would obey, and those that turn round the direction of what follows
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A word with its relevance, or what stands between known words."""
+
+    text: str
+    relevance: float | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text in pieces; `limit` is the relevance that gets the full colour."""
+
+    pieces: tuple[Piece, ...]
+    limit: float
+    heading: str | None = None
+    note: str | None = None
+
+    @property
+    def scale(self) -> str:
+        """What the words' relevance adds up to, and what the full colour stands for."""
+        total = sum(piece.relevance or 0.0 for piece in self.pieces)
+        return f"sum {number(total)}, full colour {self.limit:.3g}"
+
+    def strength(self, piece: Piece) -> float:
+        """Share of the full colour, -1 ... 1."""
+        return max(-1.0, min(1.0, (piece.relevance or 0.0) / self.limit))
+
+
+def number(value: float) -> str:
+    """Relevance in three digits, with its sign."""
+    return f"{value:+.3g}"
+
+
+def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str:
+    """Write a fragment or a page. Texts are escaped, and control characters removed, wherever they stand."""
+    from jinja2 import Environment  # imported only for a page that is really written
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable)
+    template = environment.from_string(Path(__file__).with_name("highlighted.html").read_text(encoding="utf-8"))
+    return template.render(documents=documents, title=title, page=page, tint=_tint, number=number)
+
+
+def as_terminal(documents: Sequence[Document], title: str | None, color: str | bool | None) -> str:
+    """Write lines for a terminal, in colours or with marks."""
+    system: Any = _color_system(color)
+    blocks = [] if title is None else [Text(_printable(title), "bold")]
+    for document in documents:
+        heading, note = (_printable(f"{part}  ") if part else "" for part in (document.heading, document.note))
+        words = [_word(piece, document.strength(piece), system) for piece in document.pieces]
+        blocks.append(Text.assemble((heading, "bold"), f"{note}({document.scale})\n", *words))
+    written = StringIO()
+    console = Console(file=written, force_terminal=True, color_system=system, no_color=False, legacy_windows=False)
+    console.print(Text("\n\n").join(blocks), soft_wrap=True, end="")
+    return written.getvalue()
+
+
+def _color_system(color: str | bool | None) -> str | None:
+    """How many colours to write, in rich's words; None for none."""
+    if color not in ("truecolor", "256", True, False, None):
+        raise ValueError(f"color is True, False, 'truecolor', '256' or None, got {color!r}")
+    if not isinstance(color, bool | None):
+        return color
+    console = Console(force_terminal=color, force_jupyter=False)
+    if color is False or (color is None and console.no_color):
+        return None
+    return console.color_system or ("256" if color else None)
+
+
+def _word(piece: Piece, strength: float, system: str | None) -> tuple[str, Style]:
+    text = _printable(piece.text)
+    if system is None:
+        mark = ("+" if strength > 0 else "-") * ((abs(strength) >= WEAK) + (abs(strength) >= STRONG))
+        return f"{mark}{text}{mark}", Style()
+    if piece.relevance is None:
+        return text, Style(color="bright_black")
+    # On white, whatever the terminal's own background is: so it is known which letters can be read on the colour.
+    paper = blend_rgb(WHITE, _full(strength), abs(strength))
+    dark = 0.299 * paper.red + 0.587 * paper.green + 0.114 * paper.blue < 140
+    # Reduced here and not by the console: rich caches how a style is written, whatever the number of colours.
+    ink, ground = (
+        Color.from_triplet(color).downgrade(COLOR_SYSTEMS[system]) for color in (WHITE if dark else BLACK, paper)
+    )
+    return text, Style(color=ink, bgcolor=ground)
+
+
+def _tint(strength: float) -> str:
+    return f"rgb({' '.join(map(str, _full(strength)))} / {OPAQUE * abs(strength):.3f})"
+
+
+def _full(strength: float) -> ColorTriplet:
+    return Color.parse(FOR if strength > 0 else AGAINST).get_truecolor()
+
+
+def _printable(value: Any) -> Any:
+    return CONTROL.sub(" ", value.replace("\r\n", "\n")) if isinstance(value, str) else value
