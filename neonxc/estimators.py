@@ -16,7 +16,7 @@ def pack_estimator(obj: Any, fitted: Collection[str]) -> Values:
     """Values of a fitted estimator: its plain parameters, and those of the attributes `fitted` that it has."""
     check_is_fitted(obj)
     found = {name: getattr(obj, name) for name in fitted if hasattr(obj, name)}
-    return {"params": _plain_parameters(obj), "fitted": list(found), **found}
+    return {"params": plain_parameters(obj), "fitted": list(found), **found}
 
 
 def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
@@ -32,7 +32,7 @@ def pack_fields(obj: Any) -> Values:
     return {field.name: getattr(obj, field.name) for field in fields(obj)}
 
 
-def _plain_parameters(estimator: Any) -> dict[str, Any]:
+def plain_parameters(estimator: Any) -> dict[str, Any]:
     """Those parameters that JSON can hold; the others (estimators, networks) are left out."""
     plain = (bool, int, float, str, np.generic, type(None))
     given = estimator.get_params(deep=False)

@@ -13,7 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from neonxc.parameters import check_number, check_whole, plain_parameters
+from neonxc.estimators import plain_parameters
+from neonxc.parameters import check_number, check_whole
 
 from .augment import RandomWarp
 from .checkpoint import Checkpoint, fingerprint
