@@ -43,6 +43,8 @@ class Row:
     """A clustering of features, as a network of activations [N, C, h, w], and what tells it from the others."""
 
     net: NeuralizedClustering
+    least: float
+    """Beta by Eq. 3."""
     activations: Tensor
     names: dict[str, object]
 
@@ -81,18 +83,18 @@ def rows(pictures: dict[str, Tensor], full: bool) -> Iterator[Row]:
             known, unseen = x[:-explained], x[-explained:]
             for K, seed in [(K, seed) for K in (10, 100) for seed in range(2 if full else 1)]:
                 kmeans = KMeans(K, n_init=1, max_iter=50, random_state=seed).fit(features[:-explained].numpy())
-                clustering = neonxc.neuralize(kmeans, known, rest)
+                clustering = neonxc.neuralize(kmeans, features=rest)
+                least = clustering.calibrate(known, contrast="least").beta
                 names = {"images": name, "layers": f"{first} to {last}", "K": K, "seed": seed}
-                yield Row(clustering, unseen, names)
+                yield Row(clustering.calibrate(known), least, unseen, names)
 
 
-def contestants(net: NeuralizedClustering, x: Tensor, full: bool) -> dict[str, methods.Method]:
+def contestants(row: Row, full: bool) -> dict[str, methods.Method]:
     """Forms of NEON, and what else takes zero for missing."""
-    channels = torch.arange(x.shape[1])[:, None, None].expand(x.shape[1:])
-    least = net.calibrate(x, contrast="least").beta
-    net.calibrate(x)
+    _, C, height, width = row.activations.shape
+    channels = torch.arange(C)[:, None, None].expand(C, height, width)
     found: dict[str, methods.Method] = {
-        LEAST: lambda net, x, target: NEON(net, beta=least).attribute(x, target),
+        LEAST: lambda net, x, target: NEON(net, beta=row.least).attribute(x, target),
         "NEON": lambda net, x, target: NEON(net).attribute(x, target),
         "NEON, along": lambda net, x, target: NEON(net, along=0.0).attribute(x, target),
         "x²": methods.squared,
@@ -110,7 +112,7 @@ def measured(row: Row, full: bool) -> Table:
         f, target = net(x).max(1)
         change = f - net(torch.zeros_like(x[:1]))[0, target]
     base = None
-    for name, method in contestants(net, x, full).items():
+    for name, method in contestants(row, full).items():
         relevance = torch.cat([method(net, *part) for part in zip(x.split(50), target.split(50), strict=True)])
         steps = None if full else 10
         area = pixel_flipping(net, x, relevance, ZeroImputer(), groups="channels", steps=steps).auc_per_input
