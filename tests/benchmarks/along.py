@@ -1,0 +1,165 @@
+"""NEON along the way from zero, compared with NEON at the input alone and with other methods: pixel-flipping AUC.
+
+A row explains a k-means clustering of a deeper layer's pooled features by the channels of an earlier layer of
+EfficientNet-Lite0 (pretrained, no download). Flipping adds channels to zeros, the most relevant ones first. The
+sum of relevance over f(x) - f(0), by its quartiles, says how far relevance is from being complete.
+
+    python -m tests.benchmarks.along [--full] [--fashion FOLDER] [--json FILE]
+
+By default patches of photos, 10 and 100 clusters, channels of one layer. `--full` takes two layers, two seeds and
+more patches. FOLDER has Fashion-MNIST's files, as of Debian's package dataset-fashion-mnist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from skimage import data
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_sample_images
+from torch import Tensor, nn
+
+import neonxc
+from neonxc import NEON, NeuralizedClustering
+from neonxc.evaluation import ZeroImputer, methods, pixel_flipping
+from neonxc.models import EfficientNetLite0
+from tests.benchmarks.timing import Report, Table, progress
+
+SIDE = 64
+LEAST = "NEON, Eq. 3"
+SPLITS = ((4, 10), (7, 14))  # last block before the inputs, last block of the features
+
+
+@dataclass(frozen=True)
+class Row:
+    """A clustering of features, as a network of activations [N, C, h, w], and what tells it from the others."""
+
+    net: NeuralizedClustering
+    least: float
+    """Beta by Eq. 3."""
+    activations: Tensor
+    names: dict[str, object]
+
+
+def patches(count: int) -> Tensor:
+    """Random patches [N, 3, SIDE, SIDE] of six photos, in 0..1."""
+    photos = [getattr(data, name)() for name in ("chelsea", "coffee", "astronaut", "rocket")]
+    photos += load_sample_images().images
+    generator = np.random.default_rng(0)
+    found = np.empty((count, SIDE, SIDE, 3), np.uint8)
+    for i in range(count):
+        photo = photos[i % len(photos)]
+        top, left = (int(generator.integers(length - SIDE)) for length in photo.shape[:2])
+        found[i] = photo[top : top + SIDE, left : left + SIDE]
+    return torch.from_numpy(found).permute(0, 3, 1, 2).float() / 255
+
+
+def garments(folder: Path, count: int) -> Tensor:
+    """Images [N, 3, SIDE, SIDE] of Fashion-MNIST, in 0..1."""
+    with gzip.open(folder / "train-images-idx3-ubyte.gz") as file:
+        pixels = np.frombuffer(file.read(16 + count * 28 * 28), np.uint8, offset=16).reshape(-1, 1, 28, 28)
+    images = F.interpolate(torch.from_numpy(pixels.copy()).float() / 255, size=(SIDE, SIDE), mode="bilinear")
+    return images.expand(-1, 3, -1, -1)
+
+
+@torch.no_grad()
+def rows(pictures: dict[str, Tensor], full: bool) -> Iterator[Row]:
+    """Clusterings of all but the last pictures, whose activations are explained."""
+    net, explained = EfficientNetLite0.pretrained(), 150 if full else 60
+    for first, last in SPLITS if full else SPLITS[:1]:
+        front = nn.Sequential(net.stem, net.blocks[: first + 1])
+        rest = nn.Sequential(net.blocks[first + 1 : last + 1], nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        for name, images in pictures.items():
+            x = torch.cat([front(part) for part in ((images - 127 / 255) / (128 / 255)).split(50)])
+            features = torch.cat([rest(part) for part in x.split(50)])
+            known, unseen = x[:-explained], x[-explained:]
+            for K, seed in [(K, seed) for K in (10, 100) for seed in range(2 if full else 1)]:
+                kmeans = KMeans(K, n_init=1, max_iter=50, random_state=seed).fit(features[:-explained].numpy())
+                clustering = neonxc.neuralize(kmeans, features=rest)
+                least = clustering.calibrate(known, contrast="least").beta
+                names = {"images": name, "layers": f"{first} to {last}", "K": K, "seed": seed}
+                yield Row(clustering.calibrate(known), least, unseen, names)
+
+
+def contestants(row: Row, full: bool) -> dict[str, methods.Method]:
+    """Forms of NEON, and what else takes zero for missing."""
+    _, C, height, width = row.activations.shape
+    channels = torch.arange(C)[:, None, None].expand(C, height, width)
+    found: dict[str, methods.Method] = {
+        LEAST: lambda net, x, target: NEON(net, beta=row.least).attribute(x, target),
+        "NEON": lambda net, x, target: NEON(net).attribute(x, target),
+        "NEON, along": lambda net, x, target: NEON(net, along=0.0).attribute(x, target),
+        "x²": methods.squared,
+        "PDA, zero": methods.pda(groups=channels),
+        "gradient × input": methods.gradient_x_input,
+        "IG-10": methods.integrated_gradients(10),
+    }
+    return found | ({"Shapley": methods.shapley_sampling(10, channels)} if full else {})
+
+
+def measured(row: Row, full: bool) -> Table:
+    """AUC of every method on one row, the gain over Eq. 3, and quartiles of the sum of relevance."""
+    net, x, lines = row.net, row.activations, []
+    with torch.no_grad():
+        f, target = net(x).max(1)
+        change = f - net(torch.zeros_like(x[:1]))[0, target]
+    base = None
+    for name, method in contestants(row, full).items():
+        relevance = torch.cat([method(net, *part) for part in zip(x.split(50), target.split(50), strict=True)])
+        steps = None if full else 10
+        area = pixel_flipping(net, x, relevance, ZeroImputer(), groups="channels", steps=steps).auc_per_input
+        base = area if base is None else base
+        line = row.names | {"method": name, "AUC": float(area.mean())}
+        line |= {"gain": float((area - base).mean()), "± gain": float(stats.sem(area - base))}
+        share = (relevance.flatten(1).sum(1) / change).numpy()
+        low, middle, high = np.quantile(share, (0.25, 0.5, 0.75))
+        lines.append(line | {"sum / (f(x) - f(0))": float(middle), "quartile": float(low), "and": float(high)})
+    return lines
+
+
+def verdicts(lines: Table) -> Table:
+    """Gains over Eq. 3 and over the other methods: mean and standard error over the rows."""
+    names = list(dict.fromkeys(line["method"] for line in lines))
+    area = {name: np.array([line["AUC"] for line in lines if line["method"] == name]) for name in names}
+    found = []
+    for name in names[1:]:
+        line: dict[str, object] = {"method": name, "rows": len(area[name])}
+        for what, gain in {
+            "over Eq. 3": area[name] - area[LEAST],
+            "along over it": area["NEON, along"] - area[name],
+        }.items():
+            error = f"{stats.sem(gain):.2f}" if len(gain) > 1 else "—"
+            line |= {what: f"{gain.mean():+.2f} ± {error}", f"{what}: won": int((gain > 0).sum())}
+        found.append(line)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--fashion", type=Path, metavar="FOLDER", help="Fashion-MNIST's files")
+    parser.add_argument("--json", metavar="FILE", help="save the tables")
+    options = parser.parse_args()
+    report, count = Report("NEON along the way from zero"), 1650 if options.full else 660
+    pictures = {"photos": patches(count)}
+    if options.fashion is not None:
+        pictures["Fashion-MNIST"] = garments(options.fashion, count)
+    lines: Table = []
+    for row in rows(pictures, options.full):
+        progress(", ".join(f"{key} {value}" for key, value in row.names.items()))
+        lines += measured(row, options.full)
+    report.table("Gains in AUC", verdicts(lines), "± is the standard error over the rows.")
+    report.table("Rows", lines, "± is the standard error of the gain over the inputs.")
+    report.close(options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Which of a point's contrasts should set the default beta? Pixel-flipping AUC, compared with Eq. 3 of the paper.
+
+A row is a clustering of a table: k-means, or kernel k-means of 10 supports per cluster. All betas explain the same
+points and are measured on the same draws of the KDE sampler.
+
+    python -m tests.benchmarks.beta [--full] [--data FOLDER] [--json FILE]
+
+By default iris, wine, breast cancer and digits, one seed and up to 16 clusters, in about three minutes. `--full`
+takes K up to 64, two seeds and kernel k-means as well. FOLDER has further tables NAME.csv.gz: numbers, then a
+column `label`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from sklearn import datasets
+from sklearn.cluster import KMeans
+from sklearn.preprocessing import scale
+
+import neonxc
+from neonxc import NEON, NeuralizedClustering
+from neonxc.evaluation import KDEImputer, pixel_flipping
+from neonxc.models import KernelKMeans
+from tests.benchmarks.timing import Report, Table, progress
+
+TOYS = ("iris", "wine", "breast_cancer", "digits")
+LEAST = "1 / E[least], Eq. 3"
+BETAS: dict[str, Callable[[NeuralizedClustering, np.ndarray], float]] = {
+    LEAST: lambda net, X: net.calibrate(X, contrast="least").beta,
+    "half of it": lambda net, X: net.calibrate(X, contrast="least").beta / 2,
+    "1 / E[harmonic mean]": lambda net, X: net.calibrate(X, contrast="harmonic").beta,
+    "1 / E[median]": lambda net, X: net.calibrate(X, contrast="median").beta,
+}
+
+
+def tables(folder: Path | None, most: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Tables of at most so many different points, z-scored except for digits, whose pixels are of one kind."""
+    found = {name: getattr(datasets, f"load_{name}")().data for name in TOYS}
+    for path in [] if folder is None else sorted(folder.glob("*.csv.gz")):
+        table = pd.read_csv(path)
+        if table.columns[-1] == "label" and len(table.select_dtypes("number").columns) == table.shape[1]:
+            found[path.name.removesuffix(".csv.gz")] = table.iloc[:, :-1].to_numpy(float)
+    for name, X in found.items():
+        if X.shape[1] >= 4:  # fewer columns are no challenge
+            X = X[np.sort(np.random.default_rng(0).permutation(len(X))[:most])]
+            yield name, np.unique(X if name == "digits" else scale(X), axis=0)
+
+
+def clustering(model: str, X: np.ndarray, K: int, seed: int) -> NeuralizedClustering:
+    """Neuralized clustering of a table."""
+    if model == "k-means":
+        return neonxc.neuralize(KMeans(K, n_init=3, random_state=seed).fit(X), X)
+    return neonxc.neuralize(KernelKMeans(K, n_support=10, random_state=seed).fit(X), X)
+
+
+def areas(net: NeuralizedClustering, X: np.ndarray, x: np.ndarray, imputer: KDEImputer) -> dict[str, np.ndarray]:
+    """AUC of every explained point, by beta."""
+    found = {}
+    for name, beta in BETAS.items():
+        relevance = NEON(net, beta=beta(net, X)).attribute(x)
+        found[name] = pixel_flipping(net, x, relevance, imputer, repeats=5).auc_per_input
+    return found
+
+
+def measured(folder: Path | None, full: bool) -> Table:
+    """A row per table, model, K and seed: AUC of Eq. 3, and gains with their standard errors over the points."""
+    rows = []
+    Ks, seeds, models = (
+        ((3, 8, 16, 32, 64), (0, 1), ("k-means", "kernel")) if full else ((3, 8, 16), (0,), ("k-means",))
+    )
+    for name, X in tables(folder, 2000 if full else 1000):
+        progress(name)
+        imputer = KDEImputer(X)
+        x = X[np.random.default_rng(1).permutation(len(X))[: 300 if full else 150]]
+        for model, K, seed in [(m, K, s) for m in models for K in Ks for s in seeds if len(X) >= 4 * K]:
+            area = areas(clustering(model, X, K, seed), X, x, imputer)
+            row = {"data": name, "model": model, "K": K, "seed": seed, LEAST: float(area[LEAST].mean())}
+            for beta in list(BETAS)[1:]:
+                gain = area[beta] - area[LEAST]
+                row |= {beta: float(gain.mean()), f"± {beta}": float(stats.sem(gain))}
+            rows.append(row)
+    return rows
+
+
+def verdicts(rows: Table) -> Table:
+    """Gains over Eq. 3, by model and K: mean and standard error over the rows, rows won and lost, the worst."""
+    found = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model]
+        for K in ["all", *sorted({row["K"] for row in own})]:
+            some = own if K == "all" else [row for row in own if row["K"] == K]
+            for beta in list(BETAS)[1:]:
+                gain = np.array([row[beta] for row in some])
+                line = {"model": model, "K": K, "beta": beta, "rows": len(gain), "gain": float(gain.mean())}
+                line["±"] = float(stats.sem(gain)) if len(gain) > 1 else float("nan")
+                line |= {"won": int((gain > 0).sum()), "lost": int((gain < 0).sum()), "worst": float(gain.min())}
+                found.append(line)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="further tables NAME.csv.gz")
+    parser.add_argument("--json", metavar="FILE", help="save the tables")
+    options = parser.parse_args()
+    report = Report("Default beta")
+    rows = measured(options.data, options.full)
+    report.table("Gains in AUC over Eq. 3", verdicts(rows), "± is the standard error over the rows.")
+    report.table("Rows", rows, "AUC of Eq. 3 and gains over it, ± standard error over the points.")
+    report.close(options.json)
+
+
+if __name__ == "__main__":
+    main()
