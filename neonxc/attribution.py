@@ -17,7 +17,6 @@ from tqdm import tqdm
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
 from neonxc.competition import Path, Share
 from neonxc.head import Decision, Head
-from neonxc.inputs import as_batch
 from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
@@ -49,9 +48,10 @@ class NEON(Attribution):
         share. Default: "linear", which pixel-flipping prefers; where contrasts are not linear (kernel k-means,
         surrogates, mixtures) its relevance may be several times the logit, and "midpoint" keeps closer to it.
         Without a feature network it is the mid-point rule (Eq. 4), which conserves: relevance sums to the logit.
-    along : "zero" or array shaped like one input, optional
-        A baseline that stands in for what is missing. The target is then explained against the rivals that it has
-        to beat on the way from there to the input, and not only against those at the input; see Notes.
+    along : float or array shaped like one input, optional
+        A baseline that stands in for what is missing, such as 0 for activations of a network. The target is then
+        explained against the rivals that it has to beat on the way from there to the input, and not only against
+        those at the input; see Notes.
     steps : int
         Points on that way, at t = 1/4 and 3/4 by default.
 
@@ -100,8 +100,8 @@ class NEON(Attribution):
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
         rules = net.carrier.rules if along is None else ("linear", "midpoint")
-        if isinstance(along, str) and along != "zero":
-            raise ValueError(f'along needs "zero" or a baseline shaped like one input, got {along!r}')
+        if isinstance(along, str):
+            raise ValueError(f"along needs a number or a baseline shaped like one input, got {along!r}")
         check_whole("steps", steps)
         self.along, self.steps = along, steps
         if head_rule is not None and head_rule not in rules:
@@ -329,13 +329,14 @@ class NEON(Attribution):
         return next(record.relevance([self._decisions(rows(a), columns, rival, wanted, mean)], "midpoint"))
 
     def _baseline(self, x: Tensor) -> Tensor:
-        if isinstance(self.along, str):
-            return torch.zeros_like(x[0])
-        base = as_batch(np.asarray(self.along)[None] if not isinstance(self.along, Tensor) else self.along[None])
-        if base.tensor.shape[1:] != x.shape[1:]:
-            got, needed = list(base.tensor.shape[1:]), list(x.shape[1:])
-            raise ValueError(f"along needs a baseline shaped like one input, {needed}, got {got}")
-        return base.tensor[0].to(x)
+        base = torch.as_tensor(self.along).to(x)
+        try:
+            return base.expand(x.shape[1:])
+        except RuntimeError:
+            got, needed = list(base.shape), list(x.shape[1:])
+            raise ValueError(
+                f"along needs a number or a baseline shaped like one input, {needed}, got {got}"
+            ) from None
 
     @torch.no_grad()
     def _rivals(self, a: Tensor, columns: Tensor, rival: Tensor | None) -> Tensor:

@@ -664,9 +664,9 @@ def test_the_way_through_a_network_is_that_of_gradients():
     x = torch.rand(3, 2, 6, 6, dtype=torch.float64)
     target = net(x).argmax(1)
     expected = IntegratedGradients(net).attribute(x, target=target, n_steps=2, method="riemann_middle")
-    found = NEON(net, along="zero").attribute(x)
+    found = NEON(net, along=0.0).attribute(x)
     assert torch.allclose(found, expected, rtol=1e-6, atol=1e-9)
-    assert NEON(net, along="zero", head_rule="midpoint").attribute(x).shape == x.shape
+    assert NEON(net, along=0.0, head_rule="midpoint").attribute(x).shape == x.shape
 
 
 def test_baselines_that_fit_nothing():
@@ -678,4 +678,4 @@ def test_baselines_that_fit_nothing():
         with pytest.raises(ValueError, match=message):
             NEON(net, along=along).attribute(IRIS)
     with pytest.raises(ValueError, match="steps needs a whole number >= 1"):
-        NEON(net, along="zero", steps=0)
+        NEON(net, along=0.0, steps=0)
