@@ -671,11 +671,9 @@ def test_the_way_through_a_network_is_that_of_gradients():
 
 def test_baselines_that_fit_nothing():
     net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
-    for along, message in (
-        ("mean", "along needs"),
-        (np.zeros(3), r"baseline shaped like one input, \[4\], got \[3\]"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            NEON(net, along=along).attribute(IRIS)
+    with pytest.raises(ValueError, match="along needs a number or a baseline"):
+        NEON(net, along="mean")
+    with pytest.raises(ValueError, match=r"baseline shaped like one input, \[4\], got \[3\]"):
+        NEON(net, along=np.zeros(3)).attribute(IRIS)
     with pytest.raises(ValueError, match="steps needs a whole number >= 1"):
         NEON(net, along=0.0, steps=0)
