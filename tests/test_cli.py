@@ -341,7 +341,7 @@ def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_pat
         ),
         (["--save", "r.pt"], "'--save': The file must be called .safetensors, got r.pt"),
         (["--save", "r"], "'--save': The file must be called .safetensors, got r"),
-        (["--save", "d.safetensors"], "'--save': file 'd.safetensors' is a directory"),
+        (["--save", "d.safetensors"], "'d.safetensors' is a directory"),
         (["--save", "photo0.png/r.safetensors"], "photo0.png is a file; a folder is needed there"),
         (["--save", "photo0.png/a/r.safetensors"], "photo0.png is a file; a folder is needed there"),
         (["--out", "photo0.png/maps"], "photo0.png is a file; a folder is needed there"),
@@ -420,7 +420,7 @@ def test_bad_tables(neonxc_command, tmp_path, text):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["table", "none.csv", "-k", "2"], "file 'none.csv' does not exist"),
+        (["table", "none.csv", "-k", "2"], "'none.csv' does not exist"),
         (["table", "wine.csv", "-k", "1"], "--clusters"),
         (["table", "wine.csv", "-k", "2", "--ignore", "nope"], r"has no column ['nope']"),
         (["table", "wine.csv"], "--clusters"),

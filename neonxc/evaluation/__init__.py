@@ -47,17 +47,28 @@ __all__ = [
     "waes",
 ]
 
-# Where the names are defined. They are searched in this order, so those that load least come first.
-_MODULES = ["clustering", "segmentation", "imputers", "flipping", "methods", "comparison", "calibration"]
+# Where the names are defined. The modules are searched in this order, so those that load least come first.
+_MODULES = [
+    "clustering",
+    "segmentation",
+    "imputers",
+    "flipping",
+    "methods",
+    "comparison",
+    "calibration",
+    "segments",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     for module in _MODULES if name in __all__ else []:
         found = import_module(f"{__name__}.{module}")
-        if module == name or hasattr(found, name):
-            return found if module == name else getattr(found, name)
+        if hasattr(found, name):
+            return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_MODULES, "segments"])
+    return sorted({*__all__, *_MODULES})
