@@ -39,6 +39,7 @@ class Known:
     """The facts of one forward pass by tensor, each as long as its tensor lives."""
 
     def __init__(self, leaf: Tensor) -> None:
+        self.written = False  # whether any tensor was modified in place
         self._leaf = leaf
         self._facts = WeakTensorKeyDictionary()
         self._nothing = Fact()

@@ -6,7 +6,7 @@ import linecache
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import captum
@@ -37,20 +37,18 @@ class Layers:
         self.composite = composite
         self.count = 0  # of linear layers, in the order in which they run
         self._side = side  # width of the network's input, if it is a map
-        self._modules = dict(network.named_modules())
-        self._wrapped = getattr(network, "wraps", None)
-        self._names = {id(module): self._shown(name) for name, module in self._modules.items()}
-        composite.check_names({name for _, (name, _) in self.owned()})
-
-    def owned(self) -> Iterator[tuple[Tensor, Owner]]:
-        """All parameters and buffers with the name and the module whose they are; tied ones come first by it."""
-        for name, module in self._modules.items():
-            owner = self._shown(name), self._modules[_layer(name)]
-            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-                yield tensor, owner
-
-    def _shown(self, name: str) -> str:
-        return _layer(name).removeprefix(f"{self._wrapped}.") if self._wrapped else _layer(name)
+        wrapped = f"{network.wraps}." if hasattr(network, "wraps") else ""
+        self._names: dict[int, str] = {}
+        self.owners: list[
+            tuple[Tensor, Owner]
+        ] = []  # of parameters and buffers; tied ones come twice
+        modules = dict(network.named_modules())
+        for path, module in modules.items():
+            layer = path.partition(".parametrizations.")[0]
+            self._names[id(module)] = name = layer.removeprefix(wrapped)
+            tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+            self.owners += [(tensor, (name, modules[layer])) for tensor in tensors]
+        composite.check_names({name for _, (name, _) in self.owners})
 
     def rule(self, owner: Owner | None, weight: Tensor, x: Tensor) -> Callable[[], Rule]:
         """Give the next layer its place; the rule can be asked for once all layers are known."""
@@ -82,7 +80,3 @@ class Layers:
         module = frame.f_locals.get("self")
         name = self._names.get(id(module))
         return f" (module {name!r}, {type(module).__name__})" if name else ""
-
-
-def _layer(name: str) -> str:
-    return name.partition(".parametrizations.")[0]

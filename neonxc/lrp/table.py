@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
@@ -55,6 +56,7 @@ def function_name(func: Any) -> str:
     return getattr(func.__self__, "__name__", name) if name == "__get__" else name
 
 
+_signature = cache(signature)
 _NORM = ("input", "weight", "bias", "running_mean", "running_var")
 _WITHOUT_SIGNATURE: dict[Any, tuple[str, ...]] = {
     torch.batch_norm: (*_NORM, "training", "momentum", "eps", "cudnn_enabled"),
@@ -66,7 +68,7 @@ def bound(func: Callable[..., Any], args: Any, kwargs: Any) -> SimpleNamespace:
     """Arguments of a call by their names."""
     if func in _WITHOUT_SIGNATURE:
         return SimpleNamespace(**dict(zip(_WITHOUT_SIGNATURE[func], args, strict=False)), **kwargs)
-    call = signature(func).bind(*args, **kwargs)
+    call = _signature(func).bind(*args, **kwargs)
     call.apply_defaults()
     return SimpleNamespace(**call.arguments)
 

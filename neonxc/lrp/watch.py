@@ -34,7 +34,7 @@ class Watch(TorchFunctionMode):
         self.tiny = tiny(leaf.dtype) if layers.composite.reaches_zeros else 0.0
         self.shifted = False  # the pixels themselves, so that zeros have relevance as well
         self.known = Known(leaf)
-        for tensor, owner in layers.owned():
+        for tensor, owner in layers.owners:
             self.known.note(tensor, owner=self.known[tensor].owner or owner)
         self._device = leaf.device.type
         self._no_grad = ""  # where the input was first used without gradients

@@ -27,7 +27,7 @@ def put(known: Known, call: Call, old: Tensor, new: Tensor) -> Any:
     """
     if old is new:
         return new
-    base = _base(old)
+    known.written, base = True, _base(old)
     if base is None:
         known.note(old, now=new)
     else:
@@ -37,6 +37,8 @@ def put(known: Known, call: Call, old: Tensor, new: Tensor) -> Any:
 
 def current(known: Known, call: Call, value: Tensor) -> Tensor:
     """Return what stands for a tensor now."""
+    if not known.written:
+        return value
     now, base = known[value].now, _base(value)
     if now is not None:
         return current(known, call, now)
