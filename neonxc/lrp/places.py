@@ -39,9 +39,7 @@ class Layers:
         self._side = side  # width of the network's input, if it is a map
         wrapped = f"{network.wraps}." if hasattr(network, "wraps") else ""
         self._names: dict[int, str] = {}
-        self.owners: list[
-            tuple[Tensor, Owner]
-        ] = []  # of parameters and buffers; tied ones come twice
+        self.owners: list[tuple[Tensor, Owner]] = []  # of parameters and buffers; tied ones come twice
         modules = dict(network.named_modules())
         for path, module in modules.items():
             layer = path.partition(".parametrizations.")[0]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from inspect import signature
-from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
 import torch
+import torch.nn.functional as F
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Accepts = Literal["one", "several", "gates", "factors"]
+Accepts = Literal["one", "several", "gates", "factors", "parts"]
 
 
 @dataclass(frozen=True)
@@ -21,17 +19,18 @@ class Operation:
 
     Attributes
     ----------
-    run : callable or None
+    run : callable
         Computes its value, with the backward pass that LRP wants: called with the watch, PyTorch's function and
-        its arguments. None: the value is a constant.
+        its arguments.
     what : str
         The same in words, for the documentation.
-    accepts : {"one", "several", "gates", "factors"}
+    accepts : {"one", "several", "gates", "factors", "parts"}
         Which arguments may depend on the network's input: the first one alone; several; several, where those
-        after the first may be gates; several, where each may be a gate.
+        after the first may be gates; several, where each may be a gate. "parts": the operation is written out in
+        others, which decide; `run` is called with the arguments alone.
     """
 
-    run: Callable[..., Any] | None
+    run: Callable[..., Any]
     what: str
     accepts: Accepts
 
@@ -39,11 +38,13 @@ class Operation:
 OPERATIONS: dict[str, Operation] = {}
 """Operations by the name that PyTorch gives their functions."""
 
+DETACHING = "detach", "data"
 
-def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Function | None], Function | None]:
+
+def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Function], Function]:
     """Enter operations, named in one string, into the table."""
 
-    def enter(run: Function | None) -> Function | None:
+    def enter(run: Function) -> Function:
         OPERATIONS.update(dict.fromkeys(names.split(), Operation(run, what, accepts)))
         return run
 
@@ -56,21 +57,20 @@ def function_name(func: Any) -> str:
     return getattr(func.__self__, "__name__", name) if name == "__get__" else name
 
 
-_signature = cache(signature)
 _NORM = ("input", "weight", "bias", "running_mean", "running_var")
-_WITHOUT_SIGNATURE: dict[Any, tuple[str, ...]] = {
+_ORDERS: dict[Any, tuple[str, ...]] = {
     torch.batch_norm: (*_NORM, "training", "momentum", "eps", "cudnn_enabled"),
     torch.instance_norm: (*_NORM, "use_input_stats", "momentum", "eps", "cudnn_enabled"),
 }
 
 
-def bound(func: Callable[..., Any], args: Any, kwargs: Any) -> SimpleNamespace:
-    """Arguments of a call by their names."""
-    if func in _WITHOUT_SIGNATURE:
-        return SimpleNamespace(**dict(zip(_WITHOUT_SIGNATURE[func], args, strict=False)), **kwargs)
-    call = _signature(func).bind(*args, **kwargs)
-    call.apply_defaults()
-    return SimpleNamespace(**call.arguments)
+def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    """Call the namesake in ``torch.nn.functional`` where PyTorch has two that take arguments in other orders."""
+    if func not in _ORDERS:
+        return func, args, kwargs
+    kwargs = {**dict(zip(_ORDERS[func], args, strict=False)), **kwargs}
+    kwargs.pop("cudnn_enabled")
+    return getattr(F, func.__name__), (), kwargs
 
 
 def check_eval(training: bool, what: str) -> None:

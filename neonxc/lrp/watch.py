@@ -14,7 +14,7 @@ from neonxc.lrp.backward import pulled, tiny
 from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.known import Held, Known, dependent, tensors
 from neonxc.lrp.places import Layers, UnsupportedOperation
-from neonxc.lrp.table import OPERATIONS, Operation, function_name
+from neonxc.lrp.table import DETACHING, OPERATIONS, Operation, function_name, functional
 from neonxc.lrp.written import CannotFollow, current, out_of_place, put
 
 HALF = (torch.float16, torch.bfloat16)
@@ -94,17 +94,20 @@ class Watch(TorchFunctionMode):
             ) from None
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        given, depends = tensors((args, kwargs)), dependent((args, kwargs))
+        func, args, kwargs = functional(func, args, kwargs)
+        given, depends, name = tensors((args, kwargs)), dependent((args, kwargs)), function_name(func)
         gate = next((held for value in given if (held := self.known[value].held)), None)
-        operation = OPERATIONS.get(name := function_name(func))
-        if not torch.is_grad_enabled() or not (depends or gate) or (operation and operation.run is None):
+        if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING:
             return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
         if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
             args, kwargs = tree_map(self._in_float32, (args, kwargs))
+        operation, rule = OPERATIONS.get(name), self.layers.composite.function_rule(name)
+        if operation is not None and operation.accepts == "parts" and rule is None:
+            with self:
+                return operation.run(*args, **kwargs)
         first = args[0] if args else kwargs.get("input")
         if gate is not None and not (depends and self._takes_gates(operation, first)):
             return self.hold(func, args, kwargs, gate)
-        rule = self.layers.composite.function_rule(name)
         if rule is None and operation is None:
             return self.hold(func, args, kwargs)
         for value in depends:
@@ -113,7 +116,6 @@ class Watch(TorchFunctionMode):
         if rule is not None:
             return self._ruled(rule, func, depends, args, kwargs)
         assert operation is not None
-        assert operation.run is not None
         if operation.accepts == "one" and any(t is not first for t in given if self.known.varies(t)):
             raise UnsupportedOperation(
                 f"LRP has no rule for {name!r} where more than its first argument depends on the network's "

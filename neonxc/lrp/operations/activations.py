@@ -35,18 +35,17 @@ def _activation(watch: Watch, func: Callable[..., Tensor], input: Tensor, *args:
     return elementwise(input, lambda z: func(z, *args, **kwargs), watch.tiny)
 
 
-@operation("glu", "the gate is held constant")
-def _glu(watch: Watch, func: Callable[..., Tensor], input: Tensor, dim: int = -1) -> Tensor:
+@operation("glu", "the gate is held constant", "parts")
+def _glu(input: Tensor, dim: int = -1) -> Tensor:
     value, gate = input.chunk(2, dim)
-    return value * torch.sigmoid(gate.detach())
+    return value * torch.sigmoid(gate)
 
 
 @operation(
     "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout feature_dropout",
     "identity in eval mode",
+    "parts",
 )
-def _dropout(
-    watch: Watch, func: Callable[..., Tensor], input: Tensor, p: float = 0.5, training: bool = True
-) -> Tensor:
-    check_eval(training and p > 0, "dropout")
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, **train: bool) -> Tensor:
+    check_eval(train.get("train", training) and p > 0, "dropout")
     return input

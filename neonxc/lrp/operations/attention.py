@@ -9,25 +9,26 @@ transformers", ICML 2024.)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from inspect import signature
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.table import bound, check_eval, operation
-from neonxc.lrp.watch import Watch
+from neonxc.lrp.places import UnsupportedOperation
+from neonxc.lrp.table import check_eval, operation
+
+_MULTI_HEAD = signature(F.multi_head_attention_forward)
 
 
 @operation(
     "scaled_dot_product_attention",
     "matrix products and softmax; each factor of a product gets half of its relevance",
-    "several",
+    "parts",
 )
 def _attend(
-    watch: Watch,
-    func: Callable[..., Tensor],
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -40,53 +41,44 @@ def _attend(
     check_eval(dropout_p > 0, "dropout")
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    return _attention(watch, query, key, value, attn_mask, is_causal, scale)[0]
+    if is_causal and attn_mask is None:
+        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    return _weights(query, key, attn_mask, scale) @ value
 
 
-def _attention(
-    watch: Watch,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Values and weights."""
-    scores = watch.run(torch.matmul, query * (query.shape[-1] ** -0.5 if scale is None else scale), key.mT)
-    if is_causal and mask is None:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-        blind = (scores.detach() == -math.inf).all(-1, keepdim=True)  # queries that see no key at all get nothing
-        weights = watch.run(F.softmax, scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
-    else:
-        weights = watch.run(F.softmax, scores, -1)
-    return watch.run(torch.matmul, weights, value), weights
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
+    scores = query * (query.shape[-1] ** -0.5 if scale is None else scale) @ key.mT
+    if mask is None:
+        return F.softmax(scores, -1)
+    scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    blind = (scores.detach() == -math.inf).all(-1, keepdim=True)  # queries that see no key at all get nothing
+    return F.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
 
 
-@operation("multi_head_attention_forward", "linear layers around attention", "several")
-def _multi_head(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+@operation("multi_head_attention_forward", "linear layers around attention", "parts")
+def _multi_head(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     """Sequences are [tokens, N, d] or, without a batch, [tokens, d]."""
-    call = bound(func, args, kwargs)
-    if call.add_zero_attn or any(t is not None for t in (call.bias_k, call.static_k, call.static_v)):
-        raise watch.unsupported("MultiheadAttention with bias_k, add_zero_attn or static keys")
-    check_eval(call.training and call.dropout_p > 0, "dropout")
-    biases = (None,) * 3 if call.in_proj_bias is None else call.in_proj_bias.chunk(3)
-    weights = call.q_proj_weight, call.k_proj_weight, call.v_proj_weight
-    if not call.use_separate_proj_weight:
-        weights = call.in_proj_weight.chunk(3)
-        for weight in weights:
-            watch.known.derive(weight, [call.in_proj_weight])
+    call = _MULTI_HEAD.bind(*args, **kwargs)
+    call.apply_defaults()
+    of = SimpleNamespace(**call.arguments)
+    if of.add_zero_attn or any(t is not None for t in (of.bias_k, of.static_k, of.static_v)):
+        raise UnsupportedOperation(
+            "LRP has no rule for 'MultiheadAttention' with bias_k, add_zero_attn or static keys"
+        )
+    check_eval(of.training and of.dropout_p > 0, "dropout")
+    biases = (None,) * 3 if of.in_proj_bias is None else of.in_proj_bias.chunk(3)
+    weights = of.q_proj_weight, of.k_proj_weight, of.v_proj_weight
+    if not of.use_separate_proj_weight:
+        weights = of.in_proj_weight.chunk(3)
     q, k, v = (
-        watch.run(F.linear, x, w, b).unflatten(-1, (call.num_heads, -1)).movedim(0, -2)  # [(N,) heads, tokens, d]
-        for x, w, b in zip((call.query, call.key, call.value), weights, biases, strict=True)
+        F.linear(x, w, b).unflatten(-1, (of.num_heads, -1)).movedim(0, -2)  # [(N,) heads, tokens, d]
+        for x, w, b in zip((of.query, of.key, of.value), weights, biases, strict=True)
     )
-    values, attention = _attention(watch, q, k, v, _merged_mask(call.attn_mask, call.key_padding_mask, q))
-    y = watch.run(F.linear, values.movedim(-2, 0).flatten(-2), call.out_proj_weight, call.out_proj_bias)
-    if not call.need_weights:
+    attention = _weights(q, k, _merged_mask(of.attn_mask, of.key_padding_mask, q))
+    y = F.linear((attention @ v).movedim(-2, 0).flatten(-2), of.out_proj_weight, of.out_proj_bias)
+    if not of.need_weights:
         return y, None
-    return y, attention.mean(-3) if call.average_attn_weights else attention
+    return y, attention.mean(-3) if of.average_attn_weights else attention
 
 
 def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:

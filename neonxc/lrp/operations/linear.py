@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neonxc.lrp.backward import halved, nonzero, pulled
 from neonxc.lrp.layer import LinearLayer, Recorded, Scaling
-from neonxc.lrp.table import bound, check_eval, operation
+from neonxc.lrp.table import check_eval, operation
 from neonxc.lrp.watch import Watch
 
 _RULE = "the composite's rule; where the weight depends on the input as well, a product of two values"
@@ -142,18 +142,28 @@ def _transpose(
 
 
 @operation("batch_norm", _FOLDED)
-def _batch_norm(watch: Watch, func: Apply, *args: Any, **kwargs: Any) -> Tensor:
-    call = bound(func, args, kwargs)
-    input = call.input
-    check_eval(call.training or call.running_mean is None or call.running_var is None, "BatchNorm")
-    mean, var, weight, bias = constants(input, call.running_mean, call.running_var, call.weight, call.bias)
+def _batch_norm(
+    watch: Watch,
+    func: Apply,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    check_eval(training or running_mean is None or running_var is None, "BatchNorm")
+    owner = running_mean if weight is None else weight
+    mean, var, w, b = constants(input, running_mean, running_var, weight, bias)
     value = input.detach()
 
     def compute() -> Tensor:
-        return F.batch_norm(value, mean, var, weight, bias, False, call.momentum, call.eps)
+        return F.batch_norm(value, mean, var, w, b, False, momentum, eps)
 
-    scale = torch.rsqrt(var + call.eps) * (1.0 if weight is None else weight)
-    shift = (0.0 if bias is None else bias) - mean * scale
+    scale = torch.rsqrt(var + eps) * (1.0 if w is None else w)
+    shift = (0.0 if b is None else b) - mean * scale
     n = input.ndim - 2
     before = watch.known[input].layer
     if before is not None and before.scale_outputs is not None and before.outputs % input.ndim == 1:
@@ -168,7 +178,6 @@ def _batch_norm(watch: Watch, func: Apply, *args: Any, **kwargs: Any) -> Tensor:
         return x * _column(w, n)
 
     layer = LinearLayer(scale, _column(shift, n), apply, apply)
-    owner = call.running_mean if call.weight is None else call.weight
     return give(watch, owner, layer, input, compute, torch.mul)
 
 

@@ -1,24 +1,21 @@
-"""Normalisations by statistics of the input itself: what they divide by is held constant."""
+"""Normalisations by statistics of the input itself: what they divide by is a gate, and so held constant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.table import bound, operation
-from neonxc.lrp.watch import Watch
+from neonxc.lrp.table import operation
 
 _WHAT = "the variance is held constant; the mean is linear, the shift absorbs its share"
 
 
-@operation("layer_norm", _WHAT, "gates")
+@operation("layer_norm", _WHAT, "parts")
 def _layer_norm(
-    watch: Watch,
-    func: Callable[..., Tensor],
     input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
@@ -26,13 +23,11 @@ def _layer_norm(
     eps: float = 1e-5,
     *_: Any,
 ) -> Tensor:
-    return _affine(watch, _standardized(input, range(-len(normalized_shape), 0), eps), weight, bias)
+    return _affine(_standardized(input, range(-len(normalized_shape), 0), eps), weight, bias)
 
 
-@operation("group_norm", _WHAT, "gates")
+@operation("group_norm", _WHAT, "parts")
 def _group_norm(
-    watch: Watch,
-    func: Callable[..., Tensor],
     input: Tensor,
     num_groups: int,
     weight: Tensor | None = None,
@@ -42,53 +37,49 @@ def _group_norm(
 ) -> Tensor:
     groups = input.unflatten(1, (num_groups, -1))
     y = _standardized(groups, range(2, groups.ndim), eps).flatten(1, 2)
-    return _affine(watch, y, weight, bias, behind=input.ndim - 2)
+    return _affine(y, *_columns(y, weight, bias))
 
 
-@operation("instance_norm", _WHAT, "gates")
-def _instance_norm(watch: Watch, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    call = bound(func, args, kwargs)
-    x, weight, bias = call.input, call.weight, call.bias
-    if not call.use_input_stats:
-        statistics = call.running_mean, call.running_var
-        return watch.run(F.batch_norm, x, *statistics, weight, bias, False, call.momentum, call.eps)
-    return _affine(watch, _standardized(x, range(2, x.ndim), call.eps), weight, bias, behind=x.ndim - 2)
-
-
-@operation("rms_norm", "the root mean square is held constant", "gates")
-def _rms_norm(
-    watch: Watch,
-    func: Callable[..., Tensor],
+@operation("instance_norm", _WHAT, "parts")
+def _instance_norm(
     input: Tensor,
-    normalized_shape: Sequence[int],
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
     weight: Tensor | None = None,
-    eps: float | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    if not use_input_stats:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    return _affine(_standardized(input, range(2, input.ndim), eps), *_columns(input, weight, bias))
+
+
+@operation("rms_norm", "the root mean square is held constant", "parts")
+def _rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     square = input.detach().square().mean(tuple(range(-len(normalized_shape), 0)), keepdim=True)
     root = torch.rsqrt(square + (torch.finfo(input.dtype).eps if eps is None else eps))
-    return _affine(watch, input * root, weight, None)
+    return _affine(input * root, weight, None)
 
 
-@operation("normalize", "the norm is held constant")
-def _normalize(watch: Watch, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    call = bound(func, args, kwargs)
-    norm = torch.linalg.vector_norm(call.input.detach(), call.p, dim=call.dim, keepdim=True)
-    return call.input / norm.clamp(min=call.eps)
+@operation("normalize", "the norm is held constant", "parts")
+def _normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None) -> Tensor:
+    return input / torch.linalg.vector_norm(input.detach(), p, dim=dim, keepdim=True).clamp(min=eps)
 
 
 def _standardized(x: Tensor, dims: Sequence[int], eps: float) -> Tensor:
-    dims = tuple(dims)
-    variance = x.detach().var(dims, correction=0, keepdim=True)
-    return (x - x.mean(dims, keepdim=True)) * torch.rsqrt(variance + eps)
+    variance = x.detach().var(tuple(dims), correction=0, keepdim=True)
+    return (x - x.mean(tuple(dims), keepdim=True)) * torch.rsqrt(variance + eps)
 
 
-def _affine(
-    watch: Watch, x: Tensor, weight: Tensor | None, bias: Tensor | None, behind: int | None = None
-) -> Tensor:
-    """Scale and shift: channels that have so many dimensions behind them, or else the last dimensions."""
-    for value, apply in ((weight, torch.mul), (bias, torch.add)):
-        if value is not None:
-            if behind is not None:
-                value = watch.run(torch.reshape, value, (-1, *[1] * behind))
-            x = watch.run(apply, x, value)
-    return x
+def _columns(x: Tensor, *values: Tensor | None) -> list[Tensor | None]:
+    """One value per channel, shaped to broadcast over the dimensions behind the channels."""
+    return [None if v is None else v.reshape(-1, *[1] * (x.ndim - 2)) for v in values]
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neonxc.lrp.backward import elementwise
 from neonxc.lrp.known import dependent
-from neonxc.lrp.table import operation
+from neonxc.lrp.table import DETACHING, operation
 from neonxc.lrp.watch import Watch
 
 _SUMS = "in proportion to the summands; a constant absorbs its share"
@@ -67,9 +67,7 @@ def _move(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 @operation("max min amax amin maximum minimum topk sort", "to the values that were picked", "several")
 @operation("interpolate upsample upsample_nearest upsample_bilinear", "in proportion to the values", "several")
 @operation("grid_sample", "in proportion to the values")
+@operation(" ".join(DETACHING), "a constant, as is all that is computed under `torch.no_grad()`")
 @operation("softmax", "its gradient, the Taylor rule of AttnLRP")
 def _plain(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return func(*args, **kwargs)
-
-
-operation("detach data", "a constant, as is all that is computed under `torch.no_grad()`")(None)

@@ -21,8 +21,7 @@ from neonxc.lrp.watch import Watch
 _SCALINGS = "mul multiply __mul__ __rmul__"
 _MATRICES = "matmul __matmul__ __rmatmul__ mm bmm mv dot einsum inner tensordot"
 _NAMES = (  # by which operands may be given
-    *("input", "a", "b", "mat1", "batch1", "mat2", "batch2", "other", "vec", "vec2", "tensor", "input1", "input2"),
-    *("tensor1", "tensor2", "end", "weight"),
+    *("input", "a", "b", "mat2", "batch2", "other", "vec", "vec2", "tensor", "input1", "input2", "weight"),
 )
 
 
@@ -80,27 +79,32 @@ def _quotient(watch: Watch, func: Callable[..., Tensor], *args: Any, **kwargs: A
     return normalised(watch, [x], func(x, divisor, *rest, **kwargs))
 
 
-@operation("lerp addcmul addcdiv addmm baddbmm", "as the sums and products that they are", "gates")
-def _sum_with_product(
-    watch: Watch,
-    func: Callable[..., Tensor],
-    *args: Any,
-    beta: Any = 1,
-    alpha: Any = 1,
-    value: Any = 1,
-    **named: Any,
-) -> Any:
-    start, first, second = _operands(args, named)
-    name = func.__name__
-    if name == "lerp":
-        first = watch.run(torch.sub, first, start)
-    combine = torch.div if name == "addcdiv" else torch.matmul if name.endswith("mm") else torch.mul
-    product = watch.run(combine, first, second)
-    start, product = (
-        x if factor == 1 else watch.run(torch.mul, x, factor)
-        for x, factor in ((start, beta), (product, alpha * value))
-    )
-    return watch.run(torch.add, start, product)
+_PARTS = "as the sums and products that they are"
+
+
+@operation("lerp", _PARTS, "parts")
+def _lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    return input + (end - input) * weight
+
+
+@operation("addcmul", _PARTS, "parts")
+def _addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    return torch.add(input, tensor1 * tensor2, alpha=value)
+
+
+@operation("addcdiv", _PARTS, "parts")
+def _addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    return torch.add(input, tensor1 / tensor2, alpha=value)
+
+
+@operation("addmm", _PARTS, "parts")
+def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return torch.add(beta * input, mat1 @ mat2, alpha=alpha)
+
+
+@operation("baddbmm", _PARTS, "parts")
+def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return torch.add(beta * input, batch1 @ batch2, alpha=alpha)
 
 
 @operation(
