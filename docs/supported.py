@@ -1,17 +1,17 @@
-"""Write the table of what LRP supports, from the engine's own registry: ``python docs/supported.py``."""
+"""Write the page of what LRP supports, from the engine's own table: ``python docs/supported.py``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from neonxc.lrp.operations.plain import DESCRIPTIONS, PRODUCTS, QUOTIENTS
-from neonxc.lrp.operations.registry import HANDLERS
+import neonxc.lrp  # noqa: F401  # fills the table
+from neonxc.lrp.table import OPERATIONS
 
 PAGE = Path(__file__).with_name("supported.md")
 HEAD = """# Supported operations
 
 What `neonxc.lrp` does at every operation that it knows, whether a module or a plain function calls it, in place
-or not. This table is written by `python docs/supported.py` from the engine's registry.
+or not. This page is written by `python docs/supported.py` from the engine's table.
 
 | operations | what happens |
 |---|---|
@@ -26,26 +26,16 @@ divisor of another value (squeeze-excitation, attention gates, a normalisation o
 reaches the output in any other way, `UnsupportedOperation` names the function, the line that called it
 and the module.
 """
-PRODUCT = (
-    "by a constant or a gate: as a scaling; matrix products by a weight: the composite's rule, whatever function "
-    "computes them; of two values that depend on the input: each gets half of the relevance"
-)
 
 
 def page() -> str:
     """Return the page in markdown."""
-    groups: dict[str, set[str]] = {}
-    for function, handler in HANDLERS.items():
-        groups.setdefault(handler.what, set()).add(function.__name__.lstrip("_").rstrip("_"))
-    rows = [(", ".join(f"`{name}`" for name in sorted(names)), what) for what, names in groups.items()]
-    rows += [(f"{kind}: {_names(names)}", what) for kind, names, what in DESCRIPTIONS]
-    rows.append((f"products: {_names(PRODUCTS)}", PRODUCT))
-    rows.append((f"quotients: {_names(QUOTIENTS)}", "the divisor is held constant"))
-    return HEAD + "".join(f"| {names} | {what} |\n" for names, what in rows) + FOOT
-
-
-def _names(names: set[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names) if not (name.startswith("_") or "_with_" in name))
+    rows: dict[str, set[str]] = {}
+    for name, operation in OPERATIONS.items():
+        if not name.startswith("_"):
+            rows.setdefault(operation.what, set()).add(name)
+    table = [f"| `{'`, `'.join(sorted(names))}` | {what} |\n" for what, names in rows.items()]
+    return HEAD + "".join(table) + FOOT
 
 
 if __name__ == "__main__":

@@ -531,10 +531,12 @@ def test_unknown_function_inside_a_library_is_named():
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.BatchNorm1d(4), r"BatchNorm \('1'\) in eval mode; call \.eval\(\) on the network"),
-        (nn.Dropout(), r"dropout in eval mode; call \.eval\(\) on the network"),
+        (nn.BatchNorm1d(4), r"module is in training mode \('1' would move its statistics"),
+        (nn.Dropout(), r"module is in training mode \('1' would move its statistics or drop units"),
+        (Net(lambda n, x: F.dropout(x)), r"LRP needs dropout in eval mode; call \.eval\(\) on the network"),
+        (Net(lambda n, x: F.batch_norm(x, None, None, training=True)), r"LRP needs BatchNorm in eval mode"),
     ],
-    ids=["batch norm", "dropout"],
+    ids=["batch norm", "dropout", "function dropout", "function batch norm"],
 )
 def test_training_mode_is_an_error(layer, message):
     net = nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2)).double().train()
@@ -542,6 +544,17 @@ def test_training_mode_is_an_error(layer, message):
     with pytest.raises(ValueError, match=message):
         LRP(net).attribute(points(), 0)
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_values_that_are_not_finite_are_errors(bad):
+    x = points()
+    x[2, 1] = bad
+    lrp = LRP(nn.Linear(4, 3).double())
+    with pytest.raises(ValueError, match=rf"inputs has a value that is not finite: {bad} in row 2, column 1"):
+        lrp.attribute(x, 0)
+    with pytest.raises(ValueError, match=rf"x has a value that is not finite: {bad} in row 2, column 1"):
+        lrp.record(x)
 
 
 def test_several_outputs_are_an_error():

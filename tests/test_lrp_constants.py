@@ -1,13 +1,18 @@
 """What counts as depending on the network's input, and what as a constant; values written in place."""
 
+import copy
 import re
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neonxc.lrp import LRP, Composite, Epsilon, UnsupportedOperation
+from neonxc.lrp import LRP, Composite, Epsilon, Flat, Gamma, UnsupportedOperation
 
 GRADIENT = Composite(Epsilon(0.0))
 
@@ -282,3 +287,76 @@ def test_views_see_what_is_written_into_their_memory(name):
     starts = torch.eye(3, dtype=x.dtype)[:, None].expand(3, 5, 3)
     torch.testing.assert_close(recording.propagate(starts), wanted)
     torch.testing.assert_close(LRP(net, GRADIENT).attribute(x, 1), wanted[1])
+
+
+# --- threads -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def often():
+    """Threads take turns every few operations."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(*tasks):
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return [running.result() for running in [pool.submit(task) for task in tasks]]
+
+
+def perceptron():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+
+
+FIRST_FLAT = Composite(Gamma(0.25), {0: Flat()})
+
+
+def test_explanations_at_the_same_time_are_those_one_by_one(often):
+    net, x = perceptron(), torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    wanted = LRP(net, FIRST_FLAT).attribute(x, 1)
+    explained = together(*[lambda: [LRP(net, FIRST_FLAT).attribute(x, 1) for _ in range(60)]] * 4)
+    assert all(torch.equal(found, wanted) for several in explained for found in several)
+
+
+def test_a_network_may_be_trained_while_it_is_explained(often):
+    net, x = perceptron(), torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    scaled = nn.Sequential(net, Scale())
+    twin = copy.deepcopy(scaled).requires_grad_(False)
+    composites = [FIRST_FLAT, Composite(Gamma(0.25), {"0.0": Flat()}), Composite(), Composite(Epsilon(0.1))]
+    wanted = [LRP(twin, composite).attribute(x, 1) for composite in composites]
+    trained = threading.Event()
+
+    def explain(composite, expected):
+        while not trained.is_set():
+            torch.testing.assert_close(LRP(twin, composite).attribute(x, 1), expected, rtol=0, atol=0)
+            assert torch.isfinite(LRP(scaled, composite).attribute(x, 1)).all()
+
+    def train():
+        optimizer, lost = torch.optim.SGD(scaled.parameters(), 1e-3), 0
+        try:
+            for _ in range(300):
+                optimizer.zero_grad()
+                scaled(x).square().mean().backward()
+                lost += any(p.grad is None for p in scaled.parameters())
+                optimizer.step()
+        finally:
+            trained.set()
+        return lost
+
+    lost, *_ = together(train, *[partial(explain, *pair) for pair in zip(composites, wanted, strict=True)])
+    assert lost == 0
+    assert not torch.equal(scaled[0][0].weight, twin[0][0].weight)
+
+
+class Scale(nn.Module):
+    """A product in which autograd keeps the parameter for the walk back."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x * self.scale

@@ -8,7 +8,6 @@ adds, moves or pools values keeps its gradient; anything else is held constant, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +17,18 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from tqdm import tqdm
 
+import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
+from neonxc.blocks import at_once
+from neonxc.inputs import check_evaluating, check_finite, compute_dtype
+from neonxc.lrp.backward import tiny
 from neonxc.lrp.composites import Composite
-from neonxc.lrp.operations.registry import tiny
 from neonxc.lrp.places import Layers, UnsupportedOperation
+from neonxc.lrp.table import check_eval
 from neonxc.lrp.watch import Watch
 from neonxc.targets import as_columns, part
 
-ELEMENTS = 8 * 3 * 224 * 224  # of the inputs that go through a network at once
-ROWS = 4096  # of a table at once: layers may be far wider than it
+COPIES = 27  # of a photo's bytes that a walk through a network keeps for each, roughly
+LEAST = 1 << 15  # bytes that a row of a table counts as: layers may be far wider than it
 
 
 class LRP(Attribution):
@@ -80,10 +83,10 @@ class LRP(Attribution):
         """
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target) for x in only(inputs))
-        _check_input(inputs)
+        _check_input(inputs, "inputs")
         parts = []
         for x, first in chunks(inputs, "LRP"):
-            recording = self.record(x, several=False)
+            recording = self._record(x, several=False)
             wanted = part(target, "target", slice(first, first + len(x)), len(inputs))
             parts.append(recording.propagate(select(recording.output, wanted)))
         return torch.cat(parts)
@@ -98,14 +101,27 @@ class LRP(Attribution):
         several : bool
             False: there will be one walk back alone, which then frees memory as it goes.
         """
-        _check_input(x)
+        _check_input(x, "x")
+        return self._record(x, several)
+
+    def _record(self, x: Tensor, several: bool) -> Recording:
         module = unwrapped(self.module)
-        for name, inner in module.named_modules():
-            _check(name, inner)
-        layers = Layers(self.composite, module, _side(x))
-        self.composite.check_names(layers.names)
-        with torch.inference_mode(False), _full_precision(x.device), _frozen(module):
-            return _record(module, x, layers, several)
+        _check_module(module)
+        layers = Layers(self.composite, module, x.shape[-1] if x.ndim > 2 else None)
+        with torch.inference_mode(False), _full_precision(x.device), torch.enable_grad():
+            x = x.detach().to(compute_dtype(x.dtype), copy=True)
+            source = torch.where(
+                x.abs() < tiny(x.dtype), tiny(x.dtype), x
+            )  # relevance of a zero needs a multiplier
+            leaf = source.detach().requires_grad_()
+            before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
+            watch = Watch(layers, leaf, several)
+            with watch:
+                output = module(leaf)
+            output = watch.finish(output)
+        if not isinstance(output, Tensor):
+            raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
+        return Recording(source if watch.tiny or watch.shifted else x, output, _room(x, before), leaf, several)
 
 
 @dataclass(frozen=True)
@@ -156,38 +172,6 @@ class Recording:
             return m.detach()
 
 
-def _record(module: nn.Module, x: Tensor, layers: Layers, several: bool) -> Recording:
-    x = x.detach()
-    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x.clone()
-    source = torch.where(x.abs() < tiny(x.dtype), tiny(x.dtype), x)  # relevance of a zero needs a multiplier
-    leaf = source.detach().requires_grad_()
-    watch = Watch(layers, leaf, several)
-    before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
-    with torch.enable_grad(), watch:
-        output = module(leaf)
-    output = watch.finish(output)
-    if not isinstance(output, Tensor):
-        raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
-    return Recording(source if watch.tiny or watch.shifted else x, output, _room(x, before), leaf, several)
-
-
-@contextmanager
-def _frozen(network: nn.Module) -> Iterator[None]:
-    """Parameters as constants for a while: what requires gradients then depends on the network's input."""
-    trainable = [
-        tensor
-        for tensor in (*network.parameters(), *network.buffers())
-        if tensor.requires_grad and tensor.is_leaf and not tensor.is_inference()
-    ]
-    try:
-        for tensor in trainable:
-            tensor.requires_grad_(False)
-        yield
-    finally:
-        for tensor in trainable:
-            tensor.requires_grad_()
-
-
 def _room(x: Tensor, before: int) -> int:
     """How many walks back memory has room for, each counted as twice what the forward pass has left there."""
     if not x.is_cuda:
@@ -206,22 +190,19 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def _check_input(x: Any) -> None:
+def _check_input(x: Any, name: str) -> None:
     if not (isinstance(x, Tensor) and x.is_floating_point()):
         raise TypeError(f"LRP takes a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
+    check_finite(x, name=name)
 
 
-def _check(name: str, module: nn.Module) -> None:
-    if isinstance(module, torch.jit.ScriptModule):
-        raise UnsupportedOperation(f"LRP can't see into TorchScript ({name!r}); pass the Python module")
-    if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm):  # it would count this pass
-        raise ValueError(f"LRP needs BatchNorm ({name!r}) in eval mode; call .eval() on the network first")
-    if module.training and type(module).__name__ in ("StochasticDepth", "DropPath"):
-        raise ValueError(f"LRP needs stochastic depth ({name!r}) in eval mode; call .eval() on the network first")
-
-
-def _side(x: Tensor) -> int | None:
-    return x.shape[-1] if x.ndim > 2 else None
+def _check_module(module: nn.Module) -> None:
+    check_evaluating(module, "module")
+    for name, inner in module.named_modules():
+        if isinstance(inner, torch.jit.ScriptModule):
+            raise UnsupportedOperation(f"LRP can't see into TorchScript ({name!r}); pass the Python module")
+        random = type(inner).__name__ in ("StochasticDepth", "DropPath")
+        check_eval(inner.training and random, f"stochastic depth ({name!r})")
 
 
 def _full_precision(device: torch.device) -> Any:
@@ -231,8 +212,8 @@ def _full_precision(device: torch.device) -> Any:
 
 def chunks(x: Tensor, what: str) -> Iterator[tuple[Tensor, int]]:
     """Parts of a batch that go through a network at once, with their first index; a bar where it takes long."""
-    size = min(ROWS, max(1, ELEMENTS // max(1, x[0].numel()))) if len(x) else 1
-    starts = range(0, len(x), size) if len(x) else range(1)
+    row = x[0].numel() * compute_dtype(x.dtype).itemsize if len(x) else 0
+    starts = range(0, max(1, len(x)), size := at_once(max(LEAST, COPIES * row), x.device))
     for first in tqdm(starts, desc=what, delay=2, leave=False, disable=len(starts) < 2):
         yield x[first : first + size], first
 

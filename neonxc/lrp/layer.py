@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+Scaling = Callable[[Tensor, Tensor], Tensor]
+
 
 @dataclass
 class LinearLayer:
@@ -74,6 +76,38 @@ class Rule(Protocol):
             Multiplier at the output: relevance / y. Shaped like y, also where several explanations are
             propagated at once: each sees its own.
         """
+
+
+@dataclass
+class Recorded:
+    """A linear layer of the forward pass, and what of its output the rule will need."""
+
+    x: Tensor
+    layer: LinearLayer
+    rule: Callable[[], Rule]
+    scale_outputs: Scaling | None = None  # the weight with its outputs scaled
+    outputs: int = 1  # dimension of y that those are
+    y: Tensor | None = None
+    uses: int = 0
+
+    def used(self, y: Tensor) -> None:
+        """Note that an operation takes the output: if it is the second, a ReLU is not alone any more."""
+        self.uses += 1
+        if self.layer.rectified:
+            self.layer.rectified, self.y = False, y.detach()
+
+    def rectify(self, y: Tensor) -> None:
+        """Note that a ReLU takes the output; where it is 0 there can be no relevance, so the input may go."""
+        if self.uses == 1:
+            self.layer.rectified, self.y = True, y.detach()
+
+    def pull(self, m: Tensor, x: Tensor) -> Tensor:
+        """Multiplier at the input."""
+        assert self.y is not None
+        y = self.y
+        if self.layer.memory is None:  # no further walk back: let go as soon as possible
+            self.y = None
+        return self.rule()(self.layer, x, y, m)
 
 
 def quotient(part: Tensor, whole: Tensor) -> Tensor:

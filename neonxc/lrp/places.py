@@ -12,10 +12,14 @@ from typing import Any
 import captum
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from neonxc.lrp.composites import Composite, Place
+from neonxc.lrp.known import Owner
 from neonxc.lrp.layer import Rule
+
+OTHERS = tuple(
+    os.path.dirname(file) + os.sep for file in (torch.__file__, captum.__file__, __file__) if file is not None
+)
 
 
 class UnsupportedOperation(RuntimeError):
@@ -23,7 +27,7 @@ class UnsupportedOperation(RuntimeError):
 
 
 class Layers:
-    """The layers of a network: their names, whose weights are whose, and which rules the linear ones follow.
+    """The layers of a network: their names, and which rules the linear ones follow.
 
     Names are those in the user's network: inside a feature extractor, and of a layer rather than of its
     parametrization.
@@ -33,23 +37,20 @@ class Layers:
         self.composite = composite
         self.count = 0  # of linear layers, in the order in which they run
         self._side = side  # width of the network's input, if it is a map
-        self._modules: dict[int, str] = {}
-        self._owners: dict[int, tuple[str, nn.Module]] = {}  # by the id of a parameter or buffer
-        self._derived = WeakTensorKeyDictionary()  # of constants that were computed from those
-        self.names: set[str] = set()  # of the modules with weights, all that a composite can mean
+        wrapped = f"{network.wraps}." if hasattr(network, "wraps") else ""
+        self._names: dict[int, str] = {}
+        self.owners: list[tuple[Tensor, Owner]] = []  # of parameters and buffers; tied ones come twice
         modules = dict(network.named_modules())
-        wrapped = getattr(network, "wraps", None)
-        for name, module in modules.items():
-            layer = name.partition(".parametrizations.")[0]
-            shown = layer.removeprefix(f"{wrapped}.") if wrapped else layer
-            self._modules[id(module)] = shown
-            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-                self._owners.setdefault(id(tensor), (shown, modules[layer]))
-                self.names.add(shown)
+        for path, module in modules.items():
+            layer = path.partition(".parametrizations.")[0]
+            self._names[id(module)] = name = layer.removeprefix(wrapped)
+            tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+            self.owners += [(tensor, (name, modules[layer])) for tensor in tensors]
+        composite.check_names({name for _, (name, _) in self.owners})
 
-    def rule(self, weight: Tensor, x: Tensor) -> Callable[[], Rule]:
+    def rule(self, owner: Owner | None, weight: Tensor, x: Tensor) -> Callable[[], Rule]:
         """Give the next layer its place; the rule can be asked for once all layers are known."""
-        name, module = self.owner(weight) or ("", None)
+        name, module = owner or ("", None)
         place = Place(name, module, self.count, self._block(weight, x))
         self.count += 1
         return lambda: self.composite.rule(place, self.count)
@@ -60,34 +61,20 @@ class Layers:
             return None
         return 1 + max(0, round(math.log2(self._side / x.shape[-2 if matrix else -1])))
 
-    def owner(self, weight: Tensor) -> tuple[str, nn.Module] | None:
-        """Name and module of a parameter or buffer, or of what was computed from one."""
-        found = self._owners.get(id(weight)) or self._derived.get(weight)
-        return found
-
-    def derive(self, value: Any, sources: list[Tensor]) -> Any:
-        """Let a constant computed from a module's parameters count as that module's."""
-        owner = next((owner for source in sources if (owner := self.owner(source))), None)
-        if owner is not None and isinstance(value, Tensor) and id(value) not in self._owners:
-            self._derived[value] = owner
-        return value
-
     def where(self) -> str:
         """Where the user's code called the operation now being handled: its line, and the innermost module."""
-        skip = (torch.__path__[0] + os.sep, captum.__path__[0] + os.sep, os.path.dirname(__file__) + os.sep)
         frame: Any = sys._getframe(1)
         inside = ""
-        while frame is not None and frame.f_code.co_filename.startswith(skip):
+        while frame is not None:
             inside = inside or self._module(frame)
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            if not file.startswith(OTHERS):
+                code = linecache.getline(file, line).strip()
+                return f"at {file}:{line} in {frame.f_code.co_name}{inside}: {code}"
             frame = frame.f_back
-        if frame is None:
-            return f"inside torch{inside}"
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        inside = inside or self._module(frame)
-        code = linecache.getline(file, line).strip()
-        return f"at {file}:{line} in {frame.f_code.co_name}{inside}: {code}"
+        return f"inside torch{inside}"
 
     def _module(self, frame: Any) -> str:
         module = frame.f_locals.get("self")
-        name = self._modules.get(id(module))
+        name = self._names.get(id(module))
         return f" (module {name!r}, {type(module).__name__})" if name else ""

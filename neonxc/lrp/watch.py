@@ -6,33 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
+from neonxc.lrp.backward import pulled, tiny
 from neonxc.lrp.composites import Constant, FunctionRule
-from neonxc.lrp.graph import Seen
-from neonxc.lrp.operations import HANDLERS
-from neonxc.lrp.operations.attention import product
-from neonxc.lrp.operations.plain import (
-    BY_POSITION,
-    DETACHING,
-    IN_PLACE,
-    LAYOUT,
-    MATRIX_PRODUCTS,
-    OPERANDS,
-    PLAIN,
-    PRODUCTS,
-    QUOTIENTS,
-    SCALINGS,
-    SHIFTS,
-    SUMS_OF_PRODUCTS,
-)
-from neonxc.lrp.operations.products import matrix_product
-from neonxc.lrp.operations.registry import Handler, Held, Ruled, depends_on_input, elementwise, held, tiny, varies
+from neonxc.lrp.known import Held, Known, dependent, tensors
 from neonxc.lrp.places import Layers, UnsupportedOperation
-from neonxc.lrp.replaced import Replaced
+from neonxc.lrp.table import DETACHING, OPERATIONS, Operation, function_name, functional
+from neonxc.lrp.written import CannotFollow, current, out_of_place, put
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -40,7 +23,8 @@ HALF = (torch.float16, torch.bfloat16)
 class Watch(TorchFunctionMode):
     """Gives every operation of a forward pass its LRP backward.
 
-    No parameter may require gradients meanwhile: what does, depends on the input.
+    Nothing but what depends on the input requires gradients here: parameters are replaced by constants on their
+    way into an operation, so that the network itself stays as it is, also for other threads.
     """
 
     def __init__(self, layers: Layers, leaf: Tensor, several: bool) -> None:
@@ -49,14 +33,14 @@ class Watch(TorchFunctionMode):
         self.several = several  # walks back
         self.tiny = tiny(leaf.dtype) if layers.composite.reaches_zeros else 0.0
         self.shifted = False  # the pixels themselves, so that zeros have relevance as well
-        self.seen = Seen(leaf)
-        self.replaced = Replaced()
+        self.known = Known(leaf)
+        for tensor, owner in layers.owners:
+            self.known.note(tensor, owner=self.known[tensor].owner or owner)
         self._device = leaf.device.type
         self._no_grad = ""  # where the input was first used without gradients
-        leaf._neonxc_pixels = True  # type: ignore[attr-defined]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch._C._set_grad_enabled:  # by no_grad, for what follows
+        if func is torch._C._set_grad_enabled or function_name(func) == "__set__":  # by no_grad; `w.data = v`
             return func(*args)
         if torch.is_autocast_enabled(self._device):  # the network's own; it restores what was there before
             torch.set_autocast_enabled(self._device, False)
@@ -64,79 +48,93 @@ class Watch(TorchFunctionMode):
         return self.call(func, *args, **kwargs)
 
     def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function and know its result."""
+        """Call a function as if the network had called it, and know its result."""
         result = self.run(func, *args, **kwargs)
-        self.seen.note(result, [t for t in tree_leaves((args, kwargs)) if depends_on_input(t)])
+        for value in dependent(result):
+            if not value.is_leaf:
+                self.known.note(value, version=value._version)
         return result
 
     def _admitted(self, value: Any) -> Any:
         """Return what an argument of the network's stands for."""
         if not isinstance(value, Tensor):
             return value
-        value = self.replaced.get(self, value)
-        if not value.requires_grad or self.seen.knows(value):
+        value = self._follow(current, value)
+        if not value.requires_grad or self.known.came_by(value):
             return value
-        if not self.seen.reaches_input(value):  # no parameter, but a constant that could be trained
-            return value.detach()
-        raise UnsupportedOperation(
-            f"LRP can't see into {self.seen.maker(value)}, whose value is used {self.layers.where()}; "
-            "use PyTorch's operations"
-        )
+        if self.known.comes_from_input(value):
+            function = getattr(value.grad_fn, "_forward_cls", None)
+            maker = f"the autograd.Function {function.__name__!r}" if function else "TorchScript or C++"
+            raise UnsupportedOperation(
+                f"LRP can't see into {maker}, whose value is used {self.layers.where()}; use PyTorch's operations"
+            )
+        return self.known.derive(value.data, [value])  # unlike detach(), of its own version: it may be trained
 
     def run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function as if the network had called it."""
-        outside = _out_of_place(func, kwargs)
-        if outside is None or not any(map(varies, tree_leaves((args, kwargs)))):
+        """Call a function on what it is given, without overwriting any of it that depends on the input."""
+        outside = out_of_place(func, kwargs)
+        if outside is None or not any(map(self.known.varies, tensors((args, kwargs)))):
             if not kwargs.get("inplace"):
                 kwargs.pop("inplace", None)
             return self._run(func, args, kwargs)
         kwargs.pop("inplace", None)
         old = args[0] if args else kwargs["input"]
-        if not torch.is_grad_enabled() and varies(old):
+        if not torch.is_grad_enabled() and self.known.varies(old):
             raise UnsupportedOperation(
                 f"LRP can't follow what torch.no_grad() writes into a value, {self.layers.where()}"
             )
-        return self.replaced.put(self, old, self._run(outside, args, kwargs))
+        return self._follow(put, old, self._run(outside, args, kwargs))
+
+    def _follow(self, step: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return step(self.known, self.call, *args)
+        except CannotFollow:
+            raise UnsupportedOperation(
+                f"LRP can't follow what was modified in place, used {self.layers.where()}"
+            ) from None
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        depends = [t for t in tensors if depends_on_input(t)]
-        gate = next((h for t in tensors if (h := held(t))), None)
-        name = function_name(func)
-        if not torch.is_grad_enabled() or name in DETACHING or not (depends or gate):
-            return self._constant(func, args, kwargs, tensors, dependent=bool(depends or gate))
-        if depends and depends[0].dtype not in HALF and any(t.dtype in HALF for t in tensors):
+        func, args, kwargs = functional(func, args, kwargs)
+        given, depends, name = tensors((args, kwargs)), dependent((args, kwargs)), function_name(func)
+        gate = next((held for value in given if (held := self.known[value].held)), None)
+        if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING:
+            return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
+        if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
             args, kwargs = tree_map(self._in_float32, (args, kwargs))
-        if name in BY_POSITION:
-            args = (*args, *(kwargs.pop(operand) for operand in OPERANDS if operand in kwargs))
-        handler = HANDLERS.get(func)
-        if gate is not None and not (depends and _is_gated(name, handler, args)):
+        operation, rule = OPERATIONS.get(name), self.layers.composite.function_rule(name)
+        if operation is not None and operation.accepts == "parts" and rule is None:
+            with self:
+                return operation.run(*args, **kwargs)
+        first = args[0] if args else kwargs.get("input")
+        if gate is not None and not (depends and self._takes_gates(operation, first)):
             return self.hold(func, args, kwargs, gate)
-        rule = self.layers.composite.function_rule(name)
-        if rule is None and handler is None:
-            return self._unhandled(func, name, depends, args, kwargs)
-        _note_use(depends)
+        if rule is None and operation is None:
+            return self.hold(func, args, kwargs)
+        for value in depends:
+            if (layer := self.known[value].layer) is not None:
+                layer.used(value)
         if rule is not None:
             return self._ruled(rule, func, depends, args, kwargs)
-        assert handler is not None
-        first = args[0] if args else None
-        if any(t is not first for t in tensors if varies(t)):
-            self._check_arguments(name, handler, args, kwargs)
-        return handler.run(self, func, *args, **kwargs)
+        assert operation is not None
+        if operation.accepts == "one" and any(t is not first for t in given if self.known.varies(t)):
+            raise UnsupportedOperation(
+                f"LRP has no rule for {name!r} where more than its first argument depends on the network's "
+                f"input, called {self.layers.where()}"
+            )
+        return operation.run(self, func, *args, **kwargs)
+
+    def _takes_gates(self, operation: Operation | None, first: Any) -> bool:
+        """Whether held values are only factors or divisors of one that is not."""
+        if operation is None or operation.accepts not in ("gates", "factors"):
+            return False
+        held = isinstance(first, Tensor) and self.known[first].held is not None
+        return operation.accepts == "factors" or not held
 
     def _in_float32(self, value: Any) -> Any:
-        half = isinstance(value, Tensor) and value.dtype in HALF and not varies(value)
-        return self.layers.derive(value.float(), [value]) if half else value
+        half = isinstance(value, Tensor) and value.dtype in HALF and not self.known.varies(value)
+        return self.known.derive(value.float(), [value]) if half else value
 
-    def _check_arguments(self, name: str, handler: Handler, args: Any, kwargs: Any) -> None:
-        for argument in handler.varying(args, kwargs):
-            if argument not in handler.also:
-                raise UnsupportedOperation(
-                    f"LRP has no rule for {name!r} where more than its first argument depends on the network's "
-                    f"input, called {self.layers.where()}"
-                )
-
-    def _constant(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], dependent: bool) -> Any:
+    def _constant(self, func: Any, args: Any, kwargs: Any, given: list[Tensor], dependent: bool) -> Any:
         """Compute what is a constant: made of parameters alone, detached, or under no_grad."""
         if dependent and torch.is_inference_mode_enabled():
             raise UnsupportedOperation(
@@ -144,49 +142,26 @@ class Watch(TorchFunctionMode):
             )
         wanted = torch.is_grad_enabled()
         with torch.no_grad():
-            result = tree_map(_constant, func(*args, **kwargs))
-        if dependent and not wanted and any(isinstance(value, Tensor) for value in tree_leaves(result)):
+            result = tree_map(self._detached, func(*args, **kwargs))
+        if not dependent:
+            return tree_map(lambda value: self.known.derive(value, given), result)
+        if not wanted and tensors(result):
             self._no_grad = self._no_grad or self.layers.where()
-        return result if dependent else tree_map(lambda v: self.layers.derive(v, tensors), result)
+        return result
 
-    def _unhandled(self, func: Any, name: str, depends: list[Tensor], args: Any, kwargs: Any) -> Any:
-        if name in PLAIN | PRODUCTS | QUOTIENTS | SUMS_OF_PRODUCTS or func in (_with_item, _copied):
-            _note_use(depends)
-        if kwargs.get("rounding_mode"):
-            return self.hold(func, args, kwargs)
-        if name in QUOTIENTS and len(args) > 1 and depends_on_input(args[1]):  # a norm, however it was computed
-            if not depends_on_input(args[0]):
-                return self.hold(func, args, kwargs)
-            args, depends = (args[0], args[1].detach(), *args[2:]), depends[:1]
-        if name in PRODUCTS and len(depends) == 2:
-            return product(func, *args, **kwargs)
-        if name in MATRIX_PRODUCTS and len(depends) == 1 and (weight := self._weight(args)) is not None:
-            return matrix_product(self, func, depends[0], weight, args, kwargs)
-        if name in PLAIN or func in (_with_item, _copied) or (name in PRODUCTS | QUOTIENTS and len(depends) == 1):
-            if len(depends) == 1 and getattr(depends[0], "_neonxc_pixels", False):
-                return self._pixels(func, name, depends[0], args, kwargs)
-            return func(*args, **kwargs)
-        if name in SUMS_OF_PRODUCTS:
-            scale = kwargs.get("alpha", 1)
-            return args[0] * kwargs.get("beta", 1) + scale * self.run(torch.matmul, *args[1:])
-        return self.hold(func, args, kwargs)
-
-    def _weight(self, args: Any) -> Tensor | None:
-        """Return the factor that is made of the network's weights."""
-        constants = (t for t in tree_leaves(args) if isinstance(t, Tensor) and not varies(t))
-        return next((t for t in constants if self.layers.owner(t)), None)
+    def _detached(self, value: Any) -> Any:
+        """A constant in place of a value that depends on the input."""
+        return value.detach() if self.known.varies(value) else value
 
     def hold(self, func: Any, args: Any, kwargs: Any, gate: Held | None = None) -> Any:
         """Compute a constant that is marked, if it depends on the input: it can only be a factor."""
         result = func(*args, **kwargs)
-        values = [v for v in tree_leaves(result) if isinstance(v, Tensor) and (gate or depends_on_input(v))]
-        if not values:
+        if not (tensors(result) if gate else dependent(result)):
             return result
         gate = gate or Held(function_name(func), self.layers.where())
-        result = tree_map(_constant, result)
-        for value in tree_leaves(result):
-            if isinstance(value, Tensor):
-                value._neonxc_held = gate  # type: ignore[attr-defined]
+        result = tree_map(self._detached, result)
+        for value in tensors(result):
+            self.known.note(value, held=gate)
         return result
 
     def _ruled(
@@ -199,28 +174,24 @@ class Watch(TorchFunctionMode):
             raise TypeError(
                 f"a rule for {function_name(func)!r} needs a single tensor, called {self.layers.where()}"
             )
-        return Ruled.apply(depends[0], lambda: func(*args, **kwargs), rule)
 
-    def _pixels(self, func: Any, name: str, x: Tensor, args: Any, kwargs: Any) -> Any:
-        """Let relevance pass a normalisation inside the network unchanged, as it would pass one outside."""
-        y = func(*args, **kwargs)
-        if not isinstance(y, Tensor) or name not in SHIFTS | SCALINGS | LAYOUT:
-            return y
-        if name in SHIFTS | SCALINGS and y.shape == x.shape:
-            self.shifted, value = True, y.detach()
-            y = elementwise(x, lambda _: value)
-        y._neonxc_pixels = True  # type: ignore[attr-defined]
-        return y
+        def compute() -> tuple[Tensor, ...]:
+            y = func(*args, **kwargs)
+            return y, depends[0], y
+
+        return pulled(depends[0], compute, lambda m, x, y: rule(x, y, m))
 
     def finish(self, output: Any) -> Any:
         """Check what the network gives, and return what stands for it."""
         output = self._admitted(output)
-        if gate := held(output):
+        if not isinstance(output, Tensor):
+            return output
+        if gate := self.known[output].held:
             raise self.unsupported(gate.name, gate.place)
-        if isinstance(output, Tensor):
-            _note_use([output])
-            if self._no_grad and not output.requires_grad:
-                raise UnsupportedOperation(f"the output is a constant: under torch.no_grad() {self._no_grad}")
+        if (layer := self.known[output].layer) is not None:
+            layer.used(output)
+        if self._no_grad and not output.requires_grad:
+            raise UnsupportedOperation(f"the output is a constant: under torch.no_grad() {self._no_grad}")
         return output
 
     def unsupported(self, name: str, place: str | None = None) -> UnsupportedOperation:
@@ -229,51 +200,3 @@ class Watch(TorchFunctionMode):
             f"LRP has no rule for {name!r}, called {place or self.layers.where()}; "
             "Composite(functions={...}) gives one: Pass() if it is elementwise, Constant() if it is a gate"
         )
-
-
-def function_name(func: Any) -> str:
-    """Name of a function as PyTorch calls it; of a property, its own."""
-    name: str = getattr(func, "__name__", str(func))
-    return getattr(func.__self__, "__name__", name) if name == "__get__" else name
-
-
-def _out_of_place(func: Any, kwargs: dict[str, Any]) -> Any | None:
-    """For a call that modifies its first argument, the function that does not."""
-    name = function_name(func)
-    if name == "__setitem__":
-        return _with_item
-    if name == "copy_":
-        return _copied
-    if name in IN_PLACE:
-        return getattr(torch, IN_PLACE[name])
-    if name.endswith("_") and not name.endswith("__"):
-        return next((f for place in (F, torch, Tensor) if callable(f := getattr(place, name[:-1], None))), None)
-    return func if kwargs.get("inplace") else None
-
-
-def _with_item(tensor: Tensor, key: Any, value: Any) -> Tensor:
-    tensor = tensor.clone()
-    tensor[key] = value
-    return tensor
-
-
-def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    return source.to(tensor).expand_as(tensor).clone()
-
-
-def _note_use(tensors: list[Tensor]) -> None:
-    for tensor in tensors:
-        if (recorded := getattr(tensor, "_neonxc_layer", None)) is not None:
-            recorded.used(tensor)
-
-
-def _is_gated(name: str, handler: Handler | None, args: Any) -> bool:
-    """Whether held values are only factors or divisors of one that is not."""
-    if handler is not None:
-        return handler.gated and bool(args) and held(args[0]) is None
-    return (name in PRODUCTS or (name in QUOTIENTS and held(args[0]) is None)) and len(args) > 1
-
-
-def _constant(value: Any) -> Any:
-    """Without what may be attached to a value that depends on the input."""
-    return value.detach() if varies(value) else value

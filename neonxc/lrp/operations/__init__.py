@@ -1,6 +1,5 @@
-"""What the engine does at every operation of a forward pass, by kind."""
+"""What the engine does at every operation of a forward pass, by kind: importing this fills the table."""
 
-from neonxc.lrp.operations import activations, attention, linear, norms, products
-from neonxc.lrp.operations.registry import HANDLERS, Handler
+from neonxc.lrp.operations import activations, attention, linear, norms, plain, products
 
-__all__ = ["HANDLERS", "Handler", "activations", "attention", "linear", "norms", "products"]
+__all__ = ["activations", "attention", "linear", "norms", "plain", "products"]

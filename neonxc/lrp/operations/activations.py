@@ -3,64 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.operations.registry import elementwise, handles
-
-if TYPE_CHECKING:
-    from neonxc.lrp.watch import Watch
+from neonxc.lrp.backward import elementwise
+from neonxc.lrp.table import check_eval, operation
+from neonxc.lrp.watch import Watch
 
 _PASS = "relevance passes unchanged: the multiplier is scaled by `a(z) / z`"
 
 
-@handles(F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, what=_PASS)
+@operation("relu", _PASS)
 def _relu(watch: Watch, func: Callable[..., Tensor], input: Tensor) -> Tensor:
     if watch.tiny:  # relevance must reach units that are off: give them a value, too small to matter
         return elementwise(input, torch.relu, watch.tiny)
     result = torch.relu(input)
-    recorded = getattr(input, "_neonxc_layer", None)
-    if recorded is not None:
-        recorded.rectify(result)
+    if (layer := watch.known[input].layer) is not None:
+        layer.rectify(result)
     return result
 
 
-@handles(
-    *(F.relu6, F.hardtanh, F.hardswish, F.leaky_relu, F.elu, F.celu, F.selu, F.gelu, F.silu, F.mish, F.softplus),
-    *(F.prelu, F.rrelu, F.threshold, F.softsign, F.tanhshrink, F.hardshrink, F.softshrink, F.tanh),
-    *(torch.tanh, Tensor.tanh, torch.selu, torch.celu, torch.rrelu, torch.prelu, torch.threshold),
-    *(torch.clamp, Tensor.clamp, torch.clip, Tensor.clip, Tensor.clamp_min, Tensor.clamp_max),
-    *(torch.clamp_min, torch.clamp_max, torch.hardshrink, Tensor.hardshrink),
-    what=_PASS,
+@operation(
+    "relu6 hardtanh hardswish leaky_relu elu celu selu gelu silu mish softplus prelu rrelu threshold softsign "
+    "tanh tanhshrink hardshrink softshrink clamp clip clamp_min clamp_max",
+    _PASS,
 )
+@operation("local_response_norm", "the divisor is held constant")
 def _activation(watch: Watch, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return elementwise(input, lambda z: func(z, *args, **kwargs), watch.tiny)
 
 
-@handles(F.local_response_norm, what="the divisor is held constant")
-def _local_response_norm(
-    watch: Watch, func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any
-) -> Tensor:
-    return _activation(watch, func, input, *args, **kwargs)
-
-
-@handles(F.glu, what="the gate is held constant")
-def _glu(watch: Watch, func: Callable[..., Tensor], input: Tensor, dim: int = -1) -> Tensor:
+@operation("glu", "the gate is held constant", "parts")
+def _glu(input: Tensor, dim: int = -1) -> Tensor:
     value, gate = input.chunk(2, dim)
-    return value * torch.sigmoid(gate.detach())
+    return value * torch.sigmoid(gate)
 
 
-@handles(
-    *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout),
-    *(torch.dropout, torch.feature_dropout),
-    what="identity in eval mode",
+@operation(
+    "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout feature_dropout",
+    "identity in eval mode",
+    "parts",
 )
-def _dropout(
-    watch: Watch, func: Callable[..., Tensor], input: Tensor, p: float = 0.5, training: bool = True
-) -> Tensor:
-    if training and p > 0:
-        raise ValueError("LRP needs dropout in eval mode; call .eval() on the network first")
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, **train: bool) -> Tensor:
+    check_eval(train.get("train", training) and p > 0, "dropout")
     return input

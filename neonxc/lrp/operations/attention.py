@@ -9,40 +9,26 @@ transformers", ICML 2024.)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.operations.registry import handles
+from neonxc.lrp.places import UnsupportedOperation
+from neonxc.lrp.table import check_eval, operation
 
-if TYPE_CHECKING:
-    from neonxc.lrp.watch import Watch
-
-
-def product(func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """Apply a product of two values that both depend on the input; each gets half of its relevance."""
-    y = func(*args, **kwargs)
-    if y.requires_grad:
-        y.register_hook(lambda m: m / 2)
-    return y
+_MULTI_HEAD = signature(F.multi_head_attention_forward)
 
 
-@handles(F.softmax, torch.softmax, Tensor.softmax, what="its gradient, the Taylor rule of AttnLRP")
-def _softmax(watch: Watch, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    return func(*args, **kwargs)
-
-
-@handles(
-    F.scaled_dot_product_attention,
-    what="matrix products and softmax; each factor of a product gets half of its relevance",
-    also=("key", "value", "attn_mask"),
+@operation(
+    "scaled_dot_product_attention",
+    "matrix products and softmax; each factor of a product gets half of its relevance",
+    "parts",
 )
 def _attend(
-    watch: Watch,
-    func: Callable[..., Tensor],
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -52,95 +38,47 @@ def _attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    if dropout_p > 0:
-        raise ValueError("LRP needs dropout in eval mode; call .eval() on the network first")
-    return _attention(watch, query, key, value, attn_mask, is_causal, scale, enable_gqa)[0]
-
-
-def _attention(
-    watch: Watch,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor]:
+    check_eval(dropout_p > 0, "dropout")
     if enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-    scores = watch.run(torch.matmul, query * (query.shape[-1] ** -0.5 if scale is None else scale), key.mT)
-    if is_causal and mask is None:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    weights = _softmax_or_zero(watch, scores) if mask is not None else watch.run(F.softmax, scores, -1)
-    return watch.run(torch.matmul, weights, value), weights
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    if is_causal and attn_mask is None:
+        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    return _weights(query, key, attn_mask, scale) @ value
 
 
-def _softmax_or_zero(watch: Watch, scores: Tensor) -> Tensor:
-    """Softmax, and zeros for a query that sees no key at all."""
-    blind = (scores.detach() == -math.inf).all(-1, keepdim=True)
-    weights: Tensor = watch.run(F.softmax, scores.masked_fill(blind, 0.0), -1)
-    return weights.masked_fill(blind, 0.0)
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
+    scores = query * (query.shape[-1] ** -0.5 if scale is None else scale) @ key.mT
+    if mask is None:
+        return F.softmax(scores, -1)
+    scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    blind = (scores.detach() == -math.inf).all(-1, keepdim=True)  # queries that see no key at all get nothing
+    return F.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
 
 
-@handles(
-    F.multi_head_attention_forward,
-    what="linear layers around attention",
-    also=("key", "value", "attn_mask"),
-)
-def _multi_head(
-    watch: Watch,
-    func: Callable[..., Any],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim_to_check: int,
-    num_heads: int,
-    in_proj_weight: Tensor | None,
-    in_proj_bias: Tensor | None,
-    bias_k: Tensor | None,
-    bias_v: Tensor | None,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-    training: bool = True,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    use_separate_proj_weight: bool = False,
-    q_proj_weight: Tensor | None = None,
-    k_proj_weight: Tensor | None = None,
-    v_proj_weight: Tensor | None = None,
-    static_k: Tensor | None = None,
-    static_v: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
+@operation("multi_head_attention_forward", "linear layers around attention", "parts")
+def _multi_head(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     """Sequences are [tokens, N, d] or, without a batch, [tokens, d]."""
-    if bias_k is not None or add_zero_attn or static_k is not None or static_v is not None:
-        raise watch.unsupported("MultiheadAttention with bias_k, add_zero_attn or static keys")
-    if training and dropout_p > 0:
-        raise ValueError("LRP needs dropout in eval mode; call .eval() on the network first")
-    biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-    weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
-    if not use_separate_proj_weight:
-        assert in_proj_weight is not None
-        weights = in_proj_weight.chunk(3)
-        for part in weights:
-            watch.layers.derive(part, [in_proj_weight])
+    call = _MULTI_HEAD.bind(*args, **kwargs)
+    call.apply_defaults()
+    of = SimpleNamespace(**call.arguments)
+    if of.add_zero_attn or any(t is not None for t in (of.bias_k, of.static_k, of.static_v)):
+        raise UnsupportedOperation(
+            "LRP has no rule for 'MultiheadAttention' with bias_k, add_zero_attn or static keys"
+        )
+    check_eval(of.training and of.dropout_p > 0, "dropout")
+    biases = (None,) * 3 if of.in_proj_bias is None else of.in_proj_bias.chunk(3)
+    weights = of.q_proj_weight, of.k_proj_weight, of.v_proj_weight
+    if not of.use_separate_proj_weight:
+        weights = of.in_proj_weight.chunk(3)
     q, k, v = (
-        watch.run(F.linear, x, w, b).unflatten(-1, (num_heads, -1)).movedim(0, -2)  # [(N,) heads, tokens, d]
-        for x, w, b in zip((query, key, value), weights, biases, strict=True)
+        F.linear(x, w, b).unflatten(-1, (of.num_heads, -1)).movedim(0, -2)  # [(N,) heads, tokens, d]
+        for x, w, b in zip((of.query, of.key, of.value), weights, biases, strict=True)
     )
-    values, attention = _attention(watch, q, k, v, _merged_mask(attn_mask, key_padding_mask, q))
-    y = watch.run(F.linear, values.movedim(-2, 0).flatten(-2), out_proj_weight, out_proj_bias)
-    if not need_weights:
+    attention = _weights(q, k, _merged_mask(of.attn_mask, of.key_padding_mask, q))
+    y = F.linear((attention @ v).movedim(-2, 0).flatten(-2), of.out_proj_weight, of.out_proj_bias)
+    if not of.need_weights:
         return y, None
-    return y, attention.mean(-3) if average_attn_weights else attention
+    return y, attention.mean(-3) if of.average_attn_weights else attention
 
 
 def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:

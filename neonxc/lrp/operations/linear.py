@@ -3,80 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.layer import LinearLayer, Rule
-from neonxc.lrp.operations.attention import product
-from neonxc.lrp.operations.registry import depends_on_input, handles, held, nonzero, varies
-
-if TYPE_CHECKING:
-    from neonxc.lrp.watch import Watch
-
+from neonxc.lrp.backward import halved, nonzero, pulled
+from neonxc.lrp.layer import LinearLayer, Recorded, Scaling
+from neonxc.lrp.table import check_eval, operation
+from neonxc.lrp.watch import Watch
 
 _RULE = "the composite's rule; where the weight depends on the input as well, a product of two values"
 _FOLDED = "folded into the linear layer before it; elsewhere the composite's rule"
-_PARAMETERS = ("weight", "bias")
 
-
-@dataclass
-class Recorded:
-    """A linear layer of the forward pass, and what of its output the rule will need."""
-
-    x: Tensor
-    layer: LinearLayer
-    rule: Callable[[], Rule]
-    scale_outputs: Callable[[Tensor, Tensor], Tensor] | None = None  # the weight with its outputs scaled
-    outputs: int = 1  # dimension of y that those are
-    y: Tensor | None = None
-    uses: int = 0
-
-    def used(self, y: Tensor) -> None:
-        """Note that an operation takes the output: if it is the second, a ReLU is not alone any more."""
-        self.uses += 1
-        if self.layer.rectified:
-            self.layer.rectified, self.y = False, y.detach()
-
-    def rectify(self, y: Tensor) -> None:
-        """Note that a ReLU takes the output; where it is 0 there can be no relevance, so the input may go."""
-        if self.uses == 1:
-            self.layer.rectified, self.y = True, y.detach()
-
-    def pull(self, x: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input."""
-        assert self.y is not None
-        y = self.y
-        if self.layer.memory is None:  # no further walk back: let go as soon as possible
-            self.y = None
-        return self.rule()(self.layer, x, y, m)
-
-
-class Linear(torch.autograd.Function):
-    """The value of a linear layer, through which multipliers come back by its rule."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, compute: Callable[[], Tensor], recorded: Recorded) -> Tensor:
-        """Give y."""
-        ctx.save_for_backward(x)
-        ctx.recorded = recorded
-        return compute()
-
-    @staticmethod
-    def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None, None]:
-        """Apply the rule."""
-        (x,) = ctx.saved_tensors
-        return ctx.recorded.pull(x, m), None, None
-
-
-def _record(watch: Watch, compute: Callable[[], Tensor], recorded: Recorded) -> Tensor:
-    result: Tensor = Linear.apply(recorded.x, lambda: nonzero(compute(), watch.tiny), recorded)
-    recorded.y = result.detach()
-    result._neonxc_layer = recorded  # type: ignore[attr-defined]  # for a BatchNorm or ReLU that may follow
-    return result
+Apply = Callable[..., Tensor]
+Transpose = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def give(
@@ -85,130 +28,123 @@ def give(
     layer: LinearLayer,
     x: Tensor,
     compute: Callable[[], Tensor],
-    scale_outputs: Callable[[Tensor, Tensor], Tensor] | None = None,
+    scale_outputs: Scaling | None = None,
     outputs: int = 1,
 ) -> Tensor:
     """Give the value of a linear layer, which takes its place among the others."""
-    if watch.several:
-        layer.memory = {}
-    rule = watch.layers.rule(owner, x)
+    rule = watch.layers.rule(watch.known[owner].owner, owner, x)
     return _record(watch, compute, Recorded(x, layer, rule, scale_outputs, outputs))
 
 
-def _varying(
+def _record(watch: Watch, compute: Callable[[], Tensor], recorded: Recorded) -> Tensor:
+    recorded.layer.memory = {} if watch.several else None
+    x = recorded.x
+    result = pulled(x, lambda: (nonzero(compute(), watch.tiny), x), recorded.pull)
+    recorded.y = result.detach()
+    watch.known.note(result, layer=recorded)  # for a BatchNorm or ReLU that may follow
+    return result
+
+
+def _weighted(
     watch: Watch,
-    func: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    n: int,
-    options: tuple[Any, ...] = (),
-) -> Tensor:
-    """Give a layer whose weight or bias depends on the input as well: a product of two values, and a sum."""
-    arguments = (input, weight, None, *options)
-    if not varies(weight):
-        y = watch.run(func, *arguments)
-    elif depends_on_input(weight) and depends_on_input(input):
-        y = product(func, *arguments)
-    elif depends_on_input(weight) or depends_on_input(input):
-        y = func(*arguments)
+    apply: Apply,
+    operands: tuple[Tensor, Tensor, Tensor | None],
+    transpose: Transpose,
+    scale_outputs: Scaling,
+    outputs: int = 1,
+    channels: int | None = None,
+) -> Any:
+    """Give ``apply(input, weight, bias)``."""
+    input, weight, bias = operands
+    behind = [1] * (weight.ndim - 2)
+    apart = None  # a bias that is added as a value of its own
+    if watch.known.varies(weight) or watch.known.varies(bias):
+        bias, apart = None, bias
+    if watch.known.varies(weight):
+        y = _product(watch, apply, input, weight)
     else:
-        y = watch.hold(func, arguments, {}, held(weight))
-    if bias is None:
-        return y
-    return watch.run(torch.add, y, watch.run(torch.reshape, bias, (-1, *[1] * n)))
+        w, b = constants(input, weight, bias)
+        column = 0.0 if b is None else b.reshape(-1, *behind)
+        layer = LinearLayer(w, column, apply, transpose, channels)
+        y = give(watch, weight, layer, input, lambda: apply(input.detach(), w, b), scale_outputs, outputs)
+    return y if apart is None else watch.run(torch.add, y, watch.run(torch.reshape, apart, (-1, *behind)))
 
 
-@handles(torch.conv1d, torch.conv2d, torch.conv3d, what=_RULE, also=_PARAMETERS, gated=True)
+def _product(watch: Watch, apply: Apply, input: Tensor, weight: Tensor) -> Any:
+    """Give a layer whose weight depends on the input as well: a product of two values."""
+    if not (weight.requires_grad or input.requires_grad):
+        return watch.hold(apply, (input, weight), {}, watch.known[weight].held)
+    y = apply(input, weight)
+    return halved(y) if weight.requires_grad and input.requires_grad else y
+
+
+@operation("linear", _RULE, "gates")
+def _linear(watch: Watch, func: Apply, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    operands = input, weight, bias
+    return _weighted(watch, func, operands, lambda m, w, x: m @ w, _scale_rows, outputs=-1, channels=-1)
+
+
+_OPTIONS = {
+    False: {"stride": 1, "padding": 0, "dilation": 1, "groups": 1},
+    True: {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1},
+}
+"""Of convolutions and transposed ones, in the order in which PyTorch takes them."""
+
+
+@operation("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _RULE, "gates")
 def _convolution(
-    watch: Watch,
-    func: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    n = weight.ndim - 2
-    if varies(weight) or varies(bias):
-        return _varying(watch, func, input, weight, bias, n, (stride, padding, dilation, groups))
-    stride, dilation = _each(stride, n), _each(dilation, n)
-    sides = [0] * n  # of zeros that "same" puts at the far end only
-    if padding == "same":
-        total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-        padding, sides = [t // 2 for t in total], [t % 2 for t in total]
-    padding = _each(0 if padding == "valid" else padding, n)
-    more = [size for side in reversed(sides) for size in (0, side)]
+    watch: Watch, func: Apply, input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any
+) -> Any:
+    n, transposed = weight.ndim - 2, func.__name__.startswith("conv_transpose")
+    default = _OPTIONS[transposed]
+    options = {**default, **dict(zip(default, args, strict=False)), **kwargs}
+    groups = options["groups"]
 
     def apply(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-        return func(F.pad(x, more) if any(more) else x, w, b, stride, padding, dilation, groups)
+        return func(x, w, b, **options)
 
-    inner = _transposed_convolution(stride, padding, dilation, False, [0] * n, groups)
+    def scale_columns(w: Tensor, scale: Tensor) -> Tensor:  # outputs are the second dimension, group by group
+        return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
+
+    transpose = _transpose(weight, transposed, **options) or by_gradient(apply)
+    operands, channels = (input, weight, bias), -n - 1 if groups == 1 and not transposed else None
+    return _weighted(
+        watch, apply, operands, transpose, scale_columns if transposed else _scale_rows, channels=channels
+    )
+
+
+def _transpose(
+    weight: Tensor,
+    transposed: bool,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    output_padding: Any = 0,
+) -> Transpose | None:
+    """Return the transpose of a convolution, None where the sides that "same" pads differ."""
+    n = weight.ndim - 2
+    if padding == "same":
+        total = [d * (k - 1) for d, k in zip(_each(dilation, n), weight.shape[2:], strict=True)]
+        if any(t % 2 for t in total):
+            return None
+        padding = [t // 2 for t in total]
+    padding = 0 if padding == "valid" else padding
+    stride, padding, dilation, output_padding = (_each(v, n) for v in (stride, padding, dilation, output_padding))
 
     def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
-        return F.pad(inner(m, w, F.pad(x, more)), [-size for size in more]) if any(more) else inner(m, w, x)
+        result: Tensor = torch.ops.aten.convolution_backward(
+            m, x, w, None, stride, padding, dilation, transposed, output_padding, groups, [True, False, False]
+        )[0]
+        return result
 
-    w, b = constants(input, weight, bias)
-    layer = LinearLayer(w, _column(b, n), apply, transpose, channels=-n - 1 if groups == 1 else None)
-    return give(watch, weight, layer, input, lambda: apply(input.detach(), w, b), _scale_rows)
-
-
-@handles(
-    torch.conv_transpose1d,
-    torch.conv_transpose2d,
-    torch.conv_transpose3d,
-    what=_RULE,
-    also=_PARAMETERS,
-    gated=True,
-)
-def _convolution_transpose(
-    watch: Watch,
-    func: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Tensor:
-    n = weight.ndim - 2
-    if varies(weight) or varies(bias):
-        options = (stride, padding, output_padding, groups, dilation)
-        return _varying(watch, func, input, weight, bias, n, options)
-    stride, padding, output_padding, dilation = (_each(v, n) for v in (stride, padding, output_padding, dilation))
-
-    def apply(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-        return func(x, w, b, stride, padding, output_padding, groups, dilation)
-
-    def scale_outputs(w: Tensor, scale: Tensor) -> Tensor:  # outputs are the second dimension, group by group
-        grouped = w.unflatten(0, (groups, -1))
-        return (grouped * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
-
-    transpose = _transposed_convolution(stride, padding, dilation, True, output_padding, groups)
-    w, b = constants(input, weight, bias)
-    layer = LinearLayer(w, _column(b, n), apply, transpose)
-    return give(watch, weight, layer, input, lambda: apply(input.detach(), w, b), scale_outputs)
+    return transpose
 
 
-@handles(F.linear, what=_RULE, also=_PARAMETERS, gated=True)
-def _linear(
-    watch: Watch, func: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None = None
-) -> Tensor:
-    if varies(weight) or varies(bias):
-        return _varying(watch, func, input, weight, bias, 0)
-    w, b = constants(input, weight, bias)
-    layer = LinearLayer(w, _column(b, 0), F.linear, lambda m, w, x: m @ w, channels=-1)
-    return give(watch, weight, layer, input, lambda: F.linear(input.detach(), w, b), _scale_rows, outputs=-1)
-
-
-@handles(F.batch_norm, what=_FOLDED)
+@operation("batch_norm", _FOLDED)
 def _batch_norm(
     watch: Watch,
-    func: Callable[..., Tensor],
+    func: Apply,
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
@@ -217,72 +153,47 @@ def _batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-    *_: Any,
-    **__: Any,
 ) -> Tensor:
-    if training or running_mean is None or running_var is None:
-        raise ValueError("LRP needs BatchNorm in eval mode; call .eval() on the network first")
+    check_eval(training or running_mean is None or running_var is None, "BatchNorm")
     owner = running_mean if weight is None else weight
-    mean, var, weight, bias = constants(input, running_mean, running_var, weight, bias)
+    mean, var, w, b = constants(input, running_mean, running_var, weight, bias)
     value = input.detach()
 
     def compute() -> Tensor:
-        return F.batch_norm(value, mean, var, weight, bias, False, momentum, eps)
+        return F.batch_norm(value, mean, var, w, b, False, momentum, eps)
 
-    scale = torch.rsqrt(var + eps) * (1.0 if weight is None else weight)
-    shift = (0.0 if bias is None else bias) - mean * scale
+    scale = torch.rsqrt(var + eps) * (1.0 if w is None else w)
+    shift = (0.0 if b is None else b) - mean * scale
     n = input.ndim - 2
-    source: Recorded | None = getattr(input, "_neonxc_layer", None)
-    if source is not None and source.scale_outputs is not None and source.outputs % input.ndim == 1:
-        old = source.layer
+    before = watch.known[input].layer
+    if before is not None and before.scale_outputs is not None and before.outputs % input.ndim == 1:
         folded = replace(
-            old,
-            weight=source.scale_outputs(old.weight, scale),
-            bias=old.bias * _column(scale, n) + _column(shift, n),
-            memory={} if watch.several else None,
+            before.layer,
+            weight=before.scale_outputs(before.layer.weight, scale),
+            bias=before.layer.bias * _column(scale, n) + _column(shift, n),
         )
-        return _record(watch, compute, replace(source, layer=folded, y=None, uses=0))
+        return _record(watch, compute, replace(before, layer=folded, y=None, uses=0))
 
-    def apply(x: Tensor, w: Tensor) -> Tensor:
+    def apply(x: Tensor, w: Tensor, _: Any = None) -> Tensor:
         return x * _column(w, n)
 
-    def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
-        return m * _column(w, n)
-
-    layer = LinearLayer(scale, _column(shift, n), apply, transpose)
+    layer = LinearLayer(scale, _column(shift, n), apply, apply)
     return give(watch, owner, layer, input, compute, torch.mul)
 
 
-@handles(torch.batch_norm, what=_FOLDED)
-def _batch_norm_of_torch(
-    watch: Watch,
-    func: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    *options: Any,
-    **named: Any,
-) -> Tensor:
-    return _batch_norm(watch, func, input, running_mean, running_var, weight, bias, *options, **named)
+def by_gradient(apply: Apply) -> Transpose:
+    """Return the transpose of any linear function of x."""
 
-
-def _transposed_convolution(
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
-        pulled: Tensor = torch.ops.aten.convolution_backward(
-            m, x, w, None, stride, padding, dilation, transposed, output_padding, groups, [True, False, False]
-        )[0]
-        return pulled
+        result: Tensor = torch.func.vjp(lambda x: apply(x, w), x)[1](m)[0]
+        return result
 
     return transpose
+
+
+def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
+    """Parameters as constants in the type of the computation: a half-precision network is explained in float32."""
+    return [None if t is None else t.detach().to(like.dtype) for t in tensors]
 
 
 def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
@@ -292,11 +203,6 @@ def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
 def _column(values: Tensor | None, n: int) -> Any:
     """One value per channel, shaped to broadcast over n dimensions behind the channels."""
     return 0.0 if values is None else values.reshape(-1, *[1] * n)
-
-
-def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
-    """Parameters as constants in the type of the computation: a half-precision network is explained in float32."""
-    return [None if t is None else t.detach().to(like.dtype) for t in tensors]
 
 
 def _each(value: Any, n: int) -> list[int]:

@@ -1,109 +1,73 @@
-"""Operations, by name, through which multipliers flow as gradients do: values are added, moved or picked."""
+"""Operations through which multipliers flow as gradients do: values are added, moved or picked."""
 
 from __future__ import annotations
 
-ARITHMETIC = {
-    *(
-        "add",
-        "__add__",
-        "__radd__",
-        "sub",
-        "__sub__",
-        "__rsub__",
-        "rsub",
-        "subtract",
-        "neg",
-        "__neg__",
-        "negative",
-    ),
-    *("positive", "sum", "mean", "cumsum", "diff"),
-}
-LAYOUT = {
-    *(
-        "view",
-        "view_as",
-        "reshape",
-        "reshape_as",
-        "ravel",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "unsqueeze",
-        "permute",
-    ),
-    *("transpose", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "flip", "rot90", "roll"),
-    *(
-        "__getitem__",
-        "select",
-        "narrow",
-        "index_select",
-        "gather",
-        "take_along_dim",
-        "split",
-        "chunk",
-        "tensor_split",
-    ),
-    *(
-        "unbind",
-        "expand",
-        "expand_as",
-        "broadcast_to",
-        "repeat",
-        "repeat_interleave",
-        "tile",
-        "contiguous",
-        "clone",
-    ),
-    *("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda"),
-    *("mH", "H", "adjoint", "fliplr", "flipud", "hsplit", "vsplit", "dsplit", "split_with_sizes", "take"),
-    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "unfold", "fold", "diagonal", "as_strided"),
-}
-JOINING = {
-    *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "row_stack"),
-    *("scatter_add", "index_add", "index_copy", "index_put", "select_scatter", "slice_scatter", "diag_embed"),
-    *("pad", "where", "masked_fill", "fill", "tril", "triu", "scatter"),
-}
-DETACHING = {"detach", "data"}
-POOLING = {f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)}
-POOLING |= {f"{kind}_pool{n}d_with_indices" for kind in ("max", "adaptive_max") for n in (1, 2, 3)}
-PICKING = {"max", "min", "amax", "amin", "maximum", "minimum", "topk", "sort"}
-UPSAMPLING = {"interpolate", "upsample", "upsample_nearest", "upsample_bilinear"}
+from collections.abc import Callable
+from typing import Any
 
-PLAIN = ARITHMETIC | LAYOUT | JOINING | POOLING | PICKING | UPSAMPLING
+from torch import Tensor
 
-# Linear as long as one factor does not depend on the input.
-PRODUCTS = {
-    *("mul", "multiply", "__mul__", "__rmul__", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot"),
-    *("einsum", "inner", "outer", "tensordot", "bilinear"),
-}
-MATRIX_PRODUCTS = {
-    *("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot", "einsum", "inner", "tensordot")
-}
-SUMS_OF_PRODUCTS = {"addmm", "baddbmm"}
-QUOTIENTS = {"div", "divide", "true_divide", "__truediv__"}
-SHIFTS = {"add", "__add__", "__radd__", "sub", "subtract", "__sub__", "__rsub__", "rsub"}
-SCALINGS = {"mul", "multiply", "__mul__", "__rmul__"} | QUOTIENTS
+from neonxc.lrp.backward import elementwise
+from neonxc.lrp.known import dependent
+from neonxc.lrp.table import DETACHING, operation
+from neonxc.lrp.watch import Watch
 
-BY_POSITION = PRODUCTS | QUOTIENTS | SUMS_OF_PRODUCTS  # operands of theirs may be given by these names
-OPERANDS = (
-    *("input", "a", "b", "mat1", "batch1", "mat2", "batch2", "other", "vec", "vec2"),
-    *("tensor", "input1", "input2", "weight"),
+_SUMS = "in proportion to the summands; a constant absorbs its share"
+_MOVES = "relevance moves with the values"
+
+
+@operation("add __add__ __radd__ sub subtract __sub__ __rsub__ rsub", _SUMS, "several")
+def _shift(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return normalised(watch, dependent((args, kwargs)), func(*args, **kwargs))
+
+
+def normalised(watch: Watch, sources: list[Tensor], y: Tensor) -> Tensor:
+    """Let relevance pass a normalisation inside the network unchanged, as it would pass one outside."""
+    if len(sources) > 1 or not watch.known[sources[0]].pixels or y.shape != sources[0].shape:
+        return y
+    value = y.detach()
+    y = elementwise(sources[0], lambda _: value)
+    watch.shifted = True
+    watch.known.note(y, pixels=True)
+    return y
+
+
+@operation(
+    "view view_as reshape reshape_as ravel flatten unflatten squeeze unsqueeze permute transpose movedim moveaxis "
+    "swapaxes swapdims t T mT mH H adjoint flip fliplr flipud rot90 roll __getitem__ select narrow index_select "
+    "gather take take_along_dim split split_with_sizes hsplit vsplit dsplit tensor_split chunk unbind diagonal "
+    "expand expand_as broadcast_to repeat repeat_interleave tile contiguous clone to type type_as float double "
+    "half bfloat16 cpu cuda pixel_shuffle pixel_unshuffle channel_shuffle unfold fold as_strided",
+    _MOVES,
+    "several",
 )
+def _move(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    y, sources = func(*args, **kwargs), dependent((args, kwargs))
+    if isinstance(y, Tensor) and len(sources) == 1 and watch.known[sources[0]].pixels:
+        watch.known.note(y, pixels=True)
+    return y
 
-# `x += y` and its like, as PyTorch calls them
-IN_PLACE = {
-    **{f"__i{name}__": name for name in ("add", "sub", "mul")},
-    **dict.fromkeys(("__idiv__", "__itruediv__"), "div"),
-    "zero_": "zeros_like",
-}
 
-# What the table in the documentation says of them
-DESCRIPTIONS = [
-    ("sums and means", ARITHMETIC, "in proportion to the summands; a constant absorbs its share"),
-    ("reshaping and indexing", LAYOUT, "relevance moves with the values"),
-    ("joining, padding, masking", JOINING, "relevance moves with the values"),
-    ("detaching", DETACHING, "a constant, as is all that is computed under `torch.no_grad()`"),
-    ("pooling", POOLING, "averages: in proportion to the values; maxima: to the winner"),
-    ("extrema and sorting", PICKING, "to the values that were picked"),
-    ("upsampling", UPSAMPLING, "in proportion to the values"),
-]
+@operation("neg __neg__ negative positive sum mean cumsum diff", _SUMS, "several")
+@operation(
+    "cat concat concatenate stack hstack vstack dstack column_stack row_stack scatter scatter_add index_add "
+    "index_copy index_put select_scatter slice_scatter diag_embed pad where masked_fill fill tril triu "
+    "_with_item _copied",
+    _MOVES,
+    "several",
+)
+@operation(
+    "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d max_pool1d "
+    "max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d_with_indices "
+    "max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d_with_indices "
+    "adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices",
+    "averages share in proportion to the values; maxima give to the winner",
+    "several",
+)
+@operation("max min amax amin maximum minimum topk sort", "to the values that were picked", "several")
+@operation("interpolate upsample upsample_nearest upsample_bilinear", "in proportion to the values", "several")
+@operation("grid_sample", "in proportion to the values")
+@operation(" ".join(DETACHING), "a constant, as is all that is computed under `torch.no_grad()`")
+@operation("softmax", "its gradient, the Taylor rule of AttnLRP")
+def _plain(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return func(*args, **kwargs)
