@@ -163,7 +163,7 @@ def main(
     chosen = list(photos(64 if quick else size).items())[: 1 if quick else None]
     found = [explained(name, photo, features, clusters) for name, photo in chosen]
     cluster_sheet(found).savefig(out / "tree-networks-clusters.png", dpi=64)
-    threshold_sheet(found).savefig(out / "tree-networks-thresholds.png", dpi=80)
+    threshold_sheet(found).savefig(out / "tree-networks-thresholds.png", dpi=76)
     if quick:
         return
     typer.echo(of_photos(found).to_string())
