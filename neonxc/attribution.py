@@ -220,13 +220,13 @@ class NEON(Attribution):
         ValueError
             The network is not that of a tree (or a hierarchy), or has no feature network.
         """
-        tests = _tests(self.net.head)
+        tests, n_tests = _tests(self.net.head)
 
         def decisions(a: Tensor) -> list[Decide]:
             decide = self._decide(a, target, competitor)
-            return [partial(_restricted, decide, tests == test) for test in range(int(tests.max()) + 1)]
+            return [partial(_restricted, decide, tests == test) for test in range(n_tests)]
 
-        return self._maps(inputs, int(tests.max()) + 1, decisions)
+        return self._maps(inputs, n_tests, decisions)
 
     @torch.no_grad()
     def thresholds(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
@@ -249,7 +249,7 @@ class NEON(Attribution):
         ValueError
             The network is not that of a tree (or a hierarchy).
         """
-        tests, head = _tests(self.net.head), self.net.head
+        (tests, n_tests), head = _tests(self.net.head), self.net.head
 
         def shares(x: Tensor, take: Take) -> Tensor:
             a = self.carrier.features(x)
@@ -257,7 +257,7 @@ class NEON(Attribution):
             parts = []
             for some in self.carrier.of_points(points):
                 evidence = decide(some).weights * head.detection(points[some])
-                parts.append(evidence.new_zeros(len(evidence), int(tests.max()) + 1).index_add(1, tests, evidence))
+                parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
             return unrows(torch.cat(parts), a)
 
         return self._in_parts(inputs, shares)
@@ -439,15 +439,13 @@ class NEON(Attribution):
         return rival
 
 
-def _tests(head: Head) -> Tensor:
-    """The test [M] of a tree or hierarchy that each neuron belongs to."""
+def _tests(head: Head) -> tuple[Tensor, int]:
+    """The test [M] of a tree or hierarchy that each neuron belongs to, and the number of tests."""
     if not isinstance(head.competition, Path):
         raise ValueError("thresholds are those of a tree: neuralize a ThresholdTree or a fitted tree explainer")
-    return (
-        torch.arange(head.detection.n_neurons, device=head.competition.signs.device)
-        if head.grouping is None
-        else head.grouping.groups
-    )
+    signs = head.competition.signs
+    tests = torch.arange(signs.shape[1], device=signs.device) if head.grouping is None else head.grouping.groups
+    return tests, signs.shape[1]
 
 
 def _restricted(decide: Decide, neurons: Tensor, some: slice) -> Decision:

@@ -64,7 +64,9 @@ class UnionOfIntervals(nn.Module):
     intervals : Tensor [M] of int64
         The interval that each edge's neuron belongs to.
     tests : Tensor [I] of int64
-        The test that each interval belongs to.
+        The test that each interval belongs to. An interval without edges is everything.
+    n_tests : int
+        A test without intervals sends nothing left.
     """
 
     PLAIN = ("n_groups",)
@@ -72,9 +74,9 @@ class UnionOfIntervals(nn.Module):
     tests: Tensor
     groups: Tensor
 
-    def __init__(self, intervals: Tensor, tests: Tensor) -> None:
+    def __init__(self, intervals: Tensor, tests: Tensor, n_tests: int) -> None:
         super().__init__()
-        self.n_groups = int(tests.max()) + 1
+        self.n_groups = n_tests
         self.register_buffer("intervals", intervals)
         self.register_buffer("tests", tests)
         self.register_buffer("groups", tests[intervals])

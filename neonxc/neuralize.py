@@ -228,7 +228,7 @@ def _width(step: Any) -> int | None:
 def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] | None:
     if features is not None:
         return None
-    fitted = getattr(model, "feature_names_in_", None)
+    fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
     given = as_batch(X).names if hasattr(X, "iloc") else None
     check_names(given, fitted)
     names = given if fitted is None else fitted

