@@ -201,6 +201,15 @@ def test_arguments_without_a_meaning_are_refused(name):
         LRP(Net(REFUSED[name])).attribute(points(), 1)
 
 
+def test_attention_with_keys_of_its_own_is_refused():
+    net = Net(lambda n, x: n.b(n.attention(*[n.a(x)[None]] * 3)[0][0]))
+    net.attention = nn.MultiheadAttention(6, 2, add_bias_kv=True).double().eval()
+    with pytest.raises(
+        UnsupportedOperation, match=r"no rule for 'MultiheadAttention with bias_k.* called at .*in <lambda>"
+    ):
+        LRP(net).attribute(points(), 1)
+
+
 # --- powers, masks, types ----------------------------------------------------------------------------------
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from neonxc.lrp.layer import Recorded
 
@@ -27,6 +27,7 @@ class Held:
 class Fact:
     """What is known of one tensor."""
 
+    tensor: weakref.ref[Tensor] | None = None
     version: int = -1  # of a value that the watch gave; another one has been written by what it can't see
     layer: Recorded | None = None  # the linear layer that gave it
     held: Held | None = None
@@ -36,24 +37,31 @@ class Fact:
 
 
 class Known:
-    """The facts of one forward pass by tensor, each as long as its tensor lives."""
+    """The facts of one forward pass by tensor, each as long as its tensor lives.
+
+    It is asked many times at every operation, for which PyTorch's ``WeakTensorKeyDictionary`` is too slow.
+    """
 
     def __init__(self, leaf: Tensor) -> None:
         self.written = False  # whether any tensor was modified in place
         self._leaf = leaf
-        self._facts = WeakTensorKeyDictionary()
+        self._facts: dict[int, Fact] = {}
         self._nothing = Fact()
         self.note(leaf, version=leaf._version, pixels=True)
 
     def __getitem__(self, tensor: Tensor) -> Fact:
-        fact: Fact = self._facts.get(tensor, self._nothing)
-        return fact
+        return self._facts.get(id(tensor), self._nothing)
 
     def note(self, tensor: Tensor, **facts: Any) -> None:
         """Add to what is known of a tensor."""
-        fact = self._facts.setdefault(tensor, Fact())
+        key = id(tensor)
+        if key not in self._facts:
+            known = weakref.ref(self)  # or the table would keep itself alive
+            self._facts[key] = Fact(
+                weakref.ref(tensor, lambda _: (table := known()) and table._facts.pop(key, None))
+            )
         for name, value in facts.items():
-            setattr(fact, name, value)
+            setattr(self._facts[key], name, value)
 
     def derive(self, value: Any, sources: Iterable[Tensor]) -> Any:
         """Let a constant that was computed from a module's parameters count as that module's."""

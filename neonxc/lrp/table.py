@@ -13,6 +13,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Accepts = Literal["one", "several", "gates", "factors", "parts"]
 
 
+class NoRule(Exception):
+    """Raised by an operation that is written out in others, with what of it has no rule."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """What happens at an operation.

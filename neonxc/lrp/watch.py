@@ -14,7 +14,7 @@ from neonxc.lrp.backward import pulled, tiny
 from neonxc.lrp.composites import Constant, FunctionRule
 from neonxc.lrp.known import Held, Known, dependent, tensors
 from neonxc.lrp.places import Layers, UnsupportedOperation
-from neonxc.lrp.table import DETACHING, OPERATIONS, Operation, function_name, functional
+from neonxc.lrp.table import DETACHING, OPERATIONS, NoRule, Operation, function_name, functional
 from neonxc.lrp.written import CannotFollow, current, out_of_place, put
 
 HALF = (torch.float16, torch.bfloat16)
@@ -103,8 +103,11 @@ class Watch(TorchFunctionMode):
             args, kwargs = tree_map(self._in_float32, (args, kwargs))
         operation, rule = OPERATIONS.get(name), self.layers.composite.function_rule(name)
         if operation is not None and operation.accepts == "parts" and rule is None:
-            with self:
-                return operation.run(*args, **kwargs)
+            try:
+                with self:
+                    return operation.run(*args, **kwargs)
+            except NoRule as missing:
+                raise self.unsupported(str(missing)) from None
         first = args[0] if args else kwargs.get("input")
         if gate is not None and not (depends and self._takes_gates(operation, first)):
             return self.hold(func, args, kwargs, gate)

@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.places import UnsupportedOperation
-from neonxc.lrp.table import check_eval, operation
+from neonxc.lrp.table import NoRule, check_eval, operation
 
 _MULTI_HEAD = signature(F.multi_head_attention_forward)
 
@@ -62,9 +61,7 @@ def _multi_head(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     call.apply_defaults()
     of = SimpleNamespace(**call.arguments)
     if of.add_zero_attn or any(t is not None for t in (of.bias_k, of.static_k, of.static_v)):
-        raise UnsupportedOperation(
-            "LRP has no rule for 'MultiheadAttention' with bias_k, add_zero_attn or static keys"
-        )
+        raise NoRule("MultiheadAttention with bias_k, add_zero_attn or static keys")
     check_eval(of.training and of.dropout_p > 0, "dropout")
     biases = (None,) * 3 if of.in_proj_bias is None else of.in_proj_bias.chunk(3)
     weights = of.q_proj_weight, of.k_proj_weight, of.v_proj_weight
