@@ -59,10 +59,10 @@ def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection,
     for test, node in enumerate(nodes):
         for interval in tree.tests[node]:
             test_of.append(test)
-            for bound, sign in zip(interval, (-1.0, 1.0), strict=True):
+            for bound, side in zip(interval, (-1.0, 1.0), strict=True):
                 if isfinite(bound):
                     edges.append(bound)
-                    sides.append(sign)
+                    sides.append(side)
                     columns.append(int(tree.feature[node]))
                     interval_of.append(len(test_of) - 1)
     column = torch.tensor(columns, dtype=torch.int64)
