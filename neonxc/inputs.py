@@ -174,9 +174,10 @@ def check_evaluating(module: nn.Module, name: str = "features") -> None:
     """Raise a ValueError if a call would change a network or depend on chance: it is in training mode."""
     for path, inner in module.named_modules():
         if inner.training and isinstance(inner, (_BatchNorm, _DropoutNd)):
+            harm = "move its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"
             raise ValueError(
-                f"{name} is in training mode ({path or type(inner).__name__!r} would move its statistics or drop "
-                f"units at random); call .eval() on it first"
+                f"{name} is in training mode: its {type(inner).__name__} ({path!r}) would {harm}; call .eval() on it "
+                "first"
             )
 
 
