@@ -175,10 +175,8 @@ def check_evaluating(module: nn.Module, name: str = "features") -> None:
     for path, inner in module.named_modules():
         if inner.training and isinstance(inner, (_BatchNorm, _DropoutNd)):
             harm = "move its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"
-            raise ValueError(
-                f"{name} is in training mode: its {type(inner).__name__} ({path!r}) would {harm}; call .eval() on it "
-                "first"
-            )
+            layer = f"{type(inner).__name__} ({path!r})"
+            raise ValueError(f"{name} is in training mode: its {layer} would {harm}; call .eval() on it first")
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:
