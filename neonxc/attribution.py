@@ -23,7 +23,7 @@ from neonxc.network import NeuralizedClustering, checked_beta
 from neonxc.parameters import check_whole
 from neonxc.pooling import slopes_of_most, softmin, take_most
 from neonxc.summary import ClusterSummary, summarized
-from neonxc.targets import at_places, check_columns, part, some_columns
+from neonxc.targets import competitors, explained, part, some_columns
 
 Take = Callable[[Any, str], Any]
 """Takes from an argument of this name what belongs to a part of the inputs."""
@@ -312,10 +312,10 @@ class NEON(Attribution):
 
     def _on_the_way(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
         """Relevance with the rivals of points on the way from the baseline to x."""
-        carrier, base = self.carrier, self._baseline(x)
+        carrier, base = self.carrier, _baseline(self.along, x)
         a = carrier.features(x).detach()
         columns, wanted = self._columns(a, target)
-        rival = self._competitor(competitor, target, a, columns)
+        rival = competitors(competitor, target, columns, a, self.net.head.n_clusters)
         way = [base + (i + 0.5) / self.steps * (x - base) for i in range(self.steps)]
         if self.head_rule == "linear":
             total = torch.zeros_like(x)
@@ -324,22 +324,13 @@ class NEON(Attribution):
                 points = rows(record.features)
                 total += record.slope(self._decisions(points, columns, rival, wanted, slopes_of_most))
             return (x - base) * total / self.steps
-        mean = torch.stack([self._rivals(carrier.features(point), columns, rival) for point in way]).mean(0)
+        weights = [self._weights(carrier.features(point), columns, rival) for point in way]
+        mean = torch.stack(weights).mean(0)
         record = carrier.record(x)
         return next(record.relevance([self._decisions(rows(a), columns, rival, wanted, mean)], "midpoint"))
 
-    def _baseline(self, x: Tensor) -> Tensor:
-        base = torch.as_tensor(self.along).to(x)
-        try:
-            return base.expand(x.shape[1:])
-        except RuntimeError:
-            got, needed = list(base.shape), list(x.shape[1:])
-            raise ValueError(
-                f"along needs a number or a baseline shaped like one input, {needed}, got {got}"
-            ) from None
-
     @torch.no_grad()
-    def _rivals(self, a: Tensor, columns: Tensor, rival: Tensor | None) -> Tensor:
+    def _weights(self, a: Tensor, columns: Tensor, rival: Tensor | None) -> Tensor:
         """The soft minimum's weights [n, L] of the contrasts with a target at features `a`."""
         points, head, parts = rows(a), self.net.head, []
         for some in self.carrier.of_points(points):
@@ -385,7 +376,8 @@ class NEON(Attribution):
     def _decide(self, a: Tensor, target: Any, competitor: Any) -> Decide:
         """How the points of features `a` decide for a target."""
         columns, wanted = self._columns(a, target)
-        return self._decisions(rows(a), columns, self._competitor(competitor, target, a, columns), wanted)
+        rival = competitors(competitor, target, columns, a, self.net.head.n_clusters)
+        return self._decisions(rows(a), columns, rival, wanted)
 
     def _decisions(
         self,
@@ -413,30 +405,9 @@ class NEON(Attribution):
 
     def _columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor | None]:
         """The column to explain at each point of features `a`, [n]; and whether it is to be, unless all are."""
-        K, points = self.net.head.n_clusters, rows(a)
-        own = torch.cat([self.net.head.assign(points[some]) for some in self.net.carrier.of_points(points)])
-        if target is None:
-            return own, None
-        if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
-            column, *place = target
-            check_columns(torch.as_tensor(column), K, "target")
-            if any(not 0 <= i < n for i, n in zip(place, a.shape[2:], strict=True)):
-                raise ValueError(f"target {target} is outside the feature map of shape {list(a.shape[2:])}")
-            wanted = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.long, device=a.device)
-            wanted[(slice(None), *place)] = 1
-            return torch.full_like(own, int(column)), wanted.flatten()
-        columns = at_places(target, a, K, "target")
-        return columns, (own == columns).long() if a.ndim > 2 else None
-
-    def _competitor(self, competitor: Any, target: Any, a: Tensor, columns: Tensor) -> Tensor | None:
-        if competitor is None:
-            return None
-        rival = at_places(competitor, a, self.net.head.n_clusters, "competitor")
-        same = rival[rival == columns]
-        if target is not None and len(same):
-            k = int(same[0])
-            raise ValueError(f"target and competitor are both {k}; a cluster does not compete with itself")
-        return rival
+        points, head = rows(a), self.net.head
+        own = torch.cat([head.assign(points[some]) for some in self.net.carrier.of_points(points)])
+        return explained(target, own, a, head.n_clusters)
 
 
 def _tests(head: Head) -> tuple[Tensor, int]:
@@ -452,3 +423,13 @@ def _restricted(decide: Decide, neurons: Tensor, some: slice) -> Decision:
     """The part that some neurons, a mask [M], have in decisions."""
     decision = decide(some)
     return replace(decision, weights=decision.weights * neurons)
+
+
+def _baseline(along: Any, x: Tensor) -> Tensor:
+    base = torch.as_tensor(along).to(x)
+    try:
+        return base.expand(x.shape[1:])
+    except RuntimeError:
+        got, needed = list(base.shape), list(x.shape[1:])
+        message = f"along needs a number or a baseline shaped like one input, {needed}, got {got}"
+        raise ValueError(message) from None

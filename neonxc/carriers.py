@@ -189,7 +189,8 @@ class Backbone(Carrier):
 
     def features(self, x: Tensor) -> Tensor:
         """Run the network."""
-        return self.module(x)
+        with torch.no_grad():
+            return self.module(x)
 
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Run the network so that LRP can walk back."""

@@ -68,6 +68,42 @@ def some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
     return [int(column) for column in columns]
 
 
-def at_places(value: Any, a: Tensor, K: int, name: str) -> Tensor:
+def explained(target: Any, own: Tensor, a: Tensor, K: int) -> tuple[Tensor, Tensor | None]:
+    """What is to be explained at the points of features `a` [N, d, ...], whose own columns are `own` [n].
+
+    Returns
+    -------
+    columns : Tensor [n] of int64
+    wanted : Tensor [n] of int64, or None
+        Whether a point is to be explained; None: all are. On maps a column means the locations of its cluster, and
+        a tuple ``(column, row, column, ...)`` a single location.
+    """
+    if target is None:
+        return own, None
+    if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
+        column, *place = target
+        check_columns(torch.as_tensor(column), K, "target")
+        if any(not 0 <= i < n for i, n in zip(place, a.shape[2:], strict=True)):
+            raise ValueError(f"target {target} is outside the feature map of shape {list(a.shape[2:])}")
+        wanted = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.long, device=a.device)
+        wanted[(slice(None), *place)] = 1
+        return torch.full_like(own, int(column)), wanted.flatten()
+    columns = _at_places(target, a, K, "target")
+    return columns, (own == columns).long() if a.ndim > 2 else None
+
+
+def competitors(competitor: Any, target: Any, columns: Tensor, a: Tensor, K: int) -> Tensor | None:
+    """The only competitor that counts at each point, [n]; None: all count."""
+    if competitor is None:
+        return None
+    rival = _at_places(competitor, a, K, "competitor")
+    same = rival[rival == columns]
+    if target is not None and len(same):
+        k = int(same[0])
+        raise ValueError(f"target and competitor are both {k}; a cluster does not compete with itself")
+    return rival
+
+
+def _at_places(value: Any, a: Tensor, K: int, name: str) -> Tensor:
     """Column [n] for every point of the features `a`, from one for all or one per input."""
     return as_columns(value, a.shape[0], K, name, a.device).repeat_interleave(a.shape[2:].numel())
