@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from neonxc.inputs import check_evaluating
+from neonxc.modules import check_evaluating
 
 from .layers import find_module, layer_output, unwrap
 from .layout import Pool, arrange, check_pool

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from neonxc.lrp.engine import unwrapped
+from neonxc.modules import unwrapped
 
 __all__ = ["find_module", "layer_output", "unwrap"]
 

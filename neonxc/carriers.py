@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from neonxc.blocks import blocks
 from neonxc.head import Decision, Head
-from neonxc.inputs import Batch, as_batch, check_evaluating, check_names, check_range, check_width
+from neonxc.inputs import Batch, as_batch, check_names, check_range, check_width
+from neonxc.modules import check_evaluating
 
 HeadRule = Literal["midpoint", "linear"]
 Decide = Callable[[slice], Decision]

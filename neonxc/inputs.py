@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
+from torch import Tensor
 
 NOISE = -1
 """The label of points that a density-based clustering leaves out."""
@@ -168,15 +166,6 @@ def check_range(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None 
         f"{name} has a value whose square is too large for {kind}: {tensor[row, column].item():g} in {place}; "
         "rescale the column" + (" or pass float64" if tensor.dtype == torch.float32 else "")
     )
-
-
-def check_evaluating(module: nn.Module, name: str = "features") -> None:
-    """Raise a ValueError if a call would change a network or depend on chance: it is in training mode."""
-    for path, inner in module.named_modules():
-        if inner.training and isinstance(inner, (_BatchNorm, _DropoutNd)):
-            harm = "move its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"
-            layer = f"{type(inner).__name__} ({path!r})"
-            raise ValueError(f"{name} is in training mode: its {layer} would {harm}; call .eval() on it first")
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from neonxc.carriers import rows
 from neonxc.head import Head, Noise, centroid_head
-from neonxc.inputs import as_batch, as_labels, check_evaluating
+from neonxc.inputs import as_batch, as_labels
 from neonxc.models.kernel.checks import check_spread
 from neonxc.models.kernel.em import em
 from neonxc.models.kernel.margins import agreeing, agreement, refined
 from neonxc.models.kernel.seeding import seeded
 from neonxc.models.kernel.supports import Supports, by_cluster
+from neonxc.modules import check_evaluating
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
 

@@ -19,12 +19,13 @@ from tqdm import tqdm
 
 import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
 from neonxc.blocks import at_once
-from neonxc.inputs import check_evaluating, check_finite, compute_dtype
+from neonxc.inputs import check_finite, compute_dtype
 from neonxc.lrp.backward import tiny
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.places import Layers, UnsupportedOperation
 from neonxc.lrp.table import check_eval
 from neonxc.lrp.watch import Watch
+from neonxc.modules import check_evaluating, unwrapped
 from neonxc.targets import as_columns, part
 
 COPIES = 27  # of a photo's bytes that a walk through a network keeps for each, roughly
@@ -179,15 +180,6 @@ def _room(x: Tensor, before: int) -> int:
     recorded = max(1, torch.cuda.memory_allocated(x.device) - before)
     free = torch.cuda.mem_get_info(x.device)[0]
     return max(1, free // (2 * recorded))
-
-
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The network inside ``DataParallel``, ``DistributedDataParallel`` or ``torch.compile``."""
-    if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        return unwrapped(module.module)
-    if type(module).__name__ == "OptimizedModule":  # to import its class would load the compiler
-        return unwrapped(module._orig_mod)  # type: ignore[arg-type]
-    return module
 
 
 def _check_input(x: Any, name: str) -> None:
