@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 CPU, ACCELERATOR = 1 << 27, 1 << 30  # bytes that one step may hold
+COPIES = 27  # of an input's numbers that a walk through a network keeps in float32, roughly
+LEAST = 1 << 15  # bytes that a row of a table counts as in a network, whose layers may be far wider
 
 
 def at_once(bytes_per_row: int, device: torch.device | str = "cpu") -> int:
@@ -36,3 +39,8 @@ def blocks(n: int, bytes_per_row: int, device: torch.device | str = "cpu") -> It
     size = at_once(bytes_per_row, device)
     for first in range(0, n, size):
         yield slice(first, min(first + size, n))
+
+
+def network_bytes(x: Tensor) -> int:
+    """Bytes that a network needs for one of its inputs [N, ...], as far as their size can tell."""
+    return max(LEAST, COPIES * x[0].numel() * max(4, x.element_size())) if len(x) else LEAST

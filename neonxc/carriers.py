@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from neonxc.blocks import blocks
+from neonxc.blocks import blocks, network_bytes
 from neonxc.head import Decision, Head
 from neonxc.inputs import Batch, as_batch, check_names, check_range, check_width
 from neonxc.modules import check_evaluating
@@ -206,11 +206,6 @@ class Backbone(Carrier):
 def carrier_of(features: nn.Module | None, head: Head, names: list[str] | None, device: torch.device) -> Carrier:
     """Give what stands before the head; register a feature network that has its own way back."""
     return (Columns if features is None else Backbone)(features, head, names, device)
-
-
-def network_bytes(x: Tensor) -> int:
-    """Bytes that a network needs for one of its inputs [N, ...], as far as the input's size can tell."""
-    return max(28 * x[0].numel() * x.element_size(), 1 << 15) if len(x) else 1
 
 
 def rows(a: Tensor) -> Tensor:

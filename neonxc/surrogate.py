@@ -12,6 +12,7 @@ import torch
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
+from neonxc.blocks import blocks, network_bytes
 from neonxc.carriers import rows
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.inputs import as_batch, as_labels
@@ -213,7 +214,9 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) ->
         check_evaluating(features)
         weight = next((p for p in features.parameters() if p.is_floating_point()), points)
         with torch.no_grad():
-            points = torch.cat([rows(features(part)) for part in points.to(weight).split(16)])
+            x = points.to(weight)
+            parts = blocks(len(x), network_bytes(x), x.device)
+            points = torch.cat([rows(features(x[part])) for part in parts])
     if points.ndim != 2:
         raise ValueError(f"X needs shape [points, features], got {list(points.shape)}")
     points = points.detach().double()

@@ -13,8 +13,7 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from neonxc.blocks import at_once
-from neonxc.carriers import network_bytes
+from neonxc.blocks import at_once, network_bytes
 from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering

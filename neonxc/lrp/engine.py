@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
-from neonxc.blocks import at_once
+from neonxc.blocks import at_once, network_bytes
 from neonxc.inputs import check_finite, compute_dtype
 from neonxc.lrp.backward import tiny
 from neonxc.lrp.composites import Composite
@@ -27,9 +27,6 @@ from neonxc.lrp.table import check_eval
 from neonxc.lrp.watch import Watch
 from neonxc.modules import check_evaluating, unwrapped
 from neonxc.targets import as_columns, part
-
-COPIES = 27  # of a photo's bytes that a walk through a network keeps for each, roughly
-LEAST = 1 << 15  # bytes that a row of a table counts as: layers may be far wider than it
 
 
 class LRP(Attribution):
@@ -204,8 +201,7 @@ def _full_precision(device: torch.device) -> Any:
 
 def chunks(x: Tensor, what: str) -> Iterator[tuple[Tensor, int]]:
     """Parts of a batch that go through a network at once, with their first index; a bar where it takes long."""
-    row = x[0].numel() * compute_dtype(x.dtype).itemsize if len(x) else 0
-    starts = range(0, max(1, len(x)), size := at_once(max(LEAST, COPIES * row), x.device))
+    starts = range(0, max(1, len(x)), size := at_once(network_bytes(x), x.device))
     for first in tqdm(starts, desc=what, delay=2, leave=False, disable=len(starts) < 2):
         yield x[first : first + size], first
 
