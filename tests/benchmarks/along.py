@@ -17,6 +17,7 @@ import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ from neonxc.models import EfficientNetLite0
 from tests.benchmarks.timing import Report, Table, progress
 
 SIDE = 64
-LEAST = "NEON, Eq. 3"
+LEAST, ALONG, GAINS = "NEON, Eq. 3", "NEON, along", "Gains in AUC"
 SPLITS = ((4, 10), (7, 14))  # last block before the inputs, last block of the features
 
 
@@ -96,7 +97,7 @@ def contestants(row: Row, full: bool) -> dict[str, methods.Method]:
     found: dict[str, methods.Method] = {
         LEAST: lambda net, x, target: NEON(net, beta=row.least).attribute(x, target),
         "NEON": lambda net, x, target: NEON(net).attribute(x, target),
-        "NEON, along": lambda net, x, target: NEON(net, along=0.0).attribute(x, target),
+        ALONG: lambda net, x, target: NEON(net, along=0.0).attribute(x, target),
         "x²": methods.squared,
         "PDA, zero": methods.pda(groups=channels),
         "gradient × input": methods.gradient_x_input,
@@ -134,12 +135,26 @@ def verdicts(lines: Table) -> Table:
         line: dict[str, object] = {"method": name, "rows": len(area[name])}
         for what, gain in {
             "over Eq. 3": area[name] - area[LEAST],
-            "along over it": area["NEON, along"] - area[name],
+            "along over it": area[ALONG] - area[name],
         }.items():
             error = f"{stats.sem(gain):.2f}" if len(gain) > 1 else "—"
             line |= {what: f"{gain.mean():+.2f} ± {error}", f"{what}: won": int((gain > 0).sum())}
         found.append(line)
     return found
+
+
+def figures(report: dict[str, Any]) -> str:
+    """Return the guide's table of methods, and what relevance sums to."""
+    gains, lines = report["tables"][GAINS]["rows"], report["tables"]["Rows"]["rows"]
+    shares = [line["sum / (f(x) - f(0))"] for line in lines if line["method"] == ALONG]
+    table = ["| | gain over NEON with Eq. 3 | lead of along |", "|---|---|---|"]
+    for row in gains:
+        lead = "" if row["method"] == ALONG else f"{row['along over it']}, first in {row['along over it: won']}"
+        table.append(f"| {row['method']} | {row['over Eq. 3']} | {lead} |")
+    text = f"Means over {gains[0]['rows']} clusterings of photo patches and garments, 10 and 100 clusters. "
+    text += "Along the way the relevance of an input sums to "
+    text += f"{min(shares):.2f} to {max(shares):.2f} times `f(x) - f(b)` (medians)."
+    return "\n".join([*table, "", text])
 
 
 def main() -> None:
@@ -156,7 +171,7 @@ def main() -> None:
     for row in rows(pictures, options.full):
         progress(", ".join(f"{key} {value}" for key, value in row.names.items()))
         lines += measured(row, options.full)
-    report.table("Gains in AUC", verdicts(lines), "± is the standard error over the rows.")
+    report.table(GAINS, verdicts(lines), "± is the standard error over the rows.")
     report.table("Rows", lines, "± is the standard error of the gain over the inputs.")
     report.close(options.json)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,12 +30,14 @@ from neonxc.evaluation import KDEImputer, pixel_flipping
 from neonxc.models import KernelKMeans
 from tests.benchmarks.timing import Report, Table, progress
 
+GAINS, DEFAULT = "Gains in AUC over Eq. 3", "1 / E[harmonic mean]"
+NAMES = {"k-means": "k-means", "kernel": "kernel k-means"}
 TOYS = ("iris", "wine", "breast_cancer", "digits")
 LEAST = "1 / E[least], Eq. 3"
 BETAS: dict[str, Callable[[NeuralizedClustering, np.ndarray], float]] = {
     LEAST: lambda net, X: net.calibrate(X, contrast="least").beta,
-    "half of it": lambda net, X: net.calibrate(X, contrast="least").beta / 2,
-    "1 / E[harmonic mean]": lambda net, X: net.calibrate(X, contrast="harmonic").beta,
+    "half of Eq. 3": lambda net, X: net.calibrate(X, contrast="least").beta / 2,
+    DEFAULT: lambda net, X: net.calibrate(X, contrast="harmonic").beta,
     "1 / E[median]": lambda net, X: net.calibrate(X, contrast="median").beta,
 }
 
@@ -104,6 +107,24 @@ def verdicts(rows: Table) -> Table:
     return found
 
 
+def figures(report: dict[str, Any]) -> str:
+    """Return the guide's table of betas."""
+    rows = report["tables"][GAINS]["rows"]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    lines = ["| β | " + " | ".join(NAMES[model] for model in models) + " |", "|---" * (len(models) + 1) + "|"]
+    for beta in list(BETAS)[1:]:
+        found = [next(r for r in rows if (r["model"], r["K"], r["beta"]) == (m, "all", beta)) for m in models]
+        cells = [
+            f"{r['gain']:+.2f} ± {r['±']:.2f}; won {r['won']}, lost {r['lost']} of {r['rows']}; worst {r['worst']:.2f}"
+            for r in found
+        ]
+        lines.append(f"| {beta} | " + " | ".join(cells) + " |")
+    own = [row for row in rows if (row["model"], row["beta"]) == (models[0], DEFAULT) and row["K"] != "all"]
+    first, last = own[0], own[-1]
+    text = f"The default's gain grows from {first['gain']:.2f} at K = {first['K']} to {last['gain']:.2f} at "
+    return "\n".join([*lines, "", f"{text}K = {last['K']} (k-means)."])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true")
@@ -112,7 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     report = Report("Default beta")
     rows = measured(options.data, options.full)
-    report.table("Gains in AUC over Eq. 3", verdicts(rows), "± is the standard error over the rows.")
+    report.table(GAINS, verdicts(rows), "± is the standard error over the rows.")
     report.table("Rows", rows, "AUC of Eq. 3 and gains over it, ± standard error over the points.")
     report.close(options.json)
 

@@ -9,15 +9,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import neon_paper, segmentation
+from tests.benchmarks import along, beta, neon_paper, segmentation
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+MOST = 150  # rows of a table that anybody would read
 MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
-Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of `attribution`,
-`flipping`, `heatmaps`, `head_rules`, `kernel` and `trees`, and of the experiments `examples/flipping.py`
+Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of `along`,
+`attribution`, `beta`, `flipping`, `heatmaps`, `head_rules`, `kernel` and `trees`, and of the experiments `examples/flipping.py`
 (`neon_paper.json`), `examples/segmentation.py`, `examples/scan.py` and `examples/spex.py`, written to this page by
 `python -m tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over rounds of
 ratios within a round: on a machine that does other things as well, only ratios mean anything. Figures on a GPU
@@ -65,17 +66,29 @@ def with_table(text: str) -> str:
     return f"{before}{MARKS[0]}\n\n{trees_table()}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
 
 
+def with_flipping(text: str) -> str:
+    """Return the guide to pixel-flipping with its figures between their marks."""
+    text = neon_paper.with_figures(text)
+    for name, figures in (("beta", beta.figures), ("along", along.figures)):
+        start, end = (f"<!-- {edge} of the figures of {name} -->" for edge in ("start", "end"))
+        report = json.loads((DOCS / "benchmarks" / f"{name}.json").read_text())
+        before, rest = text.split(start)
+        text = f"{before}{start}\n\n{figures(report)}\n\n{end}{rest.split(end)[1]}"
+    return text
+
+
 def _section(report: dict[str, Any]) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
     parts = [f"## {report['title']}", machine]
     for heading, table in report["tables"].items():
-        parts += [f"### {heading}", table["note"], markdown(table["rows"])]
+        long = f"{len(table['rows'])} rows, which are in the file."
+        parts += [f"### {heading}", table["note"], markdown(table["rows"]) if len(table["rows"]) < MOST else long]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 GUIDES = {
     "trees.md": with_table,
-    "flipping.md": neon_paper.with_figures,
+    "flipping.md": with_flipping,
     "segmentation.md": segmentation.with_figures,
 }
 """Guides with figures of the benchmarks, and what puts them there."""
