@@ -115,7 +115,7 @@ def figures(report: dict[str, Any]) -> str:
     for beta in list(BETAS)[1:]:
         found = [next(r for r in rows if (r["model"], r["K"], r["beta"]) == (m, "all", beta)) for m in models]
         cells = [
-            f"{r['gain']:+.2f} ± {r['±']:.2f}; won {r['won']}, lost {r['lost']} of {r['rows']}; worst {r['worst']:.2f}"
+            f"{r['gain']:+.2f} ± {r['±']:.2f}; won {r['won']}, lost {r['lost']}; worst {r['worst']:.2f}"
             for r in found
         ]
         lines.append(f"| {beta} | " + " | ".join(cells) + " |")
