@@ -115,8 +115,8 @@ def figures(report: dict[str, Any]) -> str:
     for beta in list(BETAS)[1:]:
         found = [next(r for r in rows if (r["model"], r["K"], r["beta"]) == (m, "all", beta)) for m in models]
         cells = [
-            f"{r['gain']:+.2f} ± {r['±']:.2f}; won {r['won']}, lost {r['lost']}; worst {r['worst']:.2f}"
-            for r in found
+            f"{row['gain']:+.2f} ± {row['±']:.2f}; won {row['won']}, lost {row['lost']}; worst {row['worst']:.2f}"
+            for row in found
         ]
         lines.append(f"| {beta} | " + " | ".join(cells) + " |")
     own = [row for row in rows if (row["model"], row["beta"]) == (models[0], DEFAULT) and row["K"] != "all"]

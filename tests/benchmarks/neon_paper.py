@@ -32,24 +32,26 @@ def with_figures(text: str, file: Path = FILE) -> str:
 def figures(report: dict[str, Any]) -> str:
     """Return two sentences, on tables and on networks, and the table of betas."""
     tables = report["tables"]
-    rows = [
-        row for row in tables["Table I: lead of NEON over the best baseline"]["rows"] if row["method"] == "NEON"
-    ]
-    on_tables = [row for row in rows if row["model"] in KINDS]
-    deep = [row for row in rows if row["model"] not in KINDS]
-    sentences = [_sentence("On tables", on_tables)]
-    if deep:
-        sentences.append(_sentence("On channels of a small VGG", deep))
+    leads = tables["Table I: lead of NEON over the best baseline"]["rows"]
+
+    def of(method: str, on_tables: bool) -> list[dict[str, Any]]:
+        return [row for row in leads if row["method"] == method and (row["model"] in KINDS) == on_tables]
+
+    sentences = [_sentence("On tables", "NEON", of("NEON", True))]
+    for name, method in (("NEON", "NEON"), ("NEON along the way from zero", "NEON, along")):
+        if deep := of(method, False):
+            sentences.append(_sentence("On channels of a small VGG", name, deep))
     return "\n".join([*sentences, "", *_betas(tables["Variants of NEON"]["rows"])])
 
 
-def _sentence(where: str, rows: list[dict[str, Any]]) -> str:
+def _sentence(where: str, method: str, rows: list[dict[str, Any]]) -> str:
     K = [row["K"] for row in rows]
     behind = [row["best baseline"] for row in rows if row["lead"] < -row["±"]]
     others = ", ".join(f"{name.replace(',', '')} in {n}" for name, n in Counter(behind).most_common())
     return (
-        f"- **{where}**, {min(K)} to {max(K):,} clusters, NEON is first or within one standard error of the best "
-        f"baseline in {len(rows) - len(behind)} of {len(rows)} rows" + (f"; ahead: {others}." if others else ".")
+        f"- **{where}**, {min(K)} to {max(K):,} clusters, {method} is first or within one standard error of the "
+        f"best baseline in {len(rows) - len(behind)} of {len(rows)} rows"
+        + (f"; ahead: {others}." if others else ".")
     )
 
 
