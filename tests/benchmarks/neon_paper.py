@@ -48,10 +48,10 @@ def _sentence(where: str, method: str, rows: list[dict[str, Any]]) -> str:
     K = [row["K"] for row in rows]
     behind = [row["best baseline"] for row in rows if row["lead"] < -row["±"]]
     others = ", ".join(f"{name.replace(',', '')} in {n}" for name, n in Counter(behind).most_common())
+    first = f"{len(rows) - len(behind)} of {len(rows)} rows"
     return (
         f"- **{where}**, {min(K)} to {max(K):,} clusters, {method} is first or within one standard error of the "
-        f"best baseline in {len(rows) - len(behind)} of {len(rows)} rows"
-        + (f"; ahead: {others}." if others else ".")
+        f"best baseline in {first}" + (f"; ahead: {others}." if others else ".")
     )
 
 
