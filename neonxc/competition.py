@@ -138,18 +138,9 @@ class Path(nn.Module):
         competitor: Tensor | None = None,
         share: Share = take_most,
     ) -> tuple[Tensor, None]:
-        """Weights [N, T] of the tests in a decision: the shares of those on the path, with its side as their sign.
+        """Weights [N, T] of the tests in a decision: shares of those on the path, with its side as their sign.
 
-        Parameters
-        ----------
-        values : Tensor [N, T]
-        target : Tensor [N] of int64
-        beta : float or scalar Tensor
-            Stiffness of the shares.
-        competitor : Tensor [N] of int64, optional
-            The only competitor that counts.
-        share : callable
-            Shares [N, T] from the evidence [N, T] and beta.
+        The parameters are those of :meth:`Rivals.weights`, with tests in place of clusters.
         """
         evidence, signs = self._evidence(values, target, competitor)
         return share(evidence, beta) * signs, None

@@ -90,11 +90,12 @@ def test_relevance_of_a_classifiers_own_head(deep):
 
 
 def test_the_heuristic_beta(deep):
-    """One over the mean, over all points, of the least contrast of a point's own cluster."""
+    """One over the mean, over all points, of the harmonic mean of the contrasts of a point's own cluster."""
     net, x, centers = deep
     with torch.no_grad():
         far = [np.sort(((a - centers) ** 2).sum(1)) for a in net.features(x).numpy()]
-    assert net.beta == pytest.approx(1 / np.mean([d[1] - d[0] for d in far]))
+    harmonic = [(CLUSTERS - 1) / (1 / (d[1:] - d[0])).sum() for d in far]
+    assert net.beta == pytest.approx(1 / np.mean(harmonic))
 
 
 def test_channels_are_added_to_zeros(deep):

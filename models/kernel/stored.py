@@ -25,7 +25,7 @@ def _unpack(cls: type[KernelKMeans], values: Values) -> KernelKMeans:
     obj = unpack_estimator(cls, values, FITTED + INNER)
     check_options(obj, labels=False)
     check_number("gamma", obj._model.gamma)
-    used = obj._distances(obj._shift[None])  # what does not fit together shows now
+    used = obj._distances(obj._shift[None].expand(1, obj.n_features_in_))  # what does not fit together shows now
     if used.shape != (1, len(obj.classes_)) or not isinstance(obj.history_, list):
         raise TypeError(f"its model has not one distance for each of {len(obj.classes_)} classes")
     obj._publish(values["tensor"])
