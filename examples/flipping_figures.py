@@ -152,7 +152,7 @@ def figure_10(records: Iterable[Record]) -> Figure:
         style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5, "color": "C0", "ha": "right"}
         at, coordinates = (1, record["baseline"]), ("axes fraction", "data")
         axes.annotate(record["best baseline"], at, (0, 2), coordinates, parse_math=False, **style)
-        axes.set_title(f"{record['data']}, {record['model']}, K = {record['K']}, N = {record['N']}", fontsize=7)
+        axes.set_title(f"{record['data']}, {record['model']}, K = {record['K']}", fontsize=7)
         axes.set_xticks(x[::2], [_short(value) for value in record["values"]][::2], fontsize=7)
         axes.set_xlabel(record["what"], fontsize=7, labelpad=1)
         axes.tick_params(axis="y", labelsize=7)
