@@ -100,12 +100,12 @@ class NEON(Attribution):
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
         rules = net.carrier.rules if along is None else ("linear", "midpoint")
-        if isinstance(along, str):
-            raise ValueError(f"along needs a number or a baseline shaped like one input, got {along!r}")
+        if along is not None and net.carrier.missing == "word":
+            raise ValueError("along is for numbers: there are no points on the way from a baseline to a text")
         check_whole("steps", steps)
-        self.along, self.steps = along, steps
+        self.along, self.steps = None if along is None else _finite(along), steps
         if head_rule is not None and head_rule not in rules:
-            raise ValueError(f"head_rule is {rules[0]!r} without a feature network, got {head_rule!r}")
+            raise ValueError(f"head_rule is {rules[0]!r} for this network, got {head_rule!r}")
         if composite is not None and not isinstance(net.carrier, Backbone):
             raise ValueError("composite has rules for a feature network, and this network has none")
         self.head_rule: HeadRule = head_rule or rules[0]
@@ -145,6 +145,8 @@ class NEON(Attribution):
         """
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
+        if isinstance(target, tuple) and not isinstance(self.net.carrier, Backbone):
+            target = list(target)  # points have no locations
         return self._in_parts(
             inputs, lambda x, take: self._relevance(x, take(target, "target"), take(competitor, "competitor"))
         )
@@ -169,6 +171,7 @@ class NEON(Attribution):
         array or Tensor [N]
             Signed, in units of the logit.
         """
+        self._check_alone()
         if not isinstance(self.net.carrier, Columns):
             raise ValueError("residual is for points; on a feature network the bias of every layer has its share")
 
@@ -249,6 +252,7 @@ class NEON(Attribution):
         ValueError
             The network is not that of a tree (or a hierarchy).
         """
+        self._check_alone()
         (tests, n_tests), head = _tests(self.net.head), self.net.head
 
         def shares(x: Tensor, take: Take) -> Tensor:
@@ -260,7 +264,10 @@ class NEON(Attribution):
                 parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
             return unrows(torch.cat(parts), a)
 
-        return self._in_parts(inputs, shares)
+        found = self._in_parts(inputs, shares)
+        return (
+            found.to_numpy() if hasattr(found, "iloc") else found
+        )  # tests are no columns, however many there are
 
     @torch.no_grad()
     def summary(self, X: Any, n_prototypes: int = 5) -> ClusterSummary:
@@ -277,6 +284,7 @@ class NEON(Attribution):
         n_prototypes : int
             Typical points to name per cluster.
         """
+        self._check_alone()
         if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
             raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
         net, carrier = self.net, self.carrier
@@ -312,11 +320,12 @@ class NEON(Attribution):
 
     def _on_the_way(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
         """Relevance with the rivals of points on the way from the baseline to x."""
+        assert self.along is not None
         carrier, base = self.carrier, _baseline(self.along, x)
         a = carrier.features(x).detach()
         columns, wanted = self._columns(a, target)
         rival = competitors(competitor, target, columns, a, self.net.head.n_clusters)
-        way = [base + (i + 0.5) / self.steps * (x - base) for i in range(self.steps)]
+        way = (base + (i + 0.5) / self.steps * (x - base) for i in range(self.steps))
         if self.head_rule == "linear":
             total = torch.zeros_like(x)
             for point in way:
@@ -343,16 +352,19 @@ class NEON(Attribution):
     def _stiffness(self) -> float | Tensor:
         return self.net._beta if self.beta is None else self.beta
 
+    def _check_alone(self) -> None:
+        if self.along is not None:
+            raise ValueError("along is for attribute alone")
+
     def _maps(self, inputs: Any, several: int, decisions: Callable[[Tensor], list[Decide]]) -> Any:
         """Relevance [N, several, ...] of decisions on the features, summed over the inputs' channels."""
+        self._check_alone()
         if not isinstance(self.net.carrier, Backbone):
             raise ValueError(
                 "heatmaps are for images and need a feature network; attribute is for points and words"
             )
 
         def maps(x: Tensor, take: Take) -> Tensor:
-            if self.along is not None:
-                raise ValueError("along is for attribute: heatmaps share one pass through the network")
             record = self.carrier.record(x, several > 1)
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
@@ -425,11 +437,20 @@ def _restricted(decide: Decide, neurons: Tensor, some: slice) -> Decision:
     return replace(decision, weights=decision.weights * neurons)
 
 
-def _baseline(along: Any, x: Tensor) -> Tensor:
-    base = torch.as_tensor(along).to(x)
+def _finite(along: Any) -> Tensor:
+    """A baseline as a tensor."""
     try:
-        return base.expand(x.shape[1:])
-    except RuntimeError:
-        got, needed = list(base.shape), list(x.shape[1:])
-        message = f"along needs a number or a baseline shaped like one input, {needed}, got {got}"
-        raise ValueError(message) from None
+        base = along if isinstance(along, Tensor) else torch.tensor(np.array(along))
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"along needs a number or a baseline shaped like one input, got {along!r}") from None
+    if base.dtype == torch.bool or base.is_complex() or not bool(base.isfinite().all()):
+        raise ValueError(f"along needs finite numbers, got {along!r}")
+    return base.detach()
+
+
+def _baseline(along: Tensor, x: Tensor) -> Tensor:
+    """A baseline for inputs [N, ...]."""
+    if along.ndim and along.shape != x.shape[1:]:
+        got, needed = list(along.shape), list(x.shape[1:])
+        raise ValueError(f"along needs a number or a baseline shaped like one input, {needed}, got {got}")
+    return along.to(x).expand(x.shape[1:])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from neonxc.blocks import blocks, network_bytes
 from neonxc.head import Decision, Head
-from neonxc.inputs import Batch, as_batch, check_names, check_range, check_width
+from neonxc.inputs import Batch, as_batch, check_names, check_width
 from neonxc.modules import check_evaluating
 
 HeadRule = Literal["midpoint", "linear"]
@@ -50,7 +50,8 @@ class Carrier(ABC):
     Parameters
     ----------
     features : nn.Module or None
-    head : Head
+    head : Head or None
+        None: the points are only needed to fit one.
     names : list of str or None
         Of the head's columns.
     device : torch.device
@@ -61,8 +62,12 @@ class Carrier(ABC):
     rules: tuple[HeadRule, ...] = ("midpoint",)
     """How relevance may be counted at the head (see :class:`neonxc.NEON`), the default first."""
 
-    def __init__(self, features: Any, head: Head, names: list[str] | None, device: torch.device) -> None:
-        self.module, self.head, self.names, self.device = features, head, names, device
+    head: Head
+
+    def __init__(self, features: Any, head: Head | None, names: list[str] | None, device: torch.device) -> None:
+        self.module, self.names, self.device = features, names, device
+        if head is not None:
+            self.head = head
 
     @abstractmethod
     def batch(self, X: Any) -> Batch:
@@ -126,8 +131,7 @@ class Columns(Carrier):
         if batch.tensor.ndim != 2:
             raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
         check_width(batch.tensor.shape[1], self.head.n_features)
-        check_range(batch.tensor, names=batch.names)
-        self.head.detection.check_resolution(batch.tensor.dtype)
+        self.head.detection.check(batch.tensor, batch.names)
         return batch
 
     def features(self, x: Tensor) -> Tensor:
@@ -203,7 +207,9 @@ class Backbone(Carrier):
 
 
 @singledispatch
-def carrier_of(features: nn.Module | None, head: Head, names: list[str] | None, device: torch.device) -> Carrier:
+def carrier_of(
+    features: nn.Module | None, head: Head | None, names: list[str] | None, device: torch.device
+) -> Carrier:
     """Give what stands before the head; register a feature network that has its own way back."""
     return (Columns if features is None else Backbone)(features, head, names, device)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from neonxc.inputs import check_width, compute_dtype
+from neonxc.inputs import check_range, check_width, compute_dtype
 from neonxc.preprocessing import Preprocessing
 from neonxc.registry import storable
 
@@ -31,7 +31,7 @@ class Detection(nn.Module, ABC):
     @property
     def width(self) -> int:
         """How many numbers are computed per point, so that callers can bound memory."""
-        return self.n_neurons
+        return max(self.n_neurons, self.n_features)
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -58,8 +58,8 @@ class Detection(nn.Module, ABC):
     def scaled(self, factor: float) -> Detection:
         """Give the same neurons multiplied by a factor."""
 
-    def check_resolution(self, dtype: torch.dtype) -> None:  # most neurons have nothing to check
-        """Raise a ValueError if neurons differ by less than numbers of this type can tell."""
+    def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:  # some neurons take any number
+        """Raise a ValueError if the type of points [N, d] can't hold what neurons compute of them."""
 
 
 @storable
@@ -139,14 +139,16 @@ class LinearDetection(Detection):
             self.directions * factor, self.anchors, self.bias * factor, frame, self.nearest_zero
         )
 
-    def check_resolution(self, dtype: torch.dtype) -> None:
-        """Raise a ValueError if squared distances between the centroids are next to zero in this type."""
-        info, size = torch.finfo(dtype), float(self.directions.abs().amax())
-        if not self.nearest_zero and size**2 < info.tiny / info.eps:
-            kind = str(dtype).removeprefix("torch.")
+    def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
+        """Raise a ValueError if products with the directions overflow, or distances of centroids underflow."""
+        info, slope = torch.finfo(x.dtype), float(self.directions.abs().amax())
+        check_range(x, info.max / (16 * self.n_features * max(slope, info.tiny)), names=names)
+        size = slope * float(self.anchors.abs().amax())
+        if not self.nearest_zero and size < info.tiny / info.eps:
+            kind = str(x.dtype).removeprefix("torch.")
             raise ValueError(
-                f"the clusters are at most {size:.3g} apart, and {kind} can't hold the squares of such distances; "
-                "rescale the columns, or pass float64"
+                f"squared distances between the clusters are at most {size:.3g}, too small for {kind}; rescale "
+                "the columns, or pass float64"
             )
 
     def coordinates(self, x: Tensor) -> Tensor:

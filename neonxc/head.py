@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.competition import Path, Rivals, Share
-from neonxc.detection import Detection, LinearDetection, centroids
+from neonxc.detection import Detection, LinearDetection, centroids, full_precision
 from neonxc.grouping import Minimum, UnionOfIntervals
 from neonxc.pooling import take_most
 from neonxc.preprocessing import Preprocessing
@@ -168,7 +168,8 @@ class Noise(nn.Module):
         assert isinstance(head.detection, LinearDetection)
         y = head.detection.coordinates(x)
         space = self.space.to(y)
-        common = (y * space if space.ndim == 1 else y @ space.T).square().sum(dim=1)
+        with full_precision(x):
+            common = (y * space if space.ndim == 1 else y @ space.T).square().sum(dim=1)
         least, nearest = head.values(x).min(dim=1)
         return least + common > self.radius.to(least)[nearest]
 

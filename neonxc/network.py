@@ -104,7 +104,8 @@ class NeuralizedClustering(nn.Module):
         """
         if not isinstance(x, Tensor):
             raise TypeError(
-                f"net(x) takes a tensor, got {type(x).__name__}; net.predict takes arrays and frames too"
+                f"net(x) takes a tensor, got {type(x).__name__}: net(torch.as_tensor(numpy.asarray(x))); "
+                "net.predict takes arrays and frames too"
             )
         a = x if self.features is None else self.features(x)
         return unrows(self.head(rows(a)), a)
@@ -252,9 +253,13 @@ register(NeuralizedClustering, _pack, _unpack)
 
 def checked_beta(value: float) -> float:
     """Refuse a stiffness that is not a number from 0 to infinity."""
-    if not float(value) >= 0:
-        raise ValueError(f"beta needs a number from 0 to inf, got {value}")
-    return float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not number >= 0:
+        raise ValueError(f"beta needs a number from 0 to inf, got {value!r}")
+    return number
 
 
 def _widened(before: Tensor, after: Tensor) -> Tensor:

@@ -109,7 +109,8 @@ def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = 
     beta : float or scalar Tensor
         Stiffness, 0 (all competitors alike) to inf (the nearest takes all; ties share).
     weights : Tensor [N, L], optional
-        w, in place of the :func:`softmin`.
+        w from elsewhere, in place of the :func:`softmin`; what does not compete here has no share. A negative
+        minimum is shared by the softmin all the same: only with it are the shares bounded.
 
     Returns
     -------
@@ -118,7 +119,13 @@ def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = 
     """
     lowest = contrasts.amin(dim=1, keepdim=True)
     absent = contrasts.isinf()
-    weights = softmin(contrasts, beta) if weights is None else weights
+    here = softmin(contrasts, beta)
+    if weights is None:
+        weights = here
+    else:
+        weights = weights.masked_fill(absent, 0.0)
+        total = weights.sum(dim=1, keepdim=True)
+        weights = torch.where((lowest >= 0) & (total > 0), weights / total, here)
     nearest = (contrasts == lowest) | absent  # f / h is 1 for the nearest, also where both are 0
     won = weights * torch.where(nearest, torch.ones_like(contrasts), lowest / contrasts)
     negative = contrasts.clamp(max=0)

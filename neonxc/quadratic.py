@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from neonxc.detection import Detection, full_precision
-from neonxc.inputs import check_width, compute_dtype
+from neonxc.inputs import check_range, check_width, compute_dtype
 from neonxc.registry import storable
 
 
@@ -57,6 +59,11 @@ class QuadraticDetection(Detection):
     def width(self) -> int:
         """How many numbers are computed per point: every neuron has a difference per column."""
         return self.means.numel()
+
+    def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
+        """Raise a ValueError if squares of standardised points overflow."""
+        root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
+        check_range(x, root / max(float(self.roots.abs().amax()), 1.0), names=names)
 
     def scaled(self, factor: float) -> QuadraticDetection:
         """Give the same neurons multiplied by a factor."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClusterSummary:
     """What :meth:`NEON.summary` finds.
 
@@ -44,6 +44,8 @@ class ClusterSummary:
             reasons = ", ".join(f"{name} {value:+.3g}" for name, value in self.top(k))
             lines.append(f"cluster {label} ({self.sizes[k]} points): {reasons}")
         return "\n".join([*lines, f"noise ({self.n_noise} points)"] if self.n_noise else lines)
+
+    __repr__ = __str__
 
 
 def summarized(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
 from neonxc.blocks import blocks, network_bytes
-from neonxc.carriers import rows
+from neonxc.carriers import carrier_of, rows
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.inputs import as_batch, as_labels
 from neonxc.models.kernel.checks import check_spread
@@ -21,7 +22,6 @@ from neonxc.models.kernel.em import em
 from neonxc.models.kernel.margins import agreeing, agreement, refined
 from neonxc.models.kernel.seeding import seeded
 from neonxc.models.kernel.supports import Supports, by_cluster
-from neonxc.modules import check_evaluating
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
 
@@ -209,14 +209,15 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
 
 def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> Tensor:
     """What the clustering saw, [n, d] of float64."""
-    points = as_batch(X).tensor
-    if features is not None:
-        check_evaluating(features)
-        weight = next((p for p in features.parameters() if p.is_floating_point()), points)
+    if features is None:
+        points = as_batch(X).tensor
+    else:
+        tensor = next(chain(features.parameters(), features.buffers()), None)
+        carrier = carrier_of(features, None, None, torch.device("cpu") if tensor is None else tensor.device)
+        x = carrier.batch(X).tensor
         with torch.no_grad():
-            x = points.to(weight)
             parts = blocks(len(x), network_bytes(x), x.device)
-            points = torch.cat([rows(features(x[part])) for part in parts])
+            points = torch.cat([rows(carrier.features(x[part])) for part in parts])
     if points.ndim != 2:
         raise ValueError(f"X needs shape [points, features], got {list(points.shape)}")
     points = points.detach().double()

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.datasets import load_digits, load_iris
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import Normalizer, StandardScaler, scale
 from torch import nn
 from witnesses import (
     blobs,
@@ -33,6 +33,7 @@ import neonxc
 from neonxc import NEON
 from neonxc.lrp import Composite, Epsilon, Gamma
 from neonxc.pooling import take_most
+from neonxc.trees import ExKMC
 
 X = blobs(k=5)
 NEW = near(X, 60)
@@ -671,9 +672,75 @@ def test_the_way_through_a_network_is_that_of_gradients():
 
 def test_baselines_that_fit_nothing():
     net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
-    with pytest.raises(ValueError, match="along needs a number or a baseline"):
-        NEON(net, along="mean")
+    cases = (("mean", "a number or a baseline"), (np.nan, "finite"), (True, "finite"), (1j, "finite"))
+    for along, message in cases:
+        with pytest.raises(ValueError, match=f"along needs {message}"):
+            NEON(net, along=along)
+    for call in ("thresholds", "summary", "residual", "heatmaps"):
+        with pytest.raises(ValueError, match="along is for attribute alone"):
+            getattr(NEON(net, along=0.0), call)(IRIS)
     with pytest.raises(ValueError, match=r"baseline shaped like one input, \[4\], got \[3\]"):
         NEON(net, along=np.zeros(3)).attribute(IRIS)
     with pytest.raises(ValueError, match="steps needs a whole number >= 1"):
         NEON(net, along=0.0, steps=0)
+
+
+@pytest.mark.parametrize("beta", [0.0, None, np.inf])
+@pytest.mark.parametrize("target", [None, 0, 1, 2])
+@pytest.mark.parametrize("kind", ["tree", "centers"])
+def test_weights_from_the_way_are_finite_and_conserve(kind, target, beta):
+    X = scale(load_iris().data)
+    tree = ExKMC(n_clusters=3, max_leaves=7, random_state=0).fit(X)
+    net = neonxc.neuralize(tree if kind == "tree" else tree.cluster_centers_, X)
+    for along in (0.0, X[0], X[100] * 2):
+        relevance = NEON(net, beta=beta, along=along, head_rule="midpoint").attribute(X, target=target)
+        logits = net(torch.as_tensor(X))
+        expected = logits.amax(1) if target is None else logits[:, target]
+        assert np.isfinite(relevance).all()
+        assert np.allclose(relevance.sum(1), expected, atol=1e-8)
+
+
+def test_wide_tables_are_explained_in_parts(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(500, 40))
+    net = neonxc.neuralize(X[:2], X)
+    monkeypatch.setattr("neonxc.blocks.CPU", 50 * 4 * 8 * 40)
+    seen = []
+    forward = net.head.detection.forward
+    monkeypatch.setattr(net.head.detection, "forward", lambda x: seen.append(len(x)) or forward(x))
+    NEON(net).attribute(X)
+    assert max(seen) == 50
+
+
+def test_a_tuple_of_targets_is_one_per_point_however_many_parts(monkeypatch):
+    net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
+    monkeypatch.setattr("neonxc.blocks.CPU", 16 * 4 * 8 * 4)
+    target = tuple(i % 3 for i in range(len(IRIS)))
+    assert np.array_equal(NEON(net).attribute(IRIS, target=target), NEON(net).attribute(IRIS, target=list(target)))
+
+
+def test_trees_take_numbers_that_can_not_be_squared():
+    tree = ExKMC(n_clusters=3, random_state=0).fit(IRIS)
+    data = IRIS.copy()
+    data[0, 2] = 1e200
+    net = neonxc.neuralize(tree, IRIS)
+    assert (net.predict(data) == tree.predict(data)).all()
+    large = (IRIS * 1e18).astype(np.float32)
+    model = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0)).fit(large)
+    assert (neonxc.neuralize(model, large).predict(large) == model.predict(large)).all()
+    soft = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS.astype(np.float32), stiffness=1e-18)
+    assert np.isfinite(NEON(soft).attribute(IRIS.astype(np.float32))).all()
+
+
+def test_a_baseline_may_be_a_series():
+    frame = load_iris(as_frame=True).data
+    net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
+    found = NEON(net, along=frame.mean()).attribute(IRIS)
+    assert np.array_equal(found, NEON(net, along=IRIS.mean(0)).attribute(IRIS))
+
+
+def test_tests_of_a_tree_are_no_columns_of_a_frame():
+    frame = load_iris(as_frame=True).data
+    tree = ExKMC(n_clusters=3, max_leaves=5, random_state=0).fit(frame)
+    found = NEON(neonxc.neuralize(tree, frame)).thresholds(frame)
+    assert isinstance(found, np.ndarray)
+    assert found.shape == (150, 4)

@@ -138,7 +138,7 @@ def test_frames_with_other_columns(entry, name):
 
 
 def test_forward_takes_tensors_of_the_right_width():
-    with pytest.raises(TypeError, match=r"net\(x\) takes a tensor, got ndarray; net\.predict takes arrays"):
+    with pytest.raises(TypeError, match=r"net\(x\) takes a tensor, got ndarray: net\(torch"):
         network()(X)
     with pytest.raises(ValueError, match=r"x has 3 features, the clustering was fitted on 4"):
         network()(torch.zeros(2, 3))
@@ -242,7 +242,7 @@ def test_centers_that_explain_nothing(name):
 
 
 def test_centers_that_only_underflow_tells_apart():
-    with pytest.raises(ValueError, match="the clusters are at most 1e-300 apart, and float64 can't hold"):
+    with pytest.raises(ValueError, match="squared distances between the clusters are at most 0, too small"):
         neonxc.neuralize([[0.0, 0.0], [0.0, 1e-300]])
 
 
@@ -411,7 +411,7 @@ def test_neon_of_something_else():
         NEON(MODEL)
     with pytest.raises(ValueError, match=r"head_rule is 'linear' or 'midpoint', got 'mid'"):
         NEON(deep(), head_rule="mid")
-    with pytest.raises(ValueError, match="head_rule is 'midpoint' without a feature network, got 'linear'"):
+    with pytest.raises(ValueError, match="head_rule is 'midpoint' for this network, got 'linear'"):
         NEON(network(), head_rule="linear")
     with pytest.raises(ValueError, match="heatmaps are for images and need a feature network"):
         NEON(network()).heatmaps(X)

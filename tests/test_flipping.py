@@ -160,7 +160,7 @@ def test_good_relevance_beats_bad_one():
 
 def test_memory_is_bounded(monkeypatch):
     whole = pixel_flipping(NET, X, RELEVANCE, ZeroImputer())
-    monkeypatch.setattr("neonxc.blocks.CPU", 15 * 4 * 8 * (X.shape[1] + NET.head.width))
+    monkeypatch.setattr("neonxc.blocks.CPU", 15 * 4 * 8 * NET.head.width)
     sizes = []
     handle = NET.register_forward_hook(lambda module, inputs, output: sizes.append(inputs[0].numel()))
     parts = pixel_flipping(NET, X, RELEVANCE, ZeroImputer(), target=MODEL.labels_)
@@ -328,12 +328,27 @@ def test_the_zero_of_raw_columns_is_not_their_missing_value():
             for net, x in zip(nets, map(torch.as_tensor, tables), strict=True)
         )
         assert torch.allclose(ours, scaled, rtol=1e-6, atol=1e-8)
-    found = compare(nets[0], raw[:20], {"NEON": methods.neon}, ZeroImputer(), baseline="zero")
+    found = compare(nets[0], raw[:5], None, ZeroImputer(), baseline="zero")
     assert found.baseline == "zero"
+    assert "PDA, zero" in found.results
     with pytest.raises(ValueError, match=r"baseline needs the shape of one input, \[13\], got \[2\]"):
         compare(nets[0], raw[:20], baseline=[0.0, 1.0])
     with pytest.raises(ValueError, match='baseline needs "mean", "zero" or an array'):
         compare(nets[0], raw[:20], baseline="median")
+
+
+def test_baselines_of_no_method():
+    with pytest.raises(ValueError, match="baseline is for the default methods"):
+        compare(NET, X, {"NEON": methods.neon}, ZeroImputer(), baseline="zero")
+    assert compare(NET, X, {"NEON": methods.neon}, ZeroImputer()).baseline is None
+
+
+def test_networks_of_maps_have_no_single_decision():
+    net = nn.Conv2d(3, 4, 3)
+    with pytest.raises(
+        ValueError, match=r"net needs logits \[N, K\], one decision per input, got shape \[1, 4, 4, 4\]"
+    ):
+        pixel_flipping(net, torch.rand(2, 3, 6, 6), torch.rand(2, 3, 6, 6), target=0)
 
 
 def test_your_own_method():

@@ -107,7 +107,7 @@ def test_other_networks_have_no_beta():
 def test_points_between_clusters_have_no_heuristic():
     net = neonxc.neuralize(np.array([[-1.0, 0.0], [1.0, 0.0]]))
     before = net.beta
-    with pytest.raises(ValueError, match="X needs points whose logits have a positive mean"):
+    with pytest.raises(ValueError, match="X needs points that are not all on a border"):
         calibrate_by_flipping(net, np.array([[0.0, 1.0], [0.0, 2.0]]))
     assert net.beta == before
 

@@ -525,6 +525,27 @@ def test_what_words_do_not_take():
         neonxc.NEON(net).heatmaps(words.encode(["sun moon"]))
 
 
+def test_a_frame_holds_word_numbers():
+    words = WordVectors(["cat", "dog", "sun"], np.eye(3))
+    net = neonxc.neuralize(np.eye(3)[:2], features=words)
+    ids = words.encode(["cat dog", "sun cat", "dog"]).numpy()
+    frame = pd.DataFrame(ids, columns=["cat", "dog"])
+    assert (net.predict(frame) == net.predict(ids)).all()
+    with pytest.raises(ValueError, match="columns that are not numeric"):
+        net.predict(pd.DataFrame({"text": ["cat", "dog"]}))
+    with pytest.raises(ValueError, match="no points on the way from a baseline to a text"):
+        neonxc.NEON(net, along=0.0)
+
+
+def test_labels_of_texts():
+    words = WordVectors(["cat", "dog", "sun", "moon"], np.eye(4) + 0.1)
+    texts = ["cat dog", "dog", "sun moon", "moon sun sun"] * 5
+    net = neonxc.neuralize(labels=["pets", "pets", "sky", "sky"] * 5, X=texts, features=words)
+    assert net.predict(texts).tolist() == ["pets", "pets", "sky", "sky"] * 5
+    with pytest.raises(ValueError, match="text 1 is a float"):
+        words.encode(["cat", np.nan])
+
+
 def test_export():
     words, ids = vocabulary(6, 4), some_ids(6, N=12)
     net = neonxc.neuralize(np.eye(4)[:3], features=words)

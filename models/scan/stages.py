@@ -44,6 +44,10 @@ def heads_alone(data: Data, epochs: int, rate: float, entropy_weight: float) -> 
     """
     network, features = data.network, data.embed()
     mean, spread = features.mean(0), features.std(0)
+    if not float(spread.max()) > 0:
+        raise ValueError(
+            "the embedding is the same for all images: there is nothing to cluster; are they all alike?"
+        )
     spread = spread.clamp(min=1e-6 * float(spread.max()))
     features = (features - mean) / spread
 

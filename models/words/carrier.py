@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neonxc.blocks import blocks
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
-from neonxc.detection import LinearDetection
+from neonxc.detection import LinearDetection, full_precision
 from neonxc.inputs import Batch, as_batch
 
 from .vectors import WordVectors
@@ -27,11 +27,14 @@ class _Texts(Record):
 
     def __init__(self, carrier: Words, x: Tensor) -> None:
         self.carrier, self.words = carrier, carrier.module
-        self.ids, self.features = as_ids(x, len(self.words.words)), self.words(x)
+        with full_precision(x):
+            self.ids, self.features = as_ids(x, len(self.words.words)), self.words(x)
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
-            yield torch.cat([self._scores(some, decide) for some in self.carrier.of_points(self.features)])
+            with full_precision(self.features):
+                parts = [self._scores(some, decide) for some in self.carrier.of_points(self.features)]
+            yield torch.cat(parts)
 
     @torch.no_grad()
     def _scores(self, some: slice, decide: Decide) -> Tensor:
@@ -97,7 +100,7 @@ class Words(Carrier):
 
 def _texts(X: Any) -> list[str] | None:
     """Texts as a list; None for word numbers."""
-    if isinstance(X, Tensor) or getattr(getattr(X, "dtype", None), "kind", "O") in "fiub":
+    if isinstance(X, Tensor) or hasattr(X, "columns") or getattr(getattr(X, "dtype", None), "kind", "O") in "fiub":
         return None
     texts = X if isinstance(X, str) else list(X)
     return as_texts(texts) if not texts or isinstance(texts[0], str) else None

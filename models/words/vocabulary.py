@@ -21,8 +21,11 @@ WORD = re.compile(r"[^\W\d_]{3,}")  # letters of any script, at least three
 def as_texts(texts: Iterable[str]) -> list[str]:
     """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
     listed = list(texts)
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in listed):
+    if isinstance(texts, str):
         raise ValueError("texts needs a sequence of strings; a single one is [text]")
+    for n, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise ValueError(f"texts needs a sequence of strings; text {n} is a {type(text).__name__}")
     if not listed:
         raise ValueError("texts is empty")
     return listed

@@ -21,7 +21,7 @@ from neonxc.network import NeuralizedClustering
 FACTORS = tuple(2.0**i for i in range(-6, 3))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration:
     """The area under the pixel-flipping curve of NEON, by beta.
 
@@ -62,6 +62,8 @@ class Calibration:
             lines.append(f"| {row['factor']:.4g} | {row['beta']:.4g} | {auc} | {behind} |")
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 def calibrate_by_flipping(
     net: NeuralizedClustering,
@@ -95,7 +97,8 @@ def calibrate_by_flipping(
     Raises
     ------
     ValueError
-        Factors that are not above 0; points whose logits have no positive mean, which leaves no heuristic.
+        Factors that are not above 0; points that are all on a border of their cluster; a network with a
+        threshold, whose shares do not depend on beta.
 
     References
     ----------
@@ -116,6 +119,8 @@ def calibrate_by_flipping(
     """
     if not isinstance(net, NeuralizedClustering):
         raise TypeError(f"calibrate_by_flipping needs a network from neonxc.neuralize, got {type(net).__name__}")
+    if getattr(net.head.competition, "threshold", None) is not None:
+        raise ValueError("with threshold= the competitors' shares do not depend on beta: there is none to find")
     tried = np.unique(np.asarray(factors, dtype=float))
     if not tried.size or not ((tried > 0) & (tried < math.inf)).all():
         raise ValueError(f"factors needs numbers > 0, got {factors!r}")
@@ -139,6 +144,6 @@ def _heuristic(net: NeuralizedClustering, x: Tensor) -> float:
     found = net.heuristic_beta(x)
     if not 0 < found < math.inf:
         raise ValueError(
-            "X needs points whose logits have a positive mean: there is no heuristic beta to start from"
+            "X needs points that are not all on a border of their cluster: there is no beta to start from"
         )
     return found

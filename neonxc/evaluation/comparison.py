@@ -20,7 +20,7 @@ from neonxc.evaluation.methods import Method, default_methods, word_methods
 from neonxc.network import NeuralizedClustering
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Pixel-flipping of several methods.
 
@@ -32,15 +32,15 @@ class Comparison:
         The least relevant first.
     seconds : dict of str to float
         What computing the relevance took.
-    baseline : str
+    baseline : str or None
         What PDA, integrated gradients and Shapley values took for a missing feature: "mean" (of the data), "zero",
-        or "given".
+        or "given"; None where none of these was compared by default.
     """
 
     results: dict[str, Flipping]
     reversed: dict[str, Flipping]
     seconds: dict[str, float]
-    baseline: str = "zero"
+    baseline: str | None = None
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ class Comparison:
     def markdown(self) -> str:
         """The rows as a markdown table: the best AUC bold, those within one standard error of it with a star.
 
-        A last line says what the methods that need one took for a missing feature.
+        A last line says what the default methods that need one took for a missing feature.
         """
         lines = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"]
         for row in self.rows:
@@ -87,7 +87,9 @@ class Comparison:
                 f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
                 f"| {row['seconds']:.3g} |"
             )
-        return "\n".join([*lines, "", f"Missing features of PDA, IG and Shapley: {self.baseline}."])
+        if self.baseline is not None:
+            lines += ["", f"Missing features of PDA, IG and Shapley: {self.baseline}."]
+        return "\n".join(lines)
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
@@ -97,6 +99,8 @@ class Comparison:
 
     def __str__(self) -> str:
         return self.markdown()
+
+    __repr__ = __str__
 
 
 def compare(
@@ -153,16 +157,22 @@ def compare(
     """
     x = inputs_of(net, X)
     imputer = imputer or default_imputer(net, x)
-    value, known = _baseline(baseline, net, x)
-    if methods is None and isinstance(net, NeuralizedClustering) and net.carrier.missing == "word":
+    of_words = isinstance(net, NeuralizedClustering) and net.carrier.missing == "word"
+    known = None
+    if baseline is not None and (methods is not None or of_words):
+        raise ValueError("baseline is for the default methods of tables and images")
+    if methods is None and of_words:
         methods = word_methods(imputer)
     elif methods is None:
+        value, known = _baseline(baseline, net, x)
         numbers = None if groups is None and x.ndim == 2 else groups_of(groups, x)
         common = None if numbers is None or numbers.ndim > 1 else numbers
         methods = default_methods(imputer, common, baseline=value, known=known)
     with torch.no_grad():
         columns = targets_of(net, x, target)
     options = {"groups": groups, "target": columns, "steps": steps, "random_state": fixed_seed(random_state)}
+    if not isinstance(methods, Mapping) or not methods:
+        raise ValueError(f"methods needs a dict of names and functions (or relevance), got {methods!r:.60}")
     results, backwards, seconds = {}, {}, {}
     for name, method in tqdm(methods.items(), desc="methods", delay=2, leave=False):
         start = time.perf_counter()
@@ -181,7 +191,7 @@ def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
         if baseline not in ("mean", "zero"):
             raise ValueError(f'baseline needs "mean", "zero" or an array like one input, got {baseline!r}')
         return (x.mean(0) if baseline == "mean" else None), baseline
-    value = torch.as_tensor(baseline).to(x)
+    value = (baseline if isinstance(baseline, Tensor) else torch.tensor(np.array(baseline))).to(x)
     if value.shape != x.shape[1:]:
         raise ValueError(f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape)}")
     return value, "given"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal
 
@@ -42,11 +42,11 @@ class Flipping:
 
     auc: float
     auc_stderr: float
-    auc_per_input: np.ndarray
-    curve: np.ndarray
-    logit_curve: np.ndarray
-    logit_per_input: np.ndarray
-    known: np.ndarray
+    auc_per_input: np.ndarray = field(repr=False)
+    curve: np.ndarray = field(repr=False)
+    logit_curve: np.ndarray = field(repr=False)
+    logit_per_input: np.ndarray = field(repr=False)
+    known: np.ndarray = field(repr=False)
 
 
 @torch.no_grad()
@@ -160,29 +160,32 @@ def inputs_of(net: nn.Module, X: Any) -> Tensor:
 def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
     """Columns [N] of the clusters that are to be explained; None: each input's own."""
     if target is None:
-        return torch.cat([net(part).argmax(1) for part in x.split(_room(net, x))])
+        return torch.cat([net(part).argmax(1) for part in x.split(room(net, x))])
     return as_columns(target, len(x), _width(net, x), "target", x.device)
 
 
 def _width(net: nn.Module, x: Tensor) -> int:
     if isinstance(net, NeuralizedClustering):
         return net.head.n_clusters
-    return int(net(x[:1]).shape[1])
+    logits = net(x[:1])
+    if logits.ndim != 2:
+        raise ValueError(f"net needs logits [N, K], one decision per input, got shape {list(logits.shape)}")
+    return int(logits.shape[1])
 
 
-def _room(net: nn.Module, x: Tensor) -> int:
+def room(net: nn.Module, x: Tensor) -> int:
     """Inputs that a network may be given at once."""
     if isinstance(net, NeuralizedClustering) and net.features is None:
-        return at_once(4 * x.element_size() * (x.shape[1] + net.head.width), x.device)
+        return at_once(4 * x.element_size() * net.head.width, x.device)
     return at_once(network_bytes(x), x.device)
 
 
 def _blocks(net: nn.Module, x: Tensor, imputer: Imputer, repeats: int) -> Iterator[tuple[slice, int]]:
     """Parts of the inputs, and steps, that memory has room for at once."""
-    room = _room(net, x)
-    size = max(1, min(room // repeats, imputer.points_at_once(), len(x)))
+    most = room(net, x)
+    size = max(1, min(most // repeats, imputer.points_at_once(), len(x)))
     for first in range(0, len(x), size):
-        yield slice(first, min(first + size, len(x))), max(1, room // (repeats * size))
+        yield slice(first, min(first + size, len(x))), max(1, most // (repeats * size))
 
 
 def groups_of(groups: Any, x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from captum.attr import IntegratedGradients, ShapleyValueSampling
 from torch import Tensor, nn
 
 from neonxc.attribution import NEON
+from neonxc.evaluation.flipping import room
 from neonxc.evaluation.imputers import Imputer, MeanImputer, ZeroImputer
 from neonxc.lrp import Composite
 
@@ -139,7 +140,7 @@ def pda(
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
         generator = torch.Generator(x.device).manual_seed(seed)
         numbers = torch.arange(x[0].numel(), device=x.device) if groups is None else groups.flatten().to(x.device)
-        size = max(1, imputer.points_at_once())
+        size = max(1, min(imputer.points_at_once(), room(net, x) // (repeats if imputer.random else 1)))
         parts = [
             _differences(net, part, own, imputer, measure, repeats, numbers, generator)
             for part, own in zip(x.split(size), target.split(size), strict=True)

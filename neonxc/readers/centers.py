@@ -60,7 +60,7 @@ def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = Non
         raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")
     check_finite(points, name="centers")
     group = None if groups is None else torch.as_tensor(groups)
-    check_range(points, name="centers")
+    check_range(points, (torch.finfo(points.dtype).max / (16 * points.shape[1])) ** 0.5, name="centers")
     _check_distinct(points, group)
     return ClusterModel(lambda chain: centroid_head(points, group, chain), points, classes, softens=True)
 
