@@ -144,8 +144,8 @@ class Noise(nn.Module):
     ----------
     radius : float or Tensor [K]
         Squared distance, as the head measures it: one for all clusters, or one for each.
-    head : Head
-        On centroids, whose detection leaves out a term that all of them share.
+    n_clusters : int
+        K, the number of the head's clusters.
     space : Tensor [d] or [p, d]
         From raw columns to the space in which distances are measured.
     """
