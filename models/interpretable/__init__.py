@@ -1,0 +1,10 @@
+"""Clusters that people can name: k-center, and clusterings by values of interest."""
+
+from __future__ import annotations
+
+from . import reader, stored
+from .beta import BetaInterpretable
+from .kcenter import KCenter
+from .strong import StronglyInterpretable
+
+__all__ = ["BetaInterpretable", "KCenter", "StronglyInterpretable", "reader", "stored"]
