@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.trees.intervals import Intervals
+from neonxc.rules.intervals import Intervals
 from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:

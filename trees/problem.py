@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.codes import Columns
-from neonxc.trees.intervals import Intervals, contains
+from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.sums import exact, exact_
 from neonxc.trees.table import Table
 

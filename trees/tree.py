@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, check_width
-from neonxc.trees.intervals import Intervals, union
+from neonxc.rules.intervals import Intervals, union
 
 if TYPE_CHECKING:
+    from neonxc.rules.collection import Rules
     from neonxc.trees.estimator import TreeExplainer
-    from neonxc.trees.rules import Rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,8 +186,8 @@ class ThresholdTree:
         used, values, _ = self._read(X)
         return self._nodes(used, values)[0]
 
-    def rules(self, **options: Any) -> list[Rule]:
-        """One rule per leaf, without redundant conditions; options are those of :func:`neonxc.trees.rules`."""
+    def rules(self, **options: Any) -> Rules:
+        """One rule per leaf, without redundant conditions; options are those of :func:`neonxc.trees.rules.rules`."""
         from neonxc.trees.rules import rules
 
         return rules(self, **options)
