@@ -52,6 +52,13 @@ class ThresholdTree:
     spread : Tensor [n_features] of float64, or None
         Standard deviation of the columns that are tested, over the training points; 1 for the others. It is what
         :func:`neonxc.neuralize` measures margins in.
+    bounds : Tensor [bounds, 5] of float64, or None
+        Where the training points lie around every bound that a test compares with: one row
+        ``(column, bound, below, above, whole)`` per different finite bound of a column, sorted by both. Of the
+        values that the column has in training points of positive weight, `below` is the greatest that is <= the
+        bound and `above` the least that is greater (-inf and inf where there is none), so that any bound from
+        `below` up to, but without, `above` sends the training points the same way; `whole` is 1 if all of these
+        values are whole numbers, else 0. None for trees of files that were saved by version 0.1.
 
     Examples
     --------
@@ -77,6 +84,7 @@ class ThresholdTree:
     feature_names: tuple[str, ...] | None = None
     intervals: Tensor | None = None
     spread: Tensor | None = None
+    bounds: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"
@@ -197,7 +205,7 @@ class ThresholdTree:
         return replace(self, label=label, classes=classes)
 
     def __getstate__(self) -> dict[str, Any]:  # cached properties come back by themselves
-        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def _read(self, X: Any) -> tuple[Tensor, Tensor, Any]:
         """The columns that are tested, [used], their values [N, used], and how to hand back results."""
