@@ -90,6 +90,7 @@ class TreeBuilder:
             classes,
             None if feature_names is None else tuple(feature_names),
             self._intervals(order),
+            class_samples=torch.bincount(reference, weight, len(classes)).double(),
         )
         return tree, leaf
 

@@ -61,7 +61,9 @@ class Encoding:
             column, values = self.codes[position]
             inside = tuple(value for code, value in enumerate(values) if _holds(condition.intervals, code))
             outside = tuple(value for value in values if value not in inside)
-            starts_open = condition.intervals and condition.intervals[0][0] == -inf  # the code -1 lies in it: missing
+            starts_open = (
+                condition.intervals and condition.intervals[0][0] == -inf
+            )  # the code -1 lies in it: missing
             if starts_open and len(outside) < len(inside):
                 return Condition(column, values=outside, negated=True)
             return Condition(column, values=inside)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from neonxc.trees.tree import ThresholdTree, as_tree
 from neonxc.rules.wording import counts
+from neonxc.trees.tree import ThresholdTree, as_tree
 from neonxc.trees.wording import NodeWords, node_words
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from neonxc.rules.collection import Rules, summed
-from neonxc.rules.condition import Column, Condition
+from neonxc.rules.condition import Condition
 from neonxc.rules.intervals import complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
 from neonxc.trees.categories import Encoding

@@ -59,6 +59,9 @@ class ThresholdTree:
         bound and `above` the least that is greater (-inf and inf where there is none), so that any bound from
         `below` up to, but without, `above` sends the training points the same way; `whole` is 1 if all of these
         values are whole numbers, else 0. None for trees of files that were saved by version 0.1.
+    class_samples : Tensor [classes] of float64, or None
+        Training points of every reference cluster, or the sum of their weights; where leaves are clusters of their
+        own, of the reference cluster that most of a leaf's points are of.
 
     Examples
     --------
@@ -85,6 +88,7 @@ class ThresholdTree:
     intervals: Tensor | None = None
     spread: Tensor | None = None
     bounds: Tensor | None = None
+    class_samples: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"
@@ -195,14 +199,18 @@ class ThresholdTree:
         return self._nodes(used, values)[0]
 
     def rules(self, **options: Any) -> Rules:
-        """One rule per leaf, without redundant conditions; options are those of :func:`neonxc.trees.rules.rules`."""
+        """One rule per leaf, without redundant conditions; options as for :func:`neonxc.trees.rules.rules`."""
         from neonxc.trees.rules import rules
 
         return rules(self, **options)
 
     def relabel(self, label: Tensor, classes: np.ndarray) -> ThresholdTree:
         """Give the same tests with other labels at the leaves, [nodes]."""
-        return replace(self, label=label, classes=classes)
+        samples, old = None, self.class_samples
+        if old is not None:
+            samples = old.new_zeros(len(classes))
+            samples[label[self.leaves]] = old[self.label[self.leaves]]
+        return replace(self, label=label, classes=classes, class_samples=samples)
 
     def __getstate__(self) -> dict[str, Any]:  # cached properties come back by themselves
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

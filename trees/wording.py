@@ -19,7 +19,7 @@ def tree_columns(
     """Columns of a tree with its own names, or those given, and with the gaps around its bounds."""
     n, units = tree.n_features, dict(units or {})
     given = tree.feature_names if names is None else _as_many(names, n, "feature_names", "features")
-    keys = tree.feature_names or given or range(n)
+    keys: Sequence[str | int] = tree.feature_names or given or range(n)
     gaps: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     whole = [False] * n
     for column, *gap, is_whole in [] if tree.bounds is None else tree.bounds.tolist():

@@ -1,5 +1,6 @@
 """Rules: what points of a cluster have in common, and the forms in which people carry them away."""
 
+from neonxc.rules import tabular  # noqa: F401  # registers how rules are stored
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rendering import render_rules

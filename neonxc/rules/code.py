@@ -73,7 +73,9 @@ def function(rules: Rules, name: str) -> str:
     helpers = NUMBER * any(kinds.values()) + CATEGORY * (not all(kinds.values()))
     return FUNCTION.format(
         name=name,
-        keys="names of columns" if any(isinstance(column.key, str) for column in kinds) else "positions of columns",
+        keys="names of columns"
+        if any(isinstance(column.key, str) for column in kinds)
+        else "positions of columns",
         helpers=helpers + "\n" * bool(helpers),
         columns="".join(columns),
         tests="".join(map(test, rules)),

@@ -185,7 +185,7 @@ class Rules(Sequence[Rule]):
         table : str or sequence of str
             Its name; several for a qualified one, as in ``("schema", "table")``.
         dialect : {"ansi", "mysql", "bigquery", "tsql"}
-            How names and strings are quoted. "ansi" is understood by PostgreSQL, SQLite, DuckDB, Snowflake and others.
+            How names and strings are quoted. PostgreSQL, SQLite, DuckDB, Snowflake and others understand "ansi".
 
         Returns
         -------

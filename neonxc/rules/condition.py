@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf, isfinite
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neonxc.inputs import is_missing
 from neonxc.rules.intervals import EVERYTHING, Intervals, contains, intersection, union
-from neonxc.rules.wording import interval_texts, one_line, readable, readable_number, shortest
+from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, readable_number, shortest
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Condition:
     def __str__(self) -> str:
         return self.text()
 
-    def said(self, numbers: dict[float, str], escape: Any = str) -> str:
+    def said(self, numbers: Numbers, escape: Callable[[str], str] = str) -> str:
         """Say the condition with given texts of its bounds; `escape` is applied to names and categories."""
         column, name = self.column, escape(self.column.name)
         if self.values is None:
@@ -162,7 +162,7 @@ class Condition:
     def met_by(self, values: Any) -> Any:
         """Whether values meet the condition: a mask, a tensor [N] for a tensor of numbers, else an array [N]."""
         if self.values is None:
-            numbers = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values, np.float64))
+            numbers = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))
             met = contains(self.intervals, numbers) & ~numbers.isnan()
             return met if isinstance(values, Tensor) else met.numpy()
         items = values.tolist() if hasattr(values, "tolist") else list(values)
@@ -178,7 +178,9 @@ class Condition:
             return replace(self, values=tuple(dict.fromkeys(self.values + other.values)))
         one, two = (other, self) if self.negated else (self, other)  # the first names what is allowed
         allowed = one.values or ()
-        return replace(one, values=tuple(value for value in allowed if (value in (two.values or ())) ^ two.negated))
+        return replace(
+            one, values=tuple(value for value in allowed if (value in (two.values or ())) ^ two.negated)
+        )
 
 
 def _category(value: Any) -> str:

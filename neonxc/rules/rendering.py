@@ -199,7 +199,7 @@ def _said(rule: Rule, numbers: Mapping[Column, Numbers], escape: Callable[[str],
 
 
 def _measures(one: Counts, divide: bool) -> str:
-    """All measures of a cluster's rules together: ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``."""
+    """All measures: ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``."""
     amount, *mistakes = counts(one.samples, one.mistakes if divide else None).split(", ")
     share = "" if isnan(one.support) else f" ({_percent(one.support)})"
     return ", ".join([amount + share, *mistakes, *_shares(one)])

@@ -60,9 +60,7 @@ def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
         raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
     words = DIALECTS[dialect]
     source = ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
-    whens = [
-        f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules
-    ]
+    whens = [f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules]
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
     selects = {}
     for label, own in rules.clusters.items():
@@ -101,7 +99,9 @@ def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
     known = [_literal(value, words) for value in condition.values or () if value is not None]
     missing = len(known) < len(condition.values or ())
     if not condition.negated:
-        parts = [f"{column} = {known[0]}"] if len(known) == 1 else [f"{column} IN ({', '.join(known)})"] * bool(known)
+        parts = (
+            [f"{column} = {known[0]}"] if len(known) == 1 else [f"{column} IN ({', '.join(known)})"] * bool(known)
+        )
         parts += [f"{column} IS NULL"] * missing
         return f"({' OR '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "1 = 0"
     other = f"{column} <> {known[0]}" if len(known) == 1 else f"{column} NOT IN ({', '.join(known)})"

@@ -91,7 +91,9 @@ def _plain(value: Any) -> Any:
 def restored(described: Mapping[str, Any]) -> Rules:
     """Build rules again; see :meth:`Rules.from_dict`."""
     if described.get("format") != FORMAT:
-        raise ValueError(f"this does not describe rules: its format is {described.get('format')!r}, not {FORMAT!r}")
+        raise ValueError(
+            f"this does not describe rules: its format is {described.get('format')!r}, not {FORMAT!r}"
+        )
     if described.get("version") != VERSION:
         raise ValueError(
             f"these rules have version {described.get('version')!r} of the format; this neonxc reads {VERSION}"

@@ -12,7 +12,9 @@ from neonxc.rules.intervals import Intervals
 Numbers = Mapping[float, str]  # how the bounds of a column are printed
 
 
-def interval_texts(intervals: Intervals, name: str, numbers: Numbers, unit: str = "", whole: bool = False) -> list[str]:
+def interval_texts(
+    intervals: Intervals, name: str, numbers: Numbers, unit: str = "", whole: bool = False
+) -> list[str]:
     """Say of each interval that a column lies in it: ``["x ≤ 1", "x in (2, 3]", "x > 5"]``; one text at least.
 
     Intervals of whole numbers are closed: ``x in [36, 45]``.
@@ -33,7 +35,7 @@ def interval_texts(intervals: Intervals, name: str, numbers: Numbers, unit: str 
 
 
 def shortest(near: float, below: float, above: float, whole: bool = False) -> str | None:
-    """Print the number with the fewest significant digits in [below, above); of several, the one closest to `near`.
+    """Print the number in [below, above) with the fewest significant digits, of several the one closest to `near`.
 
     Where it stands for a bound, ``x <= bound`` has the same answer for all values up to `below` and from `above`.
 
