@@ -26,7 +26,8 @@ from neonxc.registry import FORMS, pack, unpack
 VERSION = 4
 KEY = "neonxc"
 KIND = "object"
-HOMES = ("neonxc.network", "neonxc.readers", "neonxc.models", "neonxc.trees")  # where classes register themselves
+# Where classes register themselves
+HOMES = ("neonxc.network", "neonxc.readers", "neonxc.rules", "neonxc.models", "neonxc.trees")
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:

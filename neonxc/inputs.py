@@ -100,7 +100,7 @@ def as_labels(
     if values.shape != (n,):
         raise ValueError(f"{name} needs one label per point, shape ({n},), got {values.shape}")
     if values.dtype == object:
-        there = np.array([not _is_missing(value) and value != NOISE for value in values], dtype=bool)
+        there = np.array([not is_missing(value) and value != NOISE for value in values], dtype=bool)
     else:
         there = values != NOISE if values.dtype.kind in "if" else np.ones(n, dtype=bool)
     if not there.any():
@@ -116,7 +116,7 @@ def as_labels(
     return torch.from_numpy(every).to(device), classes, torch.from_numpy(there).to(device)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """None, NaN, or the NA and NaT of pandas."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 

@@ -19,8 +19,8 @@ from tree_witnesses import Data, Scorer, data
 
 import neonxc
 from neonxc.models import KernelKMeans
+from neonxc.rules.intervals import contains
 from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM, interval_scan, kernel_distances
-from neonxc.trees.intervals import contains
 from neonxc.trees.kernel_features import anchors_of, surrogate_columns
 
 EVERY = [KernelIMM, KernelExKMC, KernelExpand]

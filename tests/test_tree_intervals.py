@@ -16,9 +16,9 @@ from safetensors import safe_open
 from scipy.sparse import csr_matrix
 
 import neonxc
+from neonxc.rules.intervals import EVERYTHING, complement, contains, intersection, union
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
-from neonxc.trees.intervals import EVERYTHING, complement, contains, intersection, union
 from neonxc.trees.rendering import render_rules
 from neonxc.trees.rules import Condition, rules
 

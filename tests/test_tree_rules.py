@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neonxc.rules import Column, Condition, Counts, Rule, render_rules
+from neonxc.rules.wording import counts, readable, readable_number
 from neonxc.trees import CART
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.rendering import render_rules
-from neonxc.trees.rules import Condition, Rule, rules
-from neonxc.trees.wording import counts, readable, readable_number
+from neonxc.trees.rules import rules
 
 
 def grown(splits, label, X, reference=None, *, classes=None, names=None, weight=None):

@@ -1,5 +1,6 @@
 """Threshold-tree explainers: a whole clustering as a few readable rules."""
 
+from neonxc.rules import Column, Condition, Rule, Rules, render_rules
 from neonxc.trees import reader
 from neonxc.trees.cltree import CLTree
 from neonxc.trees.cubt import CUBT
@@ -9,8 +10,6 @@ from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.kernel_trees import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.random_thresholds import RandomThresholds
-from neonxc.trees.rendering import render_rules
-from neonxc.trees.rules import Condition, Rule
 from neonxc.trees.saving import register_explainer
 from neonxc.trees.spex import SpExClique, SpExGraph, SpExKNN
 from neonxc.trees.tradeoff import Candidate, TradeOff, trade_off
@@ -23,6 +22,7 @@ __all__ = [
     "IMM",
     "CLTree",
     "Candidate",
+    "Column",
     "Condition",
     "ExGreedy",
     "ExKMC",
@@ -33,6 +33,7 @@ __all__ = [
     "KernelIMM",
     "RandomThresholds",
     "Rule",
+    "Rules",
     "SpExClique",
     "SpExGraph",
     "SpExKNN",

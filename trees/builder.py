@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.trees.intervals import Intervals
+from neonxc.rules.intervals import Intervals
 from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class TreeBuilder:
             classes,
             None if feature_names is None else tuple(feature_names),
             self._intervals(order),
+            class_samples=torch.bincount(reference, weight, len(classes)).double(),
         )
         return tree, leaf
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from neonxc.rules.wording import counts
 from neonxc.trees.tree import ThresholdTree, as_tree
-from neonxc.trees.wording import NodeWords, counts, node_words
+from neonxc.trees.wording import NodeWords, node_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +28,7 @@ def export_text(
     tree: ThresholdTree | TreeExplainer,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
-    precision: int = 4,
+    precision: int | None = None,
     show_samples: bool = True,
 ) -> str:
     """Write a tree as indented lines, a line for every branch.
@@ -39,8 +40,9 @@ def export_text(
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
         In the order of ``tree.classes``, which are the default.
-    precision : int
-        Significant digits of thresholds; more where two thresholds of one column would look the same.
+    precision : int, optional
+        Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
+        many as tell the training values of the column apart.
     show_samples : bool
         Whether to tell how many training points there are, and at leaves how many are of other clusters.
 
@@ -56,7 +58,7 @@ def export_text(
     >>> X = np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]])
     >>> tree = IMM(n_clusters=2, random_state=0).fit(X, labels=[0, 0, 1, 1]).tree_
     >>> print(export_text(tree, feature_names=["width", "height"]))
-    |--- width <= 2: cluster 0 (2 samples, 0 mistakes)
+    |--- width ≤ 2: cluster 0 (2 samples, 0 mistakes)
     |--- width > 2: cluster 1 (2 samples, 0 mistakes)
     """
     tree = as_tree(tree)
@@ -80,7 +82,7 @@ def export_graphviz(
     tree: ThresholdTree | TreeExplainer,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
-    precision: int = 4,
+    precision: int | None = None,
 ) -> str:
     """Write a tree in the DOT language of Graphviz.
 
@@ -95,8 +97,9 @@ def export_graphviz(
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
         In the order of ``tree.classes``, which are the default.
-    precision : int
-        Significant digits of thresholds; more where two thresholds of one column would look the same.
+    precision : int, optional
+        Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
+        many as tell the training values of the column apart.
 
     Returns
     -------
@@ -126,7 +129,7 @@ def plot_tree(
     tree: ThresholdTree | TreeExplainer,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
-    precision: int = 4,
+    precision: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a tree: tests in white boxes, leaves in the colours of their clusters, side by side.
@@ -142,8 +145,9 @@ def plot_tree(
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
         In the order of ``tree.classes``, which are the default.
-    precision : int
-        Significant digits of thresholds; more where two thresholds of one column would look the same.
+    precision : int, optional
+        Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
+        many as tell the training values of the column apart.
     ax : matplotlib.axes.Axes, optional
         Where to draw; text shrinks until the tree fits into it. Default: a figure as large as the tree needs,
         outside pyplot's registry.
@@ -259,7 +263,7 @@ def _answers(tree: ThresholdTree, node: int) -> list[tuple[int, str]]:
 
 def _lines(word: NodeWords) -> tuple[list[str], list[str]]:
     """The title, in a narrow column but with bounds next to their signs, and the counts."""
-    tied = [re.sub(r"(?<=[≤>]) | (?=<)|(?<=^or) ", "\N{NO-BREAK SPACE}", part) for part in word.title("≤")]
+    tied = [re.sub(r"(?<=[≤>]) | (?=<)|(?<=^or) ", "\N{NO-BREAK SPACE}", part) for part in word.title()]
     return [line for part in tied for line in _wrapped(part)], word.details
 
 

@@ -25,6 +25,7 @@ from neonxc.trees.labelling import majority
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
+from neonxc.trees.tested import tested_columns
 from neonxc.trees.tree import ThresholdTree
 
 
@@ -239,7 +240,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        self.tree_, self._steps = replace(tree, spread=_spread(table, tree.feature, weight)), found.steps
+        spread, bounds = tested_columns(table, tree, weight)
+        self.tree_, self._steps = replace(tree, spread=spread, bounds=bounds), found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
         self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
@@ -304,17 +306,6 @@ def _inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None
         if inertia > 1e-4 * float(farthest.sum() if weight is None else farthest @ weight):  # else digits are gone
             return inertia
     return found.space.cost(means, own, weight)
-
-
-def _spread(table: Table, feature: Tensor, weight: Tensor | None) -> Tensor:
-    """Standard deviation of the columns that a tree tests, 1 of the others."""
-    spread = torch.ones(table.d, dtype=torch.float64)
-    share = torch.ones(table.n, dtype=torch.float64, device=table.device) if weight is None else weight
-    share = share / share.sum()
-    for column in feature[feature >= 0].unique().tolist():
-        values = table.column(column).double()
-        spread[column] = float((share @ (values - share @ values).square()).sqrt()) or 1.0
-    return spread
 
 
 def _filled(means: Tensor, centers: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.codes import Columns
-from neonxc.trees.intervals import Intervals, contains
 from neonxc.trees.sums import exact, exact_
 from neonxc.trees.table import Table
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, check_width
-from neonxc.trees.intervals import Intervals, union
+from neonxc.rules.intervals import Intervals, union
 
 if TYPE_CHECKING:
+    from neonxc.rules.collection import Rules
     from neonxc.trees.estimator import TreeExplainer
-    from neonxc.trees.rules import Rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,16 @@ class ThresholdTree:
     spread : Tensor [n_features] of float64, or None
         Standard deviation of the columns that are tested, over the training points; 1 for the others. It is what
         :func:`neonxc.neuralize` measures margins in.
+    bounds : Tensor [bounds, 5] of float64, or None
+        Where the training points lie around every bound that a test compares with: one row
+        ``(column, bound, below, above, whole)`` per different finite bound of a column, sorted by both. Of the
+        values that the column has in training points of positive weight, `below` is the greatest that is <= the
+        bound and `above` the least that is greater (-inf and inf where there is none), so that any bound from
+        `below` up to, but without, `above` sends the training points the same way; `whole` is 1 if all of these
+        values are whole numbers, else 0. None for trees of files that were saved by version 0.1.
+    class_samples : Tensor [classes] of float64, or None
+        Training points of every reference cluster, or the sum of their weights; where leaves are clusters of their
+        own, of the reference cluster that most of a leaf's points are of.
 
     Examples
     --------
@@ -77,6 +87,8 @@ class ThresholdTree:
     feature_names: tuple[str, ...] | None = None
     intervals: Tensor | None = None
     spread: Tensor | None = None
+    bounds: Tensor | None = None
+    class_samples: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"
@@ -186,18 +198,22 @@ class ThresholdTree:
         used, values, _ = self._read(X)
         return self._nodes(used, values)[0]
 
-    def rules(self, **options: Any) -> list[Rule]:
-        """One rule per leaf, without redundant conditions; options are those of :func:`neonxc.trees.rules`."""
+    def rules(self, **options: Any) -> Rules:
+        """One rule per leaf, without redundant conditions; options as for :func:`neonxc.trees.rules.rules`."""
         from neonxc.trees.rules import rules
 
         return rules(self, **options)
 
     def relabel(self, label: Tensor, classes: np.ndarray) -> ThresholdTree:
         """Give the same tests with other labels at the leaves, [nodes]."""
-        return replace(self, label=label, classes=classes)
+        samples, old = None, self.class_samples
+        if old is not None:
+            samples = old.new_zeros(len(classes))
+            samples[label[self.leaves]] = old[self.label[self.leaves]]
+        return replace(self, label=label, classes=classes, class_samples=samples)
 
     def __getstate__(self) -> dict[str, Any]:  # cached properties come back by themselves
-        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def _read(self, X: Any) -> tuple[Tensor, Tensor, Any]:
         """The columns that are tested, [used], their values [N, used], and how to hand back results."""

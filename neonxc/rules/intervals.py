@@ -1,4 +1,4 @@
-"""Sets of numbers that a test sends to one side: unions of half-open intervals ``low < x <= high``."""
+"""Sets of numbers: unions of half-open intervals ``low < x <= high``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def union(intervals: Iterable[tuple[float, float]]) -> Intervals:
 
     Examples
     --------
-    >>> from neonxc.trees.intervals import union
+    >>> from neonxc.rules.intervals import union
     >>> union([(5, 7), (1, 2), (2, 3), (4, 4)])
     ((1, 3), (5, 7))
     """

@@ -1,0 +1,106 @@
+"""Rules as expressions for pandas and as the source of a Python function."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from neonxc.rules.collection import Rules
+from neonxc.rules.condition import Column, Condition
+from neonxc.rules.rule import Rule
+
+FUNCTION = '''\
+def {name}(row):
+    """Cluster of a row, which maps {keys} to values; None where no rule is met."""
+{helpers}{columns}{tests}    return None
+'''
+NUMBER = """
+    def number(value):
+        try:
+            return float(value)
+        except TypeError:  # a missing value, which lies in no interval
+            return float("nan")
+"""
+CATEGORY = """
+    def category(value):
+        try:
+            return value if value == value else None
+        except TypeError:  # a missing value
+            return None
+"""
+
+
+def queries(rules: Rules) -> dict[Any, str]:
+    """Write the rules of every cluster for pandas; see :meth:`Rules.to_query`."""
+    for column in rules.columns:
+        if not isinstance(column.key, str) or "`" in column.key:
+            raise ValueError(
+                f"column {column.key!r} has no name that DataFrame.query can quote; "
+                "give names to the columns, without backticks"
+            )
+
+    def asked(condition: Condition) -> str:
+        return _asked(condition, f"`{condition.column.key}`", missing="{}.isna()")
+
+    found = {}
+    for label, own in rules.clusters.items():
+        several = len(own) > 1
+        texts = [" and ".join(map(asked, rule.conditions)) or "index == index" for rule in own]
+        found[label] = " or ".join(f"({text})" if several else text for text in texts)
+    return found
+
+
+def function(rules: Rules, name: str) -> str:
+    """Write rules as a function; see :meth:`Rules.to_python`."""
+    if not name.isidentifier():
+        raise ValueError(f"name needs an identifier of Python, got {name!r}")
+    kinds: dict[Column, bool] = {}
+    for condition in (condition for rule in rules for condition in rule.conditions):
+        kinds[condition.column] = condition.values is None
+    variables = {column: f"x{i}" for i, column in enumerate(rules.columns)}
+    columns = [
+        f"    {variable} = {'number' if kinds[column] else 'category'}(row[{column.key!r}])\n"
+        for column, variable in variables.items()
+    ]
+
+    def test(rule: Rule) -> str:
+        asked = [_asked(one, variables[one.column], missing="{} is None") for one in rule.conditions]
+        label = rule.label.item() if isinstance(rule.label, np.generic) else rule.label
+        return f"    if {' and '.join(asked) or 'True'}:\n        return {label!r}\n"
+
+    helpers = NUMBER * any(kinds.values()) + CATEGORY * (not all(kinds.values()))
+    return FUNCTION.format(
+        name=name,
+        keys="names of columns"
+        if any(isinstance(column.key, str) for column in kinds)
+        else "positions of columns",
+        helpers=helpers + "\n" * bool(helpers),
+        columns="".join(columns),
+        tests="".join(map(test, rules)),
+    )
+
+
+def _asked(condition: Condition, column: str, missing: str) -> str:
+    """Write a condition on `column` in Python; `missing` is how it is asked whether there is no value."""
+    if condition.values is None:
+        parts = [_between(low, high, column) for low, high in condition.intervals]
+    else:
+        known = [value.item() if isinstance(value, np.generic) else value for value in condition.values]
+        gone, known = None in known, [value for value in known if value is not None]
+        sign, join = ("not in", "and") if condition.negated else ("in", "or")
+        parts = [f"{column} {sign} {known!r}"] * bool(known)
+        parts += [("not " if condition.negated else "") + missing.format(column)] * gone
+        if len(parts) > 1:
+            return f"({f' {join} '.join(parts)})"
+        return parts[0] if parts else str(condition.negated)
+    return f"({' or '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "False"
+
+
+def _between(low: float, high: float, column: str) -> str:
+    if isfinite(low) and isfinite(high):
+        return f"{low!r} < {column} <= {high!r}"
+    if isfinite(high):
+        return f"{column} <= {high!r}"
+    return f"{column} > {low!r}" if isfinite(low) else f"{column} == {column}"

@@ -1,0 +1,227 @@
+"""Rules as text, markdown and HTML."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from math import isnan
+from typing import Any, Literal
+
+from neonxc.rules.collection import Rules, summed
+from neonxc.rules.condition import Column
+from neonxc.rules.rule import Counts, Rule
+from neonxc.rules.wording import Numbers, counts, readable_number
+
+WIDTH = 72  # characters of a printed rule before it goes on in the next line
+HTML = """\
+<style>
+.neonxc-rules { border-collapse: collapse; font: 14px/1.45 system-ui, sans-serif; text-align: left; }
+.neonxc-rules th, .neonxc-rules td { padding: 5px 14px; vertical-align: top; text-align: left; }
+.neonxc-rules thead th { border-bottom: 2px solid #8888; vertical-align: bottom; }
+.neonxc-rules tbody { border-bottom: 1px solid #8885; }
+.neonxc-rules td.count, .neonxc-rules th.count { text-align: right; font-variant-numeric: tabular-nums; }
+.neonxc-rules tbody th { min-width: 6em; }
+.neonxc-rules .test { display: inline-block; }
+.neonxc-rules .word { font-weight: normal; opacity: 0.6; }
+</style>
+<table class="neonxc-rules">
+<thead><tr><th>cluster</th><th>rule</th>
+{% for title in titles %}<th class="count">{{ title }}</th>{% endfor %}
+</tr></thead>
+{% for rules in clusters %}
+<tbody>
+{% for rule in rules %}
+<tr>
+{% if loop.first %}
+<th rowspan="{{ rules|length }}" scope="rowgroup">{{ rule.name }}
+{% for part in together(rule) if rules|length > 1 %}
+<div class="word">{{ part }}</div>
+{% endfor %}
+</th>
+{% endif %}
+<td>{% if not loop.first %}<span class="word">or</span> {% endif %}
+{% for test in said(rule) %}
+<span class="test">{% if not loop.first %}<span class="word">and</span> {% endif %}{{ test }}</span>
+{% else %}
+always
+{% endfor %}
+</td>
+{% for figure in figures(rule) %}<td class="count">{{ figure }}</td>{% endfor %}
+</tr>
+{% endfor %}
+</tbody>
+{% endfor %}
+</table>
+"""
+
+
+def render_rules(
+    rules: Iterable[Rule] | Any,
+    format: Literal["text", "markdown", "html"] | str = "text",
+    precision: int | None = None,
+) -> str:
+    """Write rules for people, cluster by cluster, with their measures.
+
+    Coverage is the share of the cluster's points that a rule has, precision the share of the rule's points that
+    are of the cluster. After :meth:`Rules.measure` both are also given for the held-out points.
+
+    Parameters
+    ----------
+    rules : Rules, iterable of Rule, ThresholdTree or fitted tree explainer
+        A tree's rules are ``tree.rules()``.
+    format : {"text", "markdown", "html"}
+        HTML is a fragment with a style of its own, to be put anywhere in a page.
+    precision : int, optional
+        Significant digits of numbers; more where two bounds of one column would look the same. Default: as many as
+        tell the values of the training data apart, or 4 where these are not known.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonxc.trees import IMM, render_rules
+    >>> X = np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]])
+    >>> tree = IMM(n_clusters=2, random_state=0).fit(X, labels=[0, 0, 1, 1]).tree_
+    >>> print(render_rules(tree.rules(feature_names=["width", "height"])))
+    cluster 0: 2 samples (50%), 0 mistakes, coverage 100%, precision 100%
+        width ≤ 2
+    <BLANKLINE>
+    cluster 1: 2 samples (50%), 0 mistakes, coverage 100%, precision 100%
+        width > 2
+    """
+    found = _rules_of(rules)
+    writers = {"text": _as_text, "markdown": _as_markdown, "html": _as_html}
+    if format not in writers:
+        raise ValueError(f"format must be one of {list(writers)}, got {format!r}")
+    bounds: dict[Column, set[float]] = defaultdict(set)
+    for condition in (condition for rule in found for condition in rule.conditions):
+        bounds[condition.column].update(chain(*condition.intervals))
+    numbers = {column: column.numbers(values, precision) for column, values in bounds.items()}
+    return writers[format](found, numbers)
+
+
+def _rules_of(given: Any) -> Rules:
+    """Rules as they are, or those of a tree."""
+    tree = getattr(given, "tree_", given)
+    if hasattr(tree, "rules") and callable(tree.rules):
+        given = tree.rules()
+    if isinstance(given, Iterable) and not isinstance(given, Rules):
+        given = tuple(given)
+        given = Rules(given, summed(given)) if all(isinstance(rule, Rule) for rule in given) else None
+    if not isinstance(given, Rules):
+        raise TypeError(
+            f"rules needs rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
+        )
+    return given
+
+
+def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
+    blocks = []
+    for label, own in rules.clusters.items():
+        lines = [f"{own[0].name}: {_measures(rules.totals[label], rules.divide)}"]
+        if rules.held_out_totals is not None:
+            lines.append(f"    held out: {_measures(rules.held_out_totals[label], rules.divide)}")
+        bodies = [_wrapped(_said(rule, numbers) or ["always"]) for rule in own]
+        width = max(len(line) for body in bodies for line in body)
+        amounts = [readable_number(rule.samples) for rule in own]
+        for rule, body, amount in zip(own, bodies, amounts, strict=True):
+            lines += [("    " if rule is own[0] else "or  ") + body[0], *("    " + line for line in body[1:])]
+            if len(own) > 1:  # the measures of a single rule are the cluster's
+                indent = " " * (max(map(len, amounts)) - len(amount))
+                lines[-len(body)] = f"{lines[-len(body)]:{width + 7}}{indent}{_in_short(rule, rules.divide)}"
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _wrapped(conditions: list[str]) -> list[str]:
+    """Lines of a rule, which goes on in the next one before an "and", or before every "or" of a long condition."""
+    lines: list[str] = []
+    for condition in conditions:
+        text = f"and {condition}" if lines else condition
+        if lines and len(lines[-1]) + 1 + len(text) <= WIDTH:
+            lines[-1] += f" {text}"
+        else:
+            lines += [text] if len(text) <= WIDTH else re.sub(r" (?=or )", "\n    ", text).split("\n")
+    return lines
+
+
+def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
+    blocks = []
+    for label, own in rules.clusters.items():
+        lines = [f"### {_no_markdown(own[0].name)}", "", _measures(rules.totals[label], rules.divide), ""]
+        if rules.held_out_totals is not None:
+            lines[3:] = ["", f"Held out: {_measures(rules.held_out_totals[label], rules.divide)}", ""]
+        for rule in own:
+            text = " **and** ".join(_said(rule, numbers, _no_markdown)) or "always"
+            measures = f" ({_in_short(rule, rules.divide)})" if len(own) > 1 else ""
+            lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _no_markdown(name: str) -> str:
+    name = re.sub(r"([\\`*_\[\]<>|~$&#])", r"\\\1", name)
+    return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would begin a list
+
+
+def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
+    # PyTorch needs jinja2, so it is there; only a page that is really written has to wait for its import.
+    from jinja2 import Environment
+
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(HTML)
+    held_out = rules.held_out_totals is not None
+    titles = ["samples", *["mistakes"] * rules.divide, "coverage", "precision"]
+    return template.render(
+        clusters=rules.clusters.values(),
+        titles=titles + [f"held-out {title}" for title in titles if held_out],
+        said=lambda rule: _said(rule, numbers),
+        together=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
+        figures=lambda rule: [
+            figure
+            for one in [rule.counts, *([rule.held_out] if rule.held_out else [])]
+            for figure in _figures(one, rules.divide)
+        ],
+    )
+
+
+def _figures(one: Counts, divide: bool) -> list[str]:
+    mistakes = [readable_number(one.mistakes)] if divide else []
+    return [readable_number(one.samples), *mistakes, _percent(one.coverage), _percent(one.precision)]
+
+
+def _said(rule: Rule, numbers: Mapping[Column, Numbers], escape: Callable[[str], str] = str) -> list[str]:
+    return rule.said(lambda condition: condition.said(numbers[condition.column], escape))
+
+
+def _measures(one: Counts, divide: bool) -> str:
+    """All measures: ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``."""
+    amount, *mistakes = counts(one.samples, one.mistakes if divide else None).split(", ")
+    share = "" if isnan(one.support) else f" ({_percent(one.support)})"
+    return ", ".join([amount + share, *mistakes, *_shares(one)])
+
+
+def _in_short(rule: Rule, divide: bool) -> str:
+    """The measures of one of several rules."""
+    amounts = counts(rule.samples, rule.mistakes if divide else None)
+    held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
+    return "; ".join([", ".join([amounts, *_shares(rule.counts)]), *held_out])
+
+
+def _shares(one: Counts) -> list[str]:
+    known = (("coverage", one.coverage), ("precision", one.precision))
+    return [f"{name} {_percent(share)}" for name, share in known if not isnan(share)]
+
+
+def _percent(share: float) -> str:
+    """Whole percent; tenths near 0% and 100%, which only 0 and 1 are rounded to."""
+    if isnan(share):
+        return "–"
+    text = f"{share:.0%}"
+    if 0 < share < 0.01 or 0.99 < share < 1:
+        text = f"{min(max(share, 0.001), 0.999):.1%}"
+    return text

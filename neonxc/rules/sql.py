@@ -1,0 +1,124 @@
+"""Rules as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neonxc.rules.collection import Rules
+from neonxc.rules.condition import Condition
+from neonxc.rules.wording import one_line
+
+
+class SQL(str):
+    """A script of SQL statements, and its parts.
+
+    Attributes
+    ----------
+    case : str
+        The CASE expression: the label of a row, NULL where it meets no rule.
+    selects : dict
+        For every label the SELECT of the rows that meet one of its rules.
+    """
+
+    case: str
+    selects: dict[Any, str]
+
+
+class Dialect(NamedTuple):
+    """How a database writes names, strings and truth values."""
+
+    name: Callable[[str], str]
+    string: Callable[[str], str]
+    true: str = "TRUE"
+    false: str = "FALSE"
+
+
+def _doubled(text: str, opening: str, closing: str | None = None) -> str:
+    closing = closing or opening
+    return opening + text.replace(closing, 2 * closing) + closing
+
+
+def _escaped(text: str, quote: str) -> str:
+    return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote
+
+
+DIALECTS = {
+    "ansi": Dialect(lambda name: _doubled(name, '"'), lambda text: _doubled(text, "'")),
+    "mysql": Dialect(lambda name: _doubled(name, "`"), lambda text: _escaped(text, "'")),
+    "bigquery": Dialect(lambda name: _escaped(name, "`"), lambda text: _escaped(text, "'")),
+    "tsql": Dialect(lambda name: _doubled(name, "[", "]"), lambda text: "N" + _doubled(text, "'"), "1", "0"),
+}
+
+
+def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
+    """Write rules as SQL; see :meth:`Rules.to_sql`."""
+    if dialect not in DIALECTS:
+        raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
+    words = DIALECTS[dialect]
+    source = ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
+    whens = [f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules]
+    case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
+    selects = {}
+    for label, own in rules.clusters.items():
+        several = len(own) > 1
+        asked = [_conjunction(rule.conditions, words) for rule in own]
+        where = "\n   OR ".join(f"({one})" if several else one for one in asked)
+        selects[label] = f"SELECT *\nFROM {source}\nWHERE {where}"
+    named = {label: one_line(own[0].name) for label, own in rules.clusters.items()}
+    statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
+    statements += [f"-- {named[label]}\n{select};" for label, select in selects.items()]
+    script = SQL("\n\n".join(statements) + "\n")
+    script.case, script.selects = case, selects
+    return script
+
+
+def _conjunction(conditions: Sequence[Condition], words: Dialect) -> str:
+    return " AND ".join(_asked(one, words) for one in conditions) or "1 = 1"
+
+
+def _asked(condition: Condition, words: Dialect) -> str:
+    column = words.name(str(condition.column.key))
+    if condition.values is not None:
+        return _is_one_of(column, condition, words)
+    parts = []
+    for low, high in condition.intervals:
+        bounds = [f"{column} > {_literal(low, words)}"] * isfinite(low)
+        bounds += [f"{column} <= {_literal(high, words)}"] * isfinite(high)
+        parts.append(" AND ".join(bounds) or f"{column} IS NOT NULL")
+    if len(parts) > 1:
+        return "(" + " OR ".join(parts) + ")"  # AND binds before OR
+    return parts[0] if parts else "1 = 0"
+
+
+def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
+    """Ask for categories so that the answer is never NULL, which stands for the category None."""
+    known = [_literal(value, words) for value in condition.values or () if value is not None]
+    missing = len(known) < len(condition.values or ())
+    if not condition.negated:
+        parts = (
+            [f"{column} = {known[0]}"] if len(known) == 1 else [f"{column} IN ({', '.join(known)})"] * bool(known)
+        )
+        parts += [f"{column} IS NULL"] * missing
+        return f"({' OR '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "1 = 0"
+    other = f"{column} <> {known[0]}" if len(known) == 1 else f"{column} NOT IN ({', '.join(known)})"
+    if missing:
+        return " AND ".join([f"{column} IS NOT NULL"] + [other] * bool(known))
+    return f"({other} OR {column} IS NULL)" if known else "1 = 1"
+
+
+def _literal(value: Any, words: Dialect) -> str:
+    """A label, category or bound; fractions in the notation of double precision, which no database rounds."""
+    if isinstance(value, bool | np.bool_):
+        return words.true if value else words.false
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if number.is_integer() and abs(number) < 2**53:
+            return str(int(number))
+        return repr(number) if "e" in repr(number) else f"{number!r}e0"
+    return words.string(str(value))

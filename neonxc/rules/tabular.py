@@ -1,0 +1,140 @@
+"""Rules as a data frame, and as a dictionary for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import inf, isfinite, nan
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neonxc.registry import register
+from neonxc.rules.collection import Rules
+from neonxc.rules.condition import Column, Condition
+from neonxc.rules.rule import Counts, Rule
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT, VERSION = "neonxc.rules", 1
+
+
+def frame(rules: Rules) -> pd.DataFrame:
+    """Table of rules; see :meth:`Rules.to_frame`."""
+    import pandas as pd
+
+    rows = []
+    for rule in (rule for own in rules.clusters.values() for rule in own):
+        row = {"cluster": rule.label, "name": rule.name, "rule": rule.text()}
+        for before, counts in (("", rule.counts), ("held_out_", rule.held_out)):
+            if counts is None:
+                continue
+            row[f"{before}samples"] = counts.samples
+            if rules.divide:
+                row[f"{before}mistakes"] = counts.mistakes
+            row |= {before + name: getattr(counts, name) for name in ("support", "coverage", "precision")}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def described(rules: Rules) -> dict[str, Any]:
+    """Describe rules by what JSON can hold; see :meth:`Rules.to_dict`."""
+    columns = rules.columns
+    position = {column: i for i, column in enumerate(columns)}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "divide": rules.divide,
+        "columns": [asdict(column) | {"gaps": [_bounds(gap) for gap in column.gaps]} for column in columns],
+        "rules": [_rule(rule, position) for rule in rules],
+        "totals": _totals(rules.totals),
+        "held_out_totals": None if rules.held_out_totals is None else _totals(rules.held_out_totals),
+    }
+
+
+def _rule(rule: Rule, position: Mapping[Column, int]) -> dict[str, Any]:
+    conditions = []
+    for condition in rule.conditions:
+        if condition.values is None:
+            what: dict[str, Any] = {"intervals": [_bounds(pair) for pair in condition.intervals]}
+        else:
+            what = {"values": [_plain(value) for value in condition.values], "negated": condition.negated}
+        conditions.append({"column": position[condition.column], **what})
+    return {
+        "label": _plain(rule.label),
+        "name": rule.name,
+        "conditions": conditions,
+        "counts": _counts(rule.counts),
+        "held_out": None if rule.held_out is None else _counts(rule.held_out),
+        "leaves": list(rule.leaves),
+        "n_features": rule.n_features,
+    }
+
+
+def _totals(totals: Mapping[Any, Counts]) -> list[dict[str, Any]]:
+    return [{"label": _plain(label)} | _counts(counts) for label, counts in totals.items()]
+
+
+def _counts(counts: Counts) -> dict[str, float | None]:
+    return {name: value if isfinite(value) else None for name, value in asdict(counts).items()}
+
+
+def _bounds(numbers: tuple[float, ...]) -> list[float | None]:
+    return [number if isfinite(number) else None for number in numbers]  # JSON has no infinity
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def restored(described: Mapping[str, Any]) -> Rules:
+    """Build rules again; see :meth:`Rules.from_dict`."""
+    if described.get("format") != FORMAT:
+        raise ValueError(
+            f"this does not describe rules: its format is {described.get('format')!r}, not {FORMAT!r}"
+        )
+    if described.get("version") != VERSION:
+        raise ValueError(
+            f"these rules have version {described.get('version')!r} of the format; this neonxc reads {VERSION}"
+        )
+    columns = [
+        Column(**one | {"gaps": tuple((bound, *_open(pair)) for bound, *pair in one["gaps"])})
+        for one in described["columns"]
+    ]
+    held_out = described["held_out_totals"]
+    return Rules(
+        tuple(_restored_rule(one, columns) for one in described["rules"]),
+        _restored_totals(described["totals"]),
+        described["divide"],
+        None if held_out is None else _restored_totals(held_out),
+    )
+
+
+def _restored_rule(one: Mapping[str, Any], columns: list[Column]) -> Rule:
+    conditions = []
+    for what in one["conditions"]:
+        column = columns[what["column"]]
+        if "values" in what:
+            conditions.append(Condition(column, values=tuple(what["values"]), negated=what["negated"]))
+        else:
+            conditions.append(Condition(column, tuple(_open(pair) for pair in what["intervals"])))
+    held_out = None if one["held_out"] is None else _restored_counts(one["held_out"])
+    counts, leaves = _restored_counts(one["counts"]), tuple(one["leaves"])
+    return Rule(one["label"], one["name"], tuple(conditions), counts, held_out, leaves, one["n_features"])
+
+
+def _restored_totals(totals: list[dict[str, Any]]) -> dict[Any, Counts]:
+    return {one["label"]: _restored_counts({k: v for k, v in one.items() if k != "label"}) for one in totals}
+
+
+def _restored_counts(counts: Mapping[str, float | None]) -> Counts:
+    return Counts(**{name: nan if value is None else value for name, value in counts.items()})
+
+
+def _open(pair: Any) -> tuple[float, float]:
+    low, high = pair
+    return -inf if low is None else low, inf if high is None else high
+
+
+register(Rules, lambda rules: {"rules": described(rules)}, lambda cls, values: restored(values["rules"]))

@@ -1,0 +1,116 @@
+"""How numbers, intervals and counts are worded for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from math import isfinite
+
+from neonxc.rules.intervals import Intervals
+
+Numbers = Mapping[float, str]  # how the bounds of a column are printed
+
+
+def interval_texts(
+    intervals: Intervals, name: str, numbers: Numbers, unit: str = "", whole: bool = False
+) -> list[str]:
+    """Say of each interval that a column lies in it: ``["x ≤ 1", "x in (2, 3]", "x > 5"]``; one text at least.
+
+    Intervals of whole numbers are closed: ``x in [36, 45]``.
+    """
+    after = f" {unit}" if unit else ""
+
+    def text(low: float, high: float) -> str:
+        if isfinite(low) and isfinite(high):
+            if not whole:
+                return f"{name} in ({numbers[low]}, {numbers[high]}]{after}"
+            first = format(Decimal(numbers[low]).to_integral_value(ROUND_FLOOR) + 1, "f")
+            return f"{name} {f'is {first}' if first == numbers[high] else f'in [{first}, {numbers[high]}]'}{after}"
+        if isfinite(high):
+            return f"{name} ≤ {numbers[high]}{after}"
+        return f"{name} > {numbers[low]}{after}" if isfinite(low) else f"any value of {name}"
+
+    return [text(low, high) for low, high in intervals] or [f"no value of {name}"]
+
+
+def shortest(near: float, below: float, above: float, whole: bool = False) -> str | None:
+    """Print the number in [below, above) with the fewest significant digits, of several the one closest to `near`.
+
+    Where it stands for a bound, ``x <= bound`` has the same answer for all values up to `below` and from `above`.
+
+    Parameters
+    ----------
+    near : float
+        A number in [below, above).
+    below, above : float
+        May be infinite.
+    whole : bool
+        Whether to look among whole numbers only.
+
+    Returns
+    -------
+    str or None
+        None where no number that can be printed lies there.
+    """
+    exact = Decimal(near)
+    if near == 0:
+        return "0"
+    for digits in range(1, 18):
+        step = exact.adjusted() - digits + 1
+        if whole and step < 0 and digits > 1:
+            break
+        grid = Decimal(1).scaleb(max(step, 0) if whole else step)
+        around = {(exact / grid).to_integral_value(way) * grid for way in (ROUND_FLOOR, ROUND_CEILING)}
+        fitting = [number for number in around if below <= float(number) < above]
+        if fitting:
+            return _plain(min(fitting, key=lambda number: (abs(number - exact), number)))
+    return None
+
+
+def _plain(number: Decimal) -> str:
+    if number != 0 and not Decimal("1e-4") <= abs(number) < Decimal("1e15"):
+        return format(float(number), "g" if len(number.normalize().as_tuple().digits) < 7 else ".17g")
+    text = format(number, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
+    """Print the finite ones of a column's numbers with few digits, but no two of them alike.
+
+    Parameters
+    ----------
+    values : iterable of float
+    precision : int
+        Significant digits of those that no other is close to.
+    """
+    if precision < 1:
+        raise ValueError(f"precision must be at least 1, got {precision}")
+    texts: dict[float, str] = {}
+    todo = {value for value in values if isfinite(value)}
+    while todo:  # 17 digits tell any two apart
+        new = {value: readable_number(value, precision) for value in todo}
+        often = Counter(new.values())
+        texts |= {value: text for value, text in new.items() if often[text] == 1}
+        todo -= texts.keys()
+        precision += 1
+    return texts
+
+
+def readable_number(value: float, precision: int = 4) -> str:
+    """Print a number with few digits: tenths stay, so that 1985.5 still lies between 1985 and 1986."""
+    if value == 0 or not 1e-4 <= abs(value) < 1e15:
+        return format(value + 0.0, f".{precision}g")  # + 0.0: no sign for -0.0
+    exponent = int(f"{value:.{precision - 1}e}".partition("e")[2])
+    return f"{value:.{max(precision - 1 - exponent, 1)}f}".rstrip("0").rstrip(".")
+
+
+def counts(samples: float, mistakes: float | None = None) -> str:
+    """Say how many points there are, and how many of them are mistakes: ``50 samples, 1 mistake``."""
+    words = [(samples, "sample")] + ([] if mistakes is None else [(mistakes, "mistake")])
+    return ", ".join(f"{readable_number(n)} {noun}{'' if n == 1 else 's'}" for n, noun in words)
+
+
+def one_line(name: object) -> str:
+    """Write a name without line breaks, which would tear rules and drawings apart."""
+    return " ".join(str(name).split())
