@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from neonxc.trees.rules import Condition
+from neonxc.rules import Column, Condition
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Coding:
     edges: list[float] | None  # of bins; None: the values are listed
     values: list[Any] | None
     missing: bool
+    whole: bool = False  # whether all are whole numbers
+    gaps: Sequence[tuple[float, float, float]] = ()  # of each edge with the numbers next to it
 
     def __len__(self) -> int:
         return len(self.edges) + 1 + self.missing if self.values is None else len(self.values) + self.missing
@@ -45,21 +47,21 @@ class Coding:
 
 
 def items(
-    column: Any, name: str, n_bins: int | Sequence[float], position: int = 0
-) -> tuple[np.ndarray, list[Any]]:
+    column: Any, name: str | int, n_bins: int | Sequence[float], position: int = 0
+) -> tuple[np.ndarray, list[Condition]]:
     """Read a column as values that can be said.
 
     Parameters
     ----------
     column : array, series or tensor [n]
         Numbers, or categories of any kind. Missing ones (None, NaN, NA) are a value of their own.
-    name : str
-        What conditions call the column.
+    name : str or int
+        What conditions call the column; its position where columns have no names.
     n_bins : int or sequence of float
         Numbers with more different values than this are cut into so many bins of about equal frequency; equal
         numbers are never parted. Or the inner edges of the bins, each of which holds the edge above it.
     position : int
-        What conditions take for the position of the column.
+        Of the column, for the conditions.
 
     Returns
     -------
@@ -77,13 +79,13 @@ def items(
     >>> from neonxc.models.interpretable.columns import items
     >>> codes, conditions = items([17, 20, 31, 31, 44, 60], "age", 2)
     >>> codes.tolist(), [str(condition) for condition in conditions]
-    ([0, 0, 0, 0, 1, 1], ['age <= 31', 'age > 31'])
+    ([0, 0, 0, 0, 1, 1], ['age ≤ 31', 'age > 31'])
     """
     coding = coded(column, n_bins, name)
     return coding.codes(column), conditions(coding, name, position)
 
 
-def coded(column: Any, n_bins: int | Sequence[float], name: str) -> Coding:
+def coded(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding:
     """How to code a column and others like it."""
     values = _array(column)
     gone = pd.isna(values)
@@ -93,31 +95,30 @@ def coded(column: Any, n_bins: int | Sequence[float], name: str) -> Coding:
     numbers, counts = np.unique(values[~gone], return_counts=True)
     if not np.isfinite(numbers.astype(np.float64)).all():
         raise ValueError(f"column {name!r} has a value that is not finite")
+    whole = bool((numbers == np.round(numbers)).all())
     if not isinstance(n_bins, int | np.integer):
-        return Coding([float(edge) for edge in n_bins], None, missing)
+        return Coding([float(edge) for edge in n_bins], None, missing, whole)
     if len(numbers) <= n_bins:
         return Coding(None, numbers.tolist(), missing)
-    return Coding(_edges(numbers, counts, int(n_bins)), None, missing)
+    last = _last(counts, int(n_bins))
+    gaps = [(float(numbers[i]), float(numbers[i]), float(numbers[i + 1])) for i in last]
+    return Coding([edge for edge, _, _ in gaps], None, missing, whole, gaps)
 
 
-def conditions(coding: Coding, name: str, position: int = 0) -> list[Any]:
+def conditions(coding: Coding, name: str | int, position: int = 0) -> list[Condition]:
     """What the column is like that has each of the codes."""
-    if coding.values is None:
-        bounds = [-inf, *coding.edges, inf]
-        found: list[Any] = [
-            Condition(position, name, (pair,)) for pair in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
-    else:
-        found = [f"{name} is {value}" for value in coding.values]
-    return found + [f"{name} is missing"] * coding.missing
+    column = Column(position, name, whole=coding.whole, gaps=tuple(map(tuple, coding.gaps)))
+    gone = [Condition(column, values=(None,))] * coding.missing
+    if coding.values is not None:
+        return [Condition(column, values=(value,)) for value in coding.values] + gone
+    bounds = [-inf, *(coding.edges or []), inf]
+    return [Condition(column, (pair,)) for pair in zip(bounds[:-1], bounds[1:], strict=True)] + gone
 
 
-def _edges(numbers: np.ndarray, counts: np.ndarray, n_bins: int) -> list[float]:
-    """Edges among the numbers whose shares are nearest to 1/n_bins, 2/n_bins, ..."""
+def _last(counts: np.ndarray, n_bins: int) -> list[int]:
+    """The last numbers of all bins but the last, up to which the shares are nearest to 1/n_bins, 2/n_bins, ..."""
     below = counts.cumsum()[:-1]
-    wanted = below[-1] + counts[-1]
-    nearest = [int(np.abs(below - i * wanted / n_bins).argmin()) for i in range(1, n_bins)]
-    return [float(numbers[i]) for i in sorted(set(nearest))]
+    return sorted({int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, n_bins)})
 
 
 def _levels(values: Any, gone: np.ndarray) -> list[Any]:
