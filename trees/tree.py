@@ -15,6 +15,8 @@ from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.trees.intervals import Intervals, union
 
 if TYPE_CHECKING:
+    from sklearn.tree import DecisionTreeClassifier
+
     from neonxc.trees.estimator import TreeExplainer
     from neonxc.trees.rules import Rule
 
@@ -199,6 +201,45 @@ class ThresholdTree:
         from neonxc.trees.rules import rules
 
         return rules(self, **options)
+
+    def to_sklearn(self) -> DecisionTreeClassifier:
+        """Give the tree as scikit-learn's, for tools that read those.
+
+        Returns
+        -------
+        DecisionTreeClassifier
+            Fitted. Its ``predict`` and ``apply`` agree with the tree's on the training points, and on all numbers
+            that float32 holds but those that a threshold had to be moved past: scikit-learn's trees round the data
+            to float32, not the thresholds, so that a threshold is moved where it would part the rounded training
+            values elsewhere. Nodes have the same numbers if all tests are of thresholds. Tests of intervals become
+            chains of thresholds: ``predict`` agrees, while ``apply`` gives other leaves, which share the training
+            points of the tree's evenly. The probability of a leaf's cluster is 1, as the tree decides; inner nodes
+            have the mean of their leaves by training weight.
+
+        Raises
+        ------
+        ValueError
+            Training values on the two sides of a test that are the same in float32.
+
+        Notes
+        -----
+        A tree without :attr:`bounds` keeps its thresholds. Missing values, which the tree refuses, go right.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from neonxc.trees import IMM
+        >>> X = np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]])
+        >>> tree = IMM(n_clusters=2).fit(X, labels=["a", "a", "b", "b"]).tree_
+        >>> tree.to_sklearn().predict_proba(X)
+        array([[1., 0.],
+               [1., 0.],
+               [0., 1.],
+               [0., 1.]])
+        """
+        from neonxc.trees.sklearn_tree import to_sklearn
+
+        return to_sklearn(self)
 
     def relabel(self, label: Tensor, classes: np.ndarray) -> ThresholdTree:
         """Give the same tests with other labels at the leaves, [nodes]."""
