@@ -107,8 +107,8 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
         name = number if tree.feature_names is None else repr(tree.feature_names[number])
         raise ValueError(
             f"column {name} has the values {float(below[row])!r} and {float(above[row])!r} on the two sides of a "
-            "test, which differ only beyond float32, which scikit-learn's trees read; export the tree by to_python, "
-            "or fit it to the column less an offset"
+            "test; they differ only beyond float32, which scikit-learn's trees read. Export the tree with "
+            "to_python, or subtract an offset from the column and fit again"
         )
     just_below = torch.nextafter(bound.float(), torch.tensor(-inf)).double()
     moved = torch.where(low > bound, low, torch.where(high <= bound, just_below, bound))
@@ -118,15 +118,16 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
 def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Training weight and number of points of every node, and its share of every class, [nodes, classes]."""
     copies = Counter(node.leaf for node in nodes)
+    least = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP refuses leaves without weight
     weight, count = np.zeros(len(nodes)), np.zeros(len(nodes), dtype=np.int64)
     share = np.zeros((len(nodes), len(tree.classes)))
     for place, node in reversed(list(enumerate(nodes))):  # children come after their parents
         if node.leaf >= 0:
-            weight[place] = float(tree.samples[node.leaf]) / copies[node.leaf]
+            weight[place] = max(float(tree.samples[node.leaf]) / copies[node.leaf], least)
             count[place] = max(1, round(weight[place]))
             share[place, int(tree.label[node.leaf])] = 1
         else:
             sides = [node.left, node.right]
             weight[place], count[place] = weight[sides].sum(), count[sides].sum()
-            share[place] = np.average(share[sides], axis=0, weights=weight[sides] if weight[place] else None)
+            share[place] = np.average(share[sides], axis=0, weights=weight[sides])
     return weight, count, share
