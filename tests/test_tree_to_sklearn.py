@@ -86,6 +86,25 @@ def test_neighbouring_float32_numbers(seed, n, steps):
     assert_same(tree, tree.to_sklearn(), around(tree, rng))
 
 
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 12), span=st.integers(2, 60), k=st.integers(2, 4))
+def test_float64_numbers_about_as_close_as_float32(seed, n, span, k):
+    """They agree, or there is a test that no float32 number makes: one of the two, as a loop over tests says."""
+    rng = np.random.default_rng(seed)
+    start = float(np.float32(rng.normal()))
+    X = start + rng.integers(0, span, (n, 1)) * float(np.spacing(np.float32(start))) / 4
+    tree = CART(max_leaves=12).fit(X, labels=rng.integers(0, k, n)).tree_
+    possible = True
+    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
+        goes_left = X[:, 0] <= float(tree.threshold[node])
+        low, high = X[goes_left, 0].astype(np.float32), X[~goes_left, 0].astype(np.float32)
+        possible &= low.max() < high.min()
+    if possible:
+        assert_same(tree, tree.to_sklearn(), X)
+    else:
+        with pytest.raises(ValueError, match="differ only beyond float32"):
+            tree.to_sklearn()
+
+
 @pytest.mark.parametrize("side", [-1, 1])
 def test_a_threshold_moves_where_float32_rounds_across_it(side):
     """Of two training values, the one next to the threshold rounds to its other side."""
@@ -130,6 +149,16 @@ def test_intervals_become_chains(seed):
     pairs = set(zip(model.apply(X).tolist(), tree.apply(X).tolist(), strict=True))
     assert len(pairs) == len({leaf for leaf, _ in pairs})
     np.testing.assert_allclose(model.tree_.weighted_n_node_samples[0], len(X))
+
+
+def test_chains_have_no_test_that_is_answered_already():
+    splits = [(0, 0, ((0.0, 1.0),)), (1, 0, ((0.5, 2.0),))]  # numbers 0 < x <= 1, then 0.5 < x <= 2
+    X = np.linspace(-1, 3, 33)[:, None]
+    tree, _ = grown(splits, [0, 0, 2, 0, 1], X)
+    model = tree.to_sklearn()
+    assert model.tree_.threshold.tolist() == [0, -2, 1, 0.5, -2, -2, -2]
+    np.testing.assert_array_equal(model.predict(X), np.select([X <= 0, X <= 0.5, X <= 1], [2, 1, 0], 2)[:, 0])
+    np.testing.assert_array_equal(model.predict(X), tree.predict(X))
 
 
 def test_large_kernel_trees():
