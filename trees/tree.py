@@ -208,13 +208,12 @@ class ThresholdTree:
         Returns
         -------
         DecisionTreeClassifier
-            Fitted. Its ``predict`` and ``apply`` agree with the tree's on the training points, and on all numbers
-            that float32 holds but those that a threshold had to be moved past: scikit-learn's trees round the data
-            to float32, not the thresholds, so that a threshold is moved where it would part the rounded training
-            values elsewhere. Nodes have the same numbers if all tests are of thresholds. Tests of intervals become
-            chains of thresholds: ``predict`` agrees, while ``apply`` gives other leaves, which share the training
-            points of the tree's evenly. The probability of a leaf's cluster is 1, as the tree decides; inner nodes
-            have the mean of their leaves by training weight.
+            Fitted. Its ``predict`` and ``apply`` agree with the tree's on the training points, also in float64, and
+            on other data in float32. scikit-learn's trees round data to float32: where a training value of float64
+            comes to lie across a threshold, the threshold moves along, and float32 data between the two go with it.
+            Nodes have the tree's numbers. Tests of intervals become chains of thresholds: ``predict`` agrees, while
+            ``apply`` gives other leaves, among which the tree's are divided, their training weight evenly. The
+            probability of a leaf's cluster is 1, as the tree decides; inner nodes have the mean of their leaves.
 
         Raises
         ------
@@ -223,7 +222,7 @@ class ThresholdTree:
 
         Notes
         -----
-        A tree without :attr:`bounds` keeps its thresholds. Missing values, which the tree refuses, go right.
+        A tree without `bounds` keeps its thresholds. Missing values, which the tree refuses, go right.
 
         Examples
         --------
