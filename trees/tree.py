@@ -208,11 +208,11 @@ class ThresholdTree:
         Returns
         -------
         DecisionTreeClassifier
-            Fitted. Its ``predict`` and ``apply`` agree with the tree's on the training points, also in float64, and
-            on other data in float32. scikit-learn's trees round data to float32: where a training value of float64
-            comes to lie across a threshold, the threshold moves along, and float32 data between the two go with it.
-            Nodes have the tree's numbers. Tests of intervals become chains of thresholds: ``predict`` agrees, while
-            ``apply`` gives other leaves, among which the tree's are divided, their training weight evenly. The
+            Fitted. Its ``predict`` and ``apply`` agree with the tree's on the training points, and on other data
+            in float32, to which scikit-learn's trees round all data. Where a training value of float64 is rounded
+            across a threshold, the threshold moves past it, and float32 data of that value go with it.
+            Nodes have the tree's numbers. Tests of intervals become chains of thresholds: ``predict`` agrees, and
+            ``apply`` gives other leaves, as leaves are copied; copies share a leaf's training weight evenly. The
             probability of a leaf's cluster is 1, as the tree decides; inner nodes have the mean of their leaves.
 
         Raises
@@ -226,9 +226,8 @@ class ThresholdTree:
 
         Examples
         --------
-        >>> import numpy as np
         >>> from neonxc.trees import IMM
-        >>> X = np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]])
+        >>> X = [[0.0, 0], [0, 1], [4, 0], [4, 1]]
         >>> tree = IMM(n_clusters=2).fit(X, labels=["a", "a", "b", "b"]).tree_
         >>> tree.to_sklearn().predict_proba(X)
         array([[1., 0.],
