@@ -15,7 +15,6 @@ from torch import Tensor
 
 from .capacity import beta_max, scores
 from .centers import Objective
-from .distances import Points
 from .kcenter import COMMON, COUNT
 from .problem import Problem, counted
 from .search import Found, solve
@@ -103,7 +102,9 @@ class BetaInterpretable(InterpretableClusterer):
     --------
     >>> import pandas as pd
     >>> from neonxc.models import BetaInterpretable
-    >>> X = pd.DataFrame({"age": [20, 21, 22, 60, 61, 23], "job": ["cook", "cook", "nurse", "cook", "nurse", "cook"]})
+    >>> X = pd.DataFrame(
+    ...     {"age": [20, 21, 22, 60, 61, 23], "job": ["cook", "cook", "nurse", "cook", "nurse", "cook"]}
+    ... )
     >>> model = BetaInterpretable(2, beta=0.75, metric="gower").fit(X, foi="job")
     >>> model.interpretability_ >= 0.75
     True
