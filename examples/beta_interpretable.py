@@ -25,7 +25,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from reports import machine
 from sklearn.datasets import fetch_openml
-from sklearn.preprocessing import scale
 from tqdm import tqdm
 
 from neonxc.evaluation import interpretability, kcenter_cost
@@ -65,7 +64,9 @@ class Data:
 def adult(folder: Path | None) -> Data:
     """Adult: numbers and categories; two bins of age times two of income."""
     if folder is None:
-        X = fetch_openml("adult", version=2, as_frame=True, parser="auto").frame.rename(columns={"class": "income"})
+        X = fetch_openml("adult", version=2, as_frame=True, parser="auto").frame.rename(
+            columns={"class": "income"}
+        )
     else:
         X = pd.read_csv(folder / "adult.csv.gz")
     weights_of_the_census = [column for column in X.columns if column.startswith("fnlwgt")]
@@ -73,15 +74,17 @@ def adult(folder: Path | None) -> Data:
 
 
 def communities(folder: Path | None) -> Data:
-    """Communities and Crime: standardised numbers that all communities have; four bins of violent crimes."""
+    """Communities and Crime: numbers, some missing; four bins of violent crimes, the other rates of crimes left out."""
     foi = "ViolentCrimesPerPop"
     if folder is None:
         X = fetch_openml("us_crime", version=2, as_frame=True, parser="auto").frame
     else:
         X = pd.read_csv(folder / "communities.csv.gz")
-    X = X[X[foi].notna()].drop(columns=["fold", "countyCode", "communityCode", "county", "community"], errors="ignore")
-    X = X.select_dtypes("number").dropna(axis=1).reset_index(drop=True)
-    return Data("Communities", pd.DataFrame(scale(X), columns=X.columns), "euclidean", [foi], 4)
+        X = X.drop(columns=[column for column in X.columns[X.columns.get_loc("murders") :] if column != foi])
+    numbers = X[X[foi].notna()].select_dtypes("number")
+    names = ["fold", "state", "county", "countyCode", "community", "communityCode"]
+    numbers = numbers.drop(columns=names, errors="ignore")
+    return Data("Communities", numbers.reset_index(drop=True), "gower", [foi], 4)
 
 
 def partition(values: np.ndarray, k: int) -> np.ndarray:
@@ -136,7 +139,9 @@ def measure(data: Data, k: int, betas: tuple[float, ...]) -> list[Record]:
             "clusters": len(np.unique(labels)),
             "converged": getattr(found, "converged_", None),
             "seconds": seconds,
-            "counts": np.stack([np.bincount(values[labels == c], minlength=len(names)) for c in np.unique(labels)]),
+            "counts": np.stack(
+                [np.bincount(values[labels == c], minlength=len(names)) for c in np.unique(labels)]
+            ),
             "values": names,
             "labels": labels,
         }
@@ -146,7 +151,10 @@ def measure(data: Data, k: int, betas: tuple[float, ...]) -> list[Record]:
 
 def table(records: list[Record]) -> str:
     """Objective, interpretability and time of every record, as markdown."""
-    lines = ["| method | interpretability | objective | over KC | clusters | converged | seconds |", "|---" * 7 + "|"]
+    lines = [
+        "| method | interpretability | objective | over KC | clusters | converged | seconds |",
+        "|---" * 7 + "|",
+    ]
     for one in records:
         name = one["method"] if one["beta"] is None else f"β-IC, β = {one['beta']:g}"
         converged = {None: "", True: "yes", False: "no"}[one["converged"]]
