@@ -47,11 +47,11 @@ class Interest:
             given = [table.column(column) for column in self.columns]
         else:
             return None
-        found = np.stack(
-            [coding.codes(column) for coding, column in zip(self.codings, given, strict=True)], axis=1
-        )
-        match = (found[:, None] == self.codes).all(2)
-        return np.where(match.any(1), match.argmax(1), -1)
+        columns = [coding.codes(column) for coding, column in zip(self.codings, given, strict=True)]
+        found = np.stack(columns, axis=1)
+        known = {tuple(row): value for value, row in enumerate(self.codes.tolist())}
+        different, positions = np.unique(found, axis=0, return_inverse=True)
+        return np.array([known.get(tuple(row), -1) for row in different.tolist()])[positions.reshape(-1)]
 
 
 def interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:

@@ -23,6 +23,32 @@ def relocated(problem: Problem, labels: Tensor, k: int) -> tuple[Tensor, Centers
     return _alternated(problem, labels, k, lambda labels, far: _moved(problem, labels, far))
 
 
+def opened(problem: Problem, labels: Tensor, k: int) -> Tensor:
+    """Labels with clusters that are not in use yet, each opened at the point that costs the most and may go.
+
+    Points that it is nearer to follow as far as they may.
+    """
+    if k == problem.n_clusters:
+        return labels
+    points = problem.points
+    far = problem.objective.far(points, problem.objective.centers(points, labels, k).rows)
+    for k in range(k, problem.n_clusters):
+        counts = counted(labels, problem.codes, k, problem.n_values)
+        most, size = counts.max(1), counts.sum(1)
+        foreign = _tensor(counts.argmax(1), far)[labels] != problem.codes
+        stays = (size > 1) & (most - 1 >= problem.beta * (size - 1))  # interpretable, without a point of its value
+        may_go = _tensor(stays, far)[labels] | (foreign & _tensor(size > 1, far)[labels])
+        cost = _own(far, labels).masked_fill(~may_go, 0)
+        worst = int(cost.argmax())
+        if not float(cost[worst]) > 0:
+            break
+        labels = labels.clone()
+        labels[worst] = k
+        far = torch.cat([far, problem.objective.far(points, points.rows[worst : worst + 1])], dim=1)
+        labels = _moved(problem, labels, far)
+    return labels
+
+
 def settled(problem: Problem, labels: Tensor, k: int) -> Tensor:
     """Labels after points went to the nearest center, and so on, whatever their values of interest are."""
     return _alternated(problem, labels, k, lambda labels, far: _nonempty(far.argmin(1), labels, k))[0]

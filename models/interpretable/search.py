@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .capacity import excess, room, scores
+from .capacity import beta_max, excess, room, scores
 from .centers import Centers
 from .moves import boost_interpretability, boost_majority, placed, reduce_minority
 from .problem import Problem, counted
-from .relocation import relocated, settled
+from .relocation import opened, relocated, settled
 from .strong import strong_cover
 from .traversal import Cover, draw_far, farthest_first, starts
 
@@ -44,7 +44,10 @@ def solve(
     steps : int
         Clusterings that it looked at, from all starts together.
     """
-    best = constructed(problem, init, n_init, random)
+    best = min(
+        (_finished(problem, labels) for labels in constructed(problem, init, n_init, random)),
+        key=lambda found: found.value,
+    )
     converged, steps = False, 0
     for labels, least in _starts(problem, init, n_init, random):
         if steps and not least < best.value:
@@ -91,23 +94,34 @@ def _step(problem: Problem, labels: Tensor, cluster: int, too_many: int) -> Tens
     return boost_interpretability(problem, labels, cluster)
 
 
-def constructed(problem: Problem, init: str, n_init: int, random: np.random.RandomState) -> Found:
-    """A clustering that reaches beta wherever one can."""
-    codes, k = problem.codes, problem.n_clusters
-    if problem.n_values <= k:
-        return _finished(problem, strong_cover(problem.points, codes, k, init, n_init, random).labels)
-    frequencies = torch.bincount(codes, minlength=problem.n_values).cpu().numpy()
+def constructed(problem: Problem, init: str, n_init: int, random: np.random.RandomState) -> Iterator[Tensor]:
+    """Labels of clusterings that reach beta, one at least wherever any does.
+
+    They have a cluster for each of the most frequent values, as few or as many as may be, whose other points go
+    where they may. With no more values than clusters, there are clusters of single values, too.
+    """
+    frequencies = torch.bincount(problem.codes, minlength=problem.n_values).cpu().numpy()
+    most = min(problem.n_clusters, problem.n_values)
+    least = next(k for k in range(1, most + 1) if beta_max(frequencies.tolist(), k) >= problem.beta)
+    for k in range(least, most + 1):
+        yield _of_values(problem, frequencies, k)
+    if problem.n_values <= problem.n_clusters:
+        yield strong_cover(problem.points, problem.codes, problem.n_clusters, init, n_init, random).labels
+
+
+def _of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Tensor:
+    """A cluster for each of the k most frequent values, and points of other values where they may be."""
+    codes = problem.codes
     top = np.argsort(-frequencies, kind="stable")[:k]
     position = torch.full((problem.n_values,), -1, dtype=torch.int64)
     position[torch.from_numpy(top)] = torch.arange(k)
     labels = position.to(codes.device)[codes]
-    rest = (labels < 0).nonzero()[:, 0]
-    pure = (labels >= 0).nonzero()[:, 0]
+    rest, pure = (labels < 0).nonzero()[:, 0], (labels >= 0).nonzero()[:, 0]
     centers = problem.objective.centers(problem.points.at(pure), labels[pure], k)
     far = problem.objective.far(problem.points.at(rest), centers.rows)
     left = np.array([room(m, problem.beta) - m for m in frequencies[top].tolist()])
     labels[rest], _ = placed(far, torch.zeros_like(far, dtype=torch.bool), left)
-    return _finished(problem, labels)
+    return labels
 
 
 def _starts(
@@ -130,4 +144,5 @@ def _starts(
 
 def _finished(problem: Problem, labels: Tensor) -> Found:
     _, labels = labels.unique(return_inverse=True)
+    labels = opened(problem, labels, int(labels.amax()) + 1)
     return Found(*relocated(problem, labels, int(labels.amax()) + 1))
