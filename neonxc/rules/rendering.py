@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from math import isnan
+from textwrap import wrap
 from typing import Any, Literal
 
 from neonxc.rules.collection import Rules, summed
@@ -112,12 +113,19 @@ def _rules_of(given: Any) -> Rules:
         given = tree.rules()
     if isinstance(given, Iterable) and not isinstance(given, Rules):
         given = tuple(given)
-        given = Rules(given, summed(given)) if all(isinstance(rule, Rule) for rule in given) else None
+        given = _collected(given) if all(isinstance(rule, Rule) for rule in given) else None
     if not isinstance(given, Rules):
         raise TypeError(
             f"rules needs rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
         )
     return given
+
+
+def _collected(rules: tuple[Rule, ...]) -> Rules:
+    held_out = [(rule.label, rule.held_out) for rule in rules if rule.held_out is not None]
+    everywhere = rules and len(held_out) == len(rules)
+    totals = summed((rule.label, rule.counts) for rule in rules)
+    return Rules(rules, totals, held_out_totals=summed(held_out) if everywhere else None)
 
 
 def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
@@ -146,7 +154,11 @@ def _wrapped(conditions: list[str]) -> list[str]:
         if lines and len(lines[-1]) + 1 + len(text) <= WIDTH:
             lines[-1] += f" {text}"
         else:
-            lines += [text] if len(text) <= WIDTH else re.sub(r" (?=or )", "\n    ", text).split("\n")
+            parts = [text] if len(text) <= WIDTH else re.sub(r" (?=or )", "\n    ", text).split("\n")
+            for part in parts:  # categories may be many
+                lines += wrap(
+                    part, WIDTH, subsequent_indent="        ", break_long_words=False, break_on_hyphens=False
+                )
     return lines
 
 
@@ -183,8 +195,8 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
         together=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
         figures=lambda rule: [
             figure
-            for one in [rule.counts, *([rule.held_out] if rule.held_out else [])]
-            for figure in _figures(one, rules.divide)
+            for one in [rule.counts, rule.held_out if held_out else None]
+            for figure in (_figures(one, rules.divide) if one else [])
         ],
     )
 
