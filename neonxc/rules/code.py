@@ -95,8 +95,8 @@ def _asked(condition: Condition, column: str, missing: str) -> str:
         parts += [("not " if condition.negated else "") + missing.format(column)] * gone
         if len(parts) > 1:
             return f"({f' {join} '.join(parts)})"
-        return parts[0] if parts else str(condition.negated)
-    return f"({' or '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "False"
+        return parts[0] if parts else f"{column} {sign} []"
+    return f"({' or '.join(parts)})" if len(parts) > 1 else parts[0] if parts else f"{column} in []"
 
 
 def _between(low: float, high: float, column: str) -> str:

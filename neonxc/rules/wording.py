@@ -74,8 +74,10 @@ def shortest(near: float, below: float, above: float, whole: bool = False) -> st
 
 
 def _plain(number: Decimal) -> str:
-    number = number.normalize() + 0  # + 0: no sign for -0
-    if number != 0 and not Decimal("1e-4") <= abs(number) < Decimal("1e15"):
+    if number == 0:  # or -0
+        return "0"
+    number = number.normalize()
+    if not Decimal("1e-4") <= abs(number) < Decimal("1e15"):
         return format(float(number), f".{len(number.as_tuple().digits)}g")
     return format(number, "f")
 
