@@ -8,8 +8,9 @@ from dataclasses import replace
 from math import nan
 from typing import TYPE_CHECKING, Any
 
-from neonxc.rules.collection import Rules, summed
+from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Condition
+from neonxc.rules.counting import summed
 from neonxc.rules.intervals import complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
 from neonxc.trees.categories import Encoding

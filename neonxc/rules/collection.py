@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.inputs import is_missing, label_array
 from neonxc.rules.condition import Column
+from neonxc.rules.counting import counted
 from neonxc.rules.points import Points
 from neonxc.rules.rule import Counts, Rule
 
@@ -206,7 +207,7 @@ class Rules(Sequence[Rule]):
             Its name; several for a qualified one, as in ``("schema", "table")``. Columns that have no names are
             called by their positions: ``"0"``, ``"1"``, ...
         dialect : {"ansi", "mysql", "bigquery", "tsql"}
-            How names and strings are quoted. PostgreSQL, SQLite, DuckDB, Snowflake and others understand "ansi".
+            How names and strings are quoted. PostgreSQL, SQLite, DuckDB, Trino and others understand "ansi".
 
         Returns
         -------
@@ -287,31 +288,6 @@ class Rules(Sequence[Rule]):
     def _points(self, X: Any) -> Points:
         widths = {rule.n_features for rule in self.rules}
         return Points(X, widths.pop() if len(widths) == 1 else None)
-
-
-def counted(met: np.ndarray, own: np.ndarray, weight: np.ndarray) -> Counts:
-    """Counts of a rule from masks of the points that meet it and of those of its cluster, and weights, all [N]."""
-    sums = (weight[met].sum(), weight[met & ~own].sum(), weight[own].sum(), weight.sum())
-    return Counts(*map(float, sums))
-
-
-def totals_of(
-    rules: Iterable[Rule], masks: Sequence[np.ndarray], labels: np.ndarray, weight: np.ndarray
-) -> dict[Any, Counts]:
-    """Counts of every label's rules together."""
-    together: dict[Any, np.ndarray] = {}
-    for rule, mask in zip(rules, masks, strict=True):
-        together[rule.label] = together.get(rule.label, False) | mask
-    return {label: counted(mask, labels == label, weight) for label, mask in together.items()}
-
-
-def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
-    """Counts of every label's rules together, from the labels and counts of rules of which no point meets two."""
-    together: dict[Any, Counts] = {}
-    for label, new in counts:
-        old = together.get(label, replace(new, samples=0.0, mistakes=0.0))
-        together[label] = replace(old, samples=old.samples + new.samples, mistakes=old.mistakes + new.mistakes)
-    return together
 
 
 def _on_cpu(values: Any) -> Any:

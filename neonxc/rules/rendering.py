@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from math import isnan
-from textwrap import wrap
 from typing import Any, Literal
 
-from neonxc.rules.collection import Rules, summed
+from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
+from neonxc.rules.counting import summed
 from neonxc.rules.rule import Counts, Rule
 from neonxc.rules.wording import Numbers, counts, readable_number
 
@@ -147,19 +147,25 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
 
 
 def _wrapped(conditions: list[str]) -> list[str]:
-    """Lines of a rule, which goes on in the next one before an "and", or before every "or" of a long condition."""
+    """Lines of a rule: it goes on in the next one before an "and", or between the parts of a long condition."""
     lines: list[str] = []
     for condition in conditions:
         text = f"and {condition}" if lines else condition
-        if lines and len(lines[-1]) + 1 + len(text) <= WIDTH:
-            lines[-1] += f" {text}"
+        if len(text) <= WIDTH:
+            _append(text, lines, "")
         else:
-            parts = [text] if len(text) <= WIDTH else re.sub(r" (?=or )", "\n    ", text).split("\n")
-            for part in parts:  # categories may be many
-                lines += wrap(
-                    part, WIDTH, subsequent_indent="        ", break_long_words=False, break_on_hyphens=False
-                )
+            first, *others = re.split(r" (?=or )|(?<=,) (?!\S+\])", text)  # not inside (1, 2]
+            lines.append(first)
+            for part in others:
+                _append(part, lines, "    ")
     return lines
+
+
+def _append(text: str, lines: list[str], indent: str) -> None:
+    if lines and len(lines[-1]) + 1 + len(text) <= WIDTH:
+        lines[-1] += f" {text}"
+    else:
+        lines.append(indent + text)
 
 
 def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
