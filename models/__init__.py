@@ -25,6 +25,7 @@ from .backbones.torchvision_networks import (
 )
 from .features import FeatureExtractor
 from .images import load_image, to_tensor
+from .interpretable import BetaInterpretable, KCenter, StronglyInterpretable, patterns
 from .kernel import KernelKMeans
 from .scan import SCAN
 from .words import WordVectors
@@ -32,9 +33,12 @@ from .words import WordVectors
 __all__ = [
     "BACKBONES",
     "SCAN",
+    "BetaInterpretable",
     "EfficientNetLite0",
     "FeatureExtractor",
+    "KCenter",
     "KernelKMeans",
+    "StronglyInterpretable",
     "WordVectors",
     "alexnet",
     "backbone",
@@ -44,6 +48,7 @@ __all__ = [
     "load_image",
     "mobilenet_v2",
     "mobilenet_v3_small",
+    "patterns",
     "resnet18",
     "resnet50",
     "to_tensor",

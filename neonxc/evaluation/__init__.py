@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         agreement,
         clustering_accuracy,
         cost_ratio,
+        kcenter_cost,
         kmeans_cost,
         surrogate_cost,
         wad,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     )
     from neonxc.evaluation.comparison import Comparison, compare
     from neonxc.evaluation.flipping import Flipping, pixel_flipping
+    from neonxc.evaluation.homogeneity import interpretabilities, interpretability
     from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
     from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
 
@@ -38,6 +40,9 @@ __all__ = [
     "clustering_accuracy",
     "compare",
     "cost_ratio",
+    "interpretabilities",
+    "interpretability",
+    "kcenter_cost",
     "kmeans_cost",
     "methods",
     "pixel_flipping",
@@ -50,6 +55,7 @@ __all__ = [
 # Where the names are defined. The modules are searched in this order, so those that load least come first.
 _MODULES = [
     "clustering",
+    "homogeneity",
     "segmentation",
     "imputers",
     "flipping",

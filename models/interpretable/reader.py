@@ -1,0 +1,21 @@
+"""k-center clustering as a network: the nearest of its centers."""
+
+from __future__ import annotations
+
+from sklearn.utils.validation import check_is_fitted
+
+from neonxc.readers import ClusterModel, read
+from neonxc.readers.centers import centroids
+
+from .kcenter import KCenter
+
+
+@read.register
+def _(model: KCenter) -> ClusterModel:
+    check_is_fitted(model, "labels_")
+    if model.metric not in ("euclidean", "l2"):
+        raise ValueError(
+            f'only a KCenter with metric="euclidean" is a network, not with {model.metric!r}; '
+            "neonxc.neuralize(labels=model.labels_, X=X) explains its labels"
+        )
+    return centroids(model._centers)

@@ -1,0 +1,97 @@
+"""How fitted clusterers of this folder are stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
+from neonxc.registry import Values, register
+
+from .beta import BetaInterpretable
+from .columns import Coding
+from .distances import Metric
+from .foi import Interest
+from .kcenter import CenterClusterer, KCenter
+from .strong import StronglyInterpretable
+
+COMMON = ("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "_metric", "_centers")
+OF_FOI = ("_interest", "foi_values_", "foi_codes_", "majority_")
+OF_BETA = ("objective_", "interpretability_", "interpretabilities_", "beta_max_", "converged_", "n_iter_")
+FITTED: dict[type[CenterClusterer], tuple[str, ...]] = {
+    KCenter: (*COMMON, "radius_"),
+    StronglyInterpretable: (*COMMON, *OF_FOI, "radius_"),
+    BetaInterpretable: (*COMMON, *OF_FOI, *OF_BETA),
+}
+
+
+def _pack(obj: CenterClusterer) -> Values:
+    values = pack_estimator(obj, FITTED[type(obj)])
+    centers = obj.cluster_centers_
+    if isinstance(centers, pd.DataFrame):
+        kinds = {name: str(kind) for name, kind in centers.dtypes.items()}
+        return values | {"centers": _listed(centers), "kinds": kinds}
+    return values | {"centers": centers}
+
+
+def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
+    obj = unpack_estimator(cls, values, FITTED[cls])
+    obj._validate_params()
+    centers = values["centers"]
+    if "kinds" in values:
+        centers = pd.DataFrame(centers, index=obj.center_indices_).astype(values["kinds"])
+    if not len(centers) == len(obj._centers) == len(obj.classes_):
+        raise TypeError(f"its centers are not one for each of {len(obj.classes_)} classes")
+    obj.cluster_centers_ = centers
+    return obj
+
+
+def _listed(frame: pd.DataFrame) -> dict[str, list[Any]]:
+    """Columns as lists that JSON can hold; a category of another kind becomes its text."""
+    return {name: [_plain(value) for value in column] for name, column in frame.items()}
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or pd.isna(value):
+        return None
+    return value if isinstance(value, str | bool | int | float) else str(value)
+
+
+def _pack_metric(metric: Metric) -> Values:
+    if not isinstance(metric.name, str):
+        raise TypeError(f"can't save a clustering whose metric is a function, {metric.name!r}")
+    params = {
+        name: np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
+        for name, value in metric.params.items()
+    }
+    return pack_fields(metric) | {"params": params, "codings": _described(metric.codings)}
+
+
+def _unpack_metric(cls: type[Metric], values: Values) -> Metric:
+    return cls(**values | {"codings": _codings(values["codings"])})
+
+
+def _pack_interest(interest: Interest) -> Values:
+    return pack_fields(interest) | {"codings": _described(interest.codings)}
+
+
+def _unpack_interest(cls: type[Interest], values: Values) -> Interest:
+    return cls(**values | {"codings": _codings(values["codings"])})
+
+
+def _described(codings: Any) -> list[Values | None]:
+    return [None if coding is None else pack_fields(coding) for coding in codings]
+
+
+def _codings(described: list[Values | None]) -> Any:
+    return [None if values is None else Coding(**values) for values in described]
+
+
+for _estimator in FITTED:
+    register(_estimator, _pack, _unpack)
+register(Metric, _pack_metric, _unpack_metric)
+register(Interest, _pack_interest, _unpack_interest)

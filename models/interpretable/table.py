@@ -1,0 +1,150 @@
+"""Points whose columns may be of several kinds: how an estimator reads them and hands rows back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from neonxc.inputs import as_batch, compute_dtype
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data frame, an array or a tensor [n, d], column by column."""
+
+    X: Any
+    names: list[str] | None  # of a frame's columns
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where to compute."""
+        return self.X.device if isinstance(self.X, Tensor) else torch.device("cpu")
+
+    def name(self, column: int) -> str:
+        """What a column is called."""
+        return f"x[{column}]" if self.names is None else self.names[column]
+
+    def key(self, column: int) -> str | int:
+        """The name of a column; its position where columns have no names."""
+        return column if self.names is None else self.names[column]
+
+    def positions(self, given: Any, argument: str, otherwise: str = "") -> list[int]:
+        """Positions of different columns that are named or numbered; `otherwise`: what else the argument takes."""
+        columns = [given] if isinstance(given, str | Integral) else list(given)
+        found = [self._position(column, argument, otherwise) for column in columns]
+        if not found or len(set(found)) < len(found):
+            raise ValueError(f"{argument} needs one column or several different ones, got {given!r}")
+        return found
+
+    def _position(self, column: Any, argument: str, otherwise: str) -> int:
+        if isinstance(column, str):
+            if self.names is None:
+                raise ValueError(
+                    f"{argument} names the column {column!r}, but the columns of X have no names; pass its number"
+                )
+            if self.names.count(column) != 1:
+                count = self.names.count(column)
+                raise ValueError(f"{argument} names the column {column!r}, X has {count} columns of that name")
+            return self.names.index(column)
+        whole = isinstance(column, Integral) and not isinstance(column, bool)
+        if whole and -self.width <= column < self.width:
+            return int(column) % self.width
+        raise ValueError(
+            f"{argument} needs columns of X (names, or numbers below {self.width}){otherwise}, got {column!r}"
+        )
+
+    def column(self, column: int) -> Any:
+        """One column as it was given: a series of a frame, or an array [n]."""
+        if self.names is not None:
+            return self.X.iloc[:, column]
+        values = self.X[:, column]
+        return values.cpu().numpy() if isinstance(values, Tensor) else values
+
+    def is_number(self, column: int, boolean: bool) -> bool:
+        """Whether a column holds numbers, among which truth values count if `boolean`."""
+        kinds = "fiub" if boolean else "fiu"
+        return self.names is None or getattr(self.X.dtypes.iloc[column], "kind", "O") in kinds
+
+    def numbers(self, columns: Sequence[int]) -> Tensor:
+        """Finite numbers [n, m] of some columns."""
+        if self.names is not None:
+            return as_batch(self.X.iloc[:, list(columns)]).tensor
+        every = len(columns) == self.width
+        return as_batch(self.X if every else self.X[:, list(columns)]).tensor
+
+    def gapped(self, column: int) -> Tensor:
+        """Numbers [n] of a column; NaN where they are missing."""
+        if isinstance(self.X, Tensor):
+            values = self.X[:, column].detach().to(compute_dtype(self.X.dtype))
+        else:
+            given = self.column(column)
+            array = given if self.names is None else given.to_numpy(dtype=np.float64, na_value=np.nan)
+            values = torch.from_numpy(np.ascontiguousarray(array))
+            values = values.to(compute_dtype(values.dtype))
+        if bool(values.isinf().any()):
+            raise ValueError(f"X has a value that is not finite in column {self.name(column)!r}: inf")
+        return values
+
+    def rows(self, index: np.ndarray) -> Any:
+        """Some rows in the type of X."""
+        if self.names is not None:
+            return self.X.iloc[index]
+        return self.X[torch.from_numpy(index).to(self.X.device)] if isinstance(self.X, Tensor) else self.X[index]
+
+    def labels(self, values: np.ndarray) -> Any:
+        """One label per point as a tensor for a tensor, else as an array."""
+        return torch.as_tensor(values, device=self.X.device) if isinstance(self.X, Tensor) else values
+
+
+def as_table(X: Any) -> Table:
+    """Read what is no estimator's: a frame, a tensor or an array of anything.
+
+    Raises
+    ------
+    ValueError
+        No table, or no points.
+    """
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        table = Table(X, [str(name) for name in X.columns])
+    else:
+        table = Table(X.detach() if isinstance(X, Tensor) else np.asarray(X), None)
+    if len(table.X.shape) != 2 or 0 in table.X.shape:
+        raise ValueError(f"X needs shape [points, features] and points, got {list(table.X.shape)}")
+    return table
+
+
+def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:
+    """Check what an estimator is given; `gaps`: numbers may be missing.
+
+    Raises
+    ------
+    ValueError
+        No table, no points, another width or other names than at fit time, or bad values in an array.
+    """
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        validate_data(model, X=X, reset=reset, skip_check_array=True)
+        if 0 in X.shape:
+            raise ValueError(f"X is empty: shape {list(X.shape)}")
+        return Table(X, [str(name) for name in X.columns])
+    if isinstance(X, Tensor):
+        if X.layout != torch.strided or X.is_complex() or X.ndim != 2 or not X.numel():
+            as_batch(X)  # says what is wrong with the first two
+            raise ValueError(f"X needs shape [points, features], got {list(X.shape)}")
+        validate_data(model, X=X, reset=reset, skip_check_array=True)
+        return Table(X.detach(), None)
+    return Table(validate_data(model, X=X, reset=reset, ensure_all_finite="allow-nan" if gaps else True), None)
