@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from math import isfinite
 from typing import Any
 
@@ -16,6 +17,7 @@ def {name}(row):
     """Cluster of a row, which maps {keys} to values; None where no rule is met."""
 {helpers}{columns}{tests}    return None
 '''
+ALWAYS = "(index == index or index != index)"  # of every row, also of one whose index is missing
 NUMBER = """
     def number(value):
         try:
@@ -35,10 +37,10 @@ CATEGORY = """
 def queries(rules: Rules) -> dict[Any, str]:
     """Write the rules of every cluster for pandas; see :meth:`Rules.to_query`."""
     for column in rules.columns:
-        if not isinstance(column.key, str) or "`" in column.key:
+        if not isinstance(column.key, str) or "`" in column.key or not column.key.isprintable():
             raise ValueError(
                 f"column {column.key!r} has no name that DataFrame.query can quote; "
-                "give names to the columns, without backticks"
+                "give it one, without backticks, tabs and line breaks"
             )
 
     def asked(condition: Condition) -> str:
@@ -47,15 +49,15 @@ def queries(rules: Rules) -> dict[Any, str]:
     found = {}
     for label, own in rules.clusters.items():
         several = len(own) > 1
-        texts = [" and ".join(map(asked, rule.conditions)) or "index == index" for rule in own]
+        texts = [" and ".join(map(asked, rule.conditions)) or ALWAYS for rule in own]
         found[label] = " or ".join(f"({text})" if several else text for text in texts)
     return found
 
 
 def function(rules: Rules, name: str) -> str:
     """Write rules as a function; see :meth:`Rules.to_python`."""
-    if not name.isidentifier():
-        raise ValueError(f"name needs an identifier of Python, got {name!r}")
+    if not name.isidentifier() or iskeyword(name):
+        raise ValueError(f"name needs the name of a Python function, got {name!r}")
     kinds: dict[Column, bool] = {}
     for condition in (condition for rule in rules for condition in rule.conditions):
         kinds[condition.column] = condition.values is None
@@ -87,18 +89,18 @@ def _asked(condition: Condition, column: str, missing: str) -> str:
     if condition.values is None:
         parts = [_between(low, high, column) for low, high in condition.intervals]
     else:
-        known = [value.item() if isinstance(value, np.generic) else value for value in condition.values]
-        gone, known = None in known, [value for value in known if value is not None]
+        gone, known = None in condition.values, [value for value in condition.values if value is not None]
         sign, join = ("not in", "and") if condition.negated else ("in", "or")
         parts = [f"{column} {sign} {known!r}"] * bool(known)
         parts += [("not " if condition.negated else "") + missing.format(column)] * gone
         if len(parts) > 1:
             return f"({f' {join} '.join(parts)})"
-        return parts[0] if parts else str(condition.negated)
-    return f"({' or '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "False"
+        return parts[0] if parts else f"{column} {sign} []"
+    return f"({' or '.join(parts)})" if len(parts) > 1 else parts[0] if parts else f"{column} in []"
 
 
 def _between(low: float, high: float, column: str) -> str:
+    low, high = float(low), float(high)  # the numbers of NumPy print their type
     if isfinite(low) and isfinite(high):
         return f"{low!r} < {column} <= {high!r}"
     if isfinite(high):
