@@ -44,7 +44,7 @@ def queries(rules: Rules) -> dict[Any, str]:
             )
 
     def asked(condition: Condition) -> str:
-        return _asked(condition, f"`{condition.column.key}`", missing="{}.isna()")
+        return _asked(condition, f"`{condition.column.key}`", missing="{0}.isna()")
 
     found = {}
     for label, own in rules.clusters.items():
@@ -58,9 +58,9 @@ def function(rules: Rules, name: str) -> str:
     """Write rules as a function; see :meth:`Rules.to_python`."""
     if not name.isidentifier() or iskeyword(name):
         raise ValueError(f"name needs the name of a Python function, got {name!r}")
-    kinds: dict[Column, bool] = {}
+    kinds: dict[Column, bool] = {}  # whether numbers are read, among which a missing value is no category but NaN
     for condition in (condition for rule in rules for condition in rule.conditions):
-        kinds[condition.column] = condition.values is None
+        kinds[condition.column] = kinds.get(condition.column, False) or condition.values is None
     variables = {column: f"x{i}" for i, column in enumerate(rules.columns)}
     columns = [
         f"    {variable} = {'number' if kinds[column] else 'category'}(row[{column.key!r}])\n"
@@ -68,7 +68,8 @@ def function(rules: Rules, name: str) -> str:
     ]
 
     def test(rule: Rule) -> str:
-        asked = [_asked(one, variables[one.column], missing="{} is None") for one in rule.conditions]
+        missing = {True: "{0} != {0}", False: "{0} is None"}
+        asked = [_asked(one, variables[one.column], missing[kinds[one.column]]) for one in rule.conditions]
         label = rule.label.item() if isinstance(rule.label, np.generic) else rule.label
         return f"    if {' and '.join(asked) or 'True'}:\n        return {label!r}\n"
 
