@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from neonxc.rules import Condition, Rule, render_rules
+from neonxc.rules import Column, Condition, Counts, Rule, render_rules
 from neonxc.rules.wording import counts, readable, readable_number
 from neonxc.trees import CART
 from neonxc.trees.builder import TreeBuilder
