@@ -5,8 +5,8 @@
 
 Figures 2 to 5 of S. Saisubramanian, S. Galhotra, S. Zilberstein, "Balancing the tradeoff between clustering value
 and interpretability", AIES 2020, on Adult, where age and income are of interest, and on Communities and Crime, where
-the rate of violent crimes is. FOLDER has adult.csv.gz and communities.csv.gz; without it both are fetched from
-OpenML. The other two tables of the paper, of sanitation and accidents in Kenya, are no longer published.
+the rate of violent crimes is. FOLDER has adult.csv.gz and communities.csv.gz; without it both are fetched from OpenML.
+The other two tables of the paper, of sanitation and accidents in Kenya, are no longer published.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ K = 5
 METRIC = "gower"
 BETAS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 CLUSTERS = (10, 20, 30, 40, 50)
-MARKERS = {"KC": "s", "P_F": "^", "KC_F": "v", "β-IC": "o", "IKC": "D"}
+MARKERS = {"KC": "s", "KC*": "P", "P_F": "^", "KC_F": "v", "β-IC": "o", "IKC": "D"}
 WHAT = {
     "KC": "greedy k-center on all columns",
+    "KC*": "`BetaInterpretable` without features of interest, which moves the centers of greedy k-center",
     "P_F": "a partition by the values of interest",
     "KC_F": "greedy k-center on the columns of interest",
     "β-IC": "`BetaInterpretable`",
@@ -76,7 +77,7 @@ def adult(folder: Path | None) -> Data:
 
 
 def communities(folder: Path | None) -> Data:
-    """Communities and Crime: numbers, some missing; four bins of violent crimes, the other rates of crimes left out."""
+    """Communities and Crime: numbers, some missing; four bins of violent crimes, without the other crimes."""
     foi = "ViolentCrimesPerPop"
     if folder is None:
         X = fetch_openml("us_crime", version=2, as_frame=True, parser="auto").frame
@@ -105,6 +106,7 @@ def contestants(data: Data, k: int, values: np.ndarray, betas: tuple[float, ...]
     common = {"metric": METRIC}
     found: dict[str, Callable[[], Any]] = {
         "KC": lambda: KCenter(k, **common).fit(data.X),
+        "KC*": lambda: BetaInterpretable(k, **common).fit(data.X),
         "P_F": lambda: partition(values, k),
         "KC_F": lambda: KCenter(k, **common).fit(data.X[data.foi]),
         "IKC": lambda: StronglyInterpretable(k, foi_bins=data.bins, **common).fit(data.X, foi=data.foi),
