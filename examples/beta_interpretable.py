@@ -4,9 +4,9 @@
     python examples/beta_interpretable.py --data FOLDER --figure 2 --figure 3
 
 Figures 2 to 5 of S. Saisubramanian, S. Galhotra, S. Zilberstein, "Balancing the tradeoff between clustering value
-and interpretability", AIES 2020, on Adult, where age and income are of interest, and on Communities and Crime, where
-the rate of violent crimes is. FOLDER has adult.csv.gz and communities.csv.gz; without it both are fetched from OpenML.
-The other two tables of the paper, of sanitation and accidents in Kenya, are no longer published.
+and interpretability", AIES 2020, on Adult, where age and income are of interest, and on Communities and Crime,
+where the rate of violent crimes is. FOLDER has adult.csv.gz and communities.csv.gz; without it both are fetched
+from OpenML. The other two tables of the paper, of sanitation and accidents in Kenya, are no longer published.
 """
 
 from __future__ import annotations
