@@ -11,7 +11,7 @@ import torch
 
 from neonxc.inputs import as_labels, label_array
 from neonxc.rules import Condition, Rule, Rules
-from neonxc.rules.collection import counted, totals_of
+from neonxc.rules.counting import counted, totals_of
 
 from .columns import items
 from .table import Table, as_table
