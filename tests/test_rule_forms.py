@@ -604,9 +604,9 @@ def test_reports_of_held_out_points():
         "\n"
         "young: 3 samples (60%), 0 mistakes, coverage 100%, precision 100%\n"
         "    held out: 2 samples (50%), 1 mistake, coverage 100%, precision 50%\n"
-        "    age ≤ 35   2 samples, 0 mistakes, coverage 67%, precision 100%; "
+        "    age ≤ 35   2 samples, 0 mistakes, coverage 67%; "
         "held out: coverage 100%, precision 50%\n"
-        "or  age > 70   1 sample, 0 mistakes, coverage 33%, precision 100%; held out: coverage 0%"
+        "or  age > 70   1 sample, 0 mistakes, coverage 33%; held out: coverage 0%"
     )
     assert rules.to_markdown().startswith(
         "### old\n\n2 samples (40%), 0 mistakes, coverage 100%, precision 100%\n\n"
