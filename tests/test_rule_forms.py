@@ -396,6 +396,17 @@ def test_the_function_says_what_the_rules_predict(seed, model, labels):
     assert run(rules, database.execute("SELECT * FROM t ORDER BY 1").fetchall()) == expected
 
 
+def test_columns_of_numbers_that_may_be_missing():
+    column, counts = Column(0, "x"), Counts(1, 0)
+    gone, low = Condition(column, values=(None,)), Condition(column, ((-inf, 2.0),))
+    rules = Rules((Rule("gone", "g", (gone,), counts), Rule("low", "l", (low,), counts)), {})
+    for chosen in (rules, Rules(rules[::-1], {})):
+        frame = pd.DataFrame({"x": [1.0, nan, 3.0]})
+        assert chosen.predict(frame).tolist() == ["low", "gone", None]
+        assert run(chosen, [{"x": 1}, {"x": None}, {"x": 3}]) == ["low", "gone", None]
+        assert run(chosen, frame.to_dict("records")) == ["low", "gone", None]
+
+
 def test_functions_for_rows_without_names_and_their_own_names():
     X = np.array([[0.0, 5], [1, 5], [4, 5], [5, 5]])
     rules = CART(2).fit(X, labels=[0, 0, 1, 1]).tree_.rules()
@@ -593,9 +604,9 @@ def test_reports_of_held_out_points():
         "\n"
         "young: 3 samples (60%), 0 mistakes, coverage 100%, precision 100%\n"
         "    held out: 2 samples (50%), 1 mistake, coverage 100%, precision 50%\n"
-        "    age ≤ 35   2 samples, 0 mistakes, coverage 67%, precision 100%; "
+        "    age ≤ 35   2 samples, 0 mistakes, coverage 67%; "
         "held out: coverage 100%, precision 50%\n"
-        "or  age > 70   1 sample, 0 mistakes, coverage 33%, precision 100%; held out: coverage 0%"
+        "or  age > 70   1 sample, 0 mistakes, coverage 33%; held out: coverage 0%"
     )
     assert rules.to_markdown().startswith(
         "### old\n\n2 samples (40%), 0 mistakes, coverage 100%, precision 100%\n\n"

@@ -286,9 +286,9 @@ def test_reports():
     assert render_rules(tree) == (
         "A: 2 samples (29%), 0 mistakes, coverage 100%, precision 100%\n"
         "    <p> in (2.1, 3.4]                                                          "
-        "1 sample, 0 mistakes, coverage 50%, precision 100%\n"
+        "1 sample, 0 mistakes, coverage 50%\n"
         "or  (<p> in (1, 2.1] or <p> in (3.4, 5]) and (a_b in (40, 60] or a_b > 67.5)   "
-        "1 sample, 0 mistakes, coverage 50%, precision 100%\n"
+        "1 sample, 0 mistakes, coverage 50%\n"
         "\n"
         "B: 2 samples (29%), 0 mistakes, coverage 100%, precision 100%\n"
         "    (<p> ≤ 2.1 or <p> > 3.4) and (a_b in (18, 25] or a_b in (60, 67.5])\n"

@@ -239,9 +239,9 @@ def test_text_is_aligned_and_sums_up_clusters():
         "\n"
         "virginica: 3 samples (43%), 1 mistake, coverage 100%, precision 67%\n"
         "    petal width in (0.8, 1.65] and petal length > 4.95   "
-        "1 sample, 0 mistakes, coverage 50%, precision 100%\n"
+        "1 sample, 0 mistakes, coverage 50%\n"
         "or  petal width > 1.65                                   "
-        "2 samples, 1 mistake, coverage 50%, precision 50%"
+        "2 samples, 1 mistake, coverage 50%"
     )
 
 
@@ -274,8 +274,8 @@ def test_markdown_escapes_names():
     assert text.endswith(
         "### z\n\n3 samples (43%), 1 mistake, coverage 100%, precision 67%\n\n"
         "- a\\_b\\|\\*c\\* in (0.8, 1.65] **and** \\<i\\> > 4.95 "
-        "(1 sample, 0 mistakes, coverage 50%, precision 100%)\n"
-        "- **or** a\\_b\\|\\*c\\* > 1.65 (2 samples, 1 mistake, coverage 50%, precision 50%)"
+        "(1 sample, 0 mistakes, coverage 50%)\n"
+        "- **or** a\\_b\\|\\*c\\* > 1.65 (2 samples, 1 mistake, coverage 50%)"
     )
 
 

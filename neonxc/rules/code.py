@@ -44,7 +44,7 @@ def queries(rules: Rules) -> dict[Any, str]:
             )
 
     def asked(condition: Condition) -> str:
-        return _asked(condition, f"`{condition.column.key}`", missing="{0}.isna()")
+        return _asked(condition, f"`{condition.column.key}`", missing="{}.isna()")
 
     found = {}
     for label, own in rules.clusters.items():
@@ -58,31 +58,34 @@ def function(rules: Rules, name: str) -> str:
     """Write rules as a function; see :meth:`Rules.to_python`."""
     if not name.isidentifier() or iskeyword(name):
         raise ValueError(f"name needs the name of a Python function, got {name!r}")
-    kinds: dict[Column, bool] = {}  # whether numbers are read, among which a missing value is no category but NaN
-    for condition in (condition for rule in rules for condition in rule.conditions):
-        kinds[condition.column] = kinds.get(condition.column, False) or condition.values is None
-    variables = {column: f"x{i}" for i, column in enumerate(rules.columns)}
-    columns = [
-        f"    {variable} = {'number' if kinds[column] else 'category'}(row[{column.key!r}])\n"
-        for column, variable in variables.items()
+    used = {_use(condition) for rule in rules for condition in rule.conditions}
+    uses = [
+        (column, kind) for column in rules.columns for kind in ("number", "category") if (column, kind) in used
     ]
+    variables = {use: f"x{i}" for i, use in enumerate(uses)}
+    columns = [f"    {variable} = {kind}(row[{column.key!r}])\n" for (column, kind), variable in variables.items()]
 
     def test(rule: Rule) -> str:
-        missing = {True: "{0} != {0}", False: "{0} is None"}
-        asked = [_asked(one, variables[one.column], missing[kinds[one.column]]) for one in rule.conditions]
+        asked = [_asked(one, variables[_use(one)], missing="{} is None") for one in rule.conditions]
         label = rule.label.item() if isinstance(rule.label, np.generic) else rule.label
         return f"    if {' and '.join(asked) or 'True'}:\n        return {label!r}\n"
 
-    helpers = NUMBER * any(kinds.values()) + CATEGORY * (not all(kinds.values()))
+    kinds = {kind for _, kind in uses}
+    helpers = NUMBER * ("number" in kinds) + CATEGORY * ("category" in kinds)
     return FUNCTION.format(
         name=name,
         keys="names of columns"
-        if any(isinstance(column.key, str) for column in kinds)
+        if any(isinstance(column.key, str) for column in rules.columns)
         else "positions of columns",
         helpers=helpers + "\n" * bool(helpers),
         columns="".join(columns),
         tests="".join(map(test, rules)),
     )
+
+
+def _use(condition: Condition) -> tuple[Column, str]:
+    """A column, and what it is read as; a column of numbers may also be asked whether a value is missing."""
+    return condition.column, "number" if condition.values is None else "category"
 
 
 def _asked(condition: Condition, column: str, missing: str) -> str:

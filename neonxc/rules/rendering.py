@@ -224,10 +224,11 @@ def _measures(one: Counts, divide: bool) -> str:
 
 
 def _in_short(rule: Rule, divide: bool) -> str:
-    """The measures of one of several rules."""
+    """The measures of one of several rules: mistakes say what precision says."""
     amounts = counts(rule.samples, rule.mistakes if divide else None)
     held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
-    return "; ".join([", ".join([amounts, *_shares(rule.counts)]), *held_out])
+    shares = [text for text in _shares(rule.counts) if not (divide and text.startswith("precision"))]
+    return "; ".join([", ".join([amounts, *shares]), *held_out])
 
 
 def _shares(one: Counts) -> list[str]:
