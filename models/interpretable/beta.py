@@ -103,7 +103,9 @@ class BetaInterpretable(InterpretableClusterer):
     --------
     >>> import pandas as pd
     >>> from neonxc.models import BetaInterpretable
-    >>> X = pd.DataFrame({"age": [20, 21, 22, 60, 61, 23], "job": ["cook", "cook", "nurse", "cook", "nurse", "cook"]})
+    >>> X = pd.DataFrame(
+    ...     {"age": [20, 21, 22, 60, 61, 23], "job": ["cook", "cook", "nurse", "cook", "nurse", "cook"]}
+    ... )
     >>> model = BetaInterpretable(2, beta=0.75, metric="gower").fit(X, foi="job")
     >>> model.interpretability_ >= 0.75
     True

@@ -126,7 +126,9 @@ def _levels(values: Any, gone: np.ndarray) -> list[Any]:
     found = {_plain(value) for value in pd.unique(values[~gone])}
     if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
         return [level for level in map(_plain, values.dtype.categories) if level in found]
-    return sorted(found, key=lambda level: (isinstance(level, str), str(level) if isinstance(level, str) else level))
+    return sorted(
+        found, key=lambda level: (isinstance(level, str), str(level) if isinstance(level, str) else level)
+    )
 
 
 def _array(column: Any) -> Any:

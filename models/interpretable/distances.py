@@ -101,10 +101,14 @@ class Library:
 
     def between(self, rows: Tensor, others: Tensor) -> Tensor:
         """On the CPU."""
+        if not len(rows):
+            return rows.new_empty(0, len(others))
         one, two = rows.cpu().numpy(), others.cpu().numpy()
         if self.metric in PAIRWISE_BOOLEAN_FUNCTIONS:
             one, two = one != 0, two != 0
-        params = {name: np.array(value) if isinstance(value, list) else value for name, value in self.params.items()}
+        params = {
+            name: np.array(value) if isinstance(value, list) else value for name, value in self.params.items()
+        }
         far = pairwise_distances(one, two, metric=self.metric, **params)
         return torch.from_numpy(np.asarray(far)).to(rows)
 
@@ -285,7 +289,9 @@ def _mixed_columns(table: Table, columns: Sequence[int]) -> tuple[list[float], l
 
 def _check_matrix(table: Table, left_out: Sequence[int]) -> None:
     if left_out:
-        raise ValueError('foi is a column of X, which are distances with metric="precomputed"; give foi as an array')
+        raise ValueError(
+            'foi is a column of X, which are distances with metric="precomputed"; give foi as an array'
+        )
     far = table.numbers(range(table.width))
     if far.shape[0] != far.shape[1]:
         raise ValueError(f'metric="precomputed" needs a square matrix of distances, got shape {list(far.shape)}')

@@ -47,7 +47,9 @@ class Interest:
             given = [table.column(column) for column in self.columns]
         else:
             return None
-        found = np.stack([coding.codes(column) for coding, column in zip(self.codings, given, strict=True)], axis=1)
+        found = np.stack(
+            [coding.codes(column) for coding, column in zip(self.codings, given, strict=True)], axis=1
+        )
         known = {tuple(row): value for value, row in enumerate(self.codes.tolist())}
         different, positions = np.unique(found, axis=0, return_inverse=True)
         return np.array([known.get(tuple(row), -1) for row in different.tolist()])[positions.reshape(-1)]
@@ -100,7 +102,9 @@ def _column(table: Table, item: Any) -> int:
         if table.names is None:
             raise ValueError(f"foi names the column {item!r}, but the columns of X have no names; pass its number")
         if table.names.count(item) != 1:
-            raise ValueError(f"foi names the column {item!r}, X has {table.names.count(item)} columns of that name")
+            raise ValueError(
+                f"foi names the column {item!r}, X has {table.names.count(item)} columns of that name"
+            )
         return table.names.index(item)
     if isinstance(item, Integral) and not isinstance(item, bool) and -table.width <= item < table.width:
         return int(item) % table.width

@@ -138,9 +138,7 @@ def _nearest(problem: Problem, labels: Tensor, inside: Tensor, value: int) -> in
     return int(labels[among[_distances(problem, inside, among).argmin()]]) if len(among) else None
 
 
-def _parted(
-    problem: Problem, labels: Tensor, cluster: int, other: int, value: int | None = None
-) -> Tensor | None:
+def _parted(problem: Problem, labels: Tensor, cluster: int, other: int, value: int | None = None) -> Tensor | None:
     """Part the union of two clusters by its two most frequent values, of which `value` is one in any case."""
     union = (labels == cluster) | (labels == other)
     frequencies = _frequencies(problem, union)

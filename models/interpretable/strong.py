@@ -224,7 +224,9 @@ def check_bins(foi_bins: Any) -> None:
     if isinstance(foi_bins, int | np.integer):
         return
     edges = list(foi_bins)
-    increasing = all(isinstance(edge, Real) and np.isfinite(edge) for edge in edges) and edges == sorted(set(edges))
+    increasing = all(isinstance(edge, Real) and np.isfinite(edge) for edge in edges) and edges == sorted(
+        set(edges)
+    )
     if not edges or not increasing:
         raise ValueError(f"foi_bins needs a number of bins or their increasing inner edges, got {foi_bins!r}")
 
