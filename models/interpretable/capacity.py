@@ -14,11 +14,11 @@ def scores(counts: np.ndarray) -> np.ndarray:
 
 
 def room(m: int, beta: float) -> float:
-    """Points that a cluster may have at most, ``m`` of which have its value; infinite for beta = 0.
+    """Points that a cluster may have at most, ``m`` of which have its value; infinite where there is no need to count.
 
     The largest s with ``m / s >= beta`` in floating point, as :func:`scores` compares them.
     """
-    if beta <= 0:
+    if m >= beta * 2**52:
         return math.inf
     if m == 0:
         return 0

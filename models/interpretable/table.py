@@ -94,7 +94,7 @@ class Table:
         else:
             given = self.column(column)
             array = given if self.names is None else given.to_numpy(dtype=np.float64, na_value=np.nan)
-            values = torch.from_numpy(np.ascontiguousarray(array))
+            values = torch.from_numpy(np.array(array))  # a copy: pandas has arrays that must not be written to
             values = values.to(compute_dtype(values.dtype))
         if bool(values.isinf().any()):
             raise ValueError(f"X has a value that is not finite in column {self.name(column)!r}: inf")
