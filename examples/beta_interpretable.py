@@ -4,9 +4,9 @@
     python examples/beta_interpretable.py --data FOLDER --figure 2 --figure 3
 
 Figures 2 to 5 of S. Saisubramanian, S. Galhotra, S. Zilberstein, "Balancing the tradeoff between clustering value
-and interpretability", AIES 2020, on Adult, where age and income are of interest, and on Communities and Crime, where
-the rate of violent crimes is. FOLDER has adult.csv.gz and communities.csv.gz; without it both are fetched from
-OpenML. The other two tables of the paper, of sanitation and accidents in Kenya, are no longer published.
+and interpretability", AIES 2020, on Adult, where age and income are of interest, and on Communities and Crime,
+where the rate of violent crimes is. FOLDER has adult.csv.gz and communities.csv.gz; without it both are fetched
+from OpenML. The other two tables of the paper, of sanitation and accidents in Kenya, are no longer published.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,12 +33,15 @@ from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable, pat
 from neonxc.plot.images import cluster_colors
 
 Record = dict[str, Any]
+TITLE = "Interpretable clusterings"
 K = 5
+METRIC = "gower"
 BETAS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 CLUSTERS = (10, 20, 30, 40, 50)
-MARKERS = {"KC": "s", "P_F": "^", "KC_F": "v", "β-IC": "o", "IKC": "D"}
+MARKERS = {"KC": "s", "KC*": "P", "P_F": "^", "KC_F": "v", "β-IC": "o", "IKC": "D"}
 WHAT = {
     "KC": "greedy k-center on all columns",
+    "KC*": "`BetaInterpretable` without features of interest, which moves the centers of greedy k-center",
     "P_F": "a partition by the values of interest",
     "KC_F": "greedy k-center on the columns of interest",
     "β-IC": "`BetaInterpretable`",
@@ -47,18 +51,17 @@ WHAT = {
 
 @dataclass(frozen=True)
 class Data:
-    """A table, the metric of its rows, and the columns of interest."""
+    """A table and its columns of interest."""
 
     name: str
     X: pd.DataFrame
-    metric: str
     foi: list[str]
     bins: int  # of a column of interest
 
     def sample(self, n: int) -> Data:
         """Some of the rows, always the same."""
         rows = self.X.sample(min(n, len(self.X)), random_state=0).reset_index(drop=True)
-        return Data(self.name, rows, self.metric, self.foi, self.bins)
+        return Data(self.name, rows, self.foi, self.bins)
 
 
 def adult(folder: Path | None) -> Data:
@@ -70,11 +73,11 @@ def adult(folder: Path | None) -> Data:
     else:
         X = pd.read_csv(folder / "adult.csv.gz")
     weights_of_the_census = [column for column in X.columns if column.startswith("fnlwgt")]
-    return Data("Adult", X.drop(columns=weights_of_the_census), "gower", ["age", "income"], 2)
+    return Data("Adult", X.drop(columns=weights_of_the_census), ["age", "income"], 2)
 
 
 def communities(folder: Path | None) -> Data:
-    """Communities and Crime: numbers, some missing; four bins of violent crimes, the other rates of crimes left out."""
+    """Communities and Crime: numbers, some missing; four bins of violent crimes, without the other crimes."""
     foi = "ViolentCrimesPerPop"
     if folder is None:
         X = fetch_openml("us_crime", version=2, as_frame=True, parser="auto").frame
@@ -84,7 +87,7 @@ def communities(folder: Path | None) -> Data:
     numbers = X[X[foi].notna()].select_dtypes("number")
     names = ["fold", "state", "county", "countyCode", "community", "communityCode"]
     numbers = numbers.drop(columns=names, errors="ignore")
-    return Data("Communities", numbers.reset_index(drop=True), "gower", [foi], 4)
+    return Data("Communities", numbers.reset_index(drop=True), [foi], 4)
 
 
 def partition(values: np.ndarray, k: int) -> np.ndarray:
@@ -100,9 +103,10 @@ def partition(values: np.ndarray, k: int) -> np.ndarray:
 
 def contestants(data: Data, k: int, values: np.ndarray, betas: tuple[float, ...]) -> dict[str, Callable[[], Any]]:
     """What gives the labels of every method."""
-    common = {"metric": data.metric}
+    common = {"metric": METRIC}
     found: dict[str, Callable[[], Any]] = {
         "KC": lambda: KCenter(k, **common).fit(data.X),
+        "KC*": lambda: BetaInterpretable(k, **common).fit(data.X),
         "P_F": lambda: partition(values, k),
         "KC_F": lambda: KCenter(k, **common).fit(data.X[data.foi]),
         "IKC": lambda: StronglyInterpretable(k, foi_bins=data.bins, **common).fit(data.X, foi=data.foi),
@@ -115,7 +119,7 @@ def contestants(data: Data, k: int, values: np.ndarray, betas: tuple[float, ...]
 
 def values_of_interest(data: Data) -> tuple[np.ndarray, list[str]]:
     """Codes [n] of the values of interest, and what they are called."""
-    model = StronglyInterpretable(K, metric=data.metric, foi_bins=data.bins).fit(data.X, foi=data.foi)
+    model = StronglyInterpretable(K, metric=METRIC, foi_bins=data.bins).fit(data.X, foi=data.foi)
     return model.foi_codes_, model.foi_values_
 
 
@@ -134,7 +138,7 @@ def measure(data: Data, k: int, betas: tuple[float, ...]) -> list[Record]:
             "k": k,
             "method": name,
             "beta": float(beta) if beta else None,
-            "objective": kcenter_cost(data.X, labels, metric=data.metric),
+            "objective": kcenter_cost(data.X, labels, metric=METRIC),
             "interpretability": interpretability(labels, values),
             "clusters": len(np.unique(labels)),
             "converged": getattr(found, "converged_", None),
@@ -149,20 +153,29 @@ def measure(data: Data, k: int, betas: tuple[float, ...]) -> list[Record]:
     return records
 
 
-def table(records: list[Record]) -> str:
-    """Objective, interpretability and time of every record, as markdown."""
-    lines = [
-        "| method | interpretability | objective | over KC | clusters | converged | seconds |",
-        "|---" * 7 + "|",
+def rows(records: list[Record]) -> list[dict[str, Any]]:
+    """What is reported of every record."""
+    return [
+        {
+            "method": one["method"] if one["beta"] is None else f"β-IC, β = {one['beta']:g}",
+            "interpretability": round(one["interpretability"], 4),
+            "objective": round(one["objective"], 4),
+            "over KC": round(one["over KC"], 3),
+            "clusters": one["clusters"],
+            "converged": {None: "", True: "yes", False: "no"}[one["converged"]],
+            "seconds": round(one["seconds"], 2),
+        }
+        for one in records
     ]
-    for one in records:
-        name = one["method"] if one["beta"] is None else f"β-IC, β = {one['beta']:g}"
-        converged = {None: "", True: "yes", False: "no"}[one["converged"]]
-        lines.append(
-            f"| {name} | {one['interpretability']:.3f} | {one['objective']:.3g} | {one['over KC']:.2f} "
-            f"| {one['clusters']} | {converged} | {one['seconds']:.2f} |"
-        )
-    return "\n".join(lines)
+
+
+def markdown(records: list[Record]) -> str:
+    """A table of the records."""
+    found = rows(records)
+    lines = [
+        " | ".join(map(str, cells)) for cells in (found[0], ["---"] * len(found[0]), *map(dict.values, found))
+    ]
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def plot_trade_off(ax: Axes, records: list[Record]) -> None:
@@ -199,7 +212,7 @@ def compositions(records: list[Record], titles: list[str]) -> Figure:
     return figure
 
 
-def figure_2(data: list[Data], out: Path) -> tuple[str, list[Record]]:
+def figure_2(data: list[Data], out: Path) -> dict[str, list[Record]]:
     """Objective against interpretability, k = 5, β = 0.5 to 1."""
     found = [measure(one, K, BETAS) for one in tqdm(data, desc="Figure 2")]
     figure = Figure(figsize=(4.6 * len(data), 3.6), layout="constrained")
@@ -207,25 +220,23 @@ def figure_2(data: list[Data], out: Path) -> tuple[str, list[Record]]:
         plot_trade_off(ax, records)
     figure.axes[-1].legend()
     figure.savefig(out / "figure2.png", dpi=150)
-    text = "\n\n".join(f"### {records[0]['data']}\n\n{table(records)}" for records in found)
-    return f"## Figure 2: k = {K}\n\n{text}", [one for records in found for one in records]
+    return {f"Figure 2: {records[0]['data']}, k = {K}": records for records in found}
 
 
-def figure_3(data: list[Data], out: Path) -> tuple[str, list[Record]]:
+def figure_3(data: list[Data], out: Path) -> dict[str, list[Record]]:
     """Shares of the values of interest in every cluster for four β."""
-    every = []
+    every = {}
     for one in tqdm(data, desc="Figure 3"):
         records = [r for r in measure(one, K, BETAS[2:]) if r["method"] == "β-IC"]
         figure = compositions(records, [f"β = {r['beta']:g}" for r in records])
         figure.savefig(out / f"figure3_{one.name.lower()}.png", dpi=150)
-        every += records
-    return "## Figure 3\n\nSee figure3_*.png.", every
+        every[f"Figure 3: {one.name}, k = {K}"] = records
+    return every
 
 
-def figure_4(data: list[Data], out: Path, clusters: tuple[int, ...]) -> tuple[str, list[Record]]:
+def figure_4(data: list[Data], out: Path, clusters: tuple[int, ...]) -> dict[str, list[Record]]:
     """Objective for more clusters, β = 1."""
-    every, figure = [], Figure(figsize=(4.6 * len(data), 3.6), layout="constrained")
-    parts = []
+    every, figure = {}, Figure(figsize=(4.6 * len(data), 3.6), layout="constrained")
     for ax, one in zip(figure.subplots(1, len(data), squeeze=False)[0], data, strict=True):
         records = [r for k in tqdm(clusters, desc=f"Figure 4, {one.name}") for r in measure(one, k, (1.0,))]
         for method, marker in MARKERS.items():
@@ -233,52 +244,62 @@ def figure_4(data: list[Data], out: Path, clusters: tuple[int, ...]) -> tuple[st
             ax.plot([r["k"] for r in own], [r["objective"] for r in own], f"{marker}-", label=method)
         ax.set(title=one.name, xlabel="clusters", ylabel="k-center objective")
         ax.set_ylim(bottom=0)
-        parts += [f"### {one.name}, k = {k}\n\n{table([r for r in records if r['k'] == k])}" for k in clusters]
-        every += records
+        every |= {f"Figure 4: {one.name}, k = {k}, β = 1": [r for r in records if r["k"] == k] for k in clusters}
     figure.axes[-1].legend()
     figure.savefig(out / "figure4.png", dpi=150)
-    return "## Figure 4: β = 1\n\n" + "\n\n".join(parts), every
+    return every
 
 
-def figure_5(data: list[Data], out: Path) -> tuple[str, list[Record]]:
+def figure_5(data: list[Data], out: Path) -> dict[str, list[Record]]:
     """Shares and explanations of all methods, β = 1."""
-    parts, every = [], []
+    every = {}
     for one in tqdm(data, desc="Figure 5"):
         records = measure(one, K, (1.0,))
-        compositions(records, [r["method"] for r in records]).savefig(
-            out / f"figure5_{one.name.lower()}.png", dpi=150
-        )
+        figure = compositions(records, [record["method"] for record in records])
+        figure.savefig(out / f"figure5_{one.name.lower()}.png", dpi=150)
         for record in records:
-            rules = patterns(one.X, record["labels"], columns=one.foi, max_length=len(one.foi), n_bins=one.bins)
-            parts.append(f"### {one.name}, {record['method']}\n\n```\n{rules}\n```")
-        every += records
-    return "## Figure 5: frequent patterns of the columns of interest\n\n" + "\n\n".join(parts), every
+            options = {"columns": one.foi, "max_length": len(one.foi), "n_bins": one.bins}
+            record["patterns"] = str(patterns(one.X, record["labels"], **options))
+        every[f"Figure 5: {one.name}, k = {K}, β = 1"] = records
+    return every
+
+
+def section(heading: str, records: list[Record]) -> str:
+    """A table, and the frequent patterns if there are any."""
+    said = [f"{one['method']}:\n\n```\n{one['patterns']}\n```" for one in records if "patterns" in one]
+    return "\n\n".join([f"## {heading}", markdown(records), *said])
 
 
 def main(
     data: Annotated[Path | None, typer.Option(help="Folder of adult.csv.gz and communities.csv.gz.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the report, the pictures and the figures.")] = Path("beta"),
-    figure: Annotated[list[int] | None, typer.Option(help="2, 3, 4 or 5; all by default.")] = None,
-    quick: Annotated[bool, typer.Option(help="1,000 rows of each table, and fewer clusters in Figure 4.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the report, its figures and the pictures.")] = Path(
+        "runs/interpretable"
+    ),
+    figure: Annotated[list[int] | None, typer.Option(min=2, max=5, help="All by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="1,000 rows of each table, two k in Figure 4.")] = False,
 ) -> None:
-    """Write report.md, figures as PNG and figures.json."""
+    """Rerun Figures 2 to 5; write report.md, interpretable.json and the pictures."""
     out.mkdir(parents=True, exist_ok=True)
     tables = [adult(data), communities(data)]
     tables = [one.sample(1000) for one in tables] if quick else tables
-    clusters = (10, 20) if quick else CLUSTERS
-    experiments = {2: figure_2, 3: figure_3, 4: lambda *given: figure_4(*given, clusters), 5: figure_5}
-    sections, records = [], []
+    clusters = CLUSTERS[:2] if quick else CLUSTERS
+    experiments = {2: figure_2, 3: figure_3, 4: partial(figure_4, clusters=clusters), 5: figure_5}
+    found: dict[str, list[Record]] = {}
     for number in figure or experiments:
-        section, found = experiments[number](tables, out)
-        sections.append(section)
-        plain = [{k: v for k, v in one.items() if k not in ("labels", "counts", "values")} for one in found]
-        records += [{"figure": number, **one} for one in plain]
-    methods = "\n".join(f"- {name}: {what}" for name, what in WHAT.items())
-    sizes = ", ".join(f"{one.name} {len(one.X):,} × {one.X.shape[1]}, {one.metric}" for one in tables)
-    head = f"# Interpretable clusterings\n\n{sizes}; {machine()}\n\n{methods}"
-    (out / "report.md").write_text("\n\n".join([head, *sections]) + "\n", encoding="utf-8")
-    (out / "figures.json").write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
-    typer.echo(f"{out / 'report.md'}: {len(records)} rows")
+        found |= experiments[number](tables, out)
+    sizes = "; ".join(f"{one.name}: {len(one.X):,} × {one.X.shape[1]}" for one in tables)
+    note = f"{sizes}; Gower's distance. " + "; ".join(f"{name}: {what}" for name, what in WHAT.items()) + "."
+    text = "\n\n".join([f"# {TITLE}", note, str(machine()), *(section(*item) for item in found.items())])
+    (out / "report.md").write_text(text + "\n", encoding="utf-8")
+    report = {
+        "title": TITLE,
+        "machine": machine(),
+        "tables": {heading: {"note": note, "rows": rows(records)} for heading, records in found.items()},
+    }
+    (out / "interpretable.json").write_text(
+        json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    typer.echo(f"{out}: report.md, interpretable.json, pictures")
 
 
 if __name__ == "__main__":

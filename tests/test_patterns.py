@@ -1,5 +1,6 @@
 """Frequent patterns of clusters: which there are, which are chosen, and what is said of them."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -117,10 +118,14 @@ def test_forms_agree_where_a_column_has_bins_and_missing_values():
     import duckdb
 
     rng = np.random.default_rng(0)
-    X = pd.DataFrame({"x": rng.normal(size=300), "y": rng.normal(size=300)})
+    X = pd.DataFrame({"x": rng.normal(size=300), "y": rng.normal(size=300) + 5})
     X.loc[rng.random(300) < 0.4, "x"] = np.nan
-    found = patterns(X, rng.integers(0, 2, 300), min_support=0.1)
+    found = patterns(X, rng.integers(0, 2, 300), columns="x", min_support=0.1)
     assert any(condition.values == (None,) for rule in found for condition in rule.conditions)
+    assert any(
+        condition.values is None and condition.name == "x" for rule in found for condition in rule.conditions
+    )
+    found = replace(found, rules=found.rules[::-1])  # other rules come first
     wanted = found.predict(X).tolist()
     scope = {}
     exec(found.to_python(), scope)

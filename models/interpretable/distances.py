@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, isnan
+from itertools import pairwise
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,9 @@ from .columns import Coding, coded
 from .table import Table
 
 NORMS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0, "chebyshev": inf}
+# Numbers of several columns that are handled at once: 2,000 rows of 125 columns then take a third of the time that they
+# take column by column; longer runs are slower again, as they are shared out among threads
+TOGETHER = 1 << 15
 OWN = (*NORMS, "cosine", "gower", "precomputed")  # what scikit-learn is not asked for
 
 
@@ -132,17 +136,22 @@ class Gower:
 
     def between(self, rows: Tensor, others: Tensor) -> Tensor:
         """Of two rows that have no column in common, the distance is 1."""
-        return torch.stack([self._column(rows, other) for other in others.tolist()], dim=1)
+        return torch.stack([self._column(rows.T, other[:, None]) for other in others], dim=1)
 
-    def _column(self, rows: Tensor, other: list[float]) -> Tensor:
-        there = [j for j, value in enumerate(other) if not isnan(value)]
-        total, common = rows.new_zeros(len(rows)), rows.new_full((len(rows),), len(there))
-        for j in there:  # a column at a time: rows are few numbers, too short to be summed fast
-            far = (rows[:, j] - other[j]).abs_() if j < self.n_numbers else rows[:, j] != other[j]
-            if j in self.gaps:
-                gone = rows[:, j].isnan()
-                far, common = far.masked_fill(gone, 0), common - gone.to(rows.dtype)
-            total += far
+    def _column(self, columns: Tensor, other: Tensor) -> Tensor:
+        """Distances [n] of all rows, given by their columns [m, n], to one [m, 1]."""
+        m, n = columns.shape
+        total, common = columns.new_zeros(n), columns.new_full((n,), m)
+        has_gaps = bool(self.gaps) or bool(other.isnan().any())
+        size = max(1, TOGETHER // max(n, 1))
+        edges = [*range(0, self.n_numbers, size), *range(self.n_numbers, m, size), m]
+        for first, last in pairwise(edges):
+            one, two = columns[first:last], other[first:last]
+            far = (one - two).abs_() if first < self.n_numbers else (one != two).to(total)
+            if has_gaps:
+                gone = one.isnan() | two.isnan()
+                far, common = far.masked_fill_(gone, 0), common - gone.sum(0)
+            total += far.sum(0) if last - first > 1 else far[0]
         return torch.where(common > 0, total / common.clamp(min=1), 1.0)
 
     def outermost(self, rows: Tensor) -> int:
