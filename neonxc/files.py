@@ -35,12 +35,12 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    obj : NeuralizedClustering, ThresholdTree, tree explainer, KernelKMeans, SCAN, FeatureExtractor, WordVectors
-        Or an object of any other class that :func:`neonxc.registry.register` was given. A network's features are
-        saved with it if they can be saved themselves, as those from a builder of :mod:`neonxc.models` can; others
-        are left out and have to be given to :func:`load`. A SCAN on such features is refused. Parameters of an
-        estimator that are not numbers or strings (estimators, labels to start from, random states) are left out,
-        and have their defaults when it is loaded.
+    obj : NeuralizedClustering, ThresholdTree, Rules, tree explainer, KernelKMeans, SCAN, FeatureExtractor, ...
+        WordVectors, or an object of any other class that :func:`neonxc.registry.register` was given. A network's
+        features are saved with it if they can be saved themselves, as those from a builder of
+        :mod:`neonxc.models` can; others are left out and have to be given to :func:`load`. A SCAN on such features
+        is refused. Parameters of an estimator that are not numbers or strings (estimators, labels to start from,
+        random states) are left out, and have their defaults when it is loaded.
     path : path-like
         Usually ``*.safetensors``. Written to a temporary neighbour first: the file is there whole or not at all.
 

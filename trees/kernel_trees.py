@@ -256,7 +256,7 @@ class KernelIMM(KernelTree):
     >>> X, ring = make_circles(400, factor=0.3, noise=0.05, random_state=0)
     >>> tree = KernelIMM(2).fit(X, labels=ring).tree_
     >>> print(tree.rules()[0].text(2))
-    -0.35 < x[0] <= 0.37
+    x[0] in (-0.35, 0.37]
     """
 
     def _grow(self, problem: Problem) -> Grown:

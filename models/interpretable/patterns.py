@@ -73,10 +73,10 @@ def patterns(
     >>> people = pd.DataFrame({"age": [20, 21, 22, 60, 61, 63], "works": ["no", "yes", "yes", "yes", "no", "no"]})
     >>> print(patterns(people, ["a", "a", "a", "b", "b", "b"], n_bins=2))
     a: 3 samples (50%), coverage 100%, precision 100%
-        age ≤ 22
+        age ≤ 30
     <BLANKLINE>
     b: 3 samples (50%), coverage 100%, precision 100%
-        age > 22
+        age > 30
     """
     if not 0 < min_support <= 1:
         raise ValueError(f"min_support must be above 0 and at most 1, got {min_support}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
 from math import inf, isfinite, nan
@@ -44,7 +44,7 @@ class Column:
     name: str = ""
     unit: str = ""
     whole: bool = False
-    gaps: tuple[tuple[float, float, float], ...] = ()
+    gaps: tuple[tuple[float, float, float], ...] = field(default=(), hash=False)  # may be many
 
     def __post_init__(self) -> None:
         key = self.position if self.key is None else self.key
