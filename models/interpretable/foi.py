@@ -106,7 +106,7 @@ def _column(table: Table, item: Any) -> int:
                 f"foi names the column {item!r}, X has {table.names.count(item)} columns of that name"
             )
         return table.names.index(item)
-    if isinstance(item, Integral) and not isinstance(item, bool) and -table.width <= item < table.width:
+    if isinstance(item, Integral) and not isinstance(item, bool) and -table.width <= int(item) < table.width:
         return int(item) % table.width
     raise ValueError(
         f"foi needs columns of X (names, or numbers below {table.width}) or an array of {len(table)} values, got "

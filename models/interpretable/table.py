@@ -54,8 +54,10 @@ class Table:
         """Finite numbers [n, m] of some columns."""
         if self.names is not None:
             return as_batch(self.X.iloc[:, list(columns)]).tensor
-        every = len(columns) == self.width
-        return as_batch(self.X if every else self.X[:, list(columns)]).tensor
+        if len(columns) == self.width:
+            return as_batch(self.X).tensor
+        index = torch.tensor(columns, device=self.device) if isinstance(self.X, Tensor) else list(columns)
+        return as_batch(self.X[:, index]).tensor
 
     def gapped(self, column: int) -> Tensor:
         """Numbers [n] of a column; NaN where they are missing."""
