@@ -25,7 +25,7 @@ from .backbones.torchvision_networks import (
 )
 from .features import FeatureExtractor
 from .images import load_image, to_tensor
-from .interpretable import BetaInterpretable, KCenter, StronglyInterpretable
+from .interpretable import BetaInterpretable, KCenter, StronglyInterpretable, patterns
 from .kernel import KernelKMeans
 from .scan import SCAN
 from .words import WordVectors
@@ -48,6 +48,7 @@ __all__ = [
     "load_image",
     "mobilenet_v2",
     "mobilenet_v3_small",
+    "patterns",
     "resnet18",
     "resnet50",
     "to_tensor",

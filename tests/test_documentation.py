@@ -19,6 +19,7 @@ PAGES = [
     "docs/heatmaps.md",
     "docs/lrp.md",
     "docs/trees.md",
+    "docs/rules.md",
     "docs/graphs.md",
     "docs/spaces.md",
     "docs/kernel_trees.md",
@@ -33,6 +34,7 @@ PAGES = [
     "docs/scan.md",
 ]
 WITH_OUTPUT = {
+    "docs/rules.md",
     "docs/graphs.md",
     "docs/kernel_trees.md",
     "docs/tree_networks.md",

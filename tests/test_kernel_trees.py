@@ -520,7 +520,7 @@ def test_rules_predictions_and_paths_say_the_same(model, case):
             assert np.array_equal(np.flatnonzero(path[:, node]), rows[node])
         for rule in tree.rules():
             inside = rule.matches(points)
-            assert np.array_equal(inside, leaf == rule.leaf)
+            assert np.array_equal(inside, leaf == rule.leaves[0])
             assert (label[inside] == rule.label).all()
             matched += inside
         assert (matched == 1).all()

@@ -68,13 +68,13 @@ def shaped(seed, leaves, lean=0.5, names=None, clusters=None):
 
 def test_text():
     assert export_text(iris()) == (
-        "|--- petal width <= 0.8: setosa (50 samples, 0 mistakes)\n"
+        "|--- petal width ≤ 0.8: setosa (50 samples, 0 mistakes)\n"
         "|--- petal width > 0.8 (100 samples)\n"
-        "|   |--- petal width <= 1.75: versicolor (54 samples, 5 mistakes)\n"
+        "|   |--- petal width ≤ 1.75: versicolor (54 samples, 5 mistakes)\n"
         "|   |--- petal width > 1.75: virginica (46 samples, 1 mistake)"
     )
     assert export_text(iris(None), class_names=["A", "B", "C"], precision=2, show_samples=False) == (
-        "|--- x[0] <= 0.8: A\n|--- x[0] > 0.8\n|   |--- x[0] <= 1.8: B\n|   |--- x[0] > 1.8: C"
+        "|--- x[0] ≤ 0.8: A\n|--- x[0] > 0.8\n|   |--- x[0] ≤ 1.8: B\n|   |--- x[0] > 1.8: C"
     )
     one = grown([], [0])
     assert export_text(one) == "cluster 0 (1 sample, 0 mistakes)"
@@ -84,7 +84,7 @@ def test_text():
 def test_thresholds_of_one_column_are_told_apart():
     tree = grown([(0, 1, 0.5), (2, 1, 0.500001), (4, 0, 0.500001)], [-1, 0, -1, 1, -1, 2, 3])
     text = export_text(tree)
-    for test in ("x[1] <= 0.5:", "x[1] > 0.5 ", "x[1] <= 0.500001", "x[1] > 0.500001", "x[0] <= 0.5:"):
+    for test in ("x[1] ≤ 0.5:", "x[1] > 0.5 ", "x[1] ≤ 0.500001", "x[1] > 0.500001", "x[0] ≤ 0.5:"):
         assert test in text
 
 
@@ -136,8 +136,8 @@ def split_lines(label):
 def test_graphviz():
     tree = iris()
     nodes, edges = parsed(export_graphviz(tree))
-    assert nodes[0][0] == ["petal width <= 0.8", "150 samples"]
-    assert nodes[2][0] == ["petal width <= 1.75", "100 samples", "6 mistakes"]
+    assert nodes[0][0] == ["petal width ≤ 0.8", "150 samples"]
+    assert nodes[2][0] == ["petal width ≤ 1.75", "100 samples", "6 mistakes"]
     assert nodes[3][0] == ["versicolor", "54 samples", "5 mistakes"]
     assert [nodes[node][1] for node in tree.leaves.tolist()] == ["#1f77b4", "#ff7f0e", "#2ca02c"]
     assert edges == {(0, 1): ("yes", 2), (0, 2): ("no", 4), (2, 3): ("yes", 2.16), (2, 4): ("no", 1.84)}
@@ -151,7 +151,7 @@ def test_graphviz_escapes_names():
     nodes, _ = parsed(export_graphviz(tree, NASTY, NASTY))
     for node, (lines, *_) in nodes.items():
         name = NASTY[tree.feature[node] if tree.feature[node] >= 0 else tree.label[node]]
-        assert lines[0] == name or lines[0].startswith(name + " <= ")
+        assert lines[0] == name or lines[0].startswith(name + " ≤ ")
 
 
 @given(seed=st.integers(0, 10**6), leaves=st.integers(1, 26), lean=st.floats(0, 1))

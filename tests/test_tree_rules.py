@@ -2,14 +2,16 @@
 
 import re
 from html.parser import HTMLParser
-from math import inf
+from math import inf, isnan
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 
 from neonxc.rules import Column, Condition, Counts, Rule, render_rules
 from neonxc.rules.wording import counts, readable, readable_number
@@ -59,34 +61,36 @@ def iris():
 def test_tests_of_one_column_become_one_interval_in_the_order_of_the_path():
     found = rules(iris()[0])
     assert [rule.text() for rule in found] == [
-        "petal width <= 0.8",
-        "0.8 < petal width <= 1.65 and petal length <= 4.95",
-        "0.8 < petal width <= 1.65 and petal length > 4.95",
+        "petal width ≤ 0.8",
+        "petal width in (0.8, 1.65] and petal length ≤ 4.95",
+        "petal width in (0.8, 1.65] and petal length > 4.95",
         "petal width > 1.65",
     ]
-    assert found[1].conditions[0] == Condition(0, "petal width", ((0.8, 1.65),))
-    assert found[3].conditions == (Condition(0, "petal width", ((1.65, inf),)),)
+    assert found[1].conditions[0] == Condition(Column(0, "petal width"), ((0.8, 1.65),))
+    assert found[3].conditions == (Condition(Column(0, "petal width"), ((1.65, inf),)),)
     assert [rule.label for rule in found] == ["setosa", "versicolor", "virginica", "virginica"]
-    assert [rule.leaf for rule in found] == iris()[0].leaves.tolist()
+    assert [rule.leaves for rule in found] == [(leaf,) for leaf in iris()[0].leaves.tolist()]
     assert str(found[3]) == "virginica: petal width > 1.65 (2 samples, 1 mistake)"
 
 
 def test_tests_that_the_path_has_answered_are_left_out():
     tree = grown([(0, 0, 1.0), (1, 0, 2.0), (2, 0, 0.5)], [-1, -1, -1, 0, 1, 1, 0], [[0.0], [3.0]])
-    expected = ["x[0] <= 1", "no value of x[0]", "no value of x[0]", "x[0] > 1"]
+    expected = ["x[0] ≤ 1", "no value of x[0]", "no value of x[0]", "x[0] > 1"]
     assert [rule.text() for rule in rules(tree)] == expected
 
 
-def test_counts_and_purity():
+def test_counts_and_measures():
     tree, X = iris()
     found = rules(tree)
     assert [(rule.samples, rule.mistakes) for rule in found] == [(2, 0), (2, 0), (1, 0), (2, 1)]
-    assert [rule.purity for rule in found] == [1, 1, 1, 0.5]
+    assert [rule.precision for rule in found] == [1, 1, 1, 0.5]
     weight = torch.tensor([0.5] * 7, dtype=torch.float64)
     weighted = grown([(0, 0, 0.8)], [-1, 0, 1], X, torch.tensor([0, 0, 1, 1, 0, 1, 1]), weight=weight)
     assert [(rule.samples, rule.mistakes) for rule in rules(weighted)] == [(1, 0), (2.5, 0.5)]
-    assert rules(weighted)[1].purity == 0.8
-    assert Rule("a", "a", (0,), (), 0.0, 0.0, 1).purity == 1
+    assert rules(weighted)[1].precision == 0.8
+    assert [rule.support for rule in rules(weighted)] == [1 / 3.5, 2.5 / 3.5]
+    assert [rule.coverage for rule in rules(weighted)] == [1 / 1.5, 1]
+    assert isnan(Rule("a", "a", (), Counts(0.0, 0.0)).precision)
 
 
 def test_one_leaf():
@@ -127,14 +131,22 @@ def test_matches_takes_what_predict_takes():
     assert isinstance(rule.matches(torch.as_tensor(X)), torch.Tensor)
     assert rule.matches(torch.as_tensor(X)).dtype == torch.bool
     assert rule.matches(torch.as_tensor(X)).tolist() == expected
-    frame = pytest.importorskip("pandas").DataFrame(X, columns=["petal width", "petal length"])
+    frame = pd.DataFrame(X, columns=["petal width", "petal length"])
     assert rule.matches(frame).tolist() == expected
-    with pytest.raises(ValueError, match="order"):
-        rule.matches(frame[["petal length", "petal width"]])
+    assert rule.matches(frame[["petal length", "petal width"]].assign(more="text")).tolist() == expected
+    assert rule.matches(csr_matrix(X)).tolist() == expected
+    assert rule.matches(np.full((2, 2), np.nan)).tolist() == [False] * 2  # what is missing meets no condition
+    assert rule.matches(np.array([[inf, -inf]])).tolist() == [True]
     with pytest.raises(ValueError, match="3 features"):
         rule.matches(np.ones((2, 3)))
-    with pytest.raises(ValueError, match="finite"):
-        rule.matches(np.full((2, 2), np.nan))
+    with pytest.raises(ValueError, match=r"X needs shape \[points, features\], got \[2\]"):
+        rule.matches([1.0, 2.0])
+    with pytest.raises(
+        ValueError, match=r"X has no column 'petal width', which the rules ask about; it has \['a'\]"
+    ):
+        rule.matches(pd.DataFrame({"a": [1.0]}))
+    with pytest.raises(ValueError, match="column 'petal width' of X needs numbers, got str"):
+        rule.matches(pd.DataFrame({"petal width": ["wide"]}))
 
 
 def test_single_precision_points_on_a_threshold_go_where_the_tree_sends_them():
@@ -148,14 +160,14 @@ def test_merge_joins_siblings_and_rules_with_touching_intervals():
     X = np.random.default_rng(0).random((40, 2))
     siblings = grown([(0, 0, 0.5), (1, 1, 0.5)], [-1, -1, 1, 0, 0], X)
     assert [rule.text() for rule in rules(siblings)] == [
-        "x[0] <= 0.5 and x[1] <= 0.5",
-        "x[0] <= 0.5 and x[1] > 0.5",
+        "x[0] ≤ 0.5 and x[1] ≤ 0.5",
+        "x[0] ≤ 0.5 and x[1] > 0.5",
         "x[0] > 0.5",
     ]
-    assert [rule.text() for rule in rules(siblings, merge=True)] == ["x[0] <= 0.5", "x[0] > 0.5"]
+    assert [rule.text() for rule in rules(siblings, merge=True)] == ["x[0] ≤ 0.5", "x[0] > 0.5"]
     both = grown([(0, 0, 0.5), (1, 1, 0.5), (2, 1, 0.5)], [-1, -1, -1, 0, 1, 0, 2], X)
     merged = rules(both, merge=True)
-    assert merged[0].text() == "x[1] <= 0.5"
+    assert merged[0].text() == "x[1] ≤ 0.5"
     assert merged[0].leaves == (2, 5)
     assert len(merged) == 3
     same = grown([(0, 0, 0.5), (1, 1, 0.5)], [-1, -1, 0, 0, 0], X)
@@ -186,8 +198,8 @@ def test_numbers_of_one_column_never_print_alike():
     assert readable([0.8, 0.80001, 5.123456, inf, -inf]) == {0.8: "0.8", 0.80001: "0.80001", 5.123456: "5.123"}
     near = [1.0, np.nextafter(1.0, 2.0), np.nextafter(1.0, 0.0)]
     assert len(set(readable(near).values())) == 3
-    assert Condition(0, "x", ((0.123456, 0.123459),)).text(2) == "0.123456 < x <= 0.123459"
-    assert Condition(0, "x", ((0.123456, 0.2),)).text(2) == "0.12 < x <= 0.2"
+    assert Condition(Column(0, "x"), ((0.123456, 0.123459),)).text(2) == "x in (0.123456, 0.123459]"
+    assert Condition(Column(0, "x"), ((0.123456, 0.2),)).text(2) == "x in (0.12, 0.2]"
     with pytest.raises(ValueError, match="precision must be at least 1, got 0"):
         readable([1.0], 0)
 
@@ -203,9 +215,9 @@ def test_printed_numbers_tell_values_apart_and_stay_close(values, precision):
 def test_names():
     tree, X = iris()
     bare = grown([(0, 0, 0.8)], [-1, 0, 1], X)
-    assert [str(rule)[:19] for rule in rules(bare)] == ["cluster 0: x[0] <= ", "cluster 1: x[0] > 0"]
+    assert [str(rule)[:19] for rule in rules(bare)] == ["cluster 0: x[0] ≤ 0", "cluster 1: x[0] > 0"]
     own = rules(tree, feature_names=["w", "two\nlines"], class_names=np.array(["A", "B", "C"]))
-    assert own[1].text() == "0.8 < w <= 1.65 and two lines <= 4.95"
+    assert own[1].text() == "w in (0.8, 1.65] and two lines ≤ 4.95"
     assert [(rule.name, rule.label) for rule in own[:2]] == [("A", "setosa"), ("B", "versicolor")]
     with pytest.raises(
         ValueError, match="feature_names has 3 names, the tree needs one for each of its 2 features"
@@ -219,15 +231,17 @@ def test_names():
 
 def test_text_is_aligned_and_sums_up_clusters():
     assert render_rules(rules(iris()[0])) == (
-        "setosa: 2 samples, 0 mistakes\n"
-        "    petal width <= 0.8\n"
+        "setosa: 2 samples (29%), 0 mistakes, coverage 100%, precision 100%\n"
+        "    petal width ≤ 0.8\n"
         "\n"
-        "versicolor: 2 samples, 0 mistakes\n"
-        "    0.8 < petal width <= 1.65 and petal length <= 4.95\n"
+        "versicolor: 2 samples (29%), 0 mistakes, coverage 67%, precision 100%\n"
+        "    petal width in (0.8, 1.65] and petal length ≤ 4.95\n"
         "\n"
-        "virginica: 3 samples, 1 mistake\n"
-        "    0.8 < petal width <= 1.65 and petal length > 4.95   1 sample, 0 mistakes\n"
-        "or  petal width > 1.65                                  2 samples, 1 mistake"
+        "virginica: 3 samples (43%), 1 mistake, coverage 100%, precision 67%\n"
+        "    petal width in (0.8, 1.65] and petal length > 4.95   "
+        "1 sample, 0 mistakes, coverage 50%\n"
+        "or  petal width > 1.65                                   "
+        "2 samples, 1 mistake, coverage 50%"
     )
 
 
@@ -236,7 +250,7 @@ def test_text_has_no_long_lines_and_every_condition_once(seed, leaves):
     tree, _ = random_tree(seed, leaves)
     found = rules(tree)
     lines = render_rules(found).splitlines()
-    assert all(len(line) < 130 for line in lines)
+    assert all(len(line) < 140 for line in lines)
     assert sum(line.count(" and ") for line in lines) == sum(max(len(rule.conditions) - 1, 0) for rule in found)
     assert sum(line.startswith("or  ") for line in lines) == len(found) - len({rule.label for rule in found})
 
@@ -253,11 +267,15 @@ def test_markdown_escapes_names():
     text = render_rules(
         rules(iris()[0], feature_names=["a_b|*c*", "<i>"], class_names=["1. x", "- y", "z"]), "markdown"
     )
-    assert text.startswith("### 1\\. x\n\n2 samples, 0 mistakes\n\n- a\\_b\\|\\*c\\* <= 0.8\n\n### \\- y\n\n")
+    assert text.startswith(
+        "### 1\\. x\n\n2 samples (29%), 0 mistakes, coverage 100%, precision 100%\n\n"
+        "- a\\_b\\|\\*c\\* ≤ 0.8\n\n### \\- y\n\n"
+    )
     assert text.endswith(
-        "### z\n\n3 samples, 1 mistake\n\n"
-        "- 0.8 < a\\_b\\|\\*c\\* <= 1.65 **and** \\<i\\> > 4.95 (1 sample, 0 mistakes)\n"
-        "- **or** a\\_b\\|\\*c\\* > 1.65 (2 samples, 1 mistake)"
+        "### z\n\n3 samples (43%), 1 mistake, coverage 100%, precision 67%\n\n"
+        "- a\\_b\\|\\*c\\* in (0.8, 1.65] **and** \\<i\\> > 4.95 "
+        "(1 sample, 0 mistakes, coverage 50%)\n"
+        "- **or** a\\_b\\|\\*c\\* > 1.65 (2 samples, 1 mistake, coverage 50%)"
     )
 
 
@@ -276,6 +294,8 @@ class Page(HTMLParser):
         self.attributes.append((tag, dict(attributes)))
         if tag == "tr":
             self.rows.append("")
+        elif self.rows:
+            self.rows[-1] += " "
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -293,9 +313,12 @@ def test_html_is_a_fragment_with_escaped_names():
     assert ("table", {"class": "neonxc-rules"}) in page.attributes
     assert ("th", {"rowspan": "2", "scope": "rowgroup"}) in page.attributes
     rows = [" ".join(row.split()) for row in page.rows]
-    assert rows[1] == "<b>A</b> <script>alert('a')</script> <= 0.8 2 0"
-    assert rows[3] == ("C 3 samples 1 mistake 0.8 < <script>alert('a')</script> <= 1.65 and b & \"c\" > 4.95 1 0")
-    assert rows[4] == "or <script>alert('a')</script> > 1.65 2 1"
+    assert rows[1] == "<b>A</b> <script>alert('a')</script> ≤ 0.8 2 0 100% 100%"
+    assert rows[3] == (
+        "C 3 samples (43%) 1 mistake coverage 100% precision 67% "
+        "<script>alert('a')</script> in (0.8, 1.65] and b & \"c\" > 4.95 1 0 50% 100%"
+    )
+    assert rows[4] == "or <script>alert('a')</script> > 1.65 2 1 50% 50%"
     assert len(rows) == 5
 
 
@@ -313,7 +336,7 @@ def test_rules_of_a_tree_and_of_a_fitted_explainer():
     assert rules(explainer) == rules(explainer.tree_)
 
 
-@pytest.mark.parametrize("wrong", [CART(2), None, 3, "rules", ["x <= 3"], np.zeros(2)])
+@pytest.mark.parametrize("wrong", [CART(2), None, 3, "rules", ["x ≤ 3"], np.zeros(2)])
 def test_what_has_no_rules(wrong):
     with pytest.raises(TypeError, match="rules needs rules, a ThresholdTree or a fitted tree explainer, got"):
         render_rules(wrong)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
 from typing import Any
 
+from neonxc.inputs import is_missing
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import Intervals
 
@@ -25,15 +25,22 @@ class Encoding:
     """
 
     def __init__(self, columns: list[Column], categories: Mapping[str, Sequence[Any]]) -> None:
-        self.codes: dict[int, tuple[Column, tuple[Any, ...]]] = {}
+        self.codes: dict[int, tuple[Column, dict[int, Any]]] = {}
         self.single: dict[int, tuple[Column, Any]] = {}
         positions = {str(column.key): column.position for column in columns}
         for key, values in categories.items():
             before = Column(-1, key)
             if key in positions:
-                self.codes[positions[key]] = before, tuple(values)
+                known = dict(enumerate(value for value in values if not is_missing(value)))
+                self.codes[positions[key]] = before, known | {-1: None} if any(map(is_missing, values)) else known
                 continue
-            one_hot = {positions[f"{key}_{value}"]: value for value in values if f"{key}_{value}" in positions}
+            one_hot = {}
+            for value in values:
+                name = f"{key}_{value}"
+                if is_missing(value) and name not in positions:
+                    name = f"{key}_nan"
+                if name in positions:
+                    one_hot[positions[name]] = value
             if not one_hot:
                 raise ValueError(
                     f"categories names {key!r}, but the tree has no column {key!r} of codes, nor columns such as "
@@ -59,14 +66,11 @@ class Encoding:
         position = condition.feature
         if position in self.codes:
             column, values = self.codes[position]
-            inside = tuple(value for code, value in enumerate(values) if _holds(condition.intervals, code))
-            outside = tuple(value for value in values if value not in inside)
-            starts_open = (
-                condition.intervals and condition.intervals[0][0] == -inf
-            )  # the code -1 lies in it: missing
-            if starts_open and len(outside) < len(inside):
-                return Condition(column, values=outside, negated=True)
-            return Condition(column, values=inside)
+            sides: dict[bool, list[Any]] = {True: [], False: []}
+            for code, value in values.items():
+                sides[_holds(condition.intervals, code)].append(value)
+            negated = len(sides[False]) < len(sides[True])
+            return Condition(column, values=tuple(sides[not negated]), negated=negated)
         if position in self.single:
             column, value = self.single[position]
             zero, one = _holds(condition.intervals, 0), _holds(condition.intervals, 1)

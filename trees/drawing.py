@@ -263,7 +263,9 @@ def _answers(tree: ThresholdTree, node: int) -> list[tuple[int, str]]:
 
 def _lines(word: NodeWords) -> tuple[list[str], list[str]]:
     """The title, in a narrow column but with bounds next to their signs, and the counts."""
-    tied = [re.sub(r"(?<=[≤>]) | (?=<)|(?<=^or) ", "\N{NO-BREAK SPACE}", part) for part in word.title()]
+    tied = [
+        re.sub(r"(?<=[≤>]) |(?<= in) (?=[\[(])|(?<=^or) ", "\N{NO-BREAK SPACE}", part) for part in word.title()
+    ]
     return [line for part in tied for line in _wrapped(part)], word.details
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import nan
 from typing import TYPE_CHECKING, Any
 
-from neonxc.rules.collection import Rules, summed
+from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Condition
+from neonxc.rules.counting import summed
 from neonxc.rules.intervals import complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
 from neonxc.trees.categories import Encoding
@@ -43,10 +45,10 @@ def rules(
     units : mapping from columns to units, optional
         Said after the numbers: ``{"age": "years"}``.
     categories : mapping from columns to their categories, optional
-        For data that were encoded: a column of codes 0, 1, ... is said by the categories in this order
-        (``OrdinalEncoder``, ``Series.cat.codes``); columns such as ``workclass_Private`` by those of ``workclass``
-        (``OneHotEncoder``, ``pandas.get_dummies``). The rules then speak of the table before it was encoded:
-        ``workclass is Private``, and so do SQL and code.
+        Of data that were encoded. A column of codes 0, 1, ... is said by the categories in this order
+        (``OrdinalEncoder``, ``Series.cat.codes``), where a missing one, None or NaN, has the code -1. Columns such
+        as ``workclass_Private`` are said by those of ``workclass`` (``OneHotEncoder``, ``pandas.get_dummies``).
+        The rules then speak of the table before it was encoded, ``workclass is Private``, and so do SQL and code.
     merge : bool
         Whether two rules of a cluster become one wherever they differ in a single column, and one condition of no
         more intervals can say both: the tests between them make no difference. The rules still cover every point
@@ -82,15 +84,13 @@ def rules(
             Rule(classes[label], clusters[label], _asked(path.values()), counts, None, (node,), n_features)
         )
     found = _merged(found) if merge else found
-    totals = summed(found)
+    totals = summed((rule.label, rule.counts) for rule in found)
     return Rules(tuple(replace(rule, conditions=encoding.decoded(rule.conditions)) for rule in found), totals)
 
 
 def _counts(tree: ThresholdTree, leaf: int, label: int) -> Counts:
-    of_cluster = () if tree.class_samples is None else (tree.class_samples[label].item(),)
-    total = tree.samples[0].item()
-    known = {"of_cluster": of_cluster[0]} if of_cluster else {}
-    return Counts(tree.samples[leaf].item(), tree.mistakes[leaf].item(), total=total, **known)
+    of_cluster = nan if tree.class_samples is None else tree.class_samples[label].item()
+    return Counts(tree.samples[leaf].item(), tree.mistakes[leaf].item(), of_cluster, tree.samples[0].item())
 
 
 def _merged(rules: list[Rule]) -> list[Rule]:

@@ -15,6 +15,8 @@ from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.rules.intervals import Intervals, union
 
 if TYPE_CHECKING:
+    from sklearn.tree import DecisionTreeClassifier
+
     from neonxc.rules.collection import Rules
     from neonxc.trees.estimator import TreeExplainer
 
@@ -203,6 +205,43 @@ class ThresholdTree:
         from neonxc.trees.rules import rules
 
         return rules(self, **options)
+
+    def to_sklearn(self) -> DecisionTreeClassifier:
+        """Give the tree as scikit-learn's, for tools that read those.
+
+        Returns
+        -------
+        DecisionTreeClassifier
+            Fitted. Its ``predict`` and ``apply`` agree with the tree's on the training points, and on other data
+            in float32, to which scikit-learn's trees round all data. Where a training value of float64 is rounded
+            across a threshold, the threshold moves past it, and float32 data of that value go with it.
+            Nodes have the tree's numbers. Tests of intervals become chains of thresholds: ``predict`` agrees, and
+            ``apply`` gives other leaves, as leaves are copied; copies share a leaf's training weight evenly. The
+            probability of a leaf's cluster is 1, as the tree decides; inner nodes have the mean of their leaves.
+
+        Raises
+        ------
+        ValueError
+            Training values on the two sides of a test that are the same in float32.
+
+        Notes
+        -----
+        A tree without `bounds` keeps its thresholds. Missing values, which the tree refuses, go right.
+
+        Examples
+        --------
+        >>> from neonxc.trees import IMM
+        >>> X = [[0.0, 0], [0, 1], [4, 0], [4, 1]]
+        >>> tree = IMM(n_clusters=2).fit(X, labels=["a", "a", "b", "b"]).tree_
+        >>> tree.to_sklearn().predict_proba(X)
+        array([[1., 0.],
+               [1., 0.],
+               [0., 1.],
+               [0., 1.]])
+        """
+        from neonxc.trees.sklearn_tree import to_sklearn
+
+        return to_sklearn(self)
 
     def relabel(self, label: Tensor, classes: np.ndarray) -> ThresholdTree:
         """Give the same tests with other labels at the leaves, [nodes]."""

@@ -29,7 +29,7 @@ def tree_columns(
     for i, key in enumerate(keys):
         name = given[i] if given else f"x[{i}]"
         unit = units.pop(str(key), None) or units.pop(name, "")
-        columns.append(Column(i, key, name, one_line(unit), whole[i], tuple(gaps[i])))
+        columns.append(Column(i, key, name, unit, whole[i], tuple(gaps[i])))
     if units:
         raise ValueError(f"units names columns that the tree does not have: {sorted(map(str, units))}")
     return columns
@@ -39,7 +39,7 @@ def cluster_texts(tree: ThresholdTree, names: Sequence[str] | None = None) -> li
     """Names of a tree's clusters: those given, else their labels; a number is told to be a cluster's."""
     if names is None:
         names = [label if isinstance(label, str) else f"cluster {label}" for label in tree.classes.tolist()]
-    return _as_many(names, len(tree.classes), "class_names", "clusters")
+    return list(map(one_line, _as_many(names, len(tree.classes), "class_names", "clusters")))
 
 
 def _as_many(names: Sequence[str], needed: int, argument: str, things: str) -> list[str]:
@@ -49,7 +49,7 @@ def _as_many(names: Sequence[str], needed: int, argument: str, things: str) -> l
         raise ValueError(
             f"{argument} has {len(names)} names, the tree needs one for each of its {needed} {things}"
         )
-    return [one_line(name) for name in names]
+    return list(map(str, names))
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,8 @@ class Interest:
             given = [table.column(column) for column in self.columns]
         else:
             return None
-        found = np.stack(
-            [coding.codes(column) for coding, column in zip(self.codings, given, strict=True)], axis=1
-        )
+        columns = [coding.codes(column) for coding, column in zip(self.codings, given, strict=True)]
+        found = np.stack(columns, axis=1)
         known = {tuple(row): value for value, row in enumerate(self.codes.tolist())}
         different, positions = np.unique(found, axis=0, return_inverse=True)
         return np.array([known.get(tuple(row), -1) for row in different.tolist()])[positions.reshape(-1)]
@@ -87,31 +86,10 @@ def interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Int
 
 def _columns(table: Table, foi: Any) -> list[int] | None:
     """Columns of X that are named or numbered; None where `foi` is an array of values."""
-    if isinstance(foi, str | Integral) and not isinstance(foi, bool):
-        return [_column(table, foi)]
-    if isinstance(foi, list | tuple) and len(foi) != len(table):
-        columns = [_column(table, item) for item in foi]
-        if not columns or len(set(columns)) < len(columns):
-            raise ValueError(f"foi needs one column or several different ones, got {foi!r}")
-        return columns
+    one = isinstance(foi, str | Integral) and not isinstance(foi, bool)
+    if one or (isinstance(foi, list | tuple) and len(foi) != len(table)):
+        return table.positions(foi, "foi", f" or an array of {len(table)} values")
     return None
-
-
-def _column(table: Table, item: Any) -> int:
-    if isinstance(item, str):
-        if table.names is None:
-            raise ValueError(f"foi names the column {item!r}, but the columns of X have no names; pass its number")
-        if table.names.count(item) != 1:
-            raise ValueError(
-                f"foi names the column {item!r}, X has {table.names.count(item)} columns of that name"
-            )
-        return table.names.index(item)
-    if isinstance(item, Integral) and not isinstance(item, bool) and -table.width <= int(item) < table.width:
-        return int(item) % table.width
-    raise ValueError(
-        f"foi needs columns of X (names, or numbers below {table.width}) or an array of {len(table)} values, got "
-        f"{item!r}"
-    )
 
 
 def _values(foi: Any, n: int) -> Any:

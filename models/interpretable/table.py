@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,35 @@ class Table:
     def name(self, column: int) -> str:
         """What a column is called."""
         return f"x[{column}]" if self.names is None else self.names[column]
+
+    def key(self, column: int) -> str | int:
+        """The name of a column; its position where columns have no names."""
+        return column if self.names is None else self.names[column]
+
+    def positions(self, given: Any, argument: str, otherwise: str = "") -> list[int]:
+        """Positions of different columns that are named or numbered; `otherwise`: what else the argument takes."""
+        columns = [given] if isinstance(given, str | Integral) else list(given)
+        found = [self._position(column, argument, otherwise) for column in columns]
+        if not found or len(set(found)) < len(found):
+            raise ValueError(f"{argument} needs one column or several different ones, got {given!r}")
+        return found
+
+    def _position(self, column: Any, argument: str, otherwise: str) -> int:
+        if isinstance(column, str):
+            if self.names is None:
+                raise ValueError(
+                    f"{argument} names the column {column!r}, but the columns of X have no names; pass its number"
+                )
+            if self.names.count(column) != 1:
+                count = self.names.count(column)
+                raise ValueError(f"{argument} names the column {column!r}, X has {count} columns of that name")
+            return self.names.index(column)
+        whole = isinstance(column, Integral) and not isinstance(column, bool)
+        if whole and -self.width <= int(column) < self.width:
+            return int(column) % self.width
+        raise ValueError(
+            f"{argument} needs columns of X (names, or numbers below {self.width}){otherwise}, got {column!r}"
+        )
 
     def column(self, column: int) -> Any:
         """One column as it was given: a series of a frame, or an array [n]."""
@@ -81,6 +111,23 @@ class Table:
     def labels(self, values: np.ndarray) -> Any:
         """One label per point as a tensor for a tensor, else as an array."""
         return torch.as_tensor(values, device=self.X.device) if isinstance(self.X, Tensor) else values
+
+
+def as_table(X: Any) -> Table:
+    """Read what is no estimator's: a frame, a tensor or an array of anything.
+
+    Raises
+    ------
+    ValueError
+        No table, or no points.
+    """
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        table = Table(X, [str(name) for name in X.columns])
+    else:
+        table = Table(X.detach() if isinstance(X, Tensor) else np.asarray(X), None)
+    if len(table.X.shape) != 2 or 0 in table.X.shape:
+        raise ValueError(f"X needs shape [points, features] and points, got {list(table.X.shape)}")
+    return table
 
 
 def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:

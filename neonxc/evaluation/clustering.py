@@ -38,6 +38,43 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
     return float(weight @ (points - means[index]).square().sum(1))
 
 
+def kcenter_cost(
+    X: Any, labels: Any, metric: Any = "euclidean", metric_params: dict[str, Any] | None = None
+) -> float:
+    """Largest distance of a point to the center of its cluster: the objective of k-center.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+        As for :class:`neonxc.models.KCenter`.
+    labels : array-like [n]
+    metric : str or callable
+    metric_params : dict, optional
+
+    Returns
+    -------
+    float
+        In units of the metric. The center of a cluster is the member from which its farthest member is the least
+        far, also where a fitted model had another one.
+
+    Examples
+    --------
+    >>> from neonxc.evaluation import kcenter_cost
+    >>> kcenter_cost([[0.0], [1], [3], [10]], [0, 0, 0, 1])
+    2.0
+    """
+    from neonxc.models.interpretable.centers import Objective
+    from neonxc.models.interpretable.distances import metric_of
+    from neonxc.models.interpretable.table import as_table
+
+    table = as_table(X)
+    points = metric_of(table, metric, metric_params).points(table)
+    index, k = _numbered(labels, points.rows)
+    objective = Objective("kcenter")
+    own = objective.far(points, objective.centers(points, index, k).rows).gather(1, index[:, None])
+    return objective.value(own)
+
+
 def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -> float:
     """Price of explainability: the k-means cost of a clustering over that of its reference clustering.
 

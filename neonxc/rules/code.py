@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from math import isfinite
 from typing import Any
 
@@ -16,6 +17,7 @@ def {name}(row):
     """Cluster of a row, which maps {keys} to values; None where no rule is met."""
 {helpers}{columns}{tests}    return None
 '''
+ALWAYS = "(index == index or index != index)"  # of every row, also of one whose index is missing
 NUMBER = """
     def number(value):
         try:
@@ -35,10 +37,10 @@ CATEGORY = """
 def queries(rules: Rules) -> dict[Any, str]:
     """Write the rules of every cluster for pandas; see :meth:`Rules.to_query`."""
     for column in rules.columns:
-        if not isinstance(column.key, str) or "`" in column.key:
+        if not isinstance(column.key, str) or "`" in column.key or not column.key.isprintable():
             raise ValueError(
                 f"column {column.key!r} has no name that DataFrame.query can quote; "
-                "give names to the columns, without backticks"
+                "give it one, without backticks, tabs and line breaks"
             )
 
     def asked(condition: Condition) -> str:
@@ -47,34 +49,33 @@ def queries(rules: Rules) -> dict[Any, str]:
     found = {}
     for label, own in rules.clusters.items():
         several = len(own) > 1
-        texts = [" and ".join(map(asked, rule.conditions)) or "index == index" for rule in own]
+        texts = [" and ".join(map(asked, rule.conditions)) or ALWAYS for rule in own]
         found[label] = " or ".join(f"({text})" if several else text for text in texts)
     return found
 
 
 def function(rules: Rules, name: str) -> str:
     """Write rules as a function; see :meth:`Rules.to_python`."""
-    if not name.isidentifier():
-        raise ValueError(f"name needs an identifier of Python, got {name!r}")
-    kinds: dict[Column, bool] = {}
-    for condition in (condition for rule in rules for condition in rule.conditions):
-        kinds[condition.column] = condition.values is None
-    variables = {column: f"x{i}" for i, column in enumerate(rules.columns)}
-    columns = [
-        f"    {variable} = {'number' if kinds[column] else 'category'}(row[{column.key!r}])\n"
-        for column, variable in variables.items()
+    if not name.isidentifier() or iskeyword(name):
+        raise ValueError(f"name needs the name of a Python function, got {name!r}")
+    used = {_use(condition) for rule in rules for condition in rule.conditions}
+    uses = [
+        (column, kind) for column in rules.columns for kind in ("number", "category") if (column, kind) in used
     ]
+    variables = {use: f"x{i}" for i, use in enumerate(uses)}
+    columns = [f"    {variable} = {kind}(row[{column.key!r}])\n" for (column, kind), variable in variables.items()]
 
     def test(rule: Rule) -> str:
-        asked = [_asked(one, variables[one.column], missing="{} is None") for one in rule.conditions]
+        asked = [_asked(one, variables[_use(one)], missing="{} is None") for one in rule.conditions]
         label = rule.label.item() if isinstance(rule.label, np.generic) else rule.label
         return f"    if {' and '.join(asked) or 'True'}:\n        return {label!r}\n"
 
-    helpers = NUMBER * any(kinds.values()) + CATEGORY * (not all(kinds.values()))
+    kinds = {kind for _, kind in uses}
+    helpers = NUMBER * ("number" in kinds) + CATEGORY * ("category" in kinds)
     return FUNCTION.format(
         name=name,
         keys="names of columns"
-        if any(isinstance(column.key, str) for column in kinds)
+        if any(isinstance(column.key, str) for column in rules.columns)
         else "positions of columns",
         helpers=helpers + "\n" * bool(helpers),
         columns="".join(columns),
@@ -82,23 +83,28 @@ def function(rules: Rules, name: str) -> str:
     )
 
 
+def _use(condition: Condition) -> tuple[Column, str]:
+    """A column, and what it is read as; a column of numbers may also be asked whether a value is missing."""
+    return condition.column, "number" if condition.values is None else "category"
+
+
 def _asked(condition: Condition, column: str, missing: str) -> str:
     """Write a condition on `column` in Python; `missing` is how it is asked whether there is no value."""
     if condition.values is None:
         parts = [_between(low, high, column) for low, high in condition.intervals]
     else:
-        known = [value.item() if isinstance(value, np.generic) else value for value in condition.values]
-        gone, known = None in known, [value for value in known if value is not None]
+        gone, known = None in condition.values, [value for value in condition.values if value is not None]
         sign, join = ("not in", "and") if condition.negated else ("in", "or")
         parts = [f"{column} {sign} {known!r}"] * bool(known)
         parts += [("not " if condition.negated else "") + missing.format(column)] * gone
         if len(parts) > 1:
             return f"({f' {join} '.join(parts)})"
-        return parts[0] if parts else str(condition.negated)
-    return f"({' or '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "False"
+        return parts[0] if parts else f"{column} {sign} []"
+    return f"({' or '.join(parts)})" if len(parts) > 1 else parts[0] if parts else f"{column} in []"
 
 
 def _between(low: float, high: float, column: str) -> str:
+    low, high = float(low), float(high)  # the numbers of NumPy print their type
     if isfinite(low) and isfinite(high):
         return f"{low!r} < {column} <= {high!r}"
     if isfinite(high):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.inputs import label_array
+from neonxc.inputs import is_missing, label_array
 from neonxc.rules.condition import Column
+from neonxc.rules.counting import counted
+from neonxc.rules.points import Points
 from neonxc.rules.rule import Counts, Rule
 
 if TYPE_CHECKING:
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
 class Rules(Sequence[Rule]):
     """Rules for the clusters of a clustering: those of a tree, or frequent patterns.
 
-    A point's label is that of the first rule that it meets. A tree's rules divide the points: every point without
+    A point has the label of the first rule that it meets. A tree's rules divide the points: every point without
     missing values meets exactly one. Patterns may overlap, and a point may meet none of them.
 
     Attributes
     ----------
     rules : tuple of Rule
     totals : dict
-        For every label that has a rule, the counts of its rules together: a point that meets several counts once.
+        For every label that has a rule, the counts of its rules together: a point that meets several of them
+        counts once.
     divide : bool
         Whether every point meets exactly one rule.
     held_out_totals : dict or None
@@ -111,8 +114,11 @@ class Rules(Sequence[Rule]):
         ValueError
             As for :meth:`Rule.matches`.
         """
-        which = self._first(X)
         labels = [rule.label for rule in self.rules]
+        points = self._points(X)
+        which = np.full(len(points), len(labels))
+        for i in reversed(range(len(labels))):
+            which[_on_cpu(points.meet(self.rules[i].conditions))] = i
         if (which == len(labels)).any() or any(isinstance(label, str) for label in labels):
             return np.array([*labels, None], dtype=object)[which]
         found = np.array(labels)[which]
@@ -126,7 +132,8 @@ class Rules(Sequence[Rule]):
         X : array-like, data frame, sparse matrix or tensor [N, features]
             As for :meth:`Rule.matches`.
         labels : array-like [N]
-            Cluster of every point.
+            Cluster of every point, as the rules call it. Points of any other, such as noise (-1), are mistakes of
+            every rule that they meet.
         sample_weight : array-like [N], optional
 
         Returns
@@ -139,18 +146,28 @@ class Rules(Sequence[Rule]):
         ValueError
             Not one label or weight for each point, or X as for :meth:`Rule.matches`.
         """
-        own = label_array(labels)
-        weight = np.ones(len(own)) if sample_weight is None else np.asarray(_on_cpu(sample_weight), np.float64)
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        points, own = self._points(X), label_array(labels)
+        if own.dtype == object:  # with NA, which is neither equal nor different
+            own = np.array([None if is_missing(label) else label for label in own], dtype=object)
+        n = len(points)
+        weight = np.ones(n) if sample_weight is None else np.asarray(_on_cpu(sample_weight), np.float64)
         for name, values in (("labels", own), ("sample_weight", weight)):
             if values.shape != (n,):
                 raise ValueError(f"{name} needs shape ({n},), one value for each point, got {values.shape}")
-        masks = [_on_cpu(rule.matches(X)) for rule in self.rules]
-        rules = [
-            replace(rule, held_out=counted(mask, own == rule.label, weight))
-            for rule, mask in zip(self.rules, masks, strict=True)
-        ]
-        return replace(self, rules=tuple(rules), held_out_totals=totals_of(rules, masks, own, weight))
+        if not (np.isfinite(weight).all() and (weight >= 0).all()):
+            raise ValueError("sample_weight needs finite numbers that are not negative")
+        measured: dict[int, Counts] = {}
+        totals = {}
+        for label in self.clusters:
+            of_cluster, together = own == label, np.zeros(n, dtype=bool)
+            for i, rule in enumerate(self.rules):
+                if rule.label == label:
+                    met = _on_cpu(points.meet(rule.conditions))
+                    measured[i] = counted(met, of_cluster, weight)
+                    together |= met
+            totals[label] = counted(together, of_cluster, weight)
+        rules = tuple(replace(rule, held_out=measured[i]) for i, rule in enumerate(self.rules))
+        return replace(self, rules=rules, held_out_totals=totals)
 
     def to_text(self, precision: int | None = None) -> str:
         """Write the rules as text; see :func:`render_rules`."""
@@ -170,8 +187,9 @@ class Rules(Sequence[Rule]):
         Returns
         -------
         DataFrame
-            Columns: cluster (the label), name, rule, samples, mistakes (of rules that divide the points), support,
-            coverage, precision, and the same beginning with ``held_out_`` after :meth:`measure`.
+            Columns: cluster (the label), name, rule, samples, mistakes (only of rules that divide the points),
+            support, coverage, precision; after :meth:`measure` also those of the other points, which begin with
+            ``held_out_``.
         """
         from neonxc.rules.tabular import frame
 
@@ -180,12 +198,16 @@ class Rules(Sequence[Rule]):
     def to_sql(self, table: str | Sequence[str], dialect: str = "ansi") -> SQL:
         """Write the rules as SQL: a CASE expression with the label, and one SELECT for each cluster.
 
+        A row with a missing value (NULL) has the label that :meth:`predict` says: NULL where no rule is met.
+        Databases order NaN after all numbers; store missing numbers as NULL.
+
         Parameters
         ----------
         table : str or sequence of str
-            Its name; several for a qualified one, as in ``("schema", "table")``.
+            Its name; several for a qualified one, as in ``("schema", "table")``. Columns that have no names are
+            called by their positions: ``"0"``, ``"1"``, ...
         dialect : {"ansi", "mysql", "bigquery", "tsql"}
-            How names and strings are quoted. PostgreSQL, SQLite, DuckDB, Snowflake and others understand "ansi".
+            How names and strings are quoted. PostgreSQL, SQLite, DuckDB, Trino and others understand "ansi".
 
         Returns
         -------
@@ -195,7 +217,7 @@ class Rules(Sequence[Rule]):
         Raises
         ------
         ValueError
-            Unknown dialect.
+            An unknown dialect.
         """
         from neonxc.rules.sql import sql
 
@@ -207,7 +229,7 @@ class Rules(Sequence[Rule]):
         Returns
         -------
         dict
-            From labels to expressions.
+            From labels to expressions, which hold for the rows that meet one of the label's rules.
 
         Raises
         ------
@@ -221,8 +243,9 @@ class Rules(Sequence[Rule]):
     def to_python(self, name: str = "cluster") -> str:
         """Write the rules as the source of a Python function that needs no imports.
 
-        The function takes a row: a dictionary or any other mapping from column names to values; where columns have
-        no names, a sequence. It returns the label, or None where no rule is met.
+        The function takes a row: a dictionary, a row of a data frame, or whatever else gives values for column
+        names; where columns have no names, a sequence. It returns the label, or None where no rule is met. Missing
+        values are None, NaN or NA.
 
         Parameters
         ----------
@@ -232,7 +255,7 @@ class Rules(Sequence[Rule]):
         Raises
         ------
         ValueError
-            `name` is no identifier.
+            `name` cannot be the name of a function.
         """
         from neonxc.rules.code import function
 
@@ -262,39 +285,9 @@ class Rules(Sequence[Rule]):
 
         return render_rules(self, format, precision)
 
-    def _first(self, X: Any) -> np.ndarray:
-        """Position of the first rule that each point meets, [N]; the number of rules where there is none."""
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
-        which = np.full(n, len(self.rules))
-        for i in reversed(range(len(self.rules))):
-            which[_on_cpu(self.rules[i].matches(X))] = i
-        return which
-
-
-def counted(met: np.ndarray, own: np.ndarray, weight: np.ndarray) -> Counts:
-    """Counts of a rule from masks of the points that meet it and of those of its cluster, and weights, all [N]."""
-    sums = (weight[met].sum(), weight[met & ~own].sum(), weight[own].sum(), weight.sum())
-    return Counts(*map(float, sums))
-
-
-def totals_of(
-    rules: Iterable[Rule], masks: Sequence[np.ndarray], labels: np.ndarray, weight: np.ndarray
-) -> dict[Any, Counts]:
-    """Counts of every label's rules together."""
-    together: dict[Any, np.ndarray] = {}
-    for rule, mask in zip(rules, masks, strict=True):
-        together[rule.label] = together.get(rule.label, False) | mask
-    return {label: counted(mask, labels == label, weight) for label, mask in together.items()}
-
-
-def summed(rules: Iterable[Rule]) -> dict[Any, Counts]:
-    """Counts of every label's rules together, where no point meets two of them."""
-    together: dict[Any, Counts] = {}
-    for rule in rules:
-        old = together.get(rule.label, replace(rule.counts, samples=0.0, mistakes=0.0))
-        samples, mistakes = old.samples + rule.samples, old.mistakes + rule.mistakes
-        together[rule.label] = replace(old, samples=samples, mistakes=mistakes)
-    return together
+    def _points(self, X: Any) -> Points:
+        widths = {rule.n_features for rule in self.rules}
+        return Points(X, widths.pop() if len(widths) == 1 else None)
 
 
 def _on_cpu(values: Any) -> Any:

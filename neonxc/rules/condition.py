@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
-from math import inf, isfinite
+from math import inf, isfinite, nan
+from operator import or_
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from neonxc.inputs import is_missing
-from neonxc.rules.intervals import EVERYTHING, Intervals, contains, intersection, union
-from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, readable_number, shortest
+from neonxc.rules.intervals import EVERYTHING, Intervals, intersection, union
+from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, shortest
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Column:
     position : int
         Its position in arrays and tensors; -1 for a column that only data frames have.
     key : str or int
-        What data frames, databases and dictionaries call it; the position where columns have no names.
+        What data frames, databases and dictionaries call it; default: the position, for columns without names.
     name : str
         What it is called in texts; default: the key, or ``x[3]``.
     unit : str
@@ -34,21 +35,23 @@ class Column:
     whole : bool
         Whether all of its values are whole numbers.
     gaps : tuple of (bound, below, above)
-        For bounds of intervals, the greatest value of the data at most the bound and the least beyond it. A bound
-        is then printed with as many digits as tell these two apart.
+        For bounds of intervals, the greatest value of the training data that is at most the bound, and the least
+        that is beyond it. The bound is printed with as many digits as tell these two apart.
     """
 
     position: int
-    key: str | int = ""
+    key: str | int | None = None
     name: str = ""
     unit: str = ""
     whole: bool = False
     gaps: tuple[tuple[float, float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        key = self.position if self.key == "" else self.key
+        key = self.position if self.key is None else self.key
+        name = self.name or (key if isinstance(key, str) else f"x[{key}]")
         object.__setattr__(self, "key", key)
-        object.__setattr__(self, "name", one_line(self.name or (key if isinstance(key, str) else f"x[{key}]")))
+        object.__setattr__(self, "name", one_line(name))
+        object.__setattr__(self, "unit", one_line(self.unit))
 
     def numbers(self, bounds: Iterable[float], precision: int | None = None) -> dict[float, str]:
         """Print bounds of intervals, no two of them alike.
@@ -59,18 +62,19 @@ class Column:
             Infinite ones are left out.
         precision : int, optional
             Significant digits; more where two bounds would look the same, and tenths are never rounded away.
-            Default: as many as tell the column's values apart, or 4 where these are not known.
+            Default: as many as tell the training values apart, or 4 where these are not known.
         """
-        wanted = {bound for bound in bounds if isfinite(bound)}
-        if precision is not None:
-            return readable(wanted, precision)
-        short: dict[str, float] = {}
-        for bound, below, above in self.gaps:
-            text = shortest(bound, below, above, self.whole) if bound in wanted else None
-            if text is not None and text not in short:  # bounds in one gap would look the same
-                short[text] = bound
-        texts = {bound: text for text, bound in short.items()}
-        return texts | {bound: text for bound, text in readable(wanted).items() if bound not in texts}
+        wanted = sorted({bound for bound in bounds if isfinite(bound)})
+        gaps = {bound: (below, above) for bound, below, above in self.gaps}
+        if precision is not None or not gaps.keys() >= set(wanted):
+            return readable(wanted, 4 if precision is None else precision)
+        texts = {}
+        for before, bound, after in zip([-inf, *wanted], wanted, [*wanted[1:], inf], strict=False):
+            below, above = gaps[bound]
+            if before >= below:  # bounds in one gap share it, so that their texts are in their order
+                below = bound
+            texts[bound] = shortest(bound, below, min(above, after), self.whole)
+        return texts
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Condition:
         Disjoint, from low to high; bounds are infinite where an interval is open. Intervals that touch or overlap
         are joined. None at all: no point meets the condition.
     values : tuple or None
-        Categories; `intervals` is then not used.
+        Categories, where None is a missing value; `intervals` is then not used.
     negated : bool
         Whether the column must have none of `values`.
 
@@ -110,6 +114,8 @@ class Condition:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "intervals", union(self.intervals) if self.values is None else EVERYTHING)
+        if self.values is not None:
+            object.__setattr__(self, "values", tuple(map(_plain, self.values)))
 
     @property
     def feature(self) -> int:
@@ -157,18 +163,18 @@ class Condition:
         if not self.values:
             return f"{'any' if self.negated else 'no'} value of {name}"
         *most, last = [escape(_category(value)) for value in self.values]
-        return f"{name} is {'not ' if self.negated else ''}{', '.join(most)}{' or ' if most else ''}{last}"
+        if self.negated:
+            return f"{name} is {'none of ' if most else 'not '}{', '.join([*most, last])}"
+        return f"{name} is {', '.join(most)}{' or ' if most else ''}{last}"
 
     def met_by(self, values: Any) -> Any:
-        """Whether values meet the condition: a mask, a tensor [N] for a tensor of numbers, else an array [N]."""
-        if self.values is None:
-            numbers = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))
-            met = contains(self.intervals, numbers) & ~numbers.isnan()
-            return met if isinstance(values, Tensor) else met.numpy()
-        items = values.tolist() if hasattr(values, "tolist") else list(values)
-        asked = set(self.values)
-        found = np.array([(None if is_missing(item) else item) in asked for item in items], dtype=bool)
-        return found ^ self.negated
+        """Whether values [N] meet the condition, [N] of bool: a tensor for a tensor of numbers, else an array."""
+        if self.values is not None:
+            asked = set(self.values)
+            return np.array([(_plain(value) in asked) ^ self.negated for value in values], dtype=bool)
+        numbers = values.double() if isinstance(values, Tensor) else np.asarray(values, np.float64)
+        parts = [_between(numbers, low, high) for low, high in self.intervals]
+        return reduce(or_, parts) if parts else numbers == nan  # which no number is
 
     def both(self, other: Condition) -> Condition:
         """Ask for this and another condition of the same column and kind at once."""
@@ -183,9 +189,24 @@ class Condition:
         )
 
 
+def _between(numbers: Any, low: float, high: float) -> Any:
+    """Whether numbers lie in an interval, where NaN lies in none."""
+    if not isfinite(low):
+        return numbers <= high if isfinite(high) else numbers == numbers
+    return (numbers > low) & (numbers <= high) if isfinite(high) else numbers > low
+
+
+def _plain(value: Any) -> Any:
+    """A category as Python's own object; None for a missing one."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if is_missing(value) else value
+
+
 def _category(value: Any) -> str:
     if value is None:
         return "missing"
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value)).lower()
-    return readable_number(value, 17) if isinstance(value, float) else one_line(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return one_line(value) or repr(str(value))

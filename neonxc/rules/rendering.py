@@ -9,8 +9,9 @@ from itertools import chain
 from math import isnan
 from typing import Any, Literal
 
-from neonxc.rules.collection import Rules, summed
+from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
+from neonxc.rules.counting import summed
 from neonxc.rules.rule import Counts, Rule
 from neonxc.rules.wording import Numbers, counts, readable_number
 
@@ -112,12 +113,19 @@ def _rules_of(given: Any) -> Rules:
         given = tree.rules()
     if isinstance(given, Iterable) and not isinstance(given, Rules):
         given = tuple(given)
-        given = Rules(given, summed(given)) if all(isinstance(rule, Rule) for rule in given) else None
+        given = _collected(given) if all(isinstance(rule, Rule) for rule in given) else None
     if not isinstance(given, Rules):
         raise TypeError(
             f"rules needs rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
         )
     return given
+
+
+def _collected(rules: tuple[Rule, ...]) -> Rules:
+    held_out = [(rule.label, rule.held_out) for rule in rules if rule.held_out is not None]
+    everywhere = rules and len(held_out) == len(rules)
+    totals = summed((rule.label, rule.counts) for rule in rules)
+    return Rules(rules, totals, held_out_totals=summed(held_out) if everywhere else None)
 
 
 def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
@@ -139,15 +147,25 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
 
 
 def _wrapped(conditions: list[str]) -> list[str]:
-    """Lines of a rule, which goes on in the next one before an "and", or before every "or" of a long condition."""
+    """Lines of a rule: it goes on in the next one before an "and", or between the parts of a long condition."""
     lines: list[str] = []
     for condition in conditions:
         text = f"and {condition}" if lines else condition
-        if lines and len(lines[-1]) + 1 + len(text) <= WIDTH:
-            lines[-1] += f" {text}"
+        if len(text) <= WIDTH:
+            _append(text, lines, "")
         else:
-            lines += [text] if len(text) <= WIDTH else re.sub(r" (?=or )", "\n    ", text).split("\n")
+            first, *others = re.split(r" (?=or )|(?<=,) (?!\S+\])", text)  # not inside (1, 2]
+            lines.append(first)
+            for part in others:
+                _append(part, lines, "    ")
     return lines
+
+
+def _append(text: str, lines: list[str], indent: str) -> None:
+    if lines and len(lines[-1]) + 1 + len(text) <= WIDTH:
+        lines[-1] += f" {text}"
+    else:
+        lines.append(indent + text)
 
 
 def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
@@ -183,8 +201,8 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
         together=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
         figures=lambda rule: [
             figure
-            for one in [rule.counts, *([rule.held_out] if rule.held_out else [])]
-            for figure in _figures(one, rules.divide)
+            for one in [rule.counts, rule.held_out if held_out else None]
+            for figure in (_figures(one, rules.divide) if one else [])
         ],
     )
 
@@ -206,10 +224,11 @@ def _measures(one: Counts, divide: bool) -> str:
 
 
 def _in_short(rule: Rule, divide: bool) -> str:
-    """The measures of one of several rules."""
+    """The measures of one of several rules: mistakes say what precision says."""
     amounts = counts(rule.samples, rule.mistakes if divide else None)
     held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
-    return "; ".join([", ".join([amounts, *_shares(rule.counts)]), *held_out])
+    shares = [text for text in _shares(rule.counts) if not (divide and text.startswith("precision"))]
+    return "; ".join([", ".join([amounts, *shares]), *held_out])
 
 
 def _shares(one: Counts) -> list[str]:

@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from neonxc.inputs import check_width
-from neonxc.rules.condition import Column, Condition
+from neonxc.rules.condition import Condition
+from neonxc.rules.points import Points
 from neonxc.rules.wording import counts
 
 
@@ -140,62 +136,15 @@ class Rule:
         ----------
         X : array-like, data frame, sparse matrix or tensor [N, features]
             In the columns and units of the training data. A data frame needs the columns that the rule asks
-            about, in any order. A missing value meets no condition on a number.
+            about, in any order. A missing number meets no condition.
 
         Raises
         ------
         ValueError
             Another number of columns, or a column that is missing or has no numbers where they are needed.
         """
-        return met(X, self)
+        return Points(X, self.n_features).meet(self.conditions)
 
 
 def _has_or(condition: Condition) -> bool:
     return len(condition.intervals if condition.values is None else condition.values) > 1
-
-
-def met(X: Any, rule: Rule) -> Any:
-    """Which points meet a rule, [N] of bool."""
-    X = _table(X, rule.n_features)
-    inside: Any = np.ones(X.shape[0], dtype=bool)
-    if isinstance(X, Tensor):
-        inside = torch.ones(len(X), dtype=torch.bool, device=X.device)
-    for condition in rule.conditions:
-        inside &= condition.met_by(_values(X, condition.column, condition.values is None))
-    return inside
-
-
-def _table(X: Any, n_features: int | None) -> Any:
-    """A frame, a tensor, a sparse matrix by columns, or an array, with as many columns as there have to be."""
-    if hasattr(X, "iloc"):
-        return X
-    X = X.tocsc() if hasattr(X, "tocsc") else X if isinstance(X, Tensor) else np.asarray(X)
-    if X.ndim != 2:
-        raise ValueError(f"X needs shape [points, features], got {list(X.shape)}")
-    if n_features is not None:
-        check_width(X.shape[1], n_features)
-    return X
-
-
-def _values(X: Any, column: Column, numeric: bool) -> Any:
-    """The values of a column, [N]: numbers, NaN where they are missing, or categories."""
-    if hasattr(X, "iloc"):
-        return _of_frame(X, column.key, numeric)
-    if column.position < 0:
-        raise ValueError(f"the rules ask about {column.key!r}, which only a data frame can have")
-    if hasattr(X, "tocsc"):
-        return X[:, [column.position]].toarray()[:, 0]
-    return X[:, column.position]
-
-
-def _of_frame(X: Any, key: str | int, numeric: bool) -> np.ndarray:
-    names = [str(name) for name in X.columns]
-    if str(key) not in names:
-        raise ValueError(f"X has no column {key!r}, which the rules ask about; it has {names}")
-    column = X.iloc[:, names.index(str(key))]
-    if not numeric:
-        return column.to_numpy(dtype=object)
-    try:
-        return column.to_numpy(dtype=np.float64, na_value=nan)
-    except (TypeError, ValueError):
-        raise ValueError(f"column {key!r} of X needs numbers, got {column.dtype}") from None

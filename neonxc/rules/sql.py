@@ -43,7 +43,9 @@ def _doubled(text: str, opening: str, closing: str | None = None) -> str:
 
 
 def _escaped(text: str, quote: str) -> str:
-    return quote + text.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote
+    for plain, written in (("\\", "\\\\"), (quote, "\\" + quote), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(plain, written)
+    return quote + text + quote
 
 
 DIALECTS = {
@@ -95,7 +97,7 @@ def _asked(condition: Condition, words: Dialect) -> str:
 
 
 def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
-    """Ask for categories so that the answer is never NULL, which stands for the category None."""
+    """Ask for categories, where NULL stands for the category None."""
     known = [_literal(value, words) for value in condition.values or () if value is not None]
     missing = len(known) < len(condition.values or ())
     if not condition.negated:
@@ -106,19 +108,22 @@ def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
         return f"({' OR '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "1 = 0"
     other = f"{column} <> {known[0]}" if len(known) == 1 else f"{column} NOT IN ({', '.join(known)})"
     if missing:
-        return " AND ".join([f"{column} IS NOT NULL"] + [other] * bool(known))
+        return other if known else f"{column} IS NOT NULL"  # NULL is not true of `other`, either
     return f"({other} OR {column} IS NULL)" if known else "1 = 1"
 
 
 def _literal(value: Any, words: Dialect) -> str:
-    """A label, category or bound; fractions in the notation of double precision, which no database rounds."""
+    """A label, category or bound; fractions in the notation of double precision, which no database rounds.
+
+    So are whole numbers from 2^24 on: beside a column of single precision, a database may round integers.
+    """
     if isinstance(value, bool | np.bool_):
         return words.true if value else words.false
     if isinstance(value, int | np.integer):
         return str(int(value))
     if isinstance(value, float | np.floating):
         number = float(value)
-        if number.is_integer() and abs(number) < 2**53:
+        if number.is_integer() and abs(number) < 2**24:
             return str(int(number))
         return repr(number) if "e" in repr(number) else f"{number!r}e0"
     return words.string(str(value))

@@ -59,7 +59,7 @@ def _rule(rule: Rule, position: Mapping[Column, int]) -> dict[str, Any]:
         if condition.values is None:
             what: dict[str, Any] = {"intervals": [_bounds(pair) for pair in condition.intervals]}
         else:
-            what = {"values": [_plain(value) for value in condition.values], "negated": condition.negated}
+            what = {"values": list(condition.values), "negated": condition.negated}
         conditions.append({"column": position[condition.column], **what})
     return {
         "label": _plain(rule.label),
@@ -90,14 +90,20 @@ def _plain(value: Any) -> Any:
 
 def restored(described: Mapping[str, Any]) -> Rules:
     """Build rules again; see :meth:`Rules.from_dict`."""
-    if described.get("format") != FORMAT:
-        raise ValueError(
-            f"this does not describe rules: its format is {described.get('format')!r}, not {FORMAT!r}"
-        )
+    found = described.get("format") if isinstance(described, Mapping) else None
+    if found != FORMAT:
+        raise ValueError(f"this does not describe rules: its format is {found!r}, not {FORMAT!r}")
     if described.get("version") != VERSION:
         raise ValueError(
             f"these rules have version {described.get('version')!r} of the format; this neonxc reads {VERSION}"
         )
+    try:
+        return _restored(described)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"this description of rules is damaged: {error!r}") from error
+
+
+def _restored(described: Mapping[str, Any]) -> Rules:
     columns = [
         Column(**one | {"gaps": tuple((bound, *_open(pair)) for bound, *pair in one["gaps"])})
         for one in described["columns"]

@@ -17,16 +17,16 @@ def interval_texts(
 ) -> list[str]:
     """Say of each interval that a column lies in it: ``["x ≤ 1", "x in (2, 3]", "x > 5"]``; one text at least.
 
-    Intervals of whole numbers are closed: ``x in [36, 45]``.
+    Intervals of whole numbers are closed on both sides: ``x in [36, 45]``.
     """
     after = f" {unit}" if unit else ""
 
     def text(low: float, high: float) -> str:
         if isfinite(low) and isfinite(high):
-            if not whole:
+            if not whole or _floor(numbers[low]) == _floor(numbers[high]):  # no whole number lies between
                 return f"{name} in ({numbers[low]}, {numbers[high]}]{after}"
-            first = format(Decimal(numbers[low]).to_integral_value(ROUND_FLOOR) + 1, "f")
-            return f"{name} {f'is {first}' if first == numbers[high] else f'in [{first}, {numbers[high]}]'}{after}"
+            first, last = _floor(numbers[low]) + 1, _floor(numbers[high])
+            return f"{name} {f'is {first}' if first == last else f'in [{first}, {last}]'}{after}"
         if isfinite(high):
             return f"{name} ≤ {numbers[high]}{after}"
         return f"{name} > {numbers[low]}{after}" if isfinite(low) else f"any value of {name}"
@@ -34,7 +34,11 @@ def interval_texts(
     return [text(low, high) for low, high in intervals] or [f"no value of {name}"]
 
 
-def shortest(near: float, below: float, above: float, whole: bool = False) -> str | None:
+def _floor(number: str) -> int:
+    return int(Decimal(number).to_integral_value(ROUND_FLOOR))
+
+
+def shortest(near: float, below: float, above: float, whole: bool = False) -> str:
     """Print the number in [below, above) with the fewest significant digits, of several the one closest to `near`.
 
     Where it stands for a bound, ``x <= bound`` has the same answer for all values up to `below` and from `above`.
@@ -46,12 +50,13 @@ def shortest(near: float, below: float, above: float, whole: bool = False) -> st
     below, above : float
         May be infinite.
     whole : bool
-        Whether to look among whole numbers only.
+        Whether to look among whole numbers only, if there are any.
 
-    Returns
-    -------
-    str or None
-        None where no number that can be printed lies there.
+    Examples
+    --------
+    >>> from neonxc.rules.wording import shortest
+    >>> shortest(35.5, 35, 36, whole=True), shortest(35.5, 35, 36), shortest(47.5, 35, 60)
+    ('35', '35', '50')
     """
     exact = Decimal(near)
     if near == 0:
@@ -65,14 +70,16 @@ def shortest(near: float, below: float, above: float, whole: bool = False) -> st
         fitting = [number for number in around if below <= float(number) < above]
         if fitting:
             return _plain(min(fitting, key=lambda number: (abs(number - exact), number)))
-    return None
+    return shortest(near, below, above)  # no whole number; 17 digits tell every number from all others
 
 
 def _plain(number: Decimal) -> str:
-    if number != 0 and not Decimal("1e-4") <= abs(number) < Decimal("1e15"):
-        return format(float(number), "g" if len(number.normalize().as_tuple().digits) < 7 else ".17g")
-    text = format(number, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if number == 0:  # or -0
+        return "0"
+    number = number.normalize()
+    if not Decimal("1e-4") <= abs(number) < Decimal("1e15"):
+        return format(float(number), f".{len(number.as_tuple().digits)}g")
+    return format(number, "f")
 
 
 def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:

@@ -1,0 +1,156 @@
+"""Frequent patterns: what many points of a cluster have in common."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from neonxc.inputs import as_labels, label_array
+from neonxc.rules import Condition, Rule, Rules
+from neonxc.rules.counting import counted, totals_of
+
+from .columns import items
+from .table import Table, as_table
+
+Pattern = tuple[int, ...]  # items, in ascending order
+
+
+def patterns(
+    X: Any,
+    labels: Any,
+    *,
+    columns: str | int | Sequence[str | int] | None = None,
+    min_support: float = 0.2,
+    max_length: int = 2,
+    n_bins: int = 4,
+) -> Rules:
+    """Describe every cluster by frequent patterns, joined by "or".
+
+    A pattern is a value of a column, or a conjunction of values such as ``sex is Male and age in [38, 90]``, that
+    at least `min_support` of the cluster's points have. Patterns are chosen one by one: the next one has the
+    largest product of its precision and the number of points of the cluster that it covers and no chosen one does.
+    The choice ends when no pattern covers another `min_support` of the cluster. For a single column these are all
+    of its frequent values.
+
+    Parameters
+    ----------
+    X : data frame, array or tensor [n, d]
+        Categories and numbers. A missing value is a category of its own.
+    labels : array-like [n]
+        Any clustering. Points of label -1, noise, are in no cluster.
+    columns : name, number or sequence of these, optional
+        The columns that patterns are made of, such as the features of interest. Default: all.
+    min_support : float
+        Share of a cluster's points, above 0 and at most 1.
+    max_length : int
+        The most conditions that a pattern has.
+    n_bins : int
+        Numbers with more different values than this are cut at their quantiles into this many bins.
+
+    Returns
+    -------
+    Rules
+        Sorted by cluster, then by coverage. Patterns may overlap, and points may have none.
+
+    Raises
+    ------
+    ValueError
+        Not one label per point, unknown columns, or parameters out of range.
+
+    References
+    ----------
+    .. [1] S. Saisubramanian, S. Galhotra, S. Zilberstein, "Balancing the tradeoff between clustering value and
+       interpretability", AIES 2020, section 4.4.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from neonxc.models import patterns
+    >>> people = pd.DataFrame({"age": [20, 21, 22, 60, 61, 63], "works": ["no", "yes", "yes", "yes", "no", "no"]})
+    >>> print(patterns(people, ["a", "a", "a", "b", "b", "b"], n_bins=2))
+    a: 3 samples (50%), coverage 100%, precision 100%
+        age ≤ 22
+    <BLANKLINE>
+    b: 3 samples (50%), coverage 100%, precision 100%
+        age > 22
+    """
+    if not 0 < min_support <= 1:
+        raise ValueError(f"min_support must be above 0 and at most 1, got {min_support}")
+    for name, value, least in (("max_length", max_length, 1), ("n_bins", n_bins, 2)):
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+    table = as_table(X)
+    positions, classes, there = (
+        part if isinstance(part, np.ndarray) else part.numpy()
+        for part in as_labels(labels, len(table), torch.device("cpu"))
+    )
+    chosen = list(range(table.width)) if columns is None else table.positions(columns, "columns")
+    conditions, has = _items(table, chosen, n_bins)
+    n_features = table.width if table.names is None else None
+    rules, masks = [], []
+    own, weight = label_array(labels), np.ones(len(table))
+    for position, label in enumerate(classes.tolist()):
+        inside = there & (positions == position)
+        name = label if isinstance(label, str) else f"cluster {label}"
+        for pattern in _chosen(has, inside, min_support, max_length):
+            met = has[:, pattern].all(1)
+            counts = counted(met, inside, weight)
+            asked = tuple(conditions[item] for item in pattern)
+            rules.append(Rule(label, name, asked, counts, n_features=n_features))
+            masks.append(met)
+    return Rules(tuple(rules), totals_of(rules, masks, own, weight), divide=False)
+
+
+def _items(table: Table, columns: Iterable[int], n_bins: int) -> tuple[list[Condition], np.ndarray]:
+    """Values of columns, and which points have them, [n, items] of bool."""
+    conditions: list[Condition] = []
+    masks = []
+    for column in columns:
+        codes, found = items(table.column(column), table.key(column), n_bins, column)
+        conditions += found
+        masks.append(codes[:, None] == np.arange(len(found)))
+    return conditions, np.concatenate(masks, axis=1)
+
+
+def _frequent(has: np.ndarray, min_support: float, max_length: int) -> list[Pattern]:
+    """Patterns that enough of some points [m, items] have."""
+    import pandas as pd
+    from mlxtend.frequent_patterns import fpgrowth
+
+    often = np.flatnonzero(has.mean(0) >= min_support)
+    found = fpgrowth(pd.DataFrame(has[:, often]), min_support, max_len=max_length)
+    return sorted(tuple(sorted(often[list(items)].tolist())) for items in found["itemsets"])
+
+
+def _chosen(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[Pattern]:
+    """Patterns for a cluster; lazily, as what a pattern adds to others only falls while these become more."""
+    members = has[inside]
+    covered = np.zeros(len(members), dtype=bool)
+    enough = min_support * len(members)
+    precision: dict[Pattern, float] = {}
+
+    def entry(pattern: Pattern) -> tuple[float, int, Pattern]:
+        met = members[:, pattern].all(1)
+        if pattern not in precision:
+            precision[pattern] = met.sum() / has[:, pattern].all(1).sum()
+        new = (met & ~covered).sum()
+        return (-new * precision[pattern] if new >= enough else 0.0), len(pattern), pattern
+
+    heap = [entry(pattern) for pattern in _frequent(members, min_support, max_length)]
+    heapq.heapify(heap)
+    chosen: list[Pattern] = []
+    while heap:
+        now = entry(heapq.heappop(heap)[2])
+        if heap and now > heap[0]:
+            heapq.heappush(heap, now)
+        elif now[0] < 0:
+            chosen.append(now[2])
+            covered |= members[:, now[2]].all(1)
+        else:
+            break
+    general = [one for one in chosen if not any(set(other) < set(one) for other in chosen)]
+    return sorted(general, key=lambda pattern: (-members[:, pattern].all(1).sum(), pattern))

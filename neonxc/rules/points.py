@@ -1,0 +1,103 @@
+"""Points that rules are applied to: each column that conditions ask about is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.inputs import check_width
+from neonxc.rules.condition import Column, Condition
+
+
+class Points:
+    """Data of any kind, by columns.
+
+    Parameters
+    ----------
+    X : array-like, data frame, sparse matrix or tensor [N, features]
+    n_features : int or None
+        Columns that arrays, matrices and tensors must have; None: enough of them.
+
+    Raises
+    ------
+    ValueError
+        Another shape.
+    """
+
+    def __init__(self, X: Any, n_features: int | None) -> None:
+        if not hasattr(X, "iloc"):
+            X = X.tocsc() if hasattr(X, "tocsc") else X if isinstance(X, Tensor) else np.asarray(X)
+            if X.ndim != 2:
+                raise ValueError(f"X needs shape [points, features], got {list(X.shape)}")
+            if n_features is not None:
+                check_width(X.shape[1], n_features)
+        self.X = X
+        on_cpu = not isinstance(X, Tensor) or X.device.type == "cpu"
+        self.device = None if on_cpu else X.device  # where masks are; None: in NumPy's arrays
+        self.names = [str(name) for name in X.columns] if hasattr(X, "iloc") else None
+        self._numbers: dict[Any, Any] = {}
+        self._categories: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def meet(self, conditions: Iterable[Condition]) -> Any:
+        """Which points meet all conditions, [N] of bool: a tensor where X is one, else an array."""
+        met: Any = np.ones(len(self), dtype=bool)
+        if self.device is not None:
+            met = torch.from_numpy(met).to(self.device)
+        for condition in conditions:
+            met &= self._met_by(condition)
+        return torch.from_numpy(met) if isinstance(self.X, Tensor) and self.device is None else met
+
+    def _met_by(self, condition: Condition) -> Any:
+        column = condition.column
+        if condition.values is None:
+            if column.key not in self._numbers:
+                self._numbers[column.key] = self._as_numbers(column)
+            return condition.met_by(self._numbers[column.key])
+        if column.key not in self._categories:
+            self._categories[column.key] = self._as_categories(column)
+        codes, categories = self._categories[column.key]
+        met = condition.met_by(categories).take(codes)
+        return met if self.device is None else torch.from_numpy(met).to(self.device)
+
+    def _as_numbers(self, column: Column) -> Any:
+        """The numbers of a column in float64, NaN where they are missing; contiguous, as they are often read."""
+        values = self._column(column)
+        if isinstance(values, Tensor):
+            values = values.detach().double().contiguous()
+            return values.numpy() if self.device is None else values
+        try:
+            if self.names is not None:
+                return np.ascontiguousarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+            return np.ascontiguousarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"column {column.key!r} of X needs numbers, got {values.dtype}") from None
+
+    def _as_categories(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the points' categories among the different ones, of which the last is None."""
+        import pandas as pd
+
+        values = self._column(column)
+        codes, found = pd.factorize(values.cpu().numpy() if isinstance(values, Tensor) else values)
+        return codes, np.array([*found.tolist(), None], dtype=object)
+
+    def _column(self, column: Column) -> Any:
+        if self.names is not None and isinstance(column.key, str):
+            if column.key not in self.names:
+                raise ValueError(f"X has no column {column.key!r}, which the rules ask about; it has {self.names}")
+            return self.X.iloc[:, self.names.index(column.key)]
+        if column.position < 0:
+            raise ValueError(f"the rules ask about {column.key!r}, which only a data frame can have")
+        if column.position >= self.X.shape[1]:
+            raise ValueError(f"X has {self.X.shape[1]} columns, the rules ask about the one at {column.position}")
+        if self.names is not None:
+            return self.X.iloc[:, column.position]
+        if hasattr(self.X, "tocsc"):
+            return self.X[:, [column.position]].toarray()[:, 0]
+        return self.X[:, column.position]

@@ -1,0 +1,307 @@
+"""How rules are worded: as many digits as tell training values apart, whole numbers, units, categories."""
+
+import sqlite3
+from decimal import Decimal
+from math import inf, nan, nextafter
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+from tree_witnesses import data
+
+from neonxc.rules import Column, Condition, Rules, render_rules
+from neonxc.rules.wording import interval_texts, shortest
+from neonxc.trees import CART, KernelExKMC
+
+SETTINGS = settings(max_examples=20)
+
+
+def decimals(digits, low, high):
+    """All numbers of so many significant digits in [low, high), of exponents that tests need."""
+    return [
+        Decimal(sign * mantissa).scaleb(exponent)
+        for exponent in range(-8, 8)
+        for mantissa in range(10**digits)
+        for sign in (-1, 1)
+        if low <= float(Decimal(sign * mantissa).scaleb(exponent)) < high
+    ]
+
+
+def significant(text):
+    return len(Decimal(text).normalize().as_tuple().digits)
+
+
+# --- numbers -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    near=st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6),
+    apart=st.sampled_from([1e-3, 0.01, 0.1, 0.5, 1.0, 10.0]),
+    open_below=st.booleans(),
+    open_above=st.booleans(),
+)
+def test_no_number_with_fewer_digits_would_do(near, apart, open_below, open_above):
+    size = max(abs(near), 1e-6) * apart
+    below, above = (-inf if open_below else near - size), (inf if open_above else nextafter(near + size, inf))
+    text = shortest(near, below, above)
+    assert below <= float(text) < above
+    assert text != "-0"
+    if 1 < significant(text) <= 4:
+        assert decimals(significant(text) - 1, below, above) == []
+    if significant(text) <= 2:
+        closest = min(abs(number - Decimal(near)) for number in decimals(significant(text), below, above))
+        assert abs(Decimal(text) - Decimal(near)) == closest
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_neighbouring_numbers_are_told_apart(number):
+    below, above = nextafter(number, -inf), nextafter(number, inf)
+    assert float(shortest(number, number, above)) == number
+    assert below < float(shortest(number, number, above)) < above
+    assert len(shortest(number, number, above)) <= 25
+
+
+@given(low=st.integers(-(10**9), 10**9), gap=st.integers(1, 10**6), share=st.floats(0, 0.999))
+def test_whole_numbers(low, gap, share):
+    text = shortest(low + gap * share, low, low + gap, whole=True)
+    assert "." not in text
+    assert low <= int(text) < low + gap
+
+
+def test_whole_numbers_where_there_are_none():
+    assert shortest(0.5, 0.4, 0.6, whole=True) == "0.5"
+    assert shortest(-0.25, -0.4, 0.6, whole=True) == "0"
+
+
+@SETTINGS
+@given(
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from(["grid", "fine", "whole"]),
+    dtype=st.sampled_from([np.float64, np.float32]),
+    model=st.sampled_from([CART, KernelExKMC]),
+)
+def test_printed_bounds_send_the_training_points_where_the_tree_does(seed, kind, dtype, model):
+    case = data(seed, 50, 3, 4, kind="grid" if kind == "whole" else kind)
+    X = (case.X * (40 if kind == "whole" else 1)).astype(dtype)
+    rules = model(4, max_leaves=8).fit(X, labels=case.labels).tree_.rules()
+    for column in rules.columns:
+        values = X[:, column.position].astype(float)
+        bounds = {
+            bound
+            for rule in rules
+            for c in rule.conditions
+            if c.column == column
+            for p in c.intervals
+            for bound in p
+        }
+        texts = column.numbers(bounds)
+        assert texts.keys() == bounds - {inf, -inf}
+        assert len(set(texts.values())) == len(texts)
+        in_order = [float(texts[bound]) for bound in sorted(texts)]
+        assert in_order == sorted(in_order)
+        for bound, text in texts.items():
+            assert ((values <= float(text)) == (values <= bound)).all()
+            assert kind != "whole" or "." not in text
+            gap = next((low, high) for b, low, high in column.gaps if b == bound)
+            alone = [b for b, low, high in column.gaps if (low, high) == gap and b in texts] == [bound]
+            if alone and 1 < significant(text) <= 4:
+                assert decimals(significant(text) - 1, *gap) == []
+
+
+def test_bounds_in_one_gap_keep_their_order():
+    gap = (0.2, 0.4)
+    column = Column(0, "x", gaps=tuple((bound, *gap) for bound in (0.2996, 0.2998, 0.3)))
+    assert column.numbers([0.2996, 0.2998, 0.3]) == {0.2996: "0.2", 0.2998: "0.2998", 0.3: "0.3"}
+    assert column.numbers([0.2996]) == {0.2996: "0.3"}
+    assert str(Condition(column, ((0.2996, 0.2998),))) == "x in (0.2, 0.3]"
+    assert column.numbers([0.2996, 0.5]) == {0.2996: "0.2996", 0.5: "0.5"}  # nothing is known of 0.5
+
+
+@given(low=st.integers(-20, 20), width=st.integers(1, 20), name=st.sampled_from(["age", "in (0, 1]"]))
+def test_intervals_of_whole_numbers_are_closed(low, width, name):
+    column = Column(
+        0, name, whole=True, gaps=((low + 0.5, low, low + 1), (low + width + 0.5, low + width, low + width + 1))
+    )
+    (text,) = [str(Condition(column, ((low + 0.5, low + width + 0.5),)))]
+    inside = range(low + 1, low + width + 1)
+    assert text == (f"{name} is {inside[0]}" if width == 1 else f"{name} in [{inside[0]}, {inside[-1]}]")
+
+
+def test_intervals_that_hold_no_whole_number_are_half_open():
+    assert interval_texts(((0.2, 0.4),), "x", {0.2: "0.2", 0.4: "0.4"}, whole=True) == ["x in (0.2, 0.4]"]
+    assert interval_texts(((0.2, 1.4),), "x", {0.2: "0.2", 1.4: "1.4"}, whole=True) == ["x is 1"]
+
+
+def test_units():
+    X = pd.DataFrame({"age": [17, 35, 36, 45, 46, 70], "size": [1.0, 1, 1, 1, 1, 1]})
+    tree = CART(3).fit(X, labels=[0, 0, 1, 1, 2, 2]).tree_
+    texts = [rule.text() for rule in tree.rules(units={"age": "full\nyears", "size": "m"})]
+    assert texts == ["age ≤ 35 full years", "age in [36, 45] full years", "age > 45 full years"]
+    assert tree.rules(feature_names=["a", "b"], units={"a": "y"})[0].text() == "a ≤ 35 y"
+    assert "36, 45] &lt;b&gt;" in tree.rules(units={"age": "<b>"}).to_html()
+    assert "36, 45] \\_" in tree.rules(units={"age": "_"}).to_markdown()
+    with pytest.raises(ValueError, match=r"units names columns that the tree does not have: \['weight'\]"):
+        tree.rules(units={"weight": "kg"})
+
+
+def test_trees_of_whole_and_other_columns():
+    X = np.array([[1, 0.1], [2, 0.1], [3, 0.1], [3, 0.9]])
+    rules = CART(3).fit(X, labels=[0, 0, 1, 2]).tree_.rules()
+    assert sorted(rule.text() for rule in rules) == [
+        "x[0] > 2 and x[1] > 0.5",
+        "x[0] > 2 and x[1] ≤ 0.5",
+        "x[0] ≤ 2",
+    ]
+
+
+# --- categories --------------------------------------------------------------------------------------------
+
+WORK = ["it's", "Private", "State gov", ""]
+
+
+def mixed(seed, missing=True, n=80):
+    """A table with a column of numbers and two of categories, with values missing among them."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(17, 80, n),
+            "work": np.array([*WORK, None], dtype=object)[rng.integers(0, 5 if missing else 4, n)],
+            "size": np.array(["s", "m", "l"], dtype=object)[rng.integers(0, 3, n)],
+        }
+    )
+    labels = (frame["age"] > 40) + 2 * (frame["work"].isin(WORK[:2])) * (frame["size"] != "s")
+    return frame, (labels + (rng.random(n) < 0.1)).to_numpy()
+
+
+def assert_same(rules, frame, expected):
+    """Rules, SQL, queries and the function say of the table as it was what the tree says of it encoded."""
+    assert rules.predict(frame).tolist() == expected.tolist()
+    plain = frame.astype(object).where(frame.notna(), None)
+    namespace = {}
+    exec(rules.to_python(), namespace)
+    assert [namespace["cluster"](row) for row in plain.to_dict("records")] == expected.tolist()
+    for kept in (frame, plain.astype({"age": int, "work": "category"}), frame.astype({"work": "str"})):
+        assert rules.predict(kept).tolist() == expected.tolist()
+        for label, query in rules.to_query().items():
+            assert kept.query(query).index.tolist() == np.flatnonzero(expected == label).tolist()
+    case = rules.to_sql("t").case
+    database = duckdb.connect()
+    database.register("t", frame)
+    assert [label for (label,) in database.execute(f"SELECT {case} FROM t").fetchall()] == expected.tolist()
+    other = sqlite3.connect(":memory:")
+    other.execute("CREATE TABLE t (age INTEGER, work TEXT, size TEXT)")
+    other.executemany("INSERT INTO t VALUES (?, ?, ?)", plain.to_numpy().tolist())
+    assert [
+        label for (label,) in other.execute(f"SELECT {case} FROM t ORDER BY rowid").fetchall()
+    ] == expected.tolist()
+    assert Rules.from_dict(rules.to_dict()) == rules
+
+
+@SETTINGS
+@given(seed=st.integers(0, 10**6), dummy_na=st.booleans(), drop=st.booleans(), merge=st.booleans())
+def test_dummies(seed, dummy_na, drop, merge):
+    frame, labels = mixed(seed)
+    encoded = pd.get_dummies(frame, columns=["work", "size"], dummy_na=dummy_na, drop_first=drop)
+    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
+    names = {"work": [*WORK, None], "size": ["s", "m", "l", nan]}
+    rules = tree.rules(categories=names, merge=merge)
+    assert {column.key for column in rules.columns} <= set(frame)
+    assert_same(rules, frame, tree.predict(encoded))
+
+
+@SETTINGS
+@given(seed=st.integers(0, 10**6), drop=st.sampled_from([None, "first"]))
+def test_one_hot_encoder(seed, drop):
+    frame, labels = mixed(seed)
+    encoder = OneHotEncoder(sparse_output=False, drop=drop).fit(frame[["work", "size"]])
+    encoded = pd.DataFrame(encoder.transform(frame[["work", "size"]]), columns=encoder.get_feature_names_out())
+    encoded["age"] = frame["age"]
+    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
+    rules = tree.rules(categories=dict(zip(["work", "size"], encoder.categories_, strict=True)))
+    assert_same(rules, frame, tree.predict(encoded))
+
+
+@SETTINGS
+@given(seed=st.integers(0, 10**6), missing=st.booleans(), merge=st.booleans())
+def test_codes(seed, missing, merge):
+    frame, labels = mixed(seed, missing)
+    encoder = OrdinalEncoder(encoded_missing_value=-1).fit(frame[["work", "size"]])
+    encoded = frame.assign(
+        **dict(zip(["work", "size"], encoder.transform(frame[["work", "size"]]).T, strict=True))
+    )
+    tree = CART(4, max_leaves=10).fit(encoded, labels=labels).tree_
+    rules = tree.rules(categories=dict(zip(["work", "size"], encoder.categories_, strict=True)), merge=merge)
+    assert_same(rules, frame, tree.predict(encoded))
+
+    kinds = frame["work"].astype("category")
+    encoded = encoded.assign(work=kinds.cat.codes)
+    tree = KernelExKMC(3, max_leaves=9).fit(encoded, labels=labels).tree_
+    given_ = {"work": [*kinds.cat.categories, *[None] * missing], "size": encoder.categories_[1]}
+    assert_same(tree.rules(categories=given_), frame, tree.predict(encoded))
+
+
+def test_what_categories_are_called():
+    column = Column(-1, "w")
+
+    def said(*values, negated=False):
+        return str(Condition(column, values=values, negated=negated))
+
+    assert said("a") == "w is a"
+    assert said("a", "b") == "w is a or b"
+    assert said("a", 2, 3.0, 0.1, True, None) == "w is a, 2, 3, 0.1, true or missing"
+    assert said("a", negated=True) == "w is not a"
+    assert said("a", nan, negated=True) == "w is none of a, missing"
+    assert said("") == "w is ''"
+    assert said(np.str_("line\nbreak"), np.int64(3)) == "w is line break or 3"
+    assert (said(), said(negated=True)) == ("no value of w", "any value of w")
+    assert Condition(column, values=(nan, np.int64(2))).values == (None, 2)
+
+
+def test_conditions_of_one_column_at_once():
+    column = Column(-1, "w")
+    values = ["a", "b", "c", None]
+    for one in (("a", "b"), (None, "a"), ()):
+        for two in (("b", "c"), (None,), ()):
+            for first in (False, True):
+                for second in (False, True):
+                    a, b = (
+                        Condition(column, values=one, negated=first),
+                        Condition(column, values=two, negated=second),
+                    )
+                    expected = a.met_by(values) & b.met_by(values)
+                    assert a.both(b).met_by(values).tolist() == expected.tolist()
+
+
+def test_brackets_and_long_lists():
+    frame = pd.DataFrame({"age": [20, 20, 50, 50] * 3, "c": [f"country number {i}" for i in range(12)]})
+    encoded = frame.assign(c=range(12))
+    labels = [0] * 6 + [1, 1, 2, 2, 1, 1]
+    tree = CART(3, max_leaves=5).fit(encoded, labels=labels).tree_
+    rules = tree.rules(categories={"c": frame["c"]})
+    lines = rules.to_text().splitlines()
+    assert all(len(line) <= 76 for line in lines if not line.startswith("cluster") and "sample" not in line)
+    assert rules.predict(frame).tolist() == tree.predict(encoded).tolist()
+    short = tree.rules(categories={"c": list("abcdefghijkl")})
+    assert [rule.text() for rule in short] == [
+        "c is a, b, c, d, e or f",
+        "(c is g, h, i, j, k or l) and age ≤ 30",
+        "(c is g, h, i, j, k or l) and age > 30",
+    ]
+    assert "\\<i\\>" in render_rules(tree.rules(categories={"c": ["<i>"] * 12}), "markdown")
+
+
+def test_categories_that_the_tree_does_not_know():
+    frame, labels = mixed(0)
+    tree = CART(4).fit(pd.get_dummies(frame), labels=labels).tree_
+    with pytest.raises(
+        ValueError, match="categories names 'shape', but the tree has no column 'shape' of codes, nor"
+    ):
+        tree.rules(categories={"shape": ["round"]})
+    rules = tree.rules(categories={"work": WORK})
+    with pytest.raises(ValueError, match="the rules ask about 'work', which only a data frame can have"):
+        rules.predict(frame.to_numpy())

@@ -1,0 +1,291 @@
+"""Threshold trees as scikit-learn's: the same decisions, on the training points and on all float32 numbers."""
+
+import pickle
+import warnings
+from functools import lru_cache
+from math import inf
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import export_text as sklearn_text
+from sklearn.tree import plot_tree as sklearn_plot
+from test_tree_bounds import EXPLAINERS, fitted
+from test_tree_intervals import grown, random_splits
+from tree_witnesses import data
+
+from neonxc.trees import CART, IMM, KernelExKMC
+
+LOADERS = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer}
+
+
+@lru_cache
+def table(name):
+    if name in LOADERS:
+        return LOADERS[name](return_X_y=True)
+    case = data(2, 90, 3, 4, kind=name)
+    return case.X, case.labels
+
+
+def around(tree, rng, n=200):
+    """Points of float32 numbers, many of which are next to a threshold, or the nearest to it."""
+    points = rng.normal(size=(n, tree.n_features)).astype(np.float32)
+    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
+        ends = [end for pair in tree.tests[node] for end in pair if np.isfinite(end)]
+        nearest = np.array(ends, dtype=np.float32)
+        values = np.concatenate([nearest, np.nextafter(nearest, np.float32(-inf)), np.nextafter(nearest, inf)])
+        rows = rng.permutation(n)[: n // 4]
+        points[rows, int(tree.feature[node])] = rng.choice(values.astype(np.float32), len(rows))
+    return points
+
+
+def assert_same(tree, model, X):
+    np.testing.assert_array_equal(model.predict(X), tree.predict(X))
+    assert model.predict(X).dtype == tree.predict(X).dtype
+    if tree.intervals is None:
+        np.testing.assert_array_equal(model.apply(X), tree.apply(X))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ["iris", "wine", "breast_cancer", "grid", "fine"])
+@pytest.mark.parametrize("name", EXPLAINERS)
+def test_every_explainer(name, kind, dtype):
+    X, labels = table(kind)
+    X = X[::2].astype(dtype)
+    tree = fitted(name, X, labels[::2]).tree_
+    model = tree.to_sklearn()
+    assert_same(tree, model, X)
+    if dtype == np.float32:
+        assert_same(tree, model, around(tree, np.random.default_rng(0)))
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 60), k=st.integers(1, 6), leaves=st.integers(6, 20))
+def test_random_trees_of_float64(seed, n, k, leaves):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)) * 10.0 ** rng.integers(-6, 6)
+    tree = CART(max_leaves=leaves).fit(X, labels=rng.integers(0, k, n)).tree_
+    model = tree.to_sklearn()
+    assert_same(tree, model, X)
+    assert_same(tree, model, np.concatenate([X, rng.permuted(X, axis=0)]))
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 60), steps=st.integers(1, 40))
+def test_neighbouring_float32_numbers(seed, n, steps):
+    rng = np.random.default_rng(seed)
+    start = np.float32(rng.normal() * 10.0 ** rng.integers(-6, 6)).view(np.int32)
+    X = (start + rng.integers(0, steps + 1, (n, 2)).astype(np.int32)).view(np.float32)
+    tree = CART(max_leaves=12).fit(X, labels=rng.integers(0, 3, n)).tree_
+    assert_same(tree, tree.to_sklearn(), X)
+    assert_same(tree, tree.to_sklearn(), around(tree, rng))
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 12), span=st.integers(2, 60), k=st.integers(2, 4))
+def test_float64_numbers_about_as_close_as_float32(seed, n, span, k):
+    """They agree, or there is a test that no float32 number makes: one of the two, as a loop over tests says."""
+    rng = np.random.default_rng(seed)
+    start = float(np.float32(rng.normal()))
+    X = start + rng.integers(0, span, (n, 1)) * float(np.spacing(np.float32(start))) / 4
+    tree = CART(max_leaves=12).fit(X, labels=rng.integers(0, k, n)).tree_
+    possible = True
+    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
+        goes_left = X[:, 0] <= float(tree.threshold[node])
+        low, high = X[goes_left, 0].astype(np.float32), X[~goes_left, 0].astype(np.float32)
+        possible &= low.max() < high.min()
+    if possible:
+        assert_same(tree, tree.to_sklearn(), X)
+    else:
+        with pytest.raises(ValueError, match="differ only beyond float32"):
+            tree.to_sklearn()
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_threshold_moves_where_float32_rounds_across_it(side):
+    """Of two training values, the one next to the threshold rounds to its other side."""
+    one = np.float64(np.float32(0.1))
+    step = np.spacing(np.float32(0.1)) / 1024
+    X = np.array([[one - step, 0], [one + 100 * step * 1024, 0]])  # the first rounds up, to one
+    threshold = one - step / 2
+    if side > 0:
+        X, threshold = np.array([[one - 100 * step * 1024, 0], [one + step, 0]]), one + step / 2  # or down
+    tree = CART(2).fit(X, labels=[0, 1]).tree_
+    moved = tree.threshold.clone()
+    moved[0] = threshold
+    bounds = tree.bounds.clone()
+    bounds[0, 1] = threshold
+    tree = type(tree)(**(tree.__getstate__() | {"threshold": moved, "bounds": bounds}))
+    kept = type(tree)(**(tree.__getstate__() | {"bounds": None})).to_sklearn()
+    assert kept.tree_.threshold[0] == threshold
+    assert (kept.predict(X) != tree.predict(X)).any()  # without the table of bounds nothing is known of the points
+    assert_same(tree, tree.to_sklearn(), X)
+
+
+def test_values_that_float32_does_not_tell_apart():
+    X = np.array([[2.0**24, 5.0], [2.0**24 + 1, 5.0]])
+    frame = pd.DataFrame(X, columns=["id", "other"])
+    message = r"the values 16777216\.0 and 16777217\.0 on the two sides.*differ only beyond float32.*to_python"
+    with pytest.raises(ValueError, match=f"column 0 has {message}"):
+        CART(2).fit(X, labels=[0, 1]).tree_.to_sklearn()
+    with pytest.raises(ValueError, match=f"column 'id' has {message}"):
+        CART(2).fit(frame, labels=[0, 1]).tree_.to_sklearn()
+    tree = CART(2).fit(X - 2.0**24, labels=[0, 1]).tree_
+    assert_same(tree, tree.to_sklearn(), X - 2.0**24)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_intervals_become_chains(seed):
+    splits, label, X = random_splits(seed, 12)
+    tree, _ = grown(splits, label, X)
+    assert tree.intervals is not None
+    model = tree.to_sklearn()
+    np.testing.assert_array_equal(model.predict(X), tree.predict(X))
+    # a leaf of the chains lies in one leaf of the tree
+    pairs = set(zip(model.apply(X).tolist(), tree.apply(X).tolist(), strict=True))
+    assert len(pairs) == len({leaf for leaf, _ in pairs})
+    np.testing.assert_allclose(model.tree_.weighted_n_node_samples[0], len(X))
+
+
+def test_chains_have_no_test_that_is_answered_already():
+    splits = [(0, 0, ((0.0, 1.0),)), (1, 0, ((0.5, 2.0),))]  # numbers 0 < x <= 1, then 0.5 < x <= 2
+    X = np.linspace(-1, 3, 33)[:, None]
+    tree, _ = grown(splits, [0, 0, 2, 0, 1], X)
+    model = tree.to_sklearn()
+    assert model.tree_.threshold.tolist() == [0, -2, 1, 0.5, -2, -2, -2]
+    np.testing.assert_array_equal(model.predict(X), np.select([X <= 0, X <= 0.5, X <= 1], [2, 1, 0], 2)[:, 0])
+    np.testing.assert_array_equal(model.predict(X), tree.predict(X))
+
+
+def test_large_kernel_trees():
+    X, labels = table("wine")
+    for dtype in (np.float64, np.float32):
+        explainer = KernelExKMC(max_leaves=25).fit(X.astype(dtype), labels=labels)
+        model = explainer.tree_.to_sklearn()
+        np.testing.assert_array_equal(model.predict(X.astype(dtype)), explainer.predict(X.astype(dtype)))
+        assert model.tree_.node_count < 500
+
+
+def test_nodes_are_those_of_the_tree():
+    X, labels = table("wine")
+    weight = np.arange(len(X)) % 4 * 0.5
+    tree = CART(max_leaves=9).fit(X, labels=labels, sample_weight=weight).tree_
+    model, counted = tree.to_sklearn(), DecisionTreeClassifier(max_leaf_nodes=9, random_state=0)
+    own = model.tree_
+    for ours, theirs in (
+        (tree.left, own.children_left),
+        (tree.right, own.children_right),
+        (torch.where(tree.feature < 0, -2, tree.feature), own.feature),
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert model.get_depth() == tree.depth
+    assert model.get_n_leaves() == tree.n_leaves
+    np.testing.assert_allclose(own.weighted_n_node_samples, tree.samples)
+    # inner nodes: what scikit-learn finds for the tree's clusters, in its own tree of the same tests
+    counted.fit(X, tree.predict(X), sample_weight=weight)
+    np.testing.assert_allclose(own.value[0], counted.tree_.value[0])
+    np.testing.assert_allclose(own.impurity[0], counted.tree_.impurity[0])
+    paths = model.decision_path(X).toarray().astype(bool)
+    np.testing.assert_array_equal(paths, tree.decision_path(X))
+    for node in range(tree.n_nodes):
+        inside = weight * paths[:, node]
+        mean = [inside[tree.predict(X) == c].sum() / inside.sum() for c in tree.classes]
+        np.testing.assert_allclose(own.value[node, 0], mean)
+        np.testing.assert_allclose(own.impurity[node], 1 - np.square(mean).sum(), atol=1e-12)
+    assert own.n_node_samples.min() >= 1
+    np.testing.assert_allclose(model.feature_importances_.sum(), 1)
+
+
+def test_decisions_are_hard():
+    X, labels = table("iris")
+    model = CART(3, max_leaves=6).fit(X, labels=labels).tree_.to_sklearn()
+    probabilities = model.predict_proba(X)
+    assert set(probabilities.ravel().tolist()) == {0.0, 1.0}
+    np.testing.assert_array_equal(probabilities.argmax(1), model.predict(X))
+
+
+def test_names_of_clusters_and_columns():
+    X, labels = load_iris(return_X_y=True, as_frame=True)
+    names = np.array(["setosa", "versicolor", "virginica"])
+    tree = CART(3).fit(X, labels=names[labels]).tree_
+    model = tree.to_sklearn()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(tree, model, X)
+    assert model.feature_names_in_.tolist() == X.columns.tolist()
+    assert model.classes_.tolist() == names.tolist()
+    assert model.score(X, tree.predict(X)) == 1
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(X[X.columns[::-1]])
+    plain = CART(3).fit(X.to_numpy(), labels=labels).tree_.to_sklearn()
+    assert not hasattr(plain, "feature_names_in_")
+
+
+def test_tools_of_sklearn():
+    X, labels = table("wine")
+    tree = IMM().fit(X, labels=labels).tree_
+    model = tree.to_sklearn()
+    text = sklearn_text(model, decimals=6)
+    assert text.count("class:") == tree.n_leaves
+    assert all(f"feature_{feature} <= " in text for feature in tree.feature.tolist() if feature >= 0)
+    assert len(sklearn_plot(model)) >= tree.n_nodes
+    again = pickle.loads(pickle.dumps(model))
+    assert_same(tree, again, X)
+    assert_same(tree, model, csr_matrix(X.astype(np.float32)))
+    fresh = clone(model)
+    assert not hasattr(fresh, "tree_")
+    assert fresh.fit(X, labels).score(X, labels) == 1
+
+
+def test_one_leaf():
+    X = np.arange(6.0)[:, None]
+    model = IMM(1).fit(X, labels=["all"] * 6).tree_.to_sklearn()
+    assert model.predict(X).tolist() == ["all"] * 6
+    assert model.apply(X).tolist() == [0] * 6
+    assert model.predict_proba(X).tolist() == [[1.0]] * 6
+    assert model.feature_importances_.tolist() == [0.0]
+    assert (model.get_depth(), model.get_n_leaves(), model.tree_.n_node_samples[0]) == (0, 1, 6)
+    assert sklearn_text(model) == sklearn_text(DecisionTreeClassifier().fit(X, ["all"] * 6))
+    assert sklearn_plot(model)
+
+
+def test_leaves_without_points():
+    X = np.array([[0.0, 0], [1, 0], [4, 0], [5, 0]])
+    tree = IMM(3).fit(X, centers=[[0.5, 0], [4.5, 0], [4.5, 9]]).tree_
+    assert 0 in tree.samples[tree.leaves]
+    model = tree.to_sklearn()
+    far = np.array([[4.5, 9.0], [0, 9], [4, 0]])
+    assert_same(tree, model, far)
+    assert (model.tree_.weighted_n_node_samples > 0).all()
+    np.testing.assert_allclose(model.tree_.value[0, 0], [0.5, 0.5, 0], atol=1e-12)
+    assert np.isfinite(model.feature_importances_).all()
+
+
+@pytest.mark.parametrize("name", ["CART", "KernelIMM"])
+@pytest.mark.filterwarnings("ignore")  # of other packages
+def test_shap(name):
+    shap = pytest.importorskip("shap")
+    X, labels = table("wine")
+    model = fitted(name, X, labels).tree_.to_sklearn()
+    for background in ({}, {"data": X[::6]}):
+        explainer = shap.TreeExplainer(model, **background)
+        values = explainer.shap_values(X)
+        assert np.isfinite(values).all()
+        np.testing.assert_allclose(values.sum(1) + explainer.expected_value, model.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["CART", "KernelIMM"])
+@pytest.mark.filterwarnings("ignore")  # of other packages
+def test_onnx(name):
+    skl2onnx, onnxruntime = pytest.importorskip("skl2onnx"), pytest.importorskip("onnxruntime")
+    X, labels = table("wine")
+    X = X.astype(np.float32)
+    tree = fitted(name, X, np.array(["a", "b", "c"])[labels]).tree_
+    points = np.concatenate([X, around(tree, np.random.default_rng(0))])
+    network = skl2onnx.to_onnx(tree.to_sklearn(), X[:1])
+    session = onnxruntime.InferenceSession(network.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(None, {"X": points})[0], tree.predict(points))
