@@ -27,8 +27,8 @@ class BetaInterpretable(InterpretableClusterer):
 
     Values of interest are those of columns that people understand clusters by (age in four bins, say), or given
     ones. Algorithm 1 of the paper starts from a clustering that ignores them and improves the least interpretable
-    cluster: by exchanging points with the nearest cluster that has its majority value, or by moving points of other
-    values to clusters that may take them. Points then go to nearer centers as far as all clusters stay
+    cluster: by exchanging points with the nearest cluster that has its majority value, or by moving points of
+    other values to clusters that may take them. Points then go to nearer centers as far as all clusters stay
     interpretable. The best of several such clusterings is kept.
 
     Parameters
@@ -38,8 +38,8 @@ class BetaInterpretable(InterpretableClusterer):
     beta : float
         Share of the points of each cluster that must have its most frequent value of interest, 0 ... 1.
     objective : {"kcenter", "kmeans", "kmedian"}
-        What is to be small: the largest distance of a point to the center of its cluster, which is a point; the sum
-        of squared distances to the means, for ``metric="euclidean"`` alone; or the sum of distances to medoids.
+        What is to be small: the largest distance of a point to the center of its cluster, which is a point; the
+        sum of squared distances to the means, for ``metric="euclidean"`` alone; or that of distances to medoids.
     metric, metric_params
         As for :class:`KCenter`.
     init : {"farthest", "random"}
@@ -60,8 +60,8 @@ class BetaInterpretable(InterpretableClusterer):
     Attributes
     ----------
     labels_ : array or Tensor [n]
-        Clusters, numbered by their majority values and then from large to small. `predict` gives the nearest center,
-        which for points of the fit may be another one.
+        Clusters, numbered by their majority values and then from large to small. `predict` gives the nearest
+        center, which for points of the fit may be another one.
     cluster_centers_ : array, frame or Tensor [K, d]
         The centers, rows of X; for "kmeans" the means of the columns that count in the distance.
     center_indices_ : ndarray [K]
@@ -78,8 +78,8 @@ class BetaInterpretable(InterpretableClusterer):
     beta_max_ : float
         The greatest beta that any clustering can reach.
     converged_ : bool
-        Whether Algorithm 1 itself reached beta from one start at least. If not, the clustering goes back to clusters
-        of single values, or to one cluster for each of the most frequent values.
+        Whether Algorithm 1 itself reached beta from one start at least. If not, the clustering goes back to
+        clusters of single values, or to one cluster for each of the most frequent values.
     n_iter_ : int
         Clusterings that Algorithm 1 looked at, from all starts together.
     foi_values_ : list of str
@@ -90,8 +90,8 @@ class BetaInterpretable(InterpretableClusterer):
 
     Notes
     -----
-    It computes where X is: on the CPU, or on the device of a tensor. ``neonxc.neuralize(labels=model.labels_, X=X)``
-    explains the clusters. For files see :class:`KCenter`.
+    It computes where X is: on the CPU, or on the device of a tensor. For files see :class:`KCenter`.
+    ``neonxc.neuralize(labels=model.labels_, X=X)`` explains the clusters.
 
     References
     ----------
@@ -164,8 +164,8 @@ class BetaInterpretable(InterpretableClusterer):
         Raises
         ------
         ValueError
-            `beta` is more than any clustering can reach; unknown columns; "kmeans" with another metric; and whatever
-            :meth:`KCenter.fit` refuses.
+            `beta` is more than any clustering can reach; unknown columns; "kmeans" with another metric; and
+            whatever :meth:`KCenter.fit` refuses.
         """
         del y
         if self.objective == "kmeans" and self.metric not in ("euclidean", "l2"):

@@ -14,7 +14,7 @@ def scores(counts: np.ndarray) -> np.ndarray:
 
 
 def room(m: int, beta: float) -> float:
-    """Points that a cluster may have at most, ``m`` of which have its value; infinite where there is no need to count.
+    """Points that a cluster may have at most, ``m`` of which have its value; infinite where any number will do.
 
     The largest s with ``m / s >= beta`` in floating point, as :func:`scores` compares them.
     """
@@ -40,7 +40,7 @@ def spare(counts: np.ndarray, beta: float) -> np.ndarray:
     return np.array([max(0.0, room(m, beta) - size) for m, size in zip(*_most(counts), strict=True)])
 
 
-def allot(most: Sequence[int], n: int) -> np.ndarray:
+def allot(most: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
     """Divide n points among clusters that have so many of their own value each, for the best least score.
 
     Each point goes where the score is the best after it came. This is D'Hondt's method for seats in a parliament,

@@ -25,7 +25,11 @@ class Centers:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is to be small: the radius ("kcenter"), squared distances to means ("kmeans"), those to medoids ("kmedian")."""
+    """What is to be small.
+
+    The largest distance to a center ("kcenter"), the sum of squared distances to means ("kmeans"), or the sum of
+    distances to medoids ("kmedian").
+    """
 
     name: str
 

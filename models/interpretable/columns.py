@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -29,7 +30,7 @@ class Coding:
     gaps: Sequence[tuple[float, float, float]] = ()  # of each edge with the numbers next to it
 
     def __len__(self) -> int:
-        return len(self.edges) + 1 + self.missing if self.values is None else len(self.values) + self.missing
+        return self.missing + (len(self.edges or []) + 1 if self.values is None else len(self.values))
 
     def codes(self, column: Any) -> np.ndarray:
         """Codes [n]; -1 for a value that is not known."""
@@ -107,12 +108,17 @@ def coded(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding
 
 def conditions(coding: Coding, name: str | int, position: int = 0) -> list[Condition]:
     """What the column is like that has each of the codes."""
-    column = Column(position, name, whole=coding.whole, gaps=tuple(map(tuple, coding.gaps)))
+    column = Column(
+        position,
+        name,
+        whole=coding.whole,
+        gaps=tuple((bound, below, above) for bound, below, above in coding.gaps),
+    )
     gone = [Condition(column, values=(None,))] * coding.missing
     if coding.values is not None:
         return [Condition(column, values=(value,)) for value in coding.values] + gone
     bounds = [-inf, *(coding.edges or []), inf]
-    return [Condition(column, (pair,)) for pair in zip(bounds[:-1], bounds[1:], strict=True)] + gone
+    return [Condition(column, (pair,)) for pair in pairwise(bounds)] + gone
 
 
 def _last(counts: np.ndarray, n_bins: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, isnan
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -125,8 +125,8 @@ class Library:
 class Gower:
     """The mean, over those columns that two rows both have, of their difference, which counts 1 at most.
 
-    Gower, "A general coefficient of similarity and some of its properties", Biometrics, 1971. Numbers are scaled to
-    ranges of 1; the codes of two categories differ by 1 at least.
+    Gower, "A general coefficient of similarity and some of its properties", Biometrics, 1971. Numbers are scaled
+    to ranges of 1; the codes of two categories differ by 1 at least.
     """
 
     numbers: list[int]  # columns that hold no codes
@@ -144,8 +144,9 @@ class Gower:
         far = (columns - other[:, None]).abs_().clamp_(max=1)
         if not self.gaps:
             return far.sum(0) / len(far)
-        gone = far[self.gaps].isnan()
-        far[self.gaps] = far[self.gaps].masked_fill_(gone, 0)
+        gaps = torch.tensor(self.gaps, device=far.device)
+        gone = far[gaps].isnan()
+        far[gaps] = far[gaps].masked_fill_(gone, 0)
         common = len(far) - gone.sum(0)
         return torch.where(common > 0, far.sum(0) / common, 1.0)
 

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -70,7 +71,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         self.labels_ = table.labels(labels.cpu().numpy())
         self.center_indices_ = np.array(centers)
         self.cluster_centers_ = table.rows(self.center_indices_)
-        self._centers = points.rows[centers]
+        self._centers = points.rows[torch.tensor(centers, device=labels.device)]
 
 
 class KCenter(CenterClusterer):
@@ -85,9 +86,9 @@ class KCenter(CenterClusterer):
     metric : str or callable
         "euclidean", "manhattan", "chebyshev" and "cosine" are computed where X is, a tensor's device included.
         "gower" takes frames of numbers and categories: the mean, over the columns that two points both have, of
-        ``|x - y| / range`` for numbers and of 0 or 1 for categories (object, string, category, bool); values may be
-        missing, and two points without a common column are at distance 1. "precomputed": X is the symmetric matrix
-        of distances. Others are those of :func:`sklearn.metrics.pairwise_distances`, on the CPU.
+        ``|x - y| / range`` for numbers (1 at most) and of 0 or 1 for categories (object, string, category, bool);
+        values may be missing, and two points without a common column are at distance 1. "precomputed": X is the
+        symmetric matrix of distances. Others are those of :func:`sklearn.metrics.pairwise_distances`, on the CPU.
     init : {"farthest", "random"}
         First center: the point farthest from the mean of all (for "gower" from means and most frequent categories,
         for "precomputed" the point with the greatest sum of distances), which does not depend on the order of the

@@ -1,6 +1,6 @@
 """The moves of Saisubramanian et al. that make clusters interpretable (their Algorithms 2, 3 and 5).
 
-A move takes labels [n] and the cluster with the least score, and returns new labels, or None where it is not possible.
+A move takes labels [n] and the cluster with the least score. It returns new labels, or None if it is not possible.
 """
 
 from __future__ import annotations

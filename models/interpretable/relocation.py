@@ -23,16 +23,16 @@ def relocated(problem: Problem, labels: Tensor, k: int) -> tuple[Tensor, Centers
     return _alternated(problem, labels, k, lambda labels, far: _moved(problem, labels, far))
 
 
-def opened(problem: Problem, labels: Tensor, k: int) -> Tensor:
+def opened(problem: Problem, labels: Tensor, used: int) -> Tensor:
     """Labels with clusters that are not in use yet, each opened at the point that costs the most and may go.
 
     Points that it is nearer to follow as far as they may.
     """
-    if k == problem.n_clusters:
+    if used == problem.n_clusters:
         return labels
     points = problem.points
-    far = problem.objective.far(points, problem.objective.centers(points, labels, k).rows)
-    for k in range(k, problem.n_clusters):
+    far = problem.objective.far(points, problem.objective.centers(points, labels, used).rows)
+    for k in range(used, problem.n_clusters):
         counts = counted(labels, problem.codes, k, problem.n_values)
         most, size = counts.max(1), counts.sum(1)
         foreign = _tensor(counts.argmax(1), far)[labels] != problem.codes

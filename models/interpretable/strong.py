@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -61,7 +62,7 @@ def _strong_cover(parts: Sequence[Points], rows: Sequence[Tensor], first: Sequen
     centers: list[int] = []
     for own, cover in zip(rows, covers, strict=True):
         labels[own] = cover.labels + len(centers)
-        centers += own[cover.centers].tolist()
+        centers += [int(own[center]) for center in cover.centers]
     values = [value for value, cover in enumerate(covers) for _ in cover.centers]
     return StrongCover(labels, centers, values, max(cover.radius for cover in covers))
 
@@ -183,8 +184,8 @@ class StronglyInterpretable(InterpretableClusterer):
         if needed > self.n_clusters:
             most = beta_max(np.bincount(codes).tolist(), self.n_clusters)
             raise ValueError(
-                f"n_clusters={self.n_clusters} is less than the {needed} values of interest, each of which needs a "
-                f"cluster of its own; use n_clusters={needed} or more, fewer values (foi_bins), or "
+                f"n_clusters={self.n_clusters} is less than the {needed} values of interest, each of which needs "
+                f"a cluster of its own; use n_clusters={needed} or more, fewer values (foi_bins), or "
                 f"BetaInterpretable with beta up to {floored(most)}"
             )
         on_device = torch.from_numpy(codes).to(points.rows.device)
@@ -224,9 +225,7 @@ def check_bins(foi_bins: Any) -> None:
     if isinstance(foi_bins, int | np.integer):
         return
     edges = list(foi_bins)
-    increasing = all(isinstance(edge, Real) and np.isfinite(edge) for edge in edges) and edges == sorted(
-        set(edges)
-    )
+    increasing = all(isinstance(edge, Real) and isfinite(edge) for edge in edges) and edges == sorted(set(edges))
     if not edges or not increasing:
         raise ValueError(f"foi_bins needs a number of bins or their increasing inner edges, got {foi_bins!r}")
 

@@ -62,7 +62,7 @@ class Table:
                 raise ValueError(f"{argument} names the column {column!r}, X has {count} columns of that name")
             return self.names.index(column)
         whole = isinstance(column, Integral) and not isinstance(column, bool)
-        if whole and -self.width <= column < self.width:
+        if whole and -self.width <= int(column) < self.width:
             return int(column) % self.width
         raise ValueError(
             f"{argument} needs columns of X (names, or numbers below {self.width}){otherwise}, got {column!r}"
@@ -84,8 +84,10 @@ class Table:
         """Finite numbers [n, m] of some columns."""
         if self.names is not None:
             return as_batch(self.X.iloc[:, list(columns)]).tensor
-        every = len(columns) == self.width
-        return as_batch(self.X if every else self.X[:, list(columns)]).tensor
+        if len(columns) == self.width:
+            return as_batch(self.X).tensor
+        index = torch.tensor(columns, device=self.device) if isinstance(self.X, Tensor) else list(columns)
+        return as_batch(self.X[:, index]).tensor
 
     def gapped(self, column: int) -> Tensor:
         """Numbers [n] of a column; NaN where they are missing."""

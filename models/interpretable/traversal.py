@@ -32,8 +32,9 @@ def farthest_first(
 ) -> Iterator[Cover]:
     """Covers by 1, 2, ... k centers, each with those before it; it ends early where every point is a center.
 
-    `choose` picks the next center by the distances to those before; default: the farthest. T. Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985: in a metric space each has at
-    most twice the least radius that so many centers can have.
+    `choose` picks the next center by the distances to those before; default: the farthest. Then, in a metric
+    space, the radius is at most twice the least that so many centers can have (T. Gonzalez, "Clustering to
+    minimize the maximum intercluster distance", 1985).
     """
     far = points.column(first)
     cover = Cover([first], torch.zeros(len(points), dtype=torch.int64, device=far.device), far)

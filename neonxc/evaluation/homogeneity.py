@@ -13,7 +13,7 @@ from neonxc.inputs import as_labels
 
 
 def interpretability(labels: Any, foi: Any) -> float:
-    """Interpretability of a clustering: the least share, over its clusters, of the most frequent value of interest.
+    """Interpretability of a clustering: the least share that the main value of interest has in a cluster.
 
     Saisubramanian, Galhotra and Zilberstein, "Balancing the tradeoff between clustering value and
     interpretability", 2020, Definition 1.
