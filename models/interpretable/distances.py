@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import inf
 from typing import Any, Protocol
 
@@ -133,7 +134,7 @@ class Gower:
     """
 
     numbers: list[int]  # columns that hold no codes
-    gaps: bool  # whether rows may have no value (NaN) in some columns
+    gaps: list[bool]  # whether a row may have no value (NaN) in each column
 
     def between(self, rows: Tensor, others: Tensor) -> Tensor:
         """Of two rows that have no column in common, the distance is 1."""
@@ -143,13 +144,13 @@ class Gower:
         """Distances [n] of all rows, given by their columns [m, n], to one [m, 1]."""
         total, common = torch.zeros_like(columns[0]), torch.full_like(columns[0], len(columns))
         size = max(1, TOGETHER // max(1, len(total)))
-        for one, two in zip(columns.split(size), other.split(size), strict=True):
+        for first, one, two in zip(count(0, size), columns.split(size), other.split(size), strict=False):
             far = (one - two).abs_().clamp_(max=1)
-            if self.gaps:
+            if any(self.gaps[first : first + size]):
                 gone = far.isnan()
                 far, common = far.masked_fill_(gone, 0), common - gone.sum(0)
-            total += far.sum(0)
-        return torch.where(common > 0, total / common.clamp(min=1), 1.0) if self.gaps else total / common
+            total += far.sum(0) if len(far) > 1 else far[0]
+        return torch.where(common > 0, total / common.clamp(min=1), 1.0) if any(self.gaps) else total / common
 
     def outermost(self, rows: Tensor) -> int:
         """The row farthest from the means of numbers and the most frequent codes."""
@@ -195,7 +196,7 @@ class Metric:
     # for "gower":
     scale: list[float]  # the range of each column of numbers
     codings: list[Coding | None]  # of each column, None for numbers
-    gaps: bool  # whether values were missing
+    gaps: list[bool]  # of each column, whether values were missing
 
     def points(self, table: Table) -> Points:
         """Encode points."""
@@ -226,7 +227,8 @@ class Metric:
                 columns.append(codes.masked_fill_(torch.tensor(given.isna().to_numpy()), torch.nan))
         numbers = [j for j, coding in enumerate(self.codings) if coding is None]
         rows = torch.stack(columns).T
-        return Points(rows, Gower(numbers, self.gaps or bool(rows.isnan().any())))
+        gone = rows.isnan().any(0).tolist()
+        return Points(rows, Gower(numbers, [now or before for now, before in zip(gone, self.gaps, strict=True)]))
 
     def _names(self, table: Table) -> list[str] | None:
         return None if table.names is None else [table.names[column] for column in self.columns]
@@ -247,7 +249,7 @@ def metric_of(table: Table, name: Any, params: dict[str, Any] | None, left_out: 
         raise ValueError(f"metric_params does not apply to metric={name!r}, got {params!r}")
     if name == "precomputed":
         _check_matrix(table, left_out)
-        return Metric(name, params, [], [], [], False)
+        return Metric(name, params, [], [], [], [])
     columns = [column for column in range(table.width) if column not in left_out]
     if not columns:
         raise ValueError("foi_in_distance=False leaves no column of X that counts in the distance")
@@ -262,7 +264,7 @@ def metric_of(table: Table, name: Any, params: dict[str, Any] | None, left_out: 
             params.setdefault("V", rows.var(axis=0, ddof=1))
         else:
             params.setdefault("VI", np.linalg.pinv(np.atleast_2d(np.cov(rows.T))))
-    return Metric(name, params, columns, [], [], False)
+    return Metric(name, params, columns, [], [], [])
 
 
 def _projected(rows: Tensor) -> Tensor:
@@ -270,10 +272,10 @@ def _projected(rows: Tensor) -> Tensor:
     return (rows.double() * weights.to(rows.device)).sum(1)
 
 
-def _mixed_columns(table: Table, columns: Sequence[int]) -> tuple[list[float], list[Coding | None], bool]:
+def _mixed_columns(table: Table, columns: Sequence[int]) -> tuple[list[float], list[Coding | None], list[bool]]:
     scale: list[float] = []
     codings: list[Coding | None] = []
-    gaps = False
+    gaps = []
     for column in columns:
         if table.is_number(column, boolean=False):
             values = table.gapped(column)
@@ -285,7 +287,7 @@ def _mixed_columns(table: Table, columns: Sequence[int]) -> tuple[list[float], l
             gone, spread = coding.missing, 1.0
         scale.append(spread or 1.0)
         codings.append(coding)
-        gaps = gaps or gone
+        gaps.append(gone)
     return scale, codings, gaps
 
 
