@@ -9,10 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from PIL import Image, ImageChops
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_digits, load_sample_image, load_wine
+from sklearn.datasets import load_diabetes, load_digits, load_sample_image, load_wine
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 
@@ -20,7 +22,8 @@ import neonxc
 from neonxc import plot
 from neonxc.evaluation import KDEImputer, compare
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
-from neonxc.models import efficientnet_lite0, to_tensor
+from neonxc.models import BetaInterpretable, efficientnet_lite0, to_tensor
+from neonxc.plot.images import cluster_colors
 from neonxc.trees import ExShallow, plot_tree, trade_off
 
 IMAGES = Path(__file__).parent / "images"
@@ -94,6 +97,39 @@ def trees() -> None:
     found.plot().figure.savefig(IMAGES / "front.png", dpi=110)
 
 
+def interpretable() -> None:
+    """What a share of one range of body mass costs, and what is in the clusters."""
+    patients = load_diabetes(as_frame=True, scaled=False).data
+
+    def fitted(beta: float) -> BetaInterpretable:
+        return BetaInterpretable(5, beta, metric="gower").fit(patients, foi="bmi")
+
+    betas = [0.3 + 0.05 * i for i in range(15)]
+    free = fitted(0.0).objective_
+    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    price, *bars = figure.subplots(1, 4, width_ratios=[1.7, 1, 1, 1])
+    price.plot(
+        betas, [fitted(min(beta, 1.0)).objective_ / free for beta in betas], "o-", color="0.25", markersize=4
+    )
+    price.axhline(1, color="0.6", linewidth=1)
+    price.set(xlabel="β", ylabel="radius over that of β = 0", title="price of interpretability")
+    color = cluster_colors(4)
+    for ax, beta in zip(bars, (0.0, 0.8, 1.0), strict=True):
+        model = fitted(beta)
+        counts = np.stack([np.bincount(model.foi_codes_[model.labels_ == c], minlength=4) for c in model.classes_])
+        shares = counts / counts.sum(1, keepdims=True)
+        for value, name in enumerate(model.foi_values_):
+            below = shares[:, :value].sum(1)
+            ax.bar(model.classes_, shares[:, value], bottom=below, color=color(value), label=name)
+        ax.set(title=f"β = {beta:g}", ylim=(0, 1), xlabel="cluster", xticks=model.classes_)
+        if ax is not bars[0]:
+            ax.set_yticklabels([])
+    bars[0].set_ylabel("share of the cluster")
+    handles, names = bars[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower right", ncols=4, frameon=False, fontsize=8)
+    figure.savefig(IMAGES / "interpretable-price.png", dpi=110)
+
+
 def words() -> None:
     """Three texts of the guide, and why the last is not in another cluster; a browser takes the picture."""
     guide = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
@@ -139,5 +175,6 @@ if __name__ == "__main__":
     rules()
     wine()
     trees()
+    interpretable()
     words()
     flipping()

@@ -185,7 +185,7 @@ def plot_trade_off(ax: Axes, records: list[Record]) -> None:
         x, y = ([one[name] for one in own] for name in ("interpretability", "objective"))
         ax.plot(x, y, marker, label=method, markersize=8, alpha=0.8)
     ax.set(title=records[0]["data"], xlabel="interpretability", ylabel="k-center objective", xlim=(0, 1.05))
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, 1.1 * max(one["objective"] for one in records))
 
 
 def plot_composition(ax: Axes, record: Record, title: str) -> None:
@@ -206,9 +206,9 @@ def compositions(records: list[Record], titles: list[str]) -> Figure:
     for ax, record, title in zip(axes, records, titles, strict=True):
         plot_composition(ax, record, title)
     axes[0].set_ylabel("share of the cluster")
-    figure.supxlabel("clusters, by their number of points", fontsize=9)
+    axes[0].set_xlabel("points", fontsize=8)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
 
 
@@ -243,7 +243,7 @@ def figure_4(data: list[Data], out: Path, clusters: tuple[int, ...]) -> dict[str
             own = [r for r in records if r["method"] == method]
             ax.plot([r["k"] for r in own], [r["objective"] for r in own], f"{marker}-", label=method)
         ax.set(title=one.name, xlabel="clusters", ylabel="k-center objective")
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.1 * max(r["objective"] for r in records))
         every |= {f"Figure 4: {one.name}, k = {k}, β = 1": [r for r in records if r["k"] == k] for k in clusters}
     figure.axes[-1].legend()
     figure.savefig(out / "figure4.png", dpi=150)

@@ -21,7 +21,7 @@ from .columns import Coding, coded
 from .table import Table
 
 NORMS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0, "chebyshev": inf}
-# How many numbers Gower's distance handles at once: 2,000 rows of 125 columns then take a third of the time that they
+# How many numbers Gower's distance handles at once: 2,000 rows of 125 columns then take a third of the time they
 # take column by column; longer runs are shared out among threads, which costs more than it gains
 TOGETHER = 1 << 15
 OWN = (*NORMS, "cosine", "gower", "precomputed")  # what scikit-learn is not asked for

@@ -91,13 +91,14 @@ def patterns(
     chosen = list(range(table.width)) if columns is None else table.positions(columns, "columns")
     conditions, has = _items(table, chosen, n_bins)
     n_features = table.width if table.names is None else None
-    rules, masks = [], []
+    rules: list[Rule] = []
+    masks: list[np.ndarray] = []
     own, weight = label_array(labels), np.ones(len(table))
     for position, label in enumerate(classes.tolist()):
         inside = there & (positions == position)
         name = label if isinstance(label, str) else f"cluster {label}"
         for pattern in _chosen(has, inside, min_support, max_length):
-            met = has[:, pattern].all(1)
+            met: np.ndarray = np.logical_and.reduce(has[:, pattern], axis=1)
             counts = counted(met, inside, weight)
             asked = tuple(conditions[item] for item in pattern)
             rules.append(Rule(label, name, asked, counts, n_features=n_features))
