@@ -24,6 +24,7 @@ HTML = """\
 .neonxc-rules tbody { border-bottom: 1px solid #8885; }
 .neonxc-rules td.count, .neonxc-rules th.count { text-align: right; font-variant-numeric: tabular-nums; }
 .neonxc-rules tbody th { min-width: 6em; }
+.neonxc-rules .rule { min-width: 16em; }
 .neonxc-rules .test { display: inline-block; }
 .neonxc-rules .word { font-weight: normal; opacity: 0.6; }
 </style>
@@ -42,7 +43,7 @@ HTML = """\
 {% endfor %}
 </th>
 {% endif %}
-<td>{% if not loop.first %}<span class="word">or</span> {% endif %}
+<td class="rule">{% if not loop.first %}<span class="word">or</span> {% endif %}
 {% for test in said(rule) %}
 <span class="test">{% if not loop.first %}<span class="word">and</span> {% endif %}{{ test }}</span>
 {% else %}
