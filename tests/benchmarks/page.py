@@ -6,6 +6,8 @@ python -m tests.benchmarks.page
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,10 @@ INTRODUCTION = """# Benchmarks
 
 Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of `along`,
 `attribution`, `beta`, `flipping`, `heatmaps`, `head_rules`, `kernel` and `trees`, and of the experiments
-`examples/flipping.py` (`neon_paper.json`), `examples/segmentation.py`, `examples/scan.py` and
-`examples/spex.py`, written to this page by `python -m tests.benchmarks.page`. Contestants take turns in one
-process, and a ratio is the median over rounds of ratios within a round: on a machine that does other things
-as well, only ratios mean anything. Figures on a GPU have not been measured yet.
+`examples/flipping.py` (`neon_paper.json`), `examples/segmentation.py`, `examples/scan.py`, `examples/spex.py`
+and `examples/beta_interpretable.py` (`interpretable.json`), written to this page by
+`python -m tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over rounds of
+ratios within a round: on a machine that does other things as well, only ratios mean anything. Figures on a GPU have not been measured yet.
 """
 
 
@@ -60,10 +62,28 @@ def trees_table(file: Path = DOCS / "benchmarks" / "trees.json") -> str:
     return "\n".join(lines)
 
 
-def with_table(text: str) -> str:
-    """Return the guide to trees with the table between its two marks."""
+def with_table(text: str, table: Callable[[], str]) -> str:
+    """Return a guide with a table between its two marks."""
     before, rest = text.split(MARKS[0])
-    return f"{before}{MARKS[0]}\n\n{trees_table()}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
+    return f"{before}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
+
+
+def interpretable_table(file: Path = DOCS / "benchmarks" / "interpretable.json") -> str:
+    """Return the objective of every method over that of k-center, and its interpretability, for both tables."""
+    tables = json.loads(file.read_text())["tables"]
+    found = {
+        heading.removeprefix("Figure 2: ").partition(",")[0]: {row["method"]: row for row in table["rows"]}
+        for heading, table in tables.items()
+        if heading.startswith("Figure 2")
+    }
+    lines = ["| | " + " | ".join(f"{name}: objective over KC | share" for name in found) + " |"]
+    lines.append("|---" * (2 * len(found) + 1) + "|")
+    for method in next(iter(found.values())):
+        cells = [
+            f"{rows[method]['over KC']:.2f} | {rows[method]['interpretability']:.2f}" for rows in found.values()
+        ]
+        lines.append(f"| {method.replace('*', chr(92) + '*')} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def with_flipping(text: str) -> str:
@@ -87,7 +107,8 @@ def _section(report: dict[str, Any]) -> str:
 
 
 GUIDES = {
-    "trees.md": with_table,
+    "trees.md": partial(with_table, table=trees_table),
+    "interpretable.md": partial(with_table, table=interpretable_table),
     "flipping.md": with_flipping,
     "segmentation.md": segmentation.with_figures,
 }
