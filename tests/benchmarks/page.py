@@ -24,7 +24,8 @@ Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` fo
 `examples/flipping.py` (`neon_paper.json`), `examples/segmentation.py`, `examples/scan.py`, `examples/spex.py`
 and `examples/beta_interpretable.py` (`interpretable.json`), written to this page by
 `python -m tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over rounds of
-ratios within a round: on a machine that does other things as well, only ratios mean anything. Figures on a GPU have not been measured yet.
+ratios within a round: on a machine that does other things as well, only ratios mean anything. Figures on a GPU
+have not been measured yet.
 """
 
 
