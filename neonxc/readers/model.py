@@ -15,9 +15,9 @@ from neonxc.preprocessing import Preprocessing
 
 SUPPORTED = (
     "KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and "
-    "BayesianGaussianMixture, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, a linear "
-    "layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as an array or tensor; "
-    "with X any fitted clusterer that has labels_"
+    "BayesianGaussianMixture, KernelKMeans, KCenter and SCAN of neonxc.models, the trees of neonxc.trees, a "
+    "linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as an array "
+    "or tensor; with X any fitted clusterer that has labels_"
 )
 
 
