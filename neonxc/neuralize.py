@@ -42,9 +42,9 @@ def neuralize(
         A fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
         or BayesianGaussianMixture of scikit-learn; KernelKMeans, KCenter or SCAN of `neonxc.models`; an nn.Linear
         that a softmax follows, a module with centers (DEC), an nn.Sequential that ends in either; a Pipeline of
-        affine steps that ends in a clusterer; bare centers [K, d]. With the X that it was fitted on, any other clusterer
-        that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...), through a
-        surrogate.
+        affine steps that ends in a clusterer; bare centers [K, d]. With the X that it was fitted on, any other
+        clusterer that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...), through
+        a surrogate.
     X : array, frame or tensor, optional
         Data to calibrate beta on (and to choose reference points by, where a Pipeline loses dimensions). It is
         what the network will be called with: points [N, d], or images where `features` is given. Without it
