@@ -6,6 +6,8 @@ from pathlib import Path
 os.environ.setdefault("MPLBACKEND", "Agg")  # before anything imports pyplot: no test opens a window
 # before anything imports torch: idle threads must not spin, or small operations take 100 times as long
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+if "PYTEST_XDIST_WORKER" in os.environ:  # the others use the other cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import pytest

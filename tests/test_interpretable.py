@@ -345,5 +345,6 @@ def test_checks_of_beta_interpretable():
     assert_checks_pass(BetaInterpretable(), BetaInterpretable(objective="kmeans"))
 
 
+@pytest.mark.slow
 def test_checks_of_beta_interpretable_with_medoids():
     assert_checks_pass(BetaInterpretable(objective="kmedian", init="random"))

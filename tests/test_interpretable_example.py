@@ -19,7 +19,7 @@ def module(example):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Tables like Adult and Communities and Crime."""
-    folder, rng, n = tmp_path_factory.mktemp("tables"), np.random.default_rng(0), 150
+    folder, rng, n = tmp_path_factory.mktemp("tables"), np.random.default_rng(0), 80
     pd.DataFrame(
         {
             "age": rng.integers(17, 90, n),
@@ -51,7 +51,7 @@ def test_what_is_clustered(module, folder):
     adult, crime = module.adult(folder), module.communities(folder)
     assert list(adult.X) == ["age", "workclass", "income"]
     assert list(crime.X) == ["population", "PolicBudgPerPop", "ViolentCrimesPerPop"]
-    assert 0 < crime.X["PolicBudgPerPop"].isna().sum() < len(crime.X) < 150
+    assert 0 < crime.X["PolicBudgPerPop"].isna().sum() < len(crime.X) < 80
     assert len(module.values_of_interest(adult)[1]) == len(module.values_of_interest(crime)[1]) == 4
 
 
