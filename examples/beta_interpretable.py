@@ -294,7 +294,10 @@ def main(
     report = {
         "title": TITLE,
         "machine": machine(),
-        "tables": {heading: {"note": note, "rows": rows(records)} for heading, records in found.items()},
+        "tables": {  # the note is said once
+            heading: {"note": note if heading == next(iter(found)) else "", "rows": rows(records)}
+            for heading, records in found.items()
+        },
     }
     (out / "interpretable.json").write_text(
         json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
