@@ -270,7 +270,9 @@ def run_and_drop(net, x):
     return net.b(x)
 
 
-@pytest.mark.parametrize("act", [nn.ReLU(inplace=True), nn.ReLU6(inplace=True), torch.relu_], ids=str)
+@pytest.mark.parametrize(
+    "act", [nn.ReLU(inplace=True), nn.ReLU6(inplace=True), torch.relu_], ids=["ReLU", "ReLU6", "relu_"]
+)
 def test_in_place_activations_whose_result_is_dropped(act):
     module = act if isinstance(act, nn.Module) else None
     net = ready(Net(run_and_drop, a=nn.Linear(4, 6), b=nn.Linear(6, 3), act=module or Net(lambda n, x: act(x))))

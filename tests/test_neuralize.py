@@ -282,7 +282,7 @@ def test_reference_point_behind_a_pca(whiten, with_data):
         lambda frame: [c for c in frame.columns if c != "b"],
         slice(1, 3),
     ],
-    ids=str,
+    ids=lambda columns: "function" if callable(columns) else str(columns),
 )
 def test_columns_of_a_frame(columns_):
     model = make_pipeline(columns((StandardScaler(), columns_), remainder=MinMaxScaler()), km()).fit(FRAME)
