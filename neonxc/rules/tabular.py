@@ -35,7 +35,11 @@ def frame(rules: Rules) -> pd.DataFrame:
                 row[f"{before}mistakes"] = counts.mistakes
             row |= {before + name: getattr(counts, name) for name in ("support", "coverage", "precision")}
         rows.append(row)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    for name in table.columns:
+        if str(name).endswith(("samples", "mistakes")) and (table[name] % 1 == 0).all():  # no sums of weights
+            table[name] = table[name].astype(int)
+    return table
 
 
 def described(rules: Rules) -> dict[str, Any]:
