@@ -99,7 +99,7 @@ def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, g
         check(BetaInterpretable(k, beta, name).fit(data, foi=foi), data, foi, k, beta)
     if most < 1:
         with pytest.raises(
-            ValueError, match=r"cannot be reached: with n_clusters=\d and \d values .* at most 0\.\d\d;"
+            ValueError, match=r"cannot be reached: with n_clusters=\d and \d values .* at most [\d.]+;"
         ):
             BetaInterpretable(k, min(1.0, most + 1e-9), name).fit(data, foi=foi)
 
@@ -348,3 +348,25 @@ def test_checks_of_beta_interpretable():
 @pytest.mark.slow
 def test_checks_of_beta_interpretable_with_medoids():
     assert_checks_pass(BetaInterpretable(objective="kmedian", init="random"))
+
+
+def test_foi_as_a_column_and_as_its_values():
+    frame = pd.DataFrame({"age": np.arange(60) % 30 + 0.0, "b": np.arange(60)})
+    by_name = BetaInterpretable(5, 0.5, foi_bins=[10, 20]).fit(frame, foi="age").foi_values_
+    assert by_name == ["age ≤ 10", "age in [11, 20]", "age > 20"]
+    for values in (frame["age"], frame["age"].astype(int)):
+        assert len(BetaInterpretable(5, 0.5, foi_bins=[10, 20]).fit(frame, foi=values).foi_values_) == 3
+    assert len(BetaInterpretable(5, 0.5).fit(frame, foi=frame["age"]).foi_values_) == 4
+    names = [BetaInterpretable(8, 0.1).fit(frame, foi=foi).foi_values_ for foi in (["age", "b"], frame.columns)]
+    assert names[0] == names[1]
+    assert names[0] == BetaInterpretable(8, 0.1).fit(frame, foi=np.array(["age", "b"])).foi_values_
+
+
+def test_dates_are_refused():
+    frame = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=20), "b": np.arange(20)})
+    for fit in (
+        lambda: BetaInterpretable(2, metric="gower").fit(frame),
+        lambda: BetaInterpretable(2, foi_in_distance=False).fit(frame, foi="when"),
+    ):
+        with pytest.raises(ValueError, match="column 'when' holds dates or durations; convert it to numbers"):
+            fit()

@@ -157,6 +157,28 @@ def test_arrays_and_tensors_have_positions():
         found[0].matches(X[:, :2])
 
 
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pd.date_range("2020-01-01", periods=200), "column 'day' holds dates or durations"),
+        (pd.cut(np.arange(200), 4), "column 'day' holds objects of type Interval; convert them by astype"),
+        ([(i % 2,) for i in range(200)], "column 'day' holds objects of type tuple; convert them by astype"),
+    ],
+)
+def test_columns_that_no_query_could_ask_for_are_refused(column, message):
+    X = people().assign(day=column)
+    with pytest.raises(ValueError, match=message):
+        patterns(X, np.zeros(200))
+    assert len(patterns(X.assign(day=X["day"].astype(str)), np.zeros(200)))
+
+
+def test_a_column_of_names_takes_no_memory():
+    n = 50_000
+    X = pd.DataFrame({"id": [f"n{i}" for i in range(n)], "half": np.arange(n) % 2})
+    found = patterns(X, np.arange(n) % 2)
+    assert [str(rule.conditions[0]) for rule in found] == ["half is 0", "half is 1"]
+
+
 def test_names_of_clusters_and_noise():
     X = people()
     names = np.where(X["age"] > 48, "old", "young")
@@ -172,9 +194,9 @@ def test_names_of_clusters_and_noise():
     [
         ({"min_support": 0}, "min_support must be above 0 and at most 1, got 0"),
         ({"min_support": 1.5}, "min_support must be above 0 and at most 1, got 1.5"),
-        ({"max_length": 0}, "max_length must be at least 1, got 0"),
-        ({"n_bins": 1}, "n_bins must be at least 2, got 1"),
-        ({"columns": "height"}, "columns names the column 'height', X has 0 columns of that name"),
+        ({"max_length": 0}, "max_length must be a whole number of at least 1, got 0"),
+        ({"n_bins": 1}, "n_bins must be a whole number of at least 2, got 1"),
+        ({"columns": "height"}, "columns: X has no column 'height'"),
         ({"columns": []}, r"columns needs one column or several different ones, got \[\]"),
         ({"labels": np.zeros(3)}, "labels needs one label per point"),
         ({"X": np.zeros(3)}, r"X needs shape \[points, features\] and points, got \[3\]"),

@@ -289,8 +289,8 @@ def test_brackets_and_long_lists():
     short = tree.rules(categories={"c": list("abcdefghijkl")})
     assert [rule.text() for rule in short] == [
         "c is a, b, c, d, e or f",
-        "(c is g, h, i, j, k or l) and age ≤ 30",
-        "(c is g, h, i, j, k or l) and age > 30",
+        "(c is none of a, b, c, d, e, f) and age ≤ 30",
+        "(c is none of a, b, c, d, e, f) and age > 30",
     ]
     assert "\\<i\\>" in render_rules(tree.rules(categories={"c": ["<i>"] * 12}), "markdown")
 
@@ -299,9 +299,41 @@ def test_categories_that_the_tree_does_not_know():
     frame, labels = mixed(0)
     tree = CART(4).fit(pd.get_dummies(frame), labels=labels).tree_
     with pytest.raises(
-        ValueError, match="categories names 'shape', but the tree has no column 'shape' of codes, nor"
+        ValueError, match="categories: the tree has no column 'shape' of codes, and no column 'shape_round'"
     ):
         tree.rules(categories={"shape": ["round"]})
     rules = tree.rules(categories={"work": WORK})
     with pytest.raises(ValueError, match="the rules ask about 'work', which only a data frame can have"):
         rules.predict(frame.to_numpy())
+
+
+def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
+    frame = pd.DataFrame({"c": [0.0, 0, 1, 1, 2, 2], "x": 0.0})
+    tree = CART(2).fit(frame, labels=[0, 0, 1, 1, 1, 1]).tree_
+    rules = tree.rules(categories={"c": ["red", "green"]}, feature_names=["colour", "x"])
+    assert [rule.text() for rule in rules] == ["colour is red", "colour is not red"]
+    assert rules.predict(pd.DataFrame({"c": ["red", "green", "blue"]})).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("categories", [{"c": "red"}, {"c": ["red", "red"]}])
+def test_categories_differ(categories):
+    tree = CART(2).fit(pd.DataFrame({"c": [0.0, 1]}), labels=[0, 1]).tree_
+    with pytest.raises(ValueError, match="needs a sequence of different categories"):
+        tree.rules(categories=categories)
+    with pytest.raises(TypeError, match="categories maps columns to their categories, got list"):
+        tree.rules(categories=["c"])
+
+
+def test_units_of_columns_without_names():
+    tree = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
+    for key in (0, "0", "x[0]"):
+        assert tree.rules(units={key: "cm"})[0].text() == "x[0] ≤ 0 cm"
+
+
+def test_labels_of_other_clusters_and_tables_without_names():
+    tree = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
+    with pytest.raises(ValueError, match=r"labels has none of the rules' clusters \[0, 1\], got '0'"):
+        tree.rules().measure(np.array([[0.0]]), ["0"])
+    for table in ("", None, ("schema", "")):
+        with pytest.raises(ValueError, match="table needs the name of a table"):
+            tree.rules().to_sql(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from neonxc.inputs import is_missing
@@ -28,9 +29,14 @@ class Encoding:
         self.codes: dict[int, tuple[Column, dict[int, Any]]] = {}
         self.single: dict[int, tuple[Column, Any]] = {}
         positions = {str(column.key): column.position for column in columns}
+        if not isinstance(categories, Mapping):
+            raise TypeError(f"categories maps columns to their categories, got {type(categories).__name__}")
         for key, values in categories.items():
+            if isinstance(values, str) or len(set(values)) < len(values):
+                raise ValueError(f"categories[{key!r}] needs a sequence of different categories, got {values!r}")
             before = Column(-1, key)
             if key in positions:
+                before = Column(-1, key, columns[positions[key]].name)
                 known = dict(enumerate(value for value in values if not is_missing(value)))
                 self.codes[positions[key]] = before, known | {-1: None} if any(map(is_missing, values)) else known
                 continue
@@ -43,8 +49,8 @@ class Encoding:
                     one_hot[positions[name]] = value
             if not one_hot:
                 raise ValueError(
-                    f"categories names {key!r}, but the tree has no column {key!r} of codes, nor columns such as "
-                    f"{f'{key}_{next(iter(values), None)}'!r}"
+                    f"categories: the tree has no column {key!r} of codes, and no column "
+                    f"{f'{key}_{next(iter(values), None)}'!r} of zeros and ones"
                 )
             self.single |= {position: (before, value) for position, value in one_hot.items()}
 
@@ -69,7 +75,8 @@ class Encoding:
             sides: dict[bool, list[Any]] = {True: [], False: []}
             for code, value in values.items():
                 sides[_holds(condition.intervals, code)].append(value)
-            negated = len(sides[False]) < len(sides[True])
+            # codes that are not listed lie above all others, where "none of" includes them
+            negated = len(sides[False]) < len(sides[True]) + (condition.high == inf)
             return Condition(column, values=tuple(sides[not negated]), negated=negated)
         if position in self.single:
             column, value = self.single[position]

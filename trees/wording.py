@@ -28,7 +28,7 @@ def tree_columns(
     columns = []
     for i, key in enumerate(keys):
         name = given[i] if given else f"x[{i}]"
-        unit = units.pop(str(key), None) or units.pop(name, "")
+        unit = next((units.pop(known) for known in (str(key), name, i) if known in units), "")
         columns.append(Column(i, key, name, unit, whole[i], tuple(gaps[i])))
     if units:
         raise ValueError(f"units names columns that the tree does not have: {sorted(map(str, units))}")

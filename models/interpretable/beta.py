@@ -34,7 +34,7 @@ class BetaInterpretable(InterpretableClusterer):
     Parameters
     ----------
     n_clusters : int
-        There may be fewer where that is better.
+        The maximum number of clusters; the result may have fewer.
     beta : float
         Share of the points of each cluster that must have its most frequent value of interest, 0 ... 1.
     objective : {"kcenter", "kmeans", "kmedian"}
@@ -49,12 +49,12 @@ class BetaInterpretable(InterpretableClusterer):
     n_init : int
         Number of starts; all but the first one of "farthest" have random first centers.
     foi_bins : int or sequence of float
-        Columns of numbers with more different values than this are cut into so many bins of about equal frequency;
-        or the inner edges of the bins.
+        Numeric columns with more different values than this are split into this many quantile bins; or the inner
+        edges of the bins.
     foi_in_distance : bool
         Whether columns of X that are features of interest count in the distance.
     max_iter : int
-        Clusterings that Algorithm 1 looks at from each start at most.
+        Maximum number of iterations of Algorithm 1 from each start.
     random_state : int, RandomState or None
 
     Attributes
@@ -65,7 +65,7 @@ class BetaInterpretable(InterpretableClusterer):
     cluster_centers_ : array, frame or Tensor [K, d]
         The centers, rows of X; for "kmeans" the means of the columns that count in the distance.
     center_indices_ : ndarray [K]
-        Rows of X that are centers; not for "kmeans".
+        Indices of the centers in X; not set for "kmeans".
     objective_ : float
         For "kcenter", each cluster's center is the member with the least largest distance. Medoids of more than
         2000 points are the best of 20 candidates, which a sample of 200 points chose.
@@ -81,7 +81,7 @@ class BetaInterpretable(InterpretableClusterer):
         Whether Algorithm 1 itself reached beta from one start at least. If not, the clustering goes back to
         clusters of single values, or to one cluster for each of the most frequent values.
     n_iter_ : int
-        Clusterings that Algorithm 1 looked at, from all starts together.
+        Iterations of Algorithm 1 over all starts.
     foi_values_ : list of str
         What the values of interest are called.
     foi_codes_ : ndarray [n]
@@ -157,8 +157,8 @@ class BetaInterpretable(InterpretableClusterer):
         y : ignored
         foi : str, int, list of these, or array [n], optional
             Features of interest: a column of X by its name or number; several, whose combinations of values count;
-            or the value of every point. A list or tuple of n items is taken for values. In an array, whole numbers
-            are values as they are, and only numbers with fractions are cut into bins. Missing categories are a
+            or the value of every point. A list of n items is read as values, not as columns. In an array, integers
+            are values as they are, and floats are cut into bins as columns are. Missing categories are a
             value of their own. Default: all points have one value.
 
         Raises

@@ -89,6 +89,8 @@ def items(
 def coded(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding:
     """How to code a column and others like it."""
     values = _array(column)
+    if values.dtype.kind in "mM":
+        raise ValueError(f"column {name!r} holds dates or durations; convert it to numbers, such as days")
     gone = pd.isna(values)
     missing = bool(gone.any())
     if values.dtype.kind not in "fiu":
@@ -104,6 +106,19 @@ def coded(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding
     last = _last(counts, int(n_bins))
     gaps = [(float(numbers[i]), float(numbers[i]), float(numbers[i + 1])) for i in last]
     return Coding([edge for edge, _, _ in gaps], None, missing, whole, gaps)
+
+
+def check_categories(column: Any, name: str | int) -> None:
+    """Refuse a column of objects that are neither names nor numbers, which no query could ask for."""
+    values = _array(column)
+    if values.dtype.kind in "fiubmM":
+        return
+    for value in pd.unique(values[~pd.isna(values)]):
+        plain = value.item() if isinstance(value, np.generic) else value
+        if not isinstance(plain, str | bool | int | float):
+            raise ValueError(
+                f"column {name!r} holds objects of type {type(plain).__name__}; convert them by astype(str)"
+            )
 
 
 def conditions(coding: Coding, name: str | int, position: int = 0) -> list[Condition]:

@@ -67,8 +67,8 @@ def interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Int
     columns = _columns(table, foi)
     if columns is None:
         values = _values(foi, len(table))
-        # whole numbers are the names of groups, as labels are; only numbers with fractions are measured
-        cut = n_bins if _has_fractions(values) else len(table)
+        # integers are the names of groups, as labels are, unless edges say otherwise; floats are measured
+        cut = len(table) if isinstance(n_bins, Integral) and not _are_floats(values) else n_bins
         given, names = [values], [str(getattr(foi, "name", None) or "foi")]
         codings = [coded(values, cut, names[0])]
     else:
@@ -87,7 +87,8 @@ def interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Int
 def _columns(table: Table, foi: Any) -> list[int] | None:
     """Columns of X that are named or numbered; None where `foi` is an array of values."""
     one = isinstance(foi, str | Integral) and not isinstance(foi, bool)
-    if one or (isinstance(foi, list | tuple) and len(foi) != len(table)):
+    several = isinstance(foi, list | tuple) or (np.ndim(foi) == 1 and all(isinstance(item, str) for item in foi))
+    if one or (several and len(foi) != len(table)):
         return table.positions(foi, "foi", f" or an array of {len(table)} values")
     return None
 
@@ -109,9 +110,5 @@ def _as_objects(foi: Any) -> np.ndarray:
     return np.asarray(foi)
 
 
-def _has_fractions(values: Any) -> bool:
-    array = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.dtype.kind != "f":
-        return False
-    numbers = array[~np.isnan(array)]
-    return bool((numbers != np.round(numbers)).any())
+def _are_floats(values: Any) -> bool:
+    return values.is_floating_point() if isinstance(values, Tensor) else getattr(values.dtype, "kind", "O") == "f"

@@ -52,6 +52,13 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         _, nearest = self._metric.points(table).nearest(self._centers.to(table.device))
         return table.labels(self.classes_[nearest.cpu().numpy()])
 
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the largest distance of a point of X to the nearest center."""
+        check_is_fitted(self, "labels_")
+        table = self._read(X, reset=False)
+        far, _ = self._metric.points(table).nearest(self._centers.to(table.device))
+        return -float(far.amax())
+
     def __sklearn_tags__(self) -> Any:
         """Tell which data it takes."""
         tags = super().__sklearn_tags__()
@@ -181,13 +188,6 @@ class KCenter(CenterClusterer):
         self.radius_ = cover.radius
         self._publish(table, points, cover.labels, cover.centers)
         return self
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Minus the largest distance of a point of X to the nearest center."""
-        check_is_fitted(self, "labels_")
-        table = self._read(X, reset=False)
-        far, _ = self._metric.points(table).nearest(self._centers.to(table.device))
-        return -float(far.amax())
 
 
 def warn_of_duplicates(distinct: int, k: int) -> None:

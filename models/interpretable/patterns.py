@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from neonxc.inputs import as_labels, label_array
 from neonxc.rules import Condition, Rule, Rules
 from neonxc.rules.counting import counted, totals_of
 
-from .columns import items
+from .columns import check_categories, items
 from .table import Table, as_table
 
 Pattern = tuple[int, ...]  # items, in ascending order
@@ -47,7 +49,8 @@ def patterns(
     min_support : float
         Share of a cluster's points, above 0 and at most 1.
     max_length : int
-        The most conditions that a pattern has.
+        The most conditions that a pattern has. The time grows with the number of columns to this power: with more
+        than a hundred columns, choose some.
     n_bins : int
         Numbers with more different values than this are cut at their quantiles into this many bins.
 
@@ -59,7 +62,7 @@ def patterns(
     Raises
     ------
     ValueError
-        Not one label per point, unknown columns, or parameters out of range.
+        Not one label per point, unknown columns, columns of dates or other objects, or parameters out of range.
 
     References
     ----------
@@ -81,20 +84,20 @@ def patterns(
     if not 0 < min_support <= 1:
         raise ValueError(f"min_support must be above 0 and at most 1, got {min_support}")
     for name, value, least in (("max_length", max_length, 1), ("n_bins", n_bins, 2)):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+        if not isinstance(value, Integral) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     table = as_table(X)
     positions, classes, there = (
         part if isinstance(part, np.ndarray) else part.numpy()
         for part in as_labels(labels, len(table), torch.device("cpu"))
     )
     chosen = list(range(table.width)) if columns is None else table.positions(columns, "columns")
-    conditions, has = _items(table, chosen, n_bins)
+    conditions, has = _items(table, chosen, n_bins, positions, there, min_support)
     n_features = table.width if table.names is None else None
     rules: list[Rule] = []
     masks: list[np.ndarray] = []
     own, weight = label_array(labels), np.ones(len(table))
-    for position, label in enumerate(classes.tolist()):
+    for position, label in enumerate(tqdm(classes.tolist(), desc="patterns", delay=2, leave=False)):
         inside = there & (positions == position)
         name = label if isinstance(label, str) else f"cluster {label}"
         for pattern in _chosen(has, inside, min_support, max_length):
@@ -106,14 +109,21 @@ def patterns(
     return Rules(tuple(rules), totals_of(rules, masks, own, weight), divide=False)
 
 
-def _items(table: Table, columns: Iterable[int], n_bins: int) -> tuple[list[Condition], np.ndarray]:
-    """Values of columns, and which points have them, [n, items] of bool."""
+def _items(
+    table: Table, columns: Iterable[int], n_bins: int, positions: np.ndarray, there: np.ndarray, min_support: float
+) -> tuple[list[Condition], np.ndarray]:
+    """Values of columns that are frequent in a cluster, and which points have them, [n, items] of bool."""
     conditions: list[Condition] = []
     masks = []
+    sizes = np.bincount(positions[there])
     for column in columns:
+        check_categories(table.column(column), table.name(column))
         codes, found = items(table.column(column), table.key(column), n_bins, column)
-        conditions += found
-        masks.append(codes[:, None] == np.arange(len(found)))
+        k = len(sizes)
+        counts = np.bincount(codes[there] * k + positions[there], minlength=len(found) * k).reshape(-1, k)
+        often = np.flatnonzero((counts >= min_support * sizes).any(1))  # of a column of names, next to none
+        conditions += [found[code] for code in often]
+        masks.append(codes[:, None] == often)
     return conditions, np.concatenate(masks, axis=1)
 
 

@@ -231,5 +231,8 @@ def check_bins(foi_bins: Any) -> None:
 
 
 def floored(value: float) -> str:
-    """A number in [0, 1] with two digits, or more where these would be 1, never rounded up."""
-    return f"{np.floor(value * 100) / 100:.2f}" if value < 1 else "1"
+    """A number in [0, 1] with three significant digits, never rounded up."""
+    if not 0 < value < 1:
+        return f"{value:g}"
+    unit = 10.0 ** (np.floor(np.log10(value)) - 2)
+    return f"{np.floor(value / unit) * unit:.3g}"

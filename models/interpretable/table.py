@@ -59,7 +59,9 @@ class Table:
                 )
             if self.names.count(column) != 1:
                 count = self.names.count(column)
-                raise ValueError(f"{argument} names the column {column!r}, X has {count} columns of that name")
+                raise ValueError(
+                    f"{argument}: X has {'no column' if count == 0 else f'{count} columns'} {column!r}"
+                )
             return self.names.index(column)
         whole = isinstance(column, Integral) and not isinstance(column, bool)
         if whole and -self.width <= int(column) < self.width:

@@ -156,6 +156,10 @@ class Rules(Sequence[Rule]):
                 raise ValueError(f"{name} needs shape ({n},), one value for each point, got {values.shape}")
         if not (np.isfinite(weight).all() and (weight >= 0).all()):
             raise ValueError("sample_weight needs finite numbers that are not negative")
+        if n and self.rules and not np.isin(own, list(self.clusters)).any():
+            raise ValueError(
+                f"labels has none of the rules' clusters {list(self.clusters)}, got {own.tolist()[0]!r}"
+            )
         measured: dict[int, Counts] = {}
         totals = {}
         for label in self.clusters:

@@ -66,8 +66,8 @@ def render_rules(
 ) -> str:
     """Write rules for people, cluster by cluster, with their measures.
 
-    Coverage is the share of the cluster's points that a rule has, precision the share of the rule's points that
-    are of the cluster. After :meth:`Rules.measure` both are also given for the held-out points.
+    Coverage is the share of the cluster's points that match a rule, precision the share of matching points that
+    belong to the cluster. After :meth:`Rules.measure` both are also given for the held-out points.
 
     Parameters
     ----------

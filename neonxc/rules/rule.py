@@ -21,7 +21,7 @@ class Counts:
     samples : float
         Points that meet the rule.
     mistakes : float
-        Those of them that are of other clusters.
+        Matching points that belong to other clusters.
     of_cluster : float
         All points of the rule's cluster; NaN where this is not known.
     total : float

@@ -61,6 +61,8 @@ def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
     if dialect not in DIALECTS:
         raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
     words = DIALECTS[dialect]
+    if not table or not all(isinstance(part, str) and part for part in table):
+        raise ValueError(f"table needs the name of a table, or the parts of a qualified one, got {table!r}")
     source = ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
     whens = [f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules]
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
