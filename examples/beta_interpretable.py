@@ -6,7 +6,7 @@
 Figures 2 to 5 of S. Saisubramanian, S. Galhotra, S. Zilberstein, "Balancing the tradeoff between clustering value
 and interpretability", AIES 2020, on Adult, where age and income are of interest, and on Communities and Crime,
 where the rate of violent crimes is. FOLDER has adult.csv.gz and communities.csv.gz; without it both are fetched
-from OpenML. The other two tables of the paper, of sanitation and accidents in Kenya, are no longer published.
+from OpenML. The other two tables of the paper, of sanitation and accidents in Kenya, are left out.
 """
 
 from __future__ import annotations
