@@ -22,6 +22,7 @@ from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
 from neonxc.models.interpretable import search
 from neonxc.models.interpretable.capacity import beta_max
+from neonxc.models.interpretable.strong import floored
 from neonxc.models.interpretable.traversal import farthest_first, starts
 
 RNG = np.random.default_rng(0)
@@ -360,6 +361,14 @@ def test_foi_as_a_column_and_as_its_values():
     names = [BetaInterpretable(8, 0.1).fit(frame, foi=foi).foi_values_ for foi in (["age", "b"], frame.columns)]
     assert names[0] == names[1]
     assert names[0] == BetaInterpretable(8, 0.1).fit(frame, foi=np.array(["age", "b"])).foi_values_
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1 / 200, "0.005"), (0.7, "0.7"), (2 / 3, "0.666"), (0.9999, "0.999"), (1.0, "1"), (0.0, "0")],
+)
+def test_what_can_be_reached_is_not_rounded_up(value, text):
+    assert floored(value) == text
 
 
 def test_dates_are_refused():

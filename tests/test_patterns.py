@@ -172,6 +172,16 @@ def test_columns_that_no_query_could_ask_for_are_refused(column, message):
     assert len(patterns(X.assign(day=X["day"].astype(str)), np.zeros(200)))
 
 
+@pytest.mark.parametrize("support", [0.07, 0.14, 0.28, 0.55, 0.57])  # times 100 they are no whole numbers
+def test_a_pattern_of_just_the_least_support_is_found(support):
+    column = pd.DataFrame(
+        {"foi": np.where(np.arange(100) < round(100 * support), "a", np.arange(100).astype(str))}
+    )
+    assert [str(rule.conditions[0]) for rule in patterns(column, np.zeros(100), min_support=support)] == [
+        "foi is a"
+    ]
+
+
 def test_a_column_of_names_takes_no_memory():
     n = 50_000
     X = pd.DataFrame({"id": [f"n{i}" for i in range(n)], "half": np.arange(n) % 2})

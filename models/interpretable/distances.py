@@ -248,7 +248,7 @@ def metric_of(table: Table, name: Any, params: dict[str, Any] | None, left_out: 
     if params and own:
         raise ValueError(f"metric_params does not apply to metric={name!r}, got {params!r}")
     if name == "precomputed":
-        _check_matrix(table, left_out)
+        _check_matrix(table)
         return Metric(name, params, [], [], [], [])
     columns = [column for column in range(table.width) if column not in left_out]
     if not columns:
@@ -291,11 +291,7 @@ def _mixed_columns(table: Table, columns: Sequence[int]) -> tuple[list[float], l
     return scale, codings, gaps
 
 
-def _check_matrix(table: Table, left_out: Sequence[int]) -> None:
-    if left_out:
-        raise ValueError(
-            'foi is a column of X, which are distances with metric="precomputed"; give foi as an array'
-        )
+def _check_matrix(table: Table) -> None:
     far = table.numbers(range(table.width))
     if far.shape[0] != far.shape[1]:
         raise ValueError(f'metric="precomputed" needs a square matrix of distances, got shape {list(far.shape)}')

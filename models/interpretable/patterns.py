@@ -120,7 +120,7 @@ def _items(
         codes, found = items(table.column(column), table.key(column), n_bins, column)
         k = len(sizes)
         counts = np.bincount(codes[there] * k + positions[there], minlength=len(found) * k).reshape(-1, k)
-        often = np.flatnonzero((counts >= min_support * sizes).any(1))  # of a column of names, next to none
+        often = np.flatnonzero((counts / sizes >= min_support).any(1))  # of a column of names, next to none
         conditions += [found[code] for code in often]
         masks.append(codes[:, None] == often)
     return conditions, np.concatenate(masks, axis=1)
@@ -142,7 +142,6 @@ def _chosen(has: np.ndarray, inside: np.ndarray, min_support: float, max_length:
     """Patterns for a cluster; lazily, as what a pattern adds to others only falls while these become more."""
     members = has[inside]
     covered = np.zeros(len(members), dtype=bool)
-    enough = min_support * len(members)
     precision: dict[Pattern, float] = {}
 
     def entry(pattern: Pattern) -> tuple[float, int, Pattern]:
@@ -150,7 +149,7 @@ def _chosen(has: np.ndarray, inside: np.ndarray, min_support: float, max_length:
         if pattern not in precision:
             precision[pattern] = met.sum() / has[:, pattern].all(1).sum()
         new = (met & ~covered).sum()
-        return (-new * precision[pattern] if new >= enough else 0.0), len(pattern), pattern
+        return (-new * precision[pattern] if new / len(members) >= min_support else 0.0), len(pattern), pattern
 
     # before a pattern is looked at, its precision may be 1
     heap = [(-count, len(pattern), pattern) for pattern, count in _frequent(members, min_support, max_length)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
 from math import isfinite
 from numbers import Real
 from typing import Any, ClassVar
@@ -232,7 +233,4 @@ def check_bins(foi_bins: Any) -> None:
 
 def floored(value: float) -> str:
     """A number in [0, 1] with three significant digits, never rounded up."""
-    if not 0 < value < 1:
-        return f"{value:g}"
-    unit = 10.0 ** (np.floor(np.log10(value)) - 2)
-    return f"{np.floor(value / unit) * unit:.3g}"
+    return f"{Context(prec=3, rounding=ROUND_FLOOR).create_decimal(repr(value)).normalize():f}"

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from math import isnan
-from typing import Any, Literal
+from typing import Any
 
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
@@ -61,7 +61,7 @@ always
 
 def render_rules(
     rules: Iterable[Rule] | Any,
-    format: Literal["text", "markdown", "html"] | str = "text",
+    format: str = "text",
     precision: int | None = None,
 ) -> str:
     """Write rules for people, cluster by cluster, with their measures.
