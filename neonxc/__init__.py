@@ -18,19 +18,37 @@ if TYPE_CHECKING:
     from neonxc import plot as plot
     from neonxc import trees as trees
     from neonxc.attribution import NEON
+    from neonxc.contrast import Contrast, contrast
     from neonxc.files import load, save
     from neonxc.network import NeuralizedClustering
     from neonxc.neuralize import neuralize
+    from neonxc.report.explain import explain
+    from neonxc.report.report import Report
     from neonxc.summary import ClusterSummary
 
     __version__: str
 
-__all__ = ["NEON", "ClusterSummary", "NeuralizedClustering", "load", "neuralize", "save"]
+__all__ = [
+    "NEON",
+    "ClusterSummary",
+    "Contrast",
+    "NeuralizedClustering",
+    "Report",
+    "contrast",
+    "explain",
+    "load",
+    "neuralize",
+    "save",
+]
 
 _HOMES = {
     "NEON": "attribution",
     "ClusterSummary": "summary",
+    "Contrast": "contrast",
     "NeuralizedClustering": "network",
+    "Report": "report.report",
+    "contrast": "contrast",
+    "explain": "report.explain",
     "load": "files",
     "neuralize": "neuralize",
     "save": "files",

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from neonxc.evaluation import methods
     from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
     from neonxc.evaluation.clustering import (
-        agreement,
         clustering_accuracy,
         cost_ratio,
         kcenter_cost,
         kmeans_cost,
+        label_agreement,
         surrogate_cost,
         wad,
         waes,
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from neonxc.evaluation.homogeneity import interpretabilities, interpretability
     from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
     from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
+    from neonxc.evaluation.side_by_side import Agreement, agreement
 
 __all__ = [
+    "Agreement",
     "BlurImputer",
     "Calibration",
     "Comparison",
@@ -44,6 +46,7 @@ __all__ = [
     "interpretability",
     "kcenter_cost",
     "kmeans_cost",
+    "label_agreement",
     "methods",
     "pixel_flipping",
     "segmentation_match",
@@ -56,6 +59,7 @@ __all__ = [
 _MODULES = [
     "clustering",
     "homogeneity",
+    "side_by_side",
     "segmentation",
     "imputers",
     "flipping",
