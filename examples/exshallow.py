@@ -26,7 +26,7 @@ from scipy import stats
 from sklearn.cluster import KMeans
 from tqdm import tqdm
 
-from neonxc.evaluation import label_agreement, cost_ratio, wad, waes
+from neonxc.evaluation import cost_ratio, label_agreement, wad, waes
 from neonxc.trees import IMM, ExGreedy, ExKMC, ExShallow
 
 Record = dict[str, Any]

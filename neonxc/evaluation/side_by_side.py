@@ -40,7 +40,7 @@ class Agreement:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row per cluster: correlation, share of points in the same cluster, and the column each goes by most."""
+        """A row per cluster: correlation, share of equal points, and the column that each goes by most."""
         values = {
             "correlation": self.correlation,
             "same": self.same,
