@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from neonxc.rules.collection import Rules
     from neonxc.trees import ThresholdTree
 
-MOST = 2000  # points of a cluster that are looked at
+MOST = 2000  # points of a cluster that are looked at: more are sampled
 LEAVES = 8
 
 
@@ -60,9 +61,7 @@ class Contrast:
         return f"{self.a} against {self.b}: {names}\n{self.accuracy:.0%} told apart by\n{rules}"
 
 
-def contrast(
-    net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95, most: int = MOST
-) -> Contrast:
+def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
     """Tell two clusters apart: by the relevance of one against the other, and by the smallest tree.
 
     Parameters
@@ -76,8 +75,6 @@ def contrast(
         Two of ``net.classes_``.
     accuracy : float
         A tree that gives this share (0 to 1) of the points their own cluster is grown no further.
-    most : int
-        Points of a cluster that are looked at; more are sampled.
 
     Returns
     -------
@@ -108,17 +105,26 @@ def contrast(
     if first == second:
         raise ValueError(f"a and b are the same cluster, {a!r}")
     labels = _array(net.predict(X))
-    members = [_members(labels, net.classes_[column], most) for column in (first, second)]
-    found = {}
-    for name, rows_, target, rival in ((a, members[0], first, second), (b, members[1], second, first)):
-        found[name] = mean_relevance(net, some_rows(X, rows_), target, rival)
-    relevance = pd.DataFrame({str(a): found[a], str(b): found[b]}, index=net.carrier.units)
-    both = np.concatenate(members)
-    tree, share = _smallest_tree(net, some_rows(X, both), labels[both], accuracy)
+    members = [_members(labels, net.classes_[column]) for column in (first, second)]
+    return contrasted(net, X, members, (first, second), accuracy)
+
+
+def contrasted(
+    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int], enough: float
+) -> Contrast:
+    """Tell two clusters, given by their columns and by rows of X, apart."""
+    a, b = net.classes_[list(columns)].tolist()
+    means = [
+        _mean_relevance(net, some_rows(X, own), *pair)
+        for own, pair in zip(members, (columns, columns[::-1]), strict=True)
+    ]
+    relevance = pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=[str(a), str(b)])
+    labels = np.repeat(net.classes_[list(columns)], list(map(len, members)))
+    tree, share = _smallest_tree(net, some_rows(X, np.concatenate(members)), labels, enough)
     return Contrast(a, b, relevance, tree, tree.rules(), share)
 
 
-def mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
+def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
     """Mean relevance [units] of why the target and not the competitor, at the head."""
     carrier, neon = net.carrier, NEON(net)
     total = torch.zeros(1, len(carrier.units), dtype=torch.float64)
@@ -160,6 +166,11 @@ def columns_of(net: NeuralizedClustering, X: Any) -> Any:
     return pd.DataFrame(points.cpu().numpy(), columns=net.carrier.units)
 
 
+def some_of(index: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of some rows, in order, drawn at random where there are more."""
+    return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
+
+
 def some_rows(X: Any, index: np.ndarray) -> Any:
     """Some of the inputs, as they were given."""
     if hasattr(X, "iloc"):
@@ -171,11 +182,11 @@ def some_rows(X: Any, index: np.ndarray) -> Any:
     return X[index] if isinstance(X, np.ndarray) else [X[i] for i in index]
 
 
-def _members(labels: np.ndarray, label: Any, most: int) -> np.ndarray:
+def _members(labels: np.ndarray, label: Any) -> np.ndarray:
     found = np.flatnonzero(labels == label)
     if not len(found):
         raise ValueError(f"X has no points of cluster {label!r}")
-    return found if len(found) <= most else np.sort(np.random.default_rng(0).permutation(found)[:most])
+    return some_of(found, MOST)
 
 
 def _column(net: NeuralizedClustering, label: Any, name: str) -> int:

@@ -1,0 +1,128 @@
+"""Single inputs as they are shown: rows of a table, photos with heatmaps, texts with their words."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from matplotlib import colormaps
+from PIL import Image
+from torch import Tensor
+
+from neonxc.attribution import NEON
+from neonxc.contrast import some_rows
+from neonxc.plot.images import DIVERGING, heatmap_limit, pale
+from neonxc.report.contents import Item
+from neonxc.report.numbers import rounded, text
+from neonxc.report.relevance import Relevance
+from neonxc.report.subject import Subject
+
+VALUES = 6  # columns of a row that are shown
+SIDE = 224  # pixels of a photo's longer side
+CHARACTERS = 600  # of a text
+
+
+def items(
+    subject: Subject, relevance: Relevance, table: pd.DataFrame | None, names: list[str] | None, places: np.ndarray
+) -> list[Item]:
+    """Some of the sample's points, given by their places in it."""
+    found = []
+    for place in places.tolist():
+        row, logit = int(relevance.index[place]), float(relevance.logit[place])
+        name = str(row) if names is None else names[row]
+        found.append(Item(row, name, rounded([logit])[0], int(relevance.rival[place])))
+    if subject.kind == "table" and table is not None:
+        return [replace(item, values=_values(relevance, table, p)) for item, p in zip(found, places, strict=True)]
+    if subject.kind == "images":
+        return _photos(subject, found)
+    return _texts(subject, found) if subject.kind == "texts" else found
+
+
+def _values(relevance: Relevance, table: pd.DataFrame, place: int) -> list[tuple[int, str, float]]:
+    share = relevance.values[place] / max(abs(relevance.logit[place]), 1e-300)
+    order = np.argsort(-np.abs(share), kind="stable")[:VALUES]
+    return [(int(i), text(table.iat[place, i]), rounded([share[i]])[0]) for i in order]
+
+
+def _photos(subject: Subject, found: list[Item]) -> list[Item]:
+    if not found:
+        return found
+    index = np.array([item.row for item in found])
+    x = some_rows(subject.X, index)
+    maps = NEON(subject.net).attribute(x, target=subject.own[index].tolist())
+    heat = _tensor(maps).sum(1)
+    pictures = []
+    for item, photo, heatmap in zip(found, photos(subject, x), heat, strict=True):
+        pictures.append(replace(item, picture=webp(photo), heatmap=webp(under_heatmap(photo, heatmap))))
+    return pictures
+
+
+def _texts(subject: Subject, found: list[Item]) -> list[Item]:
+    index = np.array([item.row for item in found])
+    if not len(index):
+        return found
+    marked = text_marks(subject, index)
+    return [replace(item, text=words, marks=marks) for item, (words, marks) in zip(found, marked, strict=True)]
+
+
+def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
+    """Texts and what speaks for their cluster in them: characters from, to, and relevance from -1 to 1."""
+    texts = [str(one) for one in some_rows(subject.X, index)]
+    net: Any = subject.net
+    words = net.features.encode(texts)
+    relevance = NEON(net).attribute(words, target=subject.own[index].tolist()).tolist()
+    found = []
+    for one, own, spans in zip(texts, relevance, net.features.spans(texts), strict=True):
+        most = max(map(abs, own), default=0) or 1.0
+        marks = [(*span, rounded([value / most])[0]) for span, value in zip(spans, own, strict=False) if value]
+        found.append((one[:CHARACTERS], [mark for mark in marks if mark[1] <= CHARACTERS]))
+    return found
+
+
+def photos(subject: Subject, x: Any) -> Tensor:
+    """Inputs of a feature network as photos [N, 3, H, W] in 0..1."""
+    images = _tensor(x).float()
+    features: Any = subject.net.features
+    if hasattr(features, "deprocess"):
+        images = features.deprocess(images)
+    if images.shape[1] == 1:
+        images = images.expand(-1, 3, -1, -1)
+    if not (images.amin() >= 0 and images.amax() <= 1):
+        low, high = images.amin(), images.amax()
+        images = (images - low) / (high - low).clamp(min=1e-12)
+    return images
+
+
+def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:
+    """A heatmap [H, W] over its pale grey photo [3, H, W], as a photo."""
+    strength = (heatmap / heatmap_limit(heatmap)).clamp(-1, 1)
+    colors = torch.from_numpy(colormaps[DIVERGING](strength.numpy() / 2 + 0.5)[..., :3]).permute(2, 0, 1)
+    opacity = strength.abs().sqrt()
+    return torch.lerp(torch.from_numpy(pale(photo)).permute(2, 0, 1), colors, opacity.double()).float()
+
+
+def webp(photo: Tensor, side: int = SIDE, quality: int = 72) -> str:
+    """A photo [3, H, W] in 0..1 as a data URI."""
+    scale = side / max(photo.shape[1:])
+    if scale < 1:
+        size = [max(1, round(length * scale)) for length in photo.shape[1:]]
+        photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
+    pixels = (photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    return data_uri(Image.fromarray(pixels), quality)
+
+
+def data_uri(picture: Image.Image, quality: int = 72) -> str:
+    """A picture as WebP in a data URI."""
+    buffer = BytesIO()
+    picture.save(buffer, "WEBP", quality=quality, method=6)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _tensor(values: Any) -> Tensor:
+    return values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
