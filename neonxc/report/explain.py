@@ -128,14 +128,12 @@ def explain(
         against = pairs(subject, relevance, progress)
         step("map")
         sample = points(subject, relevance, table, rows, found, tree.leaf, projection)
+    doubtful = np.flatnonzero(np.isin(relevance.index, differing))[:DISAGREEMENTS]
     trust = Trust(
         flipping.curves,
         tree.curves,
         [] if refits is None else refits.seeds,
-        items(
-            subject, relevance, table, rows, np.flatnonzero(np.isin(relevance.index, differing))[:DISAGREEMENTS]
-        ),
-        [],
+        items(subject, relevance, table, rows, doubtful),
     )
     contents = Contents(
         title or f"{subject.k} clusters",

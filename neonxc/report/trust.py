@@ -60,15 +60,8 @@ def flip(subject: Subject) -> FlippingPart:
         "random": methods.random(),
     }
     target = subject.own[some]
-    found = compare(
-        subject.net,
-        x,
-        others,
-        KDEImputer(background),
-        repeats=3,
-        target=target,
-        steps=min(STEPS, len(subject.units)),
-    )
+    steps = min(STEPS, len(subject.units))
+    found = compare(subject.net, x, others, KDEImputer(background), repeats=3, target=target, steps=steps)
     curves = [
         Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
         for name, one in found.results.items()

@@ -40,8 +40,8 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             "tree agrees",
             tree.held_out,
             percent(tree.held_out),
-            f"Share of points to which the tree of {tree.tree.n_leaves} leaves gives their own cluster, measured on "
-            "points that it was not grown on.",
+            f"Share of points to which the tree of {tree.tree.n_leaves} leaves gives their own cluster, of those "
+            "that it was not grown on.",
         ),
         Figure(
             "price",
@@ -70,8 +70,8 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
                 "surrogate agrees",
                 held_out,
                 percent(held_out),
-                "The clustering is known by its labels alone, and a kernel k-means stands in for it: share of points "
-                "with the same label, of those that it was not fitted to.",
+                "The clustering is known by its labels alone, and a kernel k-means stands in for it: share of "
+                "points with the same label, of those that it was not fitted to.",
             ),
         )
     if refits is not None:
@@ -79,7 +79,7 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
         text = (
             "Adjusted Rand index with the clustering, mean of five refits on 80% of the points from other seeds."
         )
-        found.append(Figure("stability", "stability", mean, f"{mean:.2f}", f"{text} 1 is the same every time."))
+        found.append(Figure("stability", "stability", mean, f"{mean:.2f}", text))
     return found
 
 
@@ -89,10 +89,10 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
     rules = f"{leaves} rules" if leaves > 1 else "one rule"
     right = f"{rules} reproduce {percent(tree.held_out)} of it on points that they were not made from"
     better = flipping.auc >= flipping.best
-    order = "no other method tried" if better else f"but {flipping.rival}"
-    compared = f"{order} orders the columns better" if better else f"{order} orders the columns better"
-    lead = "The attribution can be trusted: " if better else "The attribution is to be taken with care: "
-    return f"{right[0].upper()}{right[1:]}. {lead}{compared}."
+    compared = "By pixel-flipping the attribution orders the columns better than the other methods that were tried"
+    if not better:
+        compared = f"By pixel-flipping {flipping.rival} orders the columns better than the attribution"
+    return f"{right[0].upper()}{right[1:]}. {compared}."
 
 
 def warned(
