@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from neonxc.report.contents import Card, RuleText, Statement
-from neonxc.report.items import items
+from neonxc.report.items import items, whole_photos
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 from neonxc.report.tree import TreePart
@@ -26,6 +26,7 @@ def cards(
 ) -> list[Card]:
     """One card per cluster, in the order of the network's columns."""
     found = []
+    of_photos = whole_photos(subject, MEMBERS) if subject.kind == "locations" else None
     for cluster, label in enumerate(subject.cluster_labels):
         inside = np.flatnonzero(subject.own[relevance.index] == cluster)
         order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
@@ -41,6 +42,8 @@ def cards(
             items(subject, relevance, table, names, order[:members]),
             items(subject, relevance, table, names, order[::-1][: min(MEMBERS, len(order) - members)]),
         )
+        if of_photos is not None:  # a single location has nothing to show
+            card.prototypes, card.borderline = of_photos[cluster], []
         if len(inside):
             card.nearest = int(np.bincount(relevance.rival[inside]).argmax())
         if tree is not None:

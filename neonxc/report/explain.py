@@ -14,7 +14,7 @@ from tqdm import tqdm
 from neonxc.report.cards import cards
 from neonxc.report.colors import colors
 from neonxc.report.contents import Contents, Trust
-from neonxc.report.items import items
+from neonxc.report.items import items, regions
 from neonxc.report.pairs import pairs
 from neonxc.report.points import Projection, points
 from neonxc.report.relevance import Relevance, measure
@@ -119,8 +119,10 @@ def explain(
         table, rows = _table(subject, relevance), _row_names(subject.X)
         units = [subject.units[i] for i in relevance.shown]
         said = [statements(subject, relevance, table, units, cluster) for cluster in range(subject.k)]
-        titles = named(said, subject.cluster_labels, dict(subject.cluster_names))
-        found = cards(subject, relevance, table, rows, said, titles, colors(subject.k), tree)
+        spoken = said if subject.kind in ("table", "texts") else [[] for _ in said]  # channels are no names
+        titles = named(spoken, subject.cluster_labels, dict(subject.cluster_names))
+        palette = colors(subject.k)
+        found = cards(subject, relevance, table, rows, said, titles, palette, tree)
         correlation, differing = agree(subject, tree)
         for card, value in zip(found, correlation.tolist(), strict=True):
             card.agreement = None if np.isnan(value) else value
@@ -155,6 +157,8 @@ def explain(
         reproduce(subject, tree),
         datetime.now().astimezone().isoformat(timespec="seconds"),
     )
+    if subject.kind == "locations":
+        contents.photo, contents.regions = regions(subject, palette)
     return Report(contents, subject.whole, tree.explainer)
 
 

@@ -19,7 +19,7 @@ from neonxc.attribution import NEON
 from neonxc.contrast import some_rows
 from neonxc.plot.images import DIVERGING, heatmap_limit, pale
 from neonxc.report.contents import Item
-from neonxc.report.numbers import rounded, text
+from neonxc.report.numbers import percent, rounded, text
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 
@@ -55,12 +55,49 @@ def _photos(subject: Subject, found: list[Item]) -> list[Item]:
         return found
     index = np.array([item.row for item in found])
     x = some_rows(subject.X, index)
-    maps = NEON(subject.net).attribute(x, target=subject.own[index].tolist())
-    heat = _tensor(maps).sum(1)
-    pictures = []
-    for item, photo, heatmap in zip(found, photos(subject, x), heat, strict=True):
-        pictures.append(replace(item, picture=webp(photo), heatmap=webp(under_heatmap(photo, heatmap))))
-    return pictures
+    maps = NEON(subject.whole).attribute(x, target=subject.own[index].tolist())
+    return [
+        replace(item, picture=webp(photo), heatmap=webp(under_heatmap(photo, heatmap)))
+        for item, photo, heatmap in zip(found, photos(subject, x), _tensor(maps).sum(1), strict=True)
+    ]
+
+
+def whole_photos(subject: Subject, most: int) -> list[list[Item]]:
+    """For every cluster of locations, the photos that have most of it, with its heatmap."""
+    own = torch.from_numpy(subject.own.reshape(len(subject.X), -1))
+    share = torch.stack([(own == cluster).double().mean(1) for cluster in range(subject.k)])
+    found: list[list[Item]] = []
+    for cluster, row in enumerate(share):
+        index = row.topk(min(most, len(row))).indices
+        index = index[row[index] > 0].numpy()
+        x = some_rows(subject.X, index)
+        maps = _tensor(NEON(subject.whole).heatmaps(x, [cluster]))[:, 0] if len(index) else []
+        pictures = zip(index.tolist(), photos(subject, x), maps, strict=True) if len(index) else []
+        found.append(
+            [
+                Item(
+                    place,
+                    f"photo {place}: {percent(float(row[place]))} of its locations",
+                    0.0,
+                    cluster,
+                    picture=webp(photo),
+                    heatmap=webp(under_heatmap(photo, heatmap)),
+                )
+                for place, photo, heatmap in pictures
+            ]
+        )
+    return found
+
+
+def regions(subject: Subject, colors: list[str]) -> tuple[str, str]:
+    """The first photo, and over it its map of clusters."""
+    first = some_rows(subject.X, np.arange(1))
+    photo = photos(subject, first)[0]
+    own = _tensor(subject.whole.predict(first))[0]
+    own = torch.from_numpy(np.searchsorted(subject.whole.classes_, own.numpy()))
+    rgb = torch.tensor([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in colors])
+    painted = F.interpolate(rgb[own].permute(2, 0, 1)[None], photo.shape[1:], mode="nearest")[0]
+    return webp(photo), webp(0.3 * torch.from_numpy(pale(photo)).permute(2, 0, 1).float() + 0.7 * painted)
 
 
 def _texts(subject: Subject, found: list[Item]) -> list[Item]:

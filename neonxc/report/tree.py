@@ -13,7 +13,7 @@ from neonxc.report.contents import Curve, TreeNode
 from neonxc.report.subject import Subject
 
 ENOUGH = 0.95  # fidelity of a tree that need not be longer
-WORTH = 0.02  # by which longer trees have to be better than shorter ones
+WORTH = 0.02  # by which longer trees have to be better than shorter ones, or by one standard error
 SAMPLE = 20_000  # points on which lengths are tried
 
 
@@ -54,7 +54,7 @@ def grow(subject: Subject) -> TreePart:
     train, test = _halves(subject, some)
     tried = [(*candidate, *_measured(subject, candidate[1], train, test)) for candidate in _candidates(subject)]
     best = max(held_out for *_, held_out, _ in tried)
-    enough = min(ENOUGH, best - WORTH)
+    enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
     _, explainer, _, held_out, _ = next(entry for entry in tried if entry[3] >= enough)
     fitted = _fit(subject, explainer, clustered)
     own, labels = np.asarray(fitted.labels_), subject.labels[clustered]

@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline
 from tqdm import tqdm
 
 from neonxc.evaluation import KDEImputer, agreement, compare, methods
+from neonxc.evaluation.comparison import mean_error
 from neonxc.report.contents import Curve
 from neonxc.report.numbers import rounded
 from neonxc.report.subject import Subject, stratified
@@ -36,6 +37,8 @@ class FlippingPart:
         The area under NEON's curve, and the greatest of the others', 0 to 100.
     rival : str
         Which method that is.
+    behind : bool
+        Whether it is ahead of NEON by more than one standard error of their difference over the points.
     curves : list of Curve
         NEON's first.
     """
@@ -43,6 +46,7 @@ class FlippingPart:
     auc: float
     best: float
     rival: str
+    behind: bool
     curves: list[Curve]
 
 
@@ -68,7 +72,8 @@ def flip(subject: Subject) -> FlippingPart:
     ]
     auc = {name: one.auc for name, one in found.results.items()}
     rival = max((name for name in auc if name != "NEON"), key=lambda name: auc[name])
-    return FlippingPart(auc["NEON"], auc[rival], rival, curves)
+    ahead, error = mean_error(found.results[rival].auc_per_input - found.results["NEON"].auc_per_input)
+    return FlippingPart(auc["NEON"], auc[rival], rival, ahead > error, curves)
 
 
 @dataclass
