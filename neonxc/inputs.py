@@ -156,13 +156,15 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
 
 def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value beyond a bound: its square overflows."""
-    if not tensor.numel() or float(tensor.abs().amax()) <= most:
+    values = getattr(tensor, "entries", tensor)  # of sparse rows only what they store
+    if not values.numel() or float(values.abs().amax()) <= most:
         return
-    row, column = (tensor.abs() > most).nonzero()[0].tolist()
+    where = (values.abs() > most).nonzero()[0].tolist()
+    row, column = where if values is tensor else tensor.place(*where)
     place = f"row {row}, column {column if names is None else repr(names[column])}"
     kind = str(tensor.dtype).removeprefix("torch.")
     raise ValueError(
-        f"{name} has a value whose square is too large for {kind}: {tensor[row, column].item():g} in {place}; "
+        f"{name} has a value whose square is too large for {kind}: {values[tuple(where)].item():g} in {place}; "
         "rescale the column" + (" or pass float64" if tensor.dtype == torch.float32 else "")
     )
 

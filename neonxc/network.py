@@ -142,12 +142,16 @@ class NeuralizedClustering(nn.Module):
         ValueError
             Wrong number of features, other columns, values that are not finite, no points.
         """
-        batch, carrier = self.batch(X), self.carrier
-        parts = [batch.tensor[part] for part in carrier.blocks(batch.tensor)]
-        labels = self.classes_[torch.cat([self.assign(part) for part in parts]).cpu().numpy()]
-        if self.noise is not None:
-            labels[torch.cat([self.outside(part) for part in parts]).cpu().numpy()] = NOISE
-        return batch.labels(labels)
+        carrier = self.carrier
+        batch = carrier.stored(X)
+        labels = []
+        for part in carrier.blocks(batch.tensor):
+            x = batch.tensor[part]
+            found = self.classes_[self.assign(x).cpu().numpy()]
+            if self.noise is not None:
+                found[self.outside(x).cpu().numpy()] = NOISE
+            labels.append(found)
+        return batch.labels(np.concatenate(labels))
 
     def calibrate(self, X: Any, contrast: str = "harmonic") -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.

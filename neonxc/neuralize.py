@@ -20,6 +20,7 @@ from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing, fold
 from neonxc.readers import ClusterModel, read
 from neonxc.readers.model import is_known
+from neonxc.sparse import is_sparse, sparse_batch
 
 
 def neuralize(
@@ -190,7 +191,7 @@ def _soft(head: Head, factor: float, threshold: float | None) -> Head:
 def _folded(model: Any, steps: list[tuple[str, Any]], X: Any) -> Preprocessing | None:
     if not steps:
         return None
-    data = None if X is None else as_batch(X).tensor
+    data = None if X is None else _rows(X)
     width = _width(model) or 0
     if data is not None:
         check_width(data.shape[1], width)
@@ -202,6 +203,13 @@ def _folded(model: Any, steps: list[tuple[str, Any]], X: Any) -> Preprocessing |
         raise ValueError(
             f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
         ) from None
+
+
+def _rows(X: Any) -> Tensor:
+    """Points, sparse ones as they are stored."""
+    if not is_sparse(X):
+        return as_batch(X).tensor
+    return sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
 
 
 def _chained(first: nn.Module | None, then: nn.Module | None) -> nn.Module | None:

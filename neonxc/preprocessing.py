@@ -15,14 +15,17 @@ import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.sparse import SparseRows
+
 SUPPORTED = (
     "StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, IncrementalPCA, TruncatedSVD, "
-    "Normalizer, ColumnTransformer of these, Pipeline, 'passthrough'"
+    "Normalizer, TfidfTransformer, ColumnTransformer of these, Pipeline, 'passthrough'"
 )
 
 
@@ -70,8 +73,11 @@ class Preprocessing:
 
     def normalized(self, kind: str) -> Preprocessing:
         """Append a Normalizer."""
-        if self.norm is not None:
-            raise ValueError("a pipeline with two Normalizer steps can't be folded; keep one of them")
+        if self.norm is not None and bool(self.offset.any()):
+            raise ValueError(
+                "a pipeline that shifts points between two Normalizer steps can't be folded; keep one of them"
+            )
+        # without a shift in between, the second takes back what the first divided by
         return replace(self, norm=RowNorm(kind, self.weight, self.bias))
 
     def pullback(self, directions: Tensor) -> Tensor:
@@ -122,10 +128,8 @@ def fold(steps: list[tuple[str, Any]], d: int, data: Tensor | None = None) -> Pr
     """
     folded = Preprocessing.identity(d)
     if data is not None:
-        spread = data.double().std(dim=0, correction=0).cpu()
-        folded = replace(
-            folded, center=data.double().mean(dim=0).cpu(), scale=torch.where(spread > 0, spread, 1.0)
-        )
+        center, spread = _moments(data)
+        folded = replace(folded, center=center, scale=torch.where(spread > 0, spread, 1.0))
     elif steps:
         center, scale = _remembered(_first(steps[0][1]), d)
         folded = replace(folded, center=center, scale=scale)
@@ -141,6 +145,14 @@ def fold(steps: list[tuple[str, Any]], d: int, data: Tensor | None = None) -> Pr
                 f"pipeline step {name!r} does not fit the steps before it ({error}); fit the Pipeline again"
             ) from None
     return folded
+
+
+def _moments(data: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations [d] of the columns."""
+    if isinstance(data, SparseRows):
+        return data.moments()
+    wide = data.double()
+    return wide.mean(dim=0).cpu(), wide.std(dim=0, correction=0).cpu()
 
 
 def _first(step: Any) -> Any:
@@ -227,6 +239,19 @@ def _(step: TruncatedSVD, folded: Preprocessing) -> Preprocessing:
 @_append.register
 def _(step: Normalizer, folded: Preprocessing) -> Preprocessing:
     return folded.normalized(step.norm)
+
+
+@_append.register
+def _(step: TfidfTransformer, folded: Preprocessing) -> Preprocessing:
+    check_is_fitted(step)
+    if step.sublinear_tf:
+        raise ValueError(
+            "TfidfTransformer(sublinear_tf=True) is folded right behind a CountVectorizer alone: anywhere else it "
+            "is not affine"
+        )
+    if step.use_idf:
+        folded = folded.then(_tensor(step.idf_), torch.zeros(len(step.idf_), dtype=torch.float64))
+    return folded if step.norm is None else folded.normalized(step.norm)
 
 
 @_append.register
