@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,19 @@ def as_batch(
         return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) and numbers else values
 
     return Batch(tensor, names, restore, labels)
+
+
+def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
+    """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
+    listed = list(texts)
+    if isinstance(texts, str):
+        raise ValueError(f"{name} needs a sequence of strings; a single one is [text]")
+    for n, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} needs a sequence of strings; text {n} is a {type(text).__name__}")
+    if not listed:
+        raise ValueError(f"{name} is empty")
+    return listed
 
 
 def as_labels(

@@ -40,6 +40,9 @@ class NeuralizedClustering(nn.Module):
         Names of the d columns.
     noise : Noise, optional
         Which points are noise to the clustering; default: none.
+    encoding : Terms, optional
+        Makes the head's columns of texts, see :mod:`neonxc.terms`. The network itself takes these columns;
+        :meth:`predict`, :meth:`calibrate` and :class:`neonxc.NEON` take texts.
 
     Attributes
     ----------
@@ -66,11 +69,13 @@ class NeuralizedClustering(nn.Module):
         classes: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
         noise: Noise | None = None,
+        encoding: Any = None,
     ) -> None:
         super().__init__()
         self.head = head
         self.features = features
         self.noise = noise
+        self.encoding = encoding
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.feature_names_ = None if feature_names is None else list(feature_names)
         self.fidelity_: float | None = None
@@ -89,7 +94,8 @@ class NeuralizedClustering(nn.Module):
     @property
     def carrier(self) -> Carrier:
         """What stands before the head."""
-        return carrier_of(self.features, self.head, self.feature_names_, self._beta.device)
+        first = self.encoding if self.features is None else self.features
+        return carrier_of(first, self.head, self.feature_names_, self._beta.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits f of all clusters.
@@ -224,6 +230,7 @@ def _pack(net: NeuralizedClustering) -> Values:
         "head": net.head,
         "features": net.features if net.features is None or can_pack(net.features) else LEFT_OUT,
         "noise": net.noise,
+        "encoding": net.encoding,
         "classes": net.classes_,
         "feature_names": net.feature_names_,
         "fidelity": [net.fidelity_, net.fidelity_held_out_],
@@ -235,8 +242,8 @@ def _pack(net: NeuralizedClustering) -> Values:
 def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedClustering:
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
-    names = ("head", "features", "classes", "feature_names", "noise")
-    net = cls(*(values[name] for name in names))
+    names = ("head", "features", "classes", "feature_names", "noise", "encoding")
+    net = cls(*(values.get(name) for name in names))
     net.beta = float(values["beta"])
     net._beta = values["beta"]  # in its own precision
     net.fidelity_, net.fidelity_held_out_ = values["fidelity"]
@@ -245,6 +252,8 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     columns = net.feature_names_ or [""] * head.n_features
     if len(columns) != head.n_features or not all(isinstance(name, str) for name in columns):
         raise TypeError(f"it has not one name for each of {head.n_features} features")
+    if net.encoding is not None and net.encoding.width != head.n_features:
+        raise TypeError(f"its encoding makes {net.encoding.width} columns of {head.n_features}")
     x = torch.zeros(1, head.n_features)
     head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
     if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):

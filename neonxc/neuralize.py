@@ -20,7 +20,8 @@ from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing, fold
 from neonxc.readers import ClusterModel, read
 from neonxc.readers.model import is_known
-from neonxc.sparse import is_sparse, sparse_batch
+from neonxc.sparse import is_sparse, laid_out, sparse_batch
+from neonxc.terms import behind_terms, is_texts
 
 
 def neuralize(
@@ -43,13 +44,14 @@ def neuralize(
         A fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
         or BayesianGaussianMixture of scikit-learn; KernelKMeans, KCenter or SCAN of `neonxc.models`; an nn.Linear
         that a softmax follows, a module with centers (DEC), an nn.Sequential that ends in either; a Pipeline of
-        affine steps that ends in a clusterer; bare centers [K, d]. With the X that it was fitted on, any other
+        affine steps that ends in a clusterer, and may begin with a CountVectorizer or TfidfVectorizer; bare centers [K, d]. With the X that it was fitted on, any other
         clusterer that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...), through
         a surrogate.
-    X : array, frame or tensor, optional
+    X : array, sparse matrix, frame, tensor or sequence of str, optional
         Data to calibrate beta on (and to choose reference points by, where a Pipeline loses dimensions). It is
-        what the network will be called with: points [N, d], or images where `features` is given. Without it
-        beta is calibrated on the centers the model remembers, each counted once.
+        what the network will be called with: points [N, d], images where `features` is given, or texts where a
+        Pipeline begins with a vectorizer. Sparse matrices and arrays of SciPy stay sparse; a surrogate needs
+        them laid out, and they may take up to 1 GiB for that. Without X beta is calibrated on the centers the model remembers, each counted once.
     features : nn.Module, optional
         Network from inputs to the features the clusterer was fitted on, [N, d], or a map [N, d, ...] whose
         locations are the points. It is used as it is and should be in eval mode.
@@ -108,16 +110,23 @@ def neuralize(
     if (model is None) == (labels is None):
         raise TypeError("neuralize takes a model, or labels= and X=")
     steps, final = _split(model)
-    names = _feature_names(model, X, features)
-    chain = _folded(model, steps, X if features is None else None)  # before a surrogate takes its time
+    encoding, steps = behind_terms(steps)
+    if encoding is not None:
+        if features is not None:
+            raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
+        X = encoding.encode(X) if is_texts(X) else X
+    names = _feature_names(model, X, features) if encoding is None else encoding.names
+    width = (_width(model) or 0) if encoding is None else encoding.width
+    chain = _folded(model, steps, X if features is None else None, width)  # before a surrogate takes its time
     if labels is not None or _has_labels_alone(final):
-        found = _from_labels(final, labels, X, steps, features)
+        found = _from_labels(final, labels, laid_out(X), steps, features)
     else:
         found = read(final)
     features = _chained(features, found.features)
     factor = _factor(found, threshold, stiffness)
     noise = None if found.noise is None else found.noise(chain).scaled(factor)
-    net = NeuralizedClustering(_soft(found.head(chain), factor, threshold), features, found.classes, names, noise)
+    head = _soft(found.head(chain), factor, threshold)
+    net = NeuralizedClustering(head, features, found.classes, names, noise, encoding)
     net.to(_device(final, X, features))
     if found.fidelity is not None:
         net.fidelity_, net.fidelity_held_out_ = found.fidelity
@@ -188,11 +197,10 @@ def _soft(head: Head, factor: float, threshold: float | None) -> Head:
     return head if threshold is None else Head(head.detection, head.grouping, Rivals(float(threshold)))
 
 
-def _folded(model: Any, steps: list[tuple[str, Any]], X: Any) -> Preprocessing | None:
+def _folded(model: Any, steps: list[tuple[str, Any]], X: Any, width: int) -> Preprocessing | None:
     if not steps:
         return None
     data = None if X is None else _rows(X)
-    width = _width(model) or 0
     if data is not None:
         check_width(data.shape[1], width)
     try:

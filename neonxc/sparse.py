@@ -155,15 +155,38 @@ def dense(x: Any) -> Tensor:
     return x.dense() if isinstance(x, SparseRows) else x
 
 
+def laid_out(X: Any, *, name: str = "X") -> Any:
+    """A sparse matrix as an array, for what has no sparse form; other data is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        The array takes more than a gibibyte.
+    """
+    if not is_sparse(X):
+        return X
+    n, d = X.shape
+    if n > _room(d, 8):
+        raise ValueError(
+            f"{name} is sparse, and a surrogate needs it laid out; {n} points with {d} columns take too much "
+            f"memory: give it at most {_room(d, 8)} points, or fewer columns (TruncatedSVD)"
+        )
+    return X.toarray()
+
+
 def check_room(x: Any) -> None:
     """Raise a ValueError if relevance of sparse points, which is not sparse, takes more than a gibibyte."""
     if not isinstance(x, SparseRows):
         return
     n, d = x.shape
-    most = MOST // (d * x.element_size())
-    if n > most:
+    if n > (most := _room(d, x.element_size())):
         size = n * d * x.element_size() / (1 << 30)
         raise ValueError(
-            f"relevance is not sparse, as absent terms speak too: of {n} points with {d} columns it takes {size:.1f} "
-            f"GiB; ask for at most {most} points at once, or for NEON.summary, which lays nothing out"
+            f"relevance is not sparse, as absent terms speak too: of {n} points with {d} columns it takes "
+            f"{size:.1f} GiB; ask for at most {most} points at once, or for NEON.summary, which lays nothing out"
         )
+
+
+def _room(d: int, size: int) -> int:
+    """How many rows of d numbers may be laid out."""
+    return max(1, MOST // (d * size))
