@@ -19,21 +19,34 @@ if TYPE_CHECKING:
     from neonxc import trees as trees
     from neonxc.attribution import NEON
     from neonxc.files import load, save
+    from neonxc.highlights import highlights
     from neonxc.network import NeuralizedClustering
     from neonxc.neuralize import neuralize
+    from neonxc.shap_explanation import to_shap
     from neonxc.summary import ClusterSummary
 
     __version__: str
 
-__all__ = ["NEON", "ClusterSummary", "NeuralizedClustering", "load", "neuralize", "save"]
+__all__ = [
+    "NEON",
+    "ClusterSummary",
+    "NeuralizedClustering",
+    "highlights",
+    "load",
+    "neuralize",
+    "save",
+    "to_shap",
+]
 
 _HOMES = {
     "NEON": "attribution",
     "ClusterSummary": "summary",
     "NeuralizedClustering": "network",
+    "highlights": "highlights",
     "load": "files",
     "neuralize": "neuralize",
     "save": "files",
+    "to_shap": "shap_explanation",
 }
 _PACKAGES = ["evaluation", "lrp", "models", "plot", "trees"]
 

@@ -151,9 +151,10 @@ class NEON(Attribution):
             target = list(target)  # points have no locations
         batch = self.carrier.stored(inputs)
         check_room(batch.tensor)
-        return self._in_parts(
+        relevance = self._in_parts(
             batch, lambda x, take: self._relevance(x, take(target, "target"), take(competitor, "competitor"))
         )
+        return batch.restore(batch.collected(relevance))
 
     @torch.no_grad()
     def residual(self, inputs: Any, target: Any = None) -> Any:
@@ -184,7 +185,8 @@ class NEON(Attribution):
             logit = self.net.head(x).gather(1, columns[:, None])[:, 0]
             return logit - self._relevance(x, columns, None).sum(1)
 
-        return self._in_parts(self.carrier.stored(inputs), residual)
+        batch = self.carrier.stored(inputs)
+        return batch.restore(self._in_parts(batch, residual))
 
     def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
         """One heatmap for every cluster: relevance summed over the channels.
@@ -268,10 +270,9 @@ class NEON(Attribution):
                 parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
             return unrows(torch.cat(parts), a)
 
-        found = self._in_parts(self.carrier.stored(inputs), shares)
-        return (
-            found.to_numpy() if hasattr(found, "iloc") else found
-        )  # tests are no columns, however many there are
+        batch = self.carrier.stored(inputs)
+        result = batch.restore(self._in_parts(batch, shares))
+        return result.to_numpy() if hasattr(result, "iloc") else result  # tests are no columns, however many
 
     @torch.no_grad()
     def summary(self, X: Any, n_prototypes: int = 5) -> ClusterSummary:
@@ -373,9 +374,10 @@ class NEON(Attribution):
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
 
-        return self._in_parts(self.carrier.stored(inputs), maps)
+        batch = self.carrier.stored(inputs)
+        return batch.restore(self._in_parts(batch, maps))
 
-    def _in_parts(self, batch: Batch, explain: Callable[[Tensor, Take], Tensor]) -> Any:
+    def _in_parts(self, batch: Batch, explain: Callable[[Tensor, Take], Tensor]) -> Tensor:
         """Explain inputs part by part; `explain` also gets a function that takes a part of an argument."""
         parts, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
         found = []
@@ -385,7 +387,7 @@ class NEON(Attribution):
                 return part(argument, name, want, n)
 
             found.append(explain(dense(batch.tensor[want]), take))
-        return batch.restore(torch.cat(found))
+        return torch.cat(found)
 
     @torch.no_grad()
     def _decide(self, a: Tensor, target: Any, competitor: Any) -> Decide:

@@ -27,7 +27,7 @@ VERSION = 4
 KEY = "neonxc"
 KIND = "object"
 # Where classes register themselves
-HOMES = ("neonxc.network", "neonxc.terms", "neonxc.readers", "neonxc.rules", "neonxc.models", "neonxc.trees")
+HOMES = ("neonxc.network", "neonxc.readers", "neonxc.rules", "neonxc.models", "neonxc.trees")
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:

@@ -167,7 +167,9 @@ class Noise(nn.Module):
     def forward(self, head: Head, x: Tensor) -> Tensor:
         """Whether points [N, d] are noise, [N] of bool."""
         assert isinstance(head.detection, LinearDetection)
-        parts = blocks(len(x), 4 * x.element_size() * head.width, x.device)  # of sparse points, as coordinates are dense
+        parts = blocks(
+            len(x), 4 * x.element_size() * head.width, x.device
+        )  # of sparse points, as coordinates are dense
         common = torch.cat([self._squares(head.detection, x[some]) for some in parts])
         least, nearest = head.values(x).min(dim=1)
         return least + common > self.radius.to(least)[nearest]

@@ -100,15 +100,6 @@ class SparseRows:
             parts.append(torch.linalg.vector_norm(z + bias, ORDERS[kind], dim=1))
         return torch.cat(parts)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Means and standard deviations [d] of the columns."""
-        n, (_, columns), entries = len(self), self.places(), self.entries.double()
-        zero = entries.new_zeros(self.shape[1])
-        mean = zero.index_add(0, columns, entries) / n
-        of_entries = zero.index_add(0, columns, (entries - mean[columns]).square())
-        absent = n - torch.bincount(columns, minlength=len(zero))
-        return mean, ((of_entries + absent * mean.square()) / n).sqrt()
-
 
 def is_sparse(X: Any) -> bool:
     """Whether data is a sparse matrix or array of SciPy."""
@@ -148,6 +139,18 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
 
     # the rows stand in for a tensor: they are sliced, and asked for their length, type and device
     return Batch(cast(Tensor, rows), None, restore, lambda values: values)
+
+
+def moments(X: Any) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations [d] of the columns of a sparse matrix; of a constant column 1."""
+    rows = cast(SparseRows, sparse_batch(X, device=torch.device("cpu"), whole=True).tensor)
+    n, (_, columns), entries = len(rows), rows.places(), rows.entries.double()
+    zero = entries.new_zeros(rows.shape[1])
+    mean = zero.index_add(0, columns, entries) / n
+    of_entries = zero.index_add(0, columns, (entries - mean[columns]).square())
+    absent = n - torch.bincount(columns, minlength=len(zero))
+    spread = ((of_entries + absent * mean.square()) / n).sqrt()
+    return mean, torch.where(spread > 0, spread, 1.0)
 
 
 def dense(x: Any) -> Tensor:

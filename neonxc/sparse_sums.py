@@ -62,9 +62,7 @@ def _add_constant(
         total.index_add_(0, cluster[some].cpu(), found.cpu())
 
 
-def _add_entries(
-    detection: LinearDetection, x: SparseRows, scaled: Tensor, column: Tensor, total: Tensor
-) -> None:
+def _add_entries(detection: LinearDetection, x: SparseRows, scaled: Tensor, column: Tensor, total: Tensor) -> None:
     """Subtract the slope times the entry at every entry that is stored."""
     scaled, column = scaled.cpu(), column.cpu()
     slopes_of = detection.directions.double().cpu().T.contiguous()

@@ -45,10 +45,15 @@ class Terms:
         if vectorizer.input != "content":
             raise ValueError(f"{type(vectorizer).__name__} needs input='content', got {vectorizer.input!r}")
         self.vectorizer, self.sublinear = copy(vectorizer), sublinear
-        self.names = [str(name) for name in self.vectorizer.get_feature_names_out()]
+        self.columns = [str(name) for name in self.vectorizer.get_feature_names_out()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about stop words: it was given when this was fitted
             self.analyze: Callable[[str], list[str]] = self.vectorizer.build_analyzer()
+
+    @property
+    def names(self) -> list[str]:
+        """The terms, one for each column of counts."""
+        return self.columns
 
     @property
     def width(self) -> int:
