@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from neonxc.attribution import NEON
     from neonxc.contrast import Contrast, contrast
     from neonxc.files import load, save
+    from neonxc.highlights import highlights
     from neonxc.network import NeuralizedClustering
     from neonxc.neuralize import neuralize
     from neonxc.report.explain import explain
     from neonxc.report.report import Report
+    from neonxc.shap_explanation import to_shap
     from neonxc.summary import ClusterSummary
 
     __version__: str
@@ -36,9 +38,11 @@ __all__ = [
     "Report",
     "contrast",
     "explain",
+    "highlights",
     "load",
     "neuralize",
     "save",
+    "to_shap",
 ]
 
 _HOMES = {
@@ -49,9 +53,11 @@ _HOMES = {
     "Report": "report.report",
     "contrast": "contrast",
     "explain": "report.explain",
+    "highlights": "highlights",
     "load": "files",
     "neuralize": "neuralize",
     "save": "files",
+    "to_shap": "shap_explanation",
 }
 _PACKAGES = ["evaluation", "lrp", "models", "plot", "trees"]
 

@@ -14,11 +14,15 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypeGuard
 
 from neonxc.blocks import blocks, network_bytes
+from neonxc.detection import LinearDetection
 from neonxc.head import Decision, Head
 from neonxc.inputs import Batch, as_batch, check_names, check_width
 from neonxc.modules import check_evaluating
+from neonxc.sparse import SparseRows, is_sparse, sparse_batch
+from neonxc.sparse_sums import add_relevance
 
 HeadRule = Literal["midpoint", "linear"]
 Decide = Callable[[slice], Decision]
@@ -73,6 +77,10 @@ class Carrier(ABC):
     def batch(self, X: Any) -> Batch:
         """Checked inputs on the network's own device, with the way back."""
 
+    def stored(self, X: Any) -> Batch:
+        """Give the same, but points that are sparse as :class:`~neonxc.sparse.SparseRows`, for parts of them."""
+        return self.batch(X)
+
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """Features [N, d], or [N, d, ...] where every location is a point."""
@@ -87,8 +95,17 @@ class Carrier(ABC):
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Checked inputs, part by part."""
-        x = self.batch(X).tensor
+        x = self.stored(X).tensor
         yield from (x[part] for part in self.blocks(x))
+
+    @property
+    def groups(self) -> Tensor | None:
+        """Numbers of the units of flipping that the inputs' columns belong to, [D]; None: each is its own."""
+        return None
+
+    def spread(self, relevance: Any) -> Any:
+        """Relevance of what the caller has, as that of the inputs' columns."""
+        return relevance
 
     @property
     def units(self) -> list[str]:
@@ -126,7 +143,35 @@ class Columns(Carrier):
 
     def batch(self, X: Any) -> Batch:
         """Points [N, d] with the columns that the clustering was fitted on, of a size that can be squared."""
-        batch = as_batch(X, device=self.device)
+        return self._checked(as_batch(X, device=self.device))
+
+    def stored(self, X: Any) -> Batch:
+        """Points as they are stored; heads that are not linear get parts of sparse ones laid out."""
+        if not is_sparse(X):
+            return self.batch(X)
+        linear = isinstance(self.head.detection, LinearDetection)
+        return self._checked(sparse_batch(X, device=self.device, whole=linear))
+
+    def parts(self, X: Any) -> Iterator[Tensor]:
+        """Checked points, part by part: as many as the neurons have room for, where they stay sparse."""
+        x = self.stored(X).tensor
+        yield from (x[part] for part in (self.of_points(x) if _stays_sparse(x) else self.blocks(x)))
+
+    def of_points(self, points: Tensor) -> Iterator[slice]:
+        """Parts of the points [n, d] that the head has room for; sparse ones are never laid out."""
+        if not _stays_sparse(points):
+            return super().of_points(points)
+        per_row = 32 * max(self.head.detection.n_neurons, self.head.n_clusters) + 4 * points.bytes_per_row
+        return blocks(len(points), per_row, points.device)
+
+    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+        """Add the relevance of each column; of sparse points in closed form."""
+        if not _stays_sparse(points):
+            return super().tally(x, points, decide, column, total)
+        for some in self.of_points(points):
+            add_relevance(self.head, decide(some), points[some], column[some], total)
+
+    def _checked(self, batch: Batch) -> Batch:
         check_names(batch.names, self.names)
         if batch.tensor.ndim != 2:
             raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
@@ -141,6 +186,10 @@ class Columns(Carrier):
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Give the points; relevance of the columns is that of the inputs."""
         return _Points(self, x)
+
+
+def _stays_sparse(x: Tensor | SparseRows) -> TypeGuard[SparseRows]:
+    return isinstance(x, SparseRows) and x.whole
 
 
 class _Propagation(Record):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from neonxc.inputs import check_range, check_width, compute_dtype
 from neonxc.preprocessing import Preprocessing
 from neonxc.registry import storable
+from neonxc.sparse import ORDERS, SparseRows, dense
 
 
 class Detection(nn.Module, ABC):
@@ -157,8 +158,10 @@ class LinearDetection(Detection):
             return self._coordinates(x)[0]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Neurons [N, M] of raw points [N, d], in float32 or better and with autocast off."""
+        """Neurons [N, M] of raw points [N, d], dense or sparse, in float32 or better and with autocast off."""
         with full_precision(x):
+            if isinstance(x, SparseRows):
+                return self._of_sparse(x)
             y, _ = self._coordinates(x)
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
@@ -193,21 +196,34 @@ class LinearDetection(Detection):
         squares = share @ directions.square() - 2 * mine * (share @ directions)
         return squares + share.sum(1, keepdim=True) * mine.square()
 
+    def _of_sparse(self, x: SparseRows) -> Tensor:
+        """Neurons [N, M] of sparse points: what the shift makes is a product of its own, and float64 keeps both."""
+        check_width(x.shape[1], self.n_features, name="x")
+        directions, origin = self.directions.double(), self.origin.double()
+        along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x) - directions @ origin
+        return (self.bias.double() - along).to(x.dtype)
+
     def _coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
         check_width(x.shape[1], self.n_features, name="x")
+        x = dense(x)
         x = x.to(compute_dtype(x.dtype))
         if self.norm is None:
             return _minus(x, self.root + self.origin), 1.0
-        norm = self._row_norm(x)
+        norm = self.row_norm(x)
         return _minus(x, self.root) / norm - self.origin.to(x), norm
 
-    def _row_norm(self, x: Tensor) -> Tensor:
+    def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
+        """What rows are divided by, [N, 1]; 1 without a Normalizer."""
+        if self.norm is None:
+            return 1.0
         assert self.norm_weight is not None
         assert self.norm_bias is not None
+        if isinstance(x, SparseRows):
+            norm = x.norms(self.norm_weight, self.norm_bias, self.norm)[:, None]
+            return torch.where(norm > 0, norm, torch.ones_like(norm))
         weight, bias = self.norm_weight.to(x), self.norm_bias.to(x)
         z = (x * weight if weight.ndim == 1 else x @ weight.T) + bias
-        order = {"l1": 1, "l2": 2, "max": torch.inf}[self.norm or "l2"]
-        norm = torch.linalg.vector_norm(z, order, dim=1, keepdim=True)
+        norm = torch.linalg.vector_norm(z, ORDERS[self.norm], dim=1, keepdim=True)
         return torch.where(norm > 0, norm, torch.ones_like(norm))  # as scikit-learn leaves zero rows alone
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from neonxc.blocks import blocks
 from neonxc.competition import Path, Rivals, Share
 from neonxc.detection import Detection, LinearDetection, centroids, full_precision
 from neonxc.grouping import Minimum, UnionOfIntervals
@@ -166,12 +167,18 @@ class Noise(nn.Module):
     def forward(self, head: Head, x: Tensor) -> Tensor:
         """Whether points [N, d] are noise, [N] of bool."""
         assert isinstance(head.detection, LinearDetection)
-        y = head.detection.coordinates(x)
-        space = self.space.to(y)
-        with full_precision(x):
-            common = (y * space if space.ndim == 1 else y @ space.T).square().sum(dim=1)
+        parts = blocks(
+            len(x), 4 * x.element_size() * head.width, x.device
+        )  # of sparse points, as coordinates are dense
+        common = torch.cat([self._squares(head.detection, x[some]) for some in parts])
         least, nearest = head.values(x).min(dim=1)
         return least + common > self.radius.to(least)[nearest]
+
+    def _squares(self, detection: LinearDetection, x: Tensor) -> Tensor:
+        y = detection.coordinates(x)
+        space = self.space.to(y)
+        with full_precision(x):
+            return (y * space if space.ndim == 1 else y @ space.T).square().sum(dim=1)
 
 
 def centroid_head(

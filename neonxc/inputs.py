@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ class Batch:
     """Result -> array or tensor like the input; a frame for a frame, if the result has its shape."""
     labels: Callable[[np.ndarray], Any]
     """Array with one label per point -> array or tensor like the input (an array where labels are names)."""
+    collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
+    """Relevance of the tensor's columns -> of the columns that the caller has."""
 
 
 def as_batch(
@@ -82,6 +84,19 @@ def as_batch(
         return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) and numbers else values
 
     return Batch(tensor, names, restore, labels)
+
+
+def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
+    """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
+    listed = list(texts)
+    if isinstance(texts, str):
+        raise ValueError(f"{name} needs a sequence of strings; a single one is [text]")
+    for n, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} needs a sequence of strings; text {n} is a {type(text).__name__}")
+    if not listed:
+        raise ValueError(f"{name} is empty")
+    return listed
 
 
 def as_labels(
@@ -156,13 +171,15 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
 
 def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value beyond a bound: its square overflows."""
-    if not tensor.numel() or float(tensor.abs().amax()) <= most:
+    values = getattr(tensor, "entries", tensor)  # of sparse rows only what they store
+    if not values.numel() or float(values.abs().amax()) <= most:
         return
-    row, column = (tensor.abs() > most).nonzero()[0].tolist()
+    where = (values.abs() > most).nonzero()[0].tolist()
+    row, column = where if values is tensor else tensor.place(*where)
     place = f"row {row}, column {column if names is None else repr(names[column])}"
     kind = str(tensor.dtype).removeprefix("torch.")
     raise ValueError(
-        f"{name} has a value whose square is too large for {kind}: {tensor[row, column].item():g} in {place}; "
+        f"{name} has a value whose square is too large for {kind}: {values[tuple(where)].item():g} in {place}; "
         "rescale the column" + (" or pass float64" if tensor.dtype == torch.float32 else "")
     )
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from neonxc.blocks import blocks
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
 from neonxc.detection import LinearDetection, full_precision
-from neonxc.inputs import Batch, as_batch
+from neonxc.inputs import Batch, as_batch, as_texts
 
 from .vectors import WordVectors
-from .vocabulary import as_ids, as_texts
+from .vocabulary import as_ids
 
 
 class _Texts(Record):
