@@ -84,7 +84,7 @@ def prepare(
     Examples
     --------
     >>> import pandas as pd
-    >>> frame = pd.DataFrame({"age": [31, None, 52, 19], "town": ["Rome", "Turin", "Rome", None], "year": 2024})
+    >>> frame = pd.DataFrame({"town": ["Rome", "Turin", "Rome", None], "year": 2024, "age": [31, None, 52, 19]})
     >>> prepared = prepare(frame)
     >>> print(*prepared.notes, sep="\n")
     year has one value alone: left out

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from neonxc.evaluation import methods
     from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
+    from neonxc.evaluation.choice import Choice, choose_k
     from neonxc.evaluation.clustering import (
         agreement,
         clustering_accuracy,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BlurImputer",
     "Calibration",
+    "Choice",
     "Comparison",
     "Flipping",
     "Imputer",
@@ -37,6 +39,7 @@ __all__ = [
     "ZeroImputer",
     "agreement",
     "calibrate_by_flipping",
+    "choose_k",
     "clustering_accuracy",
     "compare",
     "cost_ratio",
@@ -62,6 +65,7 @@ _MODULES = [
     "methods",
     "comparison",
     "calibration",
+    "choice",
     "segments",
 ]
 
