@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from neonxc.inputs import check_names, check_width, is_missing
+from neonxc.registry import Values, register
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "log": np.log,
@@ -99,6 +100,10 @@ class Encoding:
     def names(self) -> list[str]:
         """A name for every column of numbers: ``age``, ``workclass_Private``."""
         return [self._name(part) for part in self.parts]
+
+    def of(self, positions: Sequence[int]) -> Encoding:
+        """Of the same table, some of the columns of numbers."""
+        return replace(self, parts=tuple(self.parts[i] for i in positions))
 
     def encode(self, X: Any, *, name: str = "X") -> Tensor:
         """Turn a table into numbers.
@@ -192,6 +197,14 @@ class Encoding:
             found.setdefault(column, {}).update(dict.fromkeys(values))
         return {column: [value for value in values if value is not None] for column, values in found.items()}
 
+    @cached_property
+    def _places(self) -> dict[int, dict[Any, int]]:
+        """By the position of a column, the codes of its values."""
+        return {
+            column: {value: code for code, value in enumerate([*values, None])}
+            for column, values in self._vocabulary.items()
+        }
+
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
         """Positions of a column's values in the vocabulary, its length for a missing one, -1 for others."""
         given, values = frame.iloc[:, column], self._vocabulary[column]
@@ -210,8 +223,9 @@ class Encoding:
 
     def _mask(self, column: int, values: Iterable[Any]) -> np.ndarray:
         """Which codes stand for some values; the last entry is that of unknown ones, -1."""
-        vocabulary, wanted = self._vocabulary[column], set(values)
-        return np.array([value in wanted for value in [*vocabulary, None]] + [False])
+        places, found = self._places[column], np.zeros(len(self._vocabulary[column]) + 2, dtype=bool)
+        found[[places[value] for value in values]] = True
+        return found
 
     def _looked_up(self, part: Indicator | Code, codes: np.ndarray, name: str) -> np.ndarray:
         if isinstance(part, Indicator):
@@ -258,3 +272,29 @@ def plain(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str):
         raise ValueError(f"a category needs to be text, a number or a truth value, got {value!r}")
     return value
+
+
+KINDS: dict[str, type[Part]] = {"number": Number, "indicator": Indicator, "code": Code}
+
+
+def _pack(encoding: Encoding) -> Values:
+    names = {kind: name for name, kind in KINDS.items()}
+    return {
+        "columns": encoding.columns,
+        "parts": [[names[type(part)], asdict(part)] for part in encoding.parts],
+        "known": list(encoding.known.items()),
+    }
+
+
+def _unpack(cls: type[Encoding], values: Values) -> Encoding:
+    parts = tuple(KINDS[kind](**_tuples(given)) for kind, given in values["parts"])
+    if not all(0 <= part.column < len(values["columns"]) for part in parts):
+        raise ValueError("an encoding of columns that the table does not have")
+    return cls(tuple(values["columns"]), parts, {column: tuple(known) for column, known in values["known"]})
+
+
+def _tuples(given: Values) -> Values:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+register(Encoding, _pack, _unpack)
