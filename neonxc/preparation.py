@@ -13,6 +13,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
 
+SCALES = ("none", "standard", "minmax", "robust")
 RARE = 0.01
 """Share of the rows below which categories are put together."""
 FEW = 10
@@ -119,8 +120,8 @@ def _pipeline(numbers: list[str], categories: list[str], scale: str) -> ColumnTr
     from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, RobustScaler, StandardScaler
 
     scalers: dict[str, Any] = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
-    if scale not in (*scalers, "none"):
-        raise ValueError(f"scale needs one of {[*scalers, 'none']}, got {scale!r}")
+    if scale not in SCALES:
+        raise ValueError(f"scale needs one of {list(SCALES)}, got {scale!r}")
     filled = SimpleImputer(strategy="median")
     scaled = filled if scale == "none" else make_pipeline(filled, scalers[scale]())
     one_hot = OneHotEncoder(min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False)
