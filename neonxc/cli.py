@@ -44,6 +44,12 @@ def _safetensors(path: Path | None) -> Path | None:
     return _can_be_made(path)
 
 
+def _table(path: Path) -> Path:
+    if str(path) != "-" and not path.is_file():
+        raise typer.BadParameter(f"{str(path)!r} " + ("is a directory." if path.is_dir() else "does not exist."))
+    return path
+
+
 def _weights(weights: str) -> str:
     if weights not in ("default", "none") and not Path(weights).is_file():
         raise typer.BadParameter(f"No such file: {weights}. Needed is a file, 'default' or 'none'.")
@@ -83,9 +89,7 @@ Numbers = Annotated[
 ]
 File = Annotated[
     Path,
-    typer.Argument(
-        exists=True, dir_okay=False, allow_dash=True, help="Table: CSV, .gz, Parquet, or - for standard input."
-    ),
+    typer.Argument(callback=_table, help="Table: CSV or Parquet, packed by gzip or not; - is standard input."),
 ]
 Labels = Annotated[
     str | None, typer.Option(help="The column that names the clusters, instead of k-means.", show_default=False)
