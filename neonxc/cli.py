@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from neonxc.preparation import Preparation
 
 app = typer.Typer(
     help="Explain clusterings: which features, which pixels make a cluster.",
@@ -18,6 +23,7 @@ app = typer.Typer(
 
 Mode = Literal["spatial", "image"]
 Scale = Literal["none", "standard", "minmax", "robust"]
+Format = Literal["text", "markdown", "html", "sql", "python", "json"]
 Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
 
 
@@ -38,10 +44,28 @@ def _safetensors(path: Path | None) -> Path | None:
     return _can_be_made(path)
 
 
+def _table(path: Path) -> Path:
+    if str(path) != "-" and not path.is_file():
+        raise typer.BadParameter(f"{str(path)!r} " + ("is a directory." if path.is_dir() else "does not exist."))
+    return path
+
+
 def _weights(weights: str) -> str:
     if weights not in ("default", "none") and not Path(weights).is_file():
         raise typer.BadParameter(f"No such file: {weights}. Needed is a file, 'default' or 'none'.")
     return weights
+
+
+def _numbers(text: str) -> range:
+    """Read a number of clusters, or a range of them."""
+    least, dash, most = text.partition("-")
+    try:
+        found = range(int(least), int(most if dash else least) + 1)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a number of clusters nor a range such as 2-12.") from None
+    if not found or found[0] < 2:
+        raise typer.BadParameter(f"{text!r}: at least 2 clusters are needed, and a range goes up.")
+    return found
 
 
 Out = Annotated[
@@ -49,6 +73,37 @@ Out = Annotated[
     typer.Option("--out", file_okay=False, callback=_can_be_made, help="Folder for the results; made if need be."),
 ]
 Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
+Number = Annotated[
+    int | None, typer.Option("--clusters", "-k", min=2, help="Number of clusters of k-means.", show_default=False)
+]
+Numbers = Annotated[
+    range | None,
+    typer.Option(
+        "--clusters",
+        "-k",
+        parser=_numbers,
+        metavar="K|A-B",
+        help="Number of clusters of k-means, or a range to choose one from.",
+        show_default=False,
+    ),
+]
+File = Annotated[
+    Path,
+    typer.Argument(callback=_table, help="Table: CSV or Parquet, packed by gzip or not; - is standard input."),
+]
+Labels = Annotated[
+    str | None, typer.Option(help="The column that names the clusters, instead of k-means.", show_default=False)
+]
+Scaling = Annotated[Scale, typer.Option(help="Scaling of the numbers.")]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="A column to leave out; may be repeated.", show_default=False)
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A column to keep although it looks like an identifier; may be repeated.", show_default=False
+    ),
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -126,23 +181,141 @@ def heatmap(
 
 @app.command()
 def table(
-    file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="CSV file of numbers, with or without a header.")
-    ],
-    clusters: Clusters,
+    file: File,
+    clusters: Numbers = None,
+    labels: Labels = None,
     out: Out = Path("neonxc-table"),
-    scale: Annotated[Scale, typer.Option(help="Scaling before k-means.")] = "standard",
-    ignore: Annotated[
-        list[str] | None, typer.Option(help="A column to leave out; may be repeated.", show_default=False)
-    ] = None,
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
 ) -> None:
-    """Cluster a table by k-means and explain every row's cluster by the raw columns."""
-    from neonxc.tables import read_csv
-
-    rows = read_csv(file, ignore or [])
+    """Cluster a table by k-means, or take clusters from a column, and explain every row's by the raw columns."""
+    prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
     from neonxc import workflows
 
-    workflows.show(workflows.table_attributions(rows, clusters, out, scale, file.name))
+    choice = None
+    if column is not None:
+        found = workflows.by_column(prepared, column, _name(file))
+    else:
+        assert clusters
+        if len(clusters) > 1:
+            choice = workflows.number_of_clusters(prepared, clusters, _name(file))
+            workflows.show_choice(choice)
+        found = workflows.by_kmeans(prepared, clusters[0] if choice is None else choice.k, _name(file))
+    workflows.show(workflows.table_attributions(prepared, found, out, choice))
+
+
+@app.command()
+def rules(
+    file: File,
+    clusters: Number = None,
+    labels: Labels = None,
+    leaves: Annotated[
+        int | None,
+        typer.Option(min=2, help="Rules at most; default: one per cluster, two per label.", show_default=False),
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option(help="Default: text, or what the suffix of --out says.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            callback=_can_be_made,
+            help="File for the rules; .safetensors keeps them for neonxc apply.",
+            show_default=False,
+        ),
+    ] = None,
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
+) -> None:
+    """Tell the clusters of a table by short rules: those of k-means, or of a column."""
+    if leaves is not None and clusters is not None and leaves < clusters:
+        raise ValueError(f"{clusters} clusters need at least as many --leaves, got {leaves}")
+    prepared, column = _prepared(
+        file, None if clusters is None else (clusters, clusters), labels, scale, ignore, keep
+    )
+    from neonxc import workflows
+
+    if column is not None:
+        found = workflows.by_column(prepared, column, _name(file))
+    else:
+        assert clusters
+        found = workflows.by_kmeans(prepared, clusters, _name(file))
+    result = workflows.cluster_rules(prepared, found, leaves)
+    if left := workflows.without_rules(result, found):
+        _note(f"no rule tells {', '.join(left)}: more --leaves may")
+    text = workflows.write_rules(result, _stem(file), format, out)
+    typer.echo(text if text is not None else str(out))
+
+
+@app.command()
+def apply(
+    model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What neonxc saved: .safetensors.")],
+    file: File,
+    out: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, callback=_can_be_made, help="CSV file; default: print.", show_default=False),
+    ] = None,
+) -> None:
+    """Give new rows their clusters, by a saved network, tree or set of rules."""
+    from neonxc import workflows
+
+    rows = workflows.applied(model, file)
+    for note in rows.attrs.get("notes", []):
+        _note(note)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    rows.to_csv(sys.stdout if out is None else out, index=False)
+    if out is not None:
+        typer.echo(str(out))
+
+
+def _prepared(
+    file: Path,
+    clusters: range | None,
+    labels: str | None,
+    scale: str,
+    ignore: list[str] | None,
+    keep: list[str] | None,
+) -> tuple[Preparation, pd.Series | None]:
+    """The table, ready for a clustering, and the column of labels if one is named."""
+    if (clusters is None) == (labels is None):
+        raise ValueError("either --clusters or --labels is needed" + (", not both" if clusters else ""))
+    from neonxc.preparation import prepare
+    from neonxc.tables import read_table
+
+    frame = read_table(file, ignore=ignore or [])
+    column = None
+    if labels is not None:
+        if labels not in frame.columns:
+            raise ValueError(
+                f"{_name(file)} has no column {labels!r} of labels; its columns are {list(frame.columns)}"
+            )
+        column = frame[labels]
+        frame = frame.drop(columns=labels)
+    prepared = prepare(frame, scale=scale, keep=keep or [])
+    for note in prepared.notes:
+        _note(note)
+    if clusters is not None and len(frame) < clusters[-1]:
+        raise ValueError(
+            f"{clusters[-1]} clusters need at least as many different rows of {_name(file)}; got {len(frame)}"
+        )
+    return prepared, column
+
+
+def _name(file: Path) -> str:
+    return "standard input" if str(file) == "-" else file.name
+
+
+def _stem(file: Path) -> str:
+    """A name for the table in SQL."""
+    return "data" if str(file) == "-" else file.name.partition(".")[0]
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from neonxc import workflows
 from neonxc.cli import Rules, Scale, main
 from neonxc.lrp import presets
 from neonxc.models import load_image
+from neonxc.preparation import SCALES
 
 try:
     import timm
@@ -161,7 +162,7 @@ def no_drawing(monkeypatch):
 
 def test_choices_on_the_command_line_are_those_of_the_library():
     assert list(get_args(Rules)) == list(presets.PRESETS)
-    assert list(get_args(Scale)) == list(workflows.SCALERS)
+    assert list(get_args(Scale)) == list(SCALES)
 
 
 def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_path, no_drawing):
@@ -200,7 +201,7 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
         }[name]
         for stem, file in [("photo0", photos[0]), ("photo0-2", twin)]:
             x = features.preprocess(load_image(file, 64)[None])
-            model = workflows._kmeans(features.points(x).numpy(), 2, "locations")
+            model = workflows.kmeans(features.points(x).numpy(), 2, "locations")
             net = neonxc.neuralize(model, x, features)
             torch.testing.assert_close(saved[f"{stem}/logits"], net(x)[0].detach())
             expected = neonxc.NEON(net, rules).heatmaps(x)[0]
@@ -234,7 +235,7 @@ def test_saved_relevance_of_whole_photos(neonxc_command, photos, tmp_path, no_dr
     torch.manual_seed(0)
     features = workflows.extractor("mobilenet_v3_small", None, "none", "cpu", "image")
     x = features.preprocess(torch.stack([load_image(photo, 64) for photo in photos]))
-    net = neonxc.neuralize(workflows._kmeans(features.points(x).numpy(), 2, "photos"), x, features)
+    net = neonxc.neuralize(workflows.kmeans(features.points(x).numpy(), 2, "photos"), x, features)
     logits, expected = net(x).detach(), neonxc.NEON(net).attribute(x).sum(1)
     for i, photo in enumerate(photos):
         torch.testing.assert_close(saved[f"{photo.stem}/logits"], logits[i], rtol=1e-3, atol=1e-5)
@@ -384,7 +385,7 @@ def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, 
 def test_a_failure_leaves_nothing_and_spares_what_was_there(neonxc_command, wine_csv, tmp_path, monkeypatch):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "relevance.csv").write_text("mine")
-    monkeypatch.setattr("neonxc.workflows.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("neonxc.workflows.tables.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     code, _, err = neonxc_command("table", wine_csv, "-k", 2, "--out", "r")
     assert (code, err) == (2, "neonxc: disk full\n")
     assert [file.name for file in (tmp_path / "r").iterdir()] == ["relevance.csv"]

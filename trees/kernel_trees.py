@@ -138,7 +138,7 @@ class KernelTree(TreeExplainer):
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
         points, names, give = super()._read(X, reset)
-        return (points if isinstance(points, Tensor) else references.tensor_of(points)), names, give
+        return (references.tensor_of(points) if hasattr(points, "tocsc") else points), names, give
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.codes import Columns
 from neonxc.trees.sums import exact, exact_
 from neonxc.trees.table import Table
+
+if TYPE_CHECKING:
+    from neonxc.trees.mixed import Mixed
 
 
 @dataclass
@@ -94,6 +97,8 @@ class Problem:
         Costs are squared Euclidean or Manhattan distances.
     given_distances : Tensor [n, k] or None
         Distances to `space_centers`, where they are known already.
+    mixed : Mixed or None
+        What the table is made from, if that has categories or missing values.
     sharded : bool
         Whether other processes hold further points, in the same codes.
     reduce : callable
@@ -109,6 +114,7 @@ class Problem:
     space_centers: Tensor
     metric: str = "l2"
     given_distances: Tensor | None = None
+    mixed: Mixed | None = None
     sharded: bool = False
     reduce: Callable[..., Tensor] = lambda values, operation="sum": values
 
@@ -130,6 +136,11 @@ class Problem:
     def device(self) -> torch.device:
         """Where the computation takes place."""
         return self.labels.device
+
+    @property
+    def filled(self) -> Table:
+        """The table without gaps: centers are means of its points."""
+        return self.table if self.mixed is None else self.mixed.filled
 
     @cached_property
     def distances(self) -> Tensor:
@@ -183,9 +194,9 @@ class Problem:
         return left
 
     def points(self, rows: Tensor) -> Tensor:
-        """Some points in float64, [points, d], without what all points have in common."""
-        table = self.table.take(rows)
-        return table.columns(0, table.d).T.to(torch.float64) - self.centers[0]
+        """Some points in float64 where costs are measured, [points, p], without what all have in common."""
+        table = self.space.take(rows)
+        return table.columns(0, table.d).T.to(torch.float64) - self.space_centers[0]
 
     def positions(self, rows: Tensor, clusters: Tensor) -> Tensor:
         """Labels of some points as positions in a list of clusters."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from neonxc.evaluation import methods
     from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
+    from neonxc.evaluation.choice import Choice, choose_k
     from neonxc.evaluation.clustering import (
         clustering_accuracy,
         cost_ratio,
@@ -29,6 +30,7 @@ __all__ = [
     "Agreement",
     "BlurImputer",
     "Calibration",
+    "Choice",
     "Comparison",
     "Flipping",
     "Imputer",
@@ -39,6 +41,7 @@ __all__ = [
     "ZeroImputer",
     "agreement",
     "calibrate_by_flipping",
+    "choose_k",
     "clustering_accuracy",
     "compare",
     "cost_ratio",
@@ -66,6 +69,7 @@ _MODULES = [
     "methods",
     "comparison",
     "calibration",
+    "choice",
     "segments",
 ]
 
