@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.codes import Columns
+from neonxc.trees.entries import SparseColumns
 from neonxc.trees.sums import exact, exact_
 from neonxc.trees.table import Table
 
@@ -40,7 +41,7 @@ class Node:
         The reference clusters of its points and the mass of each, where they are known.
     state : Any
         What the criterion keeps for it, once it is `opened`.
-    kept, views : list or None, and dict
+    kept, entries, views : list or None, Entries or None, and dict
         What the search keeps for it.
     """
 
@@ -54,6 +55,7 @@ class Node:
     state: Any = None
     opened: bool = False
     kept: Any = None
+    entries: Any = None
     views: dict[int, Any] = field(default_factory=dict)
 
     def without_centers(self) -> Node:
@@ -84,7 +86,7 @@ class Problem:
     Attributes
     ----------
     table : Table
-    columns : Columns
+    columns : Columns or SparseColumns
     centers : Tensor [k, d] of float64
         Reference centers, in the units of the columns.
     labels : Tensor [n] of int64
@@ -106,7 +108,7 @@ class Problem:
     """
 
     table: Table
-    columns: Columns
+    columns: Columns | SparseColumns
     centers: Tensor
     labels: Tensor
     weight: Tensor | None
@@ -141,6 +143,12 @@ class Problem:
     def filled(self) -> Table:
         """The table without gaps: centers are means of its points."""
         return self.table if self.mixed is None else self.mixed.filled
+
+    @property
+    def dense(self) -> Columns:
+        """The columns, where all codes are there."""
+        assert isinstance(self.columns, Columns)
+        return self.columns
 
     @cached_property
     def distances(self) -> Tensor:
