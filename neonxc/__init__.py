@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from neonxc import plot as plot
     from neonxc import trees as trees
     from neonxc.attribution import NEON
+    from neonxc.counterfactuals import Counterfactual, counterfactual
     from neonxc.files import load, save
     from neonxc.network import NeuralizedClustering
     from neonxc.neuralize import neuralize
@@ -25,12 +26,23 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["NEON", "ClusterSummary", "NeuralizedClustering", "load", "neuralize", "save"]
+__all__ = [
+    "NEON",
+    "ClusterSummary",
+    "Counterfactual",
+    "NeuralizedClustering",
+    "counterfactual",
+    "load",
+    "neuralize",
+    "save",
+]
 
 _HOMES = {
     "NEON": "attribution",
     "ClusterSummary": "summary",
+    "Counterfactual": "counterfactuals",
     "NeuralizedClustering": "network",
+    "counterfactual": "counterfactuals",
     "load": "files",
     "neuralize": "neuralize",
     "save": "files",
