@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from neonxc import trees as trees
     from neonxc.attribution import NEON
     from neonxc.contrast import Contrast, contrast
+    from neonxc.counterfactuals import Counterfactual, counterfactual
     from neonxc.files import load, save
     from neonxc.highlights import highlights
     from neonxc.network import NeuralizedClustering
@@ -34,9 +35,11 @@ __all__ = [
     "NEON",
     "ClusterSummary",
     "Contrast",
+    "Counterfactual",
     "NeuralizedClustering",
     "Report",
     "contrast",
+    "counterfactual",
     "explain",
     "highlights",
     "load",
@@ -54,6 +57,8 @@ _HOMES = {
     "contrast": "contrast",
     "explain": "report.explain",
     "highlights": "highlights",
+    "Counterfactual": "counterfactuals",
+    "counterfactual": "counterfactuals",
     "load": "files",
     "neuralize": "neuralize",
     "save": "files",

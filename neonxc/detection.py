@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neonxc.inputs import check_range, check_width, compute_dtype
+from neonxc.inputs import check_range, check_width, compute_dtype, spreads
 from neonxc.preprocessing import Preprocessing
 from neonxc.registry import storable
 from neonxc.sparse import ORDERS, SparseRows, dense
@@ -54,6 +54,31 @@ class Detection(nn.Module, ABC):
     @abstractmethod
     def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
         """Slope [N, d] of the weighted sum: the multipliers of the standard linear rule."""
+
+    def slopes(self) -> Tensor | None:  # most neurons are not linear
+        """Slopes [M, d] of the neurons, None where they are not linear in the raw columns."""
+        return None
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Column, zero and sign [M] of neurons of one column each, positive below their zero where the sign is 1.
+
+        None where neurons are not linear functions of one column each.
+        """
+        return None
+
+    @property
+    @abstractmethod
+    def references(self) -> Tensor:
+        """Raw points [R, d] that the neurons are measured from: centers, supports, means."""
+
+    def units(self) -> Tensor:
+        """How far the columns spread, [d], as far as the neurons tell: as their references do, 1 where they don't."""
+        return spreads(self.references)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the neurons are computed."""
+        return next(self.buffers()).device
 
     @abstractmethod
     def scaled(self, factor: float) -> Detection:
@@ -125,6 +150,24 @@ class LinearDetection(Detection):
     def n_neurons(self) -> int:
         """Number of neurons M."""
         return len(self.directions)
+
+    @property
+    def references(self) -> Tensor:
+        """Centroids in raw columns; of other neurons, where a contrast with themselves would be zero."""
+        return self.root + self.origin + 2 * self.anchors
+
+    def slopes(self) -> Tensor | None:
+        """Slopes [M, d] of the neurons; None behind a Normalizer."""
+        return -self.directions if self.norm is None else None
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Column, zero and sign [M] of neurons, see :meth:`Detection.edges`."""
+        of_column = self.directions != 0
+        if self.norm is not None or not bool((of_column.sum(dim=1) == 1).all()):
+            return None
+        column = of_column.to(torch.int8).argmax(dim=1)
+        slope = self.directions.gather(1, column[:, None])[:, 0]
+        return column, (self.root + self.origin)[column] + self.bias / slope, slope.sign()
 
     @property
     def unshared(self) -> Tensor:

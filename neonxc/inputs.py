@@ -147,6 +147,13 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     return values
 
 
+def spreads(points: Tensor) -> Tensor:
+    """Standard deviations [d] of the columns of points [n, d], in float64; 1 for constant ones."""
+    points = points.double()
+    spread = points.std(dim=0, correction=0)
+    return torch.where(spread > 1e-9 * points.abs().amax(dim=0), spread, 1.0)
+
+
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """Type in which data of `dtype` is computed with: float32 or better (float16 distances overflow)."""
     if dtype in (torch.float16, torch.bfloat16):

@@ -51,6 +51,9 @@ class NeuralizedClustering(nn.Module):
     ----------
     classes_ : ndarray [K]
     feature_names_ : list of str or None
+    spread_ : ndarray [d] or None
+        Standard deviations of the columns in the X that :func:`neonxc.neuralize` was given, 1 for constant ones; None
+        without X, and where there is a feature network.
     fidelity_, fidelity_held_out_ : float or None
         Of a surrogate: share of points (noise aside) that get the explained clustering's label, of those it was
         fitted to, and of points held out from a fit to the others. None where the network is the clustering.
@@ -87,6 +90,7 @@ class NeuralizedClustering(nn.Module):
         self.encoding = encoding
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.feature_names_ = None if feature_names is None else list(feature_names)
+        self.spread_: np.ndarray | None = None
         self.fidelity_: float | None = None
         self.fidelity_held_out_: float | None = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64))
@@ -244,6 +248,7 @@ def _pack(net: NeuralizedClustering) -> Values:
         "encoding": net.encoding,
         "classes": net.classes_,
         "feature_names": net.feature_names_,
+        "spread": net.spread_,
         "fidelity": [net.fidelity_, net.fidelity_held_out_],
         "beta": net._beta,
     }
@@ -258,12 +263,15 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net.beta = float(values["beta"])
     net._beta = values["beta"]  # in its own precision
     net.fidelity_, net.fidelity_held_out_ = values["fidelity"]
+    net.spread_ = values.get("spread")  # files of version 0.1 have none
     # the head is used once: what does not fit together shows now, and not at some later call
     head, K = net.head, len(net.classes_)
     d = head.n_features if net.encoding is None else len(net.encoding.columns)
     columns = net.feature_names_ or [""] * d
     if len(columns) != d or not all(isinstance(name, str) for name in columns):
         raise TypeError(f"it has not one name for each of {d} features")
+    if net.spread_ is not None and np.shape(net.spread_) != (head.n_features,):
+        raise TypeError(f"it has not one spread for each of {head.n_features} features")
     x = torch.zeros(1, head.n_features)
     head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
     if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):

@@ -17,7 +17,7 @@ from neonxc.competition import Rivals
 from neonxc.encoding import Encoding
 from neonxc.folding import fold, settle
 from neonxc.head import Head
-from neonxc.inputs import as_batch, check_names, check_width
+from neonxc.inputs import as_batch, check_names, check_width, spreads
 from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
@@ -143,6 +143,8 @@ def neuralize(
     if found.fidelity is not None:
         net.fidelity_, net.fidelity_held_out_ = found.fidelity
     if X is not None:
+        if net.features is None:
+            net.spread_ = spreads(net.batch(X).tensor).cpu().numpy()
         return net.calibrate(X)
     if found.points is not None:
         net.beta = NeuralizedClustering(_soft(found.head(None), factor, threshold)).calibrate(found.points).beta
