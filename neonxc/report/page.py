@@ -120,7 +120,7 @@ def _file(name: str) -> str:
 
 def _printable(value: Any) -> Any:
     """Without control characters: HTML has no way to write them."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "\ufffd", value) if type(value) is str else value
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\ufffd", value) if type(value) is str else value
 
 
 def _is_color(color: str) -> bool:
