@@ -42,7 +42,7 @@ def many(k=50, n=2_000, d=20):
     rng = np.random.default_rng(0)
     centers = rng.normal(0, 3, (k, d))
     names = [
-        f"measurement_{at:02d}_of_the_quarterly_customer_survey_in_thousands" if at % 3 else f"m{at}"
+        f"measurement_{at:02d}_of_the_quarterly_customer_survey_in_thousands" if at % 5 == 1 else f"spending_{at}"
         for at in range(d)
     ]
     X = pd.DataFrame(centers[rng.integers(0, k, n)] + rng.normal(0, 1, (n, d)), columns=names)
@@ -67,7 +67,7 @@ def table(X, k, title):
     logit = others.min(1) - distances.min(1)
     relevance = (Z - centers[rival]) ** 2 - (Z - centers[y]) ** 2
     relevance = np.pad(relevance / logit[:, None], ((0, 0), (0, len(columns) - Z.shape[1])))
-    tree = DecisionTreeClassifier(max_leaf_nodes=2 * k, random_state=0).fit(numbers.to_numpy(), y)
+    tree = DecisionTreeClassifier(max_leaf_nodes=2 * k if k < 10 else k + 5, random_state=0).fit(numbers.to_numpy(), y)
     leaf = tree.apply(numbers.to_numpy())
     nodes, texts, order = _nodes(tree, numbers, y)
     given = tree.predict(numbers.to_numpy())

@@ -19,8 +19,8 @@ def bar(value: float, least: float, most: float) -> Markup:
     span = (most - least) or 1.0
     zero, end = -least / span * 100, (value - least) / span * 100
     return Markup(
-        '<svg class="bar" aria-hidden="true"><rect class="{}" x="{:.1f}%" width="{:.1f}%" height="100%"/>'
-        '<line x1="{:.1f}%" x2="{:.1f}%" y2="100%"/></svg>'
+        '<svg class=bar aria-hidden=true><rect class={} x="{:.0f}%" width="{:.0f}%"/>'
+        '<line x1="{:.0f}%" x2="{:.0f}%" y2="100%"/></svg>'
     ).format("for" if value >= 0 else "against", min(zero, end), abs(end - zero), zero, zero)
 
 
@@ -59,7 +59,7 @@ def _histogram(places: list[float], inside: list[float], outside: list[float]) -
     drawn = []
     for kind, heights in (("in", inside), ("out", outside)):
         steps = "".join(
-            f"V{HEIGHT * (1 - height):.1f}H{right:.1f}"
+            f"V{HEIGHT * (1 - height):.0f}H{right:.0f}"
             for height, (_, right) in zip(heights, pairwise(places), strict=True)
         )
         drawn.append(Markup('<path class="{}" d="M0 {}{}V{}"/>').format(kind, HEIGHT, steps, HEIGHT))
@@ -105,19 +105,18 @@ def curves(lines: Sequence[Curve], x_label: str, y_label: str, percent: bool) ->
                 left, wide - right, down, down, left - 6, down + 4, printed(y), across, high - bottom + 18, printed(x)
             )
         )
-    ends = _apart([place(line.x[-1], line.y[-1])[1] for line in lines], 32)
+    ends = _apart([place(line.x[-1], line.y[-1])[1] for line in lines], 38)
     for at, (line, end) in enumerate(zip(lines, ends, strict=True)):
         way = [place(x, y) for x, y in zip(line.x, line.y, strict=True)]
         drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in way)
-        across, down = way[-1]
         parts.append(
             Markup(
-                '<g class="curve n{}"><polyline points="{}"/><path class="lead" d="M{:.1f} {:.1f}L{} {:.1f}"/>'
+                '<g class="curve n{}"><polyline points="{}"/><path d="M{} {:.1f}h18"/>'
                 '<text class="name" x="{}" y="{:.1f}">{}<title>{}</title></text>'
                 '<text x="{}" y="{:.1f}">{}</text></g>'
             ).format(
-                at % 6, drawn, across + 3, down, wide - right + 16, end,
-                wide - right + 20, end + 4, _short(line.name), line.name, wide - right + 20, end + 18, line.text,
+                at % 6, drawn, wide - right + 10, end,
+                wide - right + 34, end + 4, _short(line.name), line.name, wide - right + 34, end + 19, line.text,
             )
         )  # fmt: skip
     middle = left + (wide - left - right) / 2

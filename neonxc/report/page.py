@@ -59,8 +59,7 @@ def render(contents: Contents) -> str:
         style=Markup(style),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=Markup(as_json(data)),
-        shown=set(data["points"]["rows"]),
-        points_shown=len(data["points"]["rows"]),
+        places=_places(contents, data["points"]["rows"]),
         tree=outline(contents.tree),
         near=_near(contents),
         open_cards=OPEN_CARDS,
@@ -141,16 +140,22 @@ def _picture(source: str | None) -> str:
 
 
 def _value(columns: list[Column]) -> Callable[[int, Any], str]:
-    """Values as they are printed, and standardised: the style sheet shows one of the two."""
+    """Values as they are printed, with the standardised ones for the script to show instead."""
 
     def value(column: int, printed: Any) -> str:
         raw = escape(_printable(printing.number(printed)))
         scaled = printing.standardised(columns[column], printed)
         if scaled is None:
             return raw
-        return Markup("<span class=raw>{}</span><span class=std>{}</span>").format(raw, scaled)
+        return Markup('<data value="{}">{}</data>').format(scaled, raw.replace("-", "−"))
 
     return value
+
+
+def _places(contents: Contents, shown: list[int]) -> dict[int, int]:
+    """Positions among the points, by row, of the points that the page holds."""
+    kept = set(shown)
+    return {row: at for at, row in enumerate(contents.points.rows) if row in kept}
 
 
 def _used(items: list[Item]) -> list[int]:

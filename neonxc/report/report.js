@@ -30,7 +30,8 @@
   const number = (value) => minus(String(Number(value.toPrecision(3))));
   const percent = (value) => minus((value > 0 ? "+" : "") + Math.round(100 * value) + "%");
 
-  // A value of a point: a number, or the position of a text; raw and standardised, of which the style shows one.
+  // A value of a point is a number, or the position of a text. <data> shows one unit and keeps the other.
+  const units = $("#units");
   function valueOf(packed) {
     return Array.isArray(packed) ? points.words[packed[0]] : packed;
   }
@@ -43,9 +44,9 @@
     if (mean === null || !spread || !Number.isFinite(plain)) return name(raw);
     const scaled = (plain - mean) / spread;
     const standardised = minus((scaled < 0 ? "" : "+") + scaled.toFixed(2));
-    return make("span", {}, make("span", { class: "raw" }, raw), make("span", { class: "std" }, standardised));
+    return units && units.ariaPressed === "true" ? make("data", { value: raw }, standardised) : make("data", { value: standardised }, raw);
   }
-  const valued = (column, packed) => make("span", {}, name(columns[column][0]), " = ", value(column, packed));
+  const valued = (column, packed) => make("span", { class: "valued" }, name(columns[column][0]), " = ", value(column, packed));
 
   // ---- Highlights: one cluster, or one branch of the tree; else those that were clicked in the legend.
 
@@ -132,7 +133,7 @@
     if (selected >= 0) {
       for (const [radius, width, ink] of [[size + 5, 5, "canvas"], [size + 5, 2.5, style.color]]) {
         pen.lineWidth = width;
-        pen.strokeStyle = ink === "canvas" ? color("--ground") : ink;
+        pen.strokeStyle = ink === "canvas" ? color("--raised") : ink;
         pen.beginPath();
         pen.arc(...places[selected], radius, 0, 7);
         pen.stroke();
@@ -253,6 +254,8 @@
     }
     const zero = (-least / (most - least)) * 100;
     const across = (share) => ((share - least) / (most - least)) * 100;
+    const digits = Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(logit) || 1))));
+    const fixed = (part) => minus(part.toFixed(digits));
     const grid = make("div", { class: "fall", style: `--zero:${zero}%` });
     const bar = (from, to, kind) => {
       const style = `left:${across(Math.min(from, to))}%;width:${across(Math.max(from, to)) - across(Math.min(from, to))}%`;
@@ -261,12 +264,10 @@
     sum = 0;
     for (const [label, share] of rows) {
       const kind = share >= 0 ? "for" : "against";
-      grid.append(label, make("span", { class: "track" }, bar(sum, sum + share, kind)), make("span", { class: "n" }, minus((share > 0 ? "+" : "") + number(share * logit))));
+      grid.append(label, make("span", { class: "track" }, bar(sum, sum + share, kind)), make("span", { class: "n" }, (share > 0 ? "+" : "") + fixed(share * logit)));
       sum += share;
     }
-    const total = make("span", { class: "sum track" });
-    total.append(bar(0, 1, ""));
-    grid.append(make("span", { class: "sum" }, "logit"), make("span", { class: "track" }, bar(0, 1, "")), make("span", { class: "n sum" }, number(logit)));
+    grid.append(make("span", { class: "sum" }, "logit"), make("span", { class: "track" }, bar(0, 1, "")), make("span", { class: "n sum" }, fixed(logit)));
     return [make("h4", {}, "Why this cluster: from 0 to its logit"), grid];
   }
   function change(at) {
@@ -370,16 +371,18 @@
     const duel = (first, second) => {
       const [low, , relevance, rules, accuracy] = known.get(first + "," + second);
       const sign = low === first ? 1 : -1;
-      const most = Math.max(...relevance.map(([, share]) => Math.abs(share)), 1e-9);
-      const grid = make("div", { class: "duel", style: "--zero:50%" });
+      const shares = relevance.map(([, share]) => share * sign);
+      const [forFirst, forSecond] = [Math.max(...shares, 0.02), Math.max(...shares.map((share) => -share), 0.02)];
+      const zero = (100 * forFirst) / (forFirst + forSecond);
+      const grid = make("div", { class: "duel", style: `--zero:${zero}%` });
+      grid.append(make("span", { class: "sides" }, make("span", {}, "← for ", chip(first)), make("span", {}, "for ", chip(second), " →")), make("span"));
       for (const [column, share] of relevance) {
-        const [wide, toFirst] = [(Math.abs(share) / most) * 50, share * sign >= 0];
-        const bar = make("i", { "data-k": toFirst ? first : second, style: `left:${toFirst ? 50 - wide : 50}%;width:${wide}%` });
+        const [wide, toFirst] = [(100 * Math.abs(share)) / (forFirst + forSecond), share * sign >= 0];
+        const bar = make("i", { "data-k": toFirst ? first : second, style: `left:${toFirst ? zero - wide : zero}%;width:${wide}%` });
         grid.append(make("span", {}, name(columns[column][0])), make("span", { class: "track" }, bar), make("span", { class: "n" }, Math.round(100 * Math.abs(share)) + "%"));
       }
       const lines = rules.map(([k, text]) => make("li", {}, chip(k), " ", make("code", { dir: "auto" }, text)));
       $("#duel").replaceChildren(
-        make("p", {}, "Bars to the left speak for ", named(first), ", bars to the right for ", named(second), "."),
         grid,
         make("h3", {}, "The smallest tree that tells them apart"),
         make("p", { class: "quiet" }, `It is right for ${percent(accuracy).slice(1)} of the points of the two.`),
@@ -403,12 +406,10 @@
     themed();
   });
   darkness.addEventListener("change", themed);
-  const units = $("#units");
   if (units) {
     units.addEventListener("click", () => {
-      const standardised = root.dataset.units !== "std";
-      root.dataset.units = standardised ? "std" : "raw";
-      units.setAttribute("aria-pressed", standardised);
+      for (const element of $$("data")) [element.textContent, element.value] = [element.value, element.textContent];
+      units.ariaPressed = String(units.ariaPressed !== "true");
     });
   }
   for (const button of $$(".copy")) {
@@ -433,6 +434,7 @@
     for (const part of folded) part.open = false;
   });
 
+  for (const mark of $$("a.chip")) mark.title = clusterName(Number(mark.dataset.k));
   themed();
   const first = $("#cards [data-row]");
   if (canvas && points.rows.length) select(first ? byRow.get(Number(first.dataset.row)) : 0);
