@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
 from typing import Any, Literal
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from typing_extensions import TypeGuard
@@ -21,7 +22,7 @@ from neonxc.detection import LinearDetection
 from neonxc.head import Decision, Head
 from neonxc.inputs import Batch, as_batch, check_names, check_width
 from neonxc.modules import check_evaluating
-from neonxc.sparse import SparseRows, is_sparse, sparse_batch
+from neonxc.sparse import SparseRows, dense, is_sparse, sparse_batch
 from neonxc.sparse_sums import add_relevance
 
 HeadRule = Literal["midpoint", "linear"]
@@ -98,6 +99,14 @@ class Carrier(ABC):
         x = self.stored(X).tensor
         yield from (x[part] for part in self.blocks(x))
 
+    def columns(self, X: Any) -> Any:
+        """What trees cut, one column for each unit: the inputs themselves, if they are columns."""
+        return X
+
+    def collected(self, relevance: Tensor) -> Tensor:
+        """Relevance [n, units] from that of the head's columns."""
+        return relevance
+
     @property
     def groups(self) -> Tensor | None:
         """Numbers of the units of flipping that the inputs' columns belong to, [D]; None: each is its own."""
@@ -115,7 +124,13 @@ class Carrier(ABC):
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of each unit to the sums [K + 1, units] of the clusters in `column` [n]."""
         for some in self.of_points(points):
-            total.index_add_(0, column[some].cpu(), decide(some).relevance(points[some]).cpu().double())
+            relevance = self.collected(decide(some).relevance(points[some]))
+            total.index_add_(0, column[some].cpu(), relevance.cpu().double())
+
+    def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
+        """Relevance [n, units] of the points of inputs."""
+        parts = list(self.of_points(points))
+        return torch.cat([self.collected(decide(some).relevance(dense(points[some]))) for some in parts])
 
     def of_points(self, points: Tensor) -> Iterator[slice]:
         """Parts of the points [n, d] that the head has room for."""
@@ -240,6 +255,11 @@ class Backbone(Carrier):
         weight = next((p for p in self.module.parameters() if p.is_floating_point()), None)
         tensor = batch.tensor if weight is None else batch.tensor.to(weight.dtype)
         return Batch(tensor, batch.names, batch.restore, batch.labels)
+
+    def columns(self, X: Any) -> pd.DataFrame:
+        """Features as a frame, a row for every point."""
+        points = torch.cat([rows(self.features(x)) for x in self.parts(X)])
+        return pd.DataFrame(points.cpu().numpy(), columns=self.units)
 
     def features(self, x: Tensor) -> Tensor:
         """Run the network."""

@@ -121,7 +121,8 @@ def contrasted(
     relevance = pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=[str(a), str(b)])
     labels = np.repeat(net.classes_[list(columns)], list(map(len, members)))
     tree, share = _smallest_tree(net, some_rows(X, np.concatenate(members)), labels, enough)
-    return Contrast(a, b, relevance, tree, tree.rules(), share)
+    names = net.carrier.units if tree.feature_names is None else None
+    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share)
 
 
 def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
@@ -144,7 +145,7 @@ def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple
     """The tree of fewest leaves, at most 8, that tells two clusters apart well enough; and how well."""
     from neonxc.trees import CART
 
-    table = columns_of(net, X)
+    table = net.carrier.columns(X)
     weight = np.where(labels == labels[0], 1 / (labels == labels[0]).mean(), 1 / (labels != labels[0]).mean()) / 2
     best: tuple[Any, float] | None = None
     for leaves in range(2, LEAVES + 1):
@@ -156,14 +157,6 @@ def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple
             break
     assert best is not None
     return best
-
-
-def columns_of(net: NeuralizedClustering, X: Any) -> Any:
-    """What trees cut: the columns that were given, or the features of a feature network as a frame [n, d]."""
-    if net.features is None:
-        return X
-    points = torch.cat([rows(net.carrier.features(x)) for x in net.carrier.parts(X)])
-    return pd.DataFrame(points.cpu().numpy(), columns=net.carrier.units)
 
 
 def some_of(index: np.ndarray, most: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from neonxc.carriers import Columns, Decide, carrier_of
+from neonxc.carriers import Columns, carrier_of
 from neonxc.encoding import Encoding
 from neonxc.inputs import Batch, as_batch, check_width
 from neonxc.sparse import is_sparse
@@ -79,11 +79,9 @@ class EncodedTable(Columns):
         owner = self.module.owner
         return values[:, owner] / owner.bincount()[owner]
 
-    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
-        """Add the relevance of the table's columns."""
-        for some in self.of_points(points):
-            relevance = self.module.collected(decide(some).relevance(points[some]))
-            total.index_add_(0, column[some].cpu(), relevance.cpu().double())
+    def collected(self, relevance: Tensor) -> Tensor:
+        """Relevance by the table's columns."""
+        return self.module.collected(relevance)
 
 
 @carrier_of.register

@@ -12,7 +12,6 @@ from neonxc.pieces import Pieces
 from neonxc.pooling import group_min, group_soft_min
 from neonxc.registry import storable
 
-
 MOST_PIECES = 1 << 14  # of tests of intervals, whose combinations multiply
 
 

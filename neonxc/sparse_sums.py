@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from neonxc.blocks import blocks
-from neonxc.detection import LinearDetection, full_precision
+from neonxc.detection import LinearDetection
 from neonxc.head import Decision, Head
 from neonxc.sparse import SparseRows
 

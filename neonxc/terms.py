@@ -111,6 +111,10 @@ class _TermColumns(Columns):
 
         return Batch(counts.tensor, None, restore, counts.labels)
 
+    def columns(self, X: Any) -> Any:
+        """Counts of terms."""
+        return self.module.encode(X) if is_texts(X) else X
+
 
 @carrier_of.register
 def _(features: Terms, *options: Any) -> _TermColumns:

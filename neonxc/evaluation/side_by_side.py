@@ -97,17 +97,17 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
             f"agreement compares a network from neonxc.neuralize with a tree, got a {type(net).__name__}; "
             "label_agreement(labels, reference) compares two clusterings"
         )
-    other = neuralize(tree, X, net.features)
-    units = net.carrier.units
-    if other.carrier.units != units:
-        raise ValueError(f"the tree has the columns {other.carrier.units[:5]} ..., the network {units[:5]} ...")
-    ours, theirs = NEON(net).summary(X, 0), NEON(other).summary(X, 0)
+    columns, units = net.carrier.columns(X), net.carrier.units
+    other = neuralize(tree, columns)
+    if len(other.carrier.units) != len(units):
+        raise ValueError(f"the tree has {len(other.carrier.units)} columns, the network {len(units)}")
+    ours, theirs = NEON(net).summary(X, 0), NEON(other).summary(columns, 0)
     at = {label: i for i, label in enumerate(theirs.classes.tolist())}
     matched = np.stack(
         [theirs.relevance[at[c]] if c in at else np.zeros(len(units)) for c in ours.classes.tolist()]
     )
     shares = [_shares(ours.relevance), _shares(matched)]
-    labels, leaves = (_flat(found.predict(X)) for found in (net, other))
+    labels, leaves = _flat(net.predict(X)), _flat(other.predict(columns))
     same = np.array([_mean((leaves == label)[labels == label]) for label in ours.classes])
     correlation = np.array([_rank_correlation(*pair) for pair in zip(*shares, strict=True)])
     frames = [pd.DataFrame(share, index=ours.classes, columns=units) for share in shares]

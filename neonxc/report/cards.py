@@ -17,7 +17,7 @@ MEMBERS = 4  # prototypes, and as many borderline cases
 def cards(
     subject: Subject,
     relevance: Relevance,
-    table: pd.DataFrame | None,
+    table: pd.DataFrame,
     names: list[str] | None,
     said: list[list[Statement]],
     titles: list[str],
@@ -55,7 +55,7 @@ def cards(
 def _rules(subject: Subject, tree: TreePart, cluster: int) -> list[RuleText]:
     label = subject.net.classes_.tolist()[cluster]
     found = []
-    for rule in tree.tree.rules():
+    for rule in tree.tree.rules(feature_names=subject.names):
         if rule.label == label:
             texts = rule.text(), int(rule.samples), _number(rule.coverage), _number(rule.precision)
             found.append(RuleText(*texts, rule.leaves[0]))

@@ -162,10 +162,15 @@ def explain(
     return Report(contents, subject.whole, tree.explainer)
 
 
-def _table(subject: Subject, relevance: Relevance) -> pd.DataFrame | None:
+def _table(subject: Subject, relevance: Relevance) -> pd.DataFrame:
     """Values of the columns that are shown, for the sample."""
     found = subject.columns(relevance.index)
-    return found.iloc[:, relevance.shown] if hasattr(found, "iloc") else None
+    if hasattr(found, "tocsr"):
+        found = found[:, relevance.shown].toarray()
+        return pd.DataFrame(found, columns=[subject.units[i] for i in relevance.shown])
+    return (found if hasattr(found, "iloc") else pd.DataFrame(found, columns=subject.units)).iloc[
+        :, relevance.shown
+    ]
 
 
 def _row_names(X: Any) -> list[str] | None:

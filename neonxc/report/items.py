@@ -17,6 +17,7 @@ from torch import Tensor
 
 from neonxc.attribution import NEON
 from neonxc.contrast import some_rows
+from neonxc.highlights import highlights
 from neonxc.plot.images import DIVERGING, heatmap_limit, pale
 from neonxc.report.contents import Item
 from neonxc.report.numbers import percent, rounded, text
@@ -29,7 +30,7 @@ CHARACTERS = 600  # of a text
 
 
 def items(
-    subject: Subject, relevance: Relevance, table: pd.DataFrame | None, names: list[str] | None, places: np.ndarray
+    subject: Subject, relevance: Relevance, table: pd.DataFrame, names: list[str] | None, places: np.ndarray
 ) -> list[Item]:
     """Some of the sample's points, given by their places in it."""
     found = []
@@ -37,7 +38,7 @@ def items(
         row, logit = int(relevance.index[place]), float(relevance.logit[place])
         name = str(row) if names is None else names[row]
         found.append(Item(row, name, rounded([logit])[0], int(relevance.rival[place])))
-    if subject.kind == "table" and table is not None:
+    if subject.kind == "table":
         return [replace(item, values=_values(relevance, table, p)) for item, p in zip(found, places, strict=True)]
     if subject.kind == "images":
         return _photos(subject, found)
@@ -110,15 +111,23 @@ def _texts(subject: Subject, found: list[Item]) -> list[Item]:
 
 def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
     """Texts and what speaks for their cluster in them: characters from, to, and relevance from -1 to 1."""
-    texts = [str(one) for one in some_rows(subject.X, index)]
-    net: Any = subject.net
-    words = net.features.encode(texts)
-    relevance = NEON(net).attribute(words, target=subject.own[index].tolist()).tolist()
+    texts, net = [str(one) for one in some_rows(subject.X, index)], subject.net
+    target = subject.own[index].tolist()
     found = []
-    for one, own, spans in zip(texts, relevance, net.features.spans(texts), strict=True):
-        most = max(map(abs, own), default=0) or 1.0
-        marks = [(*span, rounded([value / most])[0]) for span, value in zip(spans, own, strict=False) if value]
-        found.append((one[:CHARACTERS], [mark for mark in marks if mark[1] <= CHARACTERS]))
+    if net.features is None:
+        marked = highlights(net, texts, NEON(net).attribute(texts, target=target))
+    else:
+        words: Any = net.features
+        relevance = NEON(net).attribute(words.encode(texts), target=target).tolist()
+        spans = words.spans(texts)
+        marked = [
+            [(*span, value) for span, value in zip(*pair, strict=False)]
+            for pair in zip(spans, relevance, strict=True)
+        ]
+    for one, marks in zip(texts, marked, strict=True):
+        most = max((abs(value) for *_, value in marks), default=0) or 1.0
+        kept = [(start, end, rounded([value / most])[0]) for start, end, value in marks if end <= CHARACTERS]
+        found.append((one[:CHARACTERS], kept))
     return found
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from sklearn.decomposition import PCA, TruncatedSVD
 
+from neonxc.counterfactuals import counterfactual
 from neonxc.report.contents import Card, Change, Points
-from neonxc.report.numbers import rounded
+from neonxc.report.numbers import rounded, text
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import printed
 from neonxc.report.subject import Subject, stratified
@@ -18,12 +19,13 @@ from neonxc.report.subject import Subject, stratified
 Projection = Literal["pca", "tsne", "umap"]
 MOST = 5000  # points of the map
 VALUES = 40_000  # that all of its points have together
+CHANGED = 3  # columns of a least change
 
 
 def points(
     subject: Subject,
     relevance: Relevance,
-    table: pd.DataFrame | None,
+    table: pd.DataFrame,
     names: list[str] | None,
     cards: list[Card],
     leaf: np.ndarray | None,
@@ -49,7 +51,7 @@ def points(
         relevance.rival[places].tolist(),
         [-1] * len(index) if leaf is None else leaf[index].tolist(),
         rounded(relevance.logit[places]),
-        [] if table is None else [printed(table.iloc[places, i]) for i in range(table.shape[1])],
+        [printed(table.iloc[places, i]) for i in range(table.shape[1])],
         [rounded(column, 2) for column in share.T],
         _changes(subject, relevance, index),
         axes,
@@ -106,5 +108,22 @@ def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -
 
 
 def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
-    """The least change that moves each point to its nearest other cluster."""
-    return [None] * len(index)
+    """The least change of a few columns that moves each point to its nearest other cluster."""
+    none: list[Change | None] = [None] * len(index)
+    if subject.kind != "table" or subject.net.encoding is not None:
+        return none
+    x = subject.inputs(index)
+    found = counterfactual(subject.net, x, columns=min(CHANGED, len(subject.units)), integer=_whole(x))
+    place = {int(unit): i for i, unit in enumerate(relevance.shown)}
+    before, after = (np.asarray(values) for values in (x, found.points))
+    position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
+    for i in np.flatnonzero(found.found):
+        moved = [unit for unit in np.flatnonzero(before[i] != after[i]).tolist() if unit in place]
+        values = [(place[unit], text(after[i][unit])) for unit in moved]
+        none[i] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
+    return none
+
+
+def _whole(x: Any) -> list[Any]:
+    """Columns of whole numbers."""
+    return [name for name, dtype in x.dtypes.items() if dtype.kind in "iu"] if hasattr(x, "dtypes") else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -58,10 +57,8 @@ def measure(subject: Subject) -> Relevance:
         points = rows(carrier.features(x))
         columns = own[first : first + len(points)].to(points.device)
         first += len(points)
-        decide = neon._decisions(points, columns)
-        for some in carrier.of_points(points):
-            logits.append(net.head(points[some]).cpu().double())
-            found.append(_of_units(carrier, decide(some).relevance(points[some])).cpu().double().numpy())
+        found.append(carrier.of_units(x, points, neon._decisions(points, columns)).cpu().double().numpy())
+        logits += [net.head(points[some]).cpu().double() for some in carrier.of_points(points)]
     values, logit = np.concatenate(found), torch.cat(logits)
     column = own[:, None]
     mine = logit.gather(1, column)[:, 0].numpy()
@@ -69,9 +66,3 @@ def measure(subject: Subject) -> Relevance:
     weight = np.abs(values).mean(0)
     shown = np.sort(np.argsort(-weight, kind="stable")[:SHOWN])
     return Relevance(index, values[:, shown], mine, rival, shown, values.sum(1) - values[:, shown].sum(1))
-
-
-def _of_units(carrier: Any, relevance: Tensor) -> Tensor:
-    """Relevance of the head's columns added up by the carrier's units."""
-    encoding = getattr(carrier, "encoding", None)
-    return relevance if encoding is None else encoding.collected(relevance)

@@ -24,7 +24,7 @@ def reproduce(subject: Subject, tree: TreePart | None) -> Reproduce:
             versions.append((name, "unknown"))
     code = [("Explain it again", "python", _again(subject))]
     if tree is not None:
-        rules = tree.tree.rules()
+        rules = tree.tree.rules(feature_names=subject.names)
         code.append(("The rules as SQL", "sql", rules.to_sql("my_table").case))
         code.append(("The rules in Python", "python", rules.to_python()))
         code.append(("The rules as text", "text", str(rules)))

@@ -18,15 +18,13 @@ BINS = 16
 CATEGORIES = 8  # that are told apart in a distribution
 
 
-def columns_of(table: pd.DataFrame | None, names: list[str]) -> list[Column]:
-    """The columns of a report; `table` has their values where there are any to show."""
-    if table is None:
-        return [Column(name) for name in names]
+def columns_of(table: pd.DataFrame, names: list[str]) -> list[Column]:
+    """The columns of a report, with their values in `table`."""
     return [_column(table.iloc[:, i], name) for i, name in enumerate(names)]
 
 
 def statements(
-    subject: Subject, relevance: Relevance, table: pd.DataFrame | None, names: list[str], cluster: int
+    subject: Subject, relevance: Relevance, table: pd.DataFrame, names: list[str], cluster: int
 ) -> list[Statement]:
     """The columns that say most for and against a cluster, strongest first."""
     inside = subject.own[relevance.index] == cluster
@@ -38,10 +36,7 @@ def statements(
     found = []
     for column in sorted(order.tolist(), key=lambda column: -share[column]):
         value = rounded([share[column]])[0]
-        if table is None:
-            found.append(Statement(column, value, names[column]))
-        else:
-            found.append(_statement(column, value, table.iloc[:, column], names[column], inside))
+        found.append(_statement(column, value, table.iloc[:, column], names[column], inside))
     return found
 
 

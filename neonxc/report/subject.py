@@ -12,13 +12,13 @@ import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from neonxc.contrast import columns_of, some_rows
+from neonxc.contrast import some_rows
 from neonxc.inputs import NOISE, as_labels
 from neonxc.network import NeuralizedClustering
 from neonxc.neuralize import neuralize
+from neonxc.preparation import prepare
 from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # points whose relevance is computed
@@ -124,12 +124,14 @@ class Subject:
         return some_rows(self.points, index)
 
     def columns(self, index: np.ndarray) -> Any:
-        """What trees cut, for some points: a frame, or a matrix of terms."""
-        found = columns_of(self.net, self.inputs(index))
-        if hasattr(found, "iloc") or hasattr(found, "tocsr"):
-            return found
-        array = found.detach().cpu().numpy() if isinstance(found, Tensor) else np.asarray(found)
-        return pd.DataFrame(array, columns=self.units)
+        """What trees cut, for some points: a frame, an array or a sparse matrix."""
+        found = self.net.carrier.columns(self.inputs(index))
+        return found.detach().cpu().numpy() if isinstance(found, Tensor) else found
+
+    @cached_property
+    def names(self) -> list[str] | None:
+        """What rules have to call the columns; None where these have names."""
+        return None if hasattr(self.columns(np.arange(1)), "iloc") else self.units
 
     def reference(self, index: np.ndarray) -> Any:
         """The clustering of some points as a reference for trees, in the space where it was made."""
@@ -137,9 +139,12 @@ class Subject:
         return given if self.preparation is None else make_pipeline(self.preparation, given)
 
     def space(self, index: np.ndarray) -> Any:
-        """Some points where they were clustered, [m, p]."""
-        columns = self.columns(index)
-        found = columns if self.preparation is None else self.preparation.transform(columns)
+        """Some points where they were clustered, [m, p]: an array or a sparse matrix."""
+        if self.preparation is None:
+            found = self.columns(index)
+        else:
+            points = self.inputs(index)
+            found = self.preparation.transform(points.cpu().numpy() if isinstance(points, Tensor) else points)
         return found if hasattr(found, "tocsr") else np.asarray(found, dtype=np.float64)
 
 
@@ -176,8 +181,9 @@ def read(
         raise TypeError("explain takes a model or labels, not both")
     X = _named(X, names)
     if labels is not None and features is None and _is_table(X):
-        preparation, notes = prepared(X)
-        net = neuralize(make_pipeline(preparation, GivenLabels(_plain_labels(labels))), X)
+        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(_array(X), columns=_default_names(X)))
+        X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
+        net = neuralize(make_pipeline(preparation, GivenLabels(_array(labels))), X)
     elif labels is not None:
         preparation, notes = None, []
         net = neuralize(labels=labels, X=X, features=features)
@@ -207,12 +213,7 @@ def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, Neura
     names = [f"channel {i}" for i in range(net.head.n_features)]
     head = NeuralizedClustering(net.head, None, net.classes_, names, net.noise)
     head.beta = net.beta
-    return columns_of(net, X).set_axis(names, axis=1), head
-
-
-def prepared(X: Any) -> tuple[Any, list[str]]:
-    """Steps that make columns comparable, fitted, and what they do in words."""
-    return StandardScaler().fit(X), ["All columns are scaled to unit variance."]
+    return net.carrier.columns(X).set_axis(names, axis=1), head
 
 
 def _are_labels(model: Any, X: Any) -> bool:
@@ -244,12 +245,15 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
         return pd.DataFrame.sparse.from_spmatrix(X, columns=names)
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
-    array = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
-    return pd.DataFrame(array, columns=names)
+    return pd.DataFrame(_array(X), columns=names)
 
 
-def _plain_labels(labels: Any) -> np.ndarray:
-    return labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+def _array(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _default_names(X: Any) -> list[str]:
+    return [f"x{i}" for i in range(X.shape[1] if hasattr(X, "shape") else len(X[0]))]
 
 
 def _steps(model: Any) -> Any:
@@ -277,8 +281,7 @@ def _remembered(model: Any, net: NeuralizedClustering) -> Any:
 def _own(net: NeuralizedClustering, X: Any, labels: Any) -> np.ndarray:
     """Position [n] of every point's cluster; -1 for noise."""
     if labels is None:
-        found = net.predict(X)
-        labels = (found.cpu().numpy() if isinstance(found, Tensor) else np.asarray(found)).reshape(-1)
+        labels = _array(net.predict(X)).reshape(-1)
     position, classes, there = as_labels(labels, len(labels), torch.device("cpu"))
     at = {label: i for i, label in enumerate(net.classes_.tolist())}
     place = np.array([at[label] for label in classes.tolist()])

@@ -120,7 +120,7 @@ def nodes(part: TreePart, subject: Subject) -> list[TreeNode]:
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
     of_class = [position[label] for label in tree.classes.tolist()]
     parents, left, right = (column.tolist() for column in (tree.parents, tree.left, tree.right))
-    words = node_words(tree, None, None, None)
+    words = node_words(tree, subject.names, None, None)
     counts = np.zeros((tree.n_nodes, subject.k))
     np.add.at(counts, (part.leaf[part.leaf >= 0], subject.own[part.leaf >= 0]), 1)
     for node in range(tree.n_nodes - 1, 0, -1):  # children come after their parents

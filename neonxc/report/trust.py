@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import Pipeline
 from tqdm import tqdm
 
-from neonxc.evaluation import KDEImputer, agreement, compare, methods
+from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
 from neonxc.evaluation.comparison import mean_error
 from neonxc.report.contents import Curve
 from neonxc.report.numbers import rounded
@@ -57,15 +57,14 @@ def flip(subject: Subject) -> FlippingPart:
     base = clustered[stratified(subject.own[clustered], BACKGROUND, least=20)]
     x = subject.net.batch(subject.inputs(some)).tensor
     background = subject.net.batch(subject.inputs(base)).tensor
-    others = {
-        "NEON": methods.neon,
-        "gradient × input": methods.gradient_x_input,
-        "squared gradient": methods.sensitivity,
-        "random": methods.random(),
-    }
-    target = subject.own[some]
-    steps = min(STEPS, len(subject.units))
-    found = compare(subject.net, x, others, KDEImputer(background), repeats=3, target=target, steps=steps)
+    others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
+    if subject.net.carrier.missing == "word":
+        imputer: Imputer = WordImputer(background)
+    else:  # words have no slopes
+        imputer = KDEImputer(background)
+        others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
+    target, steps = subject.own[some], min(STEPS, x.shape[1])
+    found = compare(subject.net, x, others, imputer, repeats=3, target=target, steps=steps)
     curves = [
         Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
         for name, one in found.results.items()
