@@ -22,7 +22,7 @@ from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
 from neonxc.readers.model import is_known
-from neonxc.sparse import laid_out
+from neonxc.sparse import SparseRows, laid_out, moments
 from neonxc.terms import behind_terms, is_texts
 
 
@@ -144,7 +144,8 @@ def neuralize(
         net.fidelity_, net.fidelity_held_out_ = found.fidelity
     if X is not None:
         if net.features is None:
-            net.spread_ = spreads(net.batch(X).tensor).cpu().numpy()
+            points = net.carrier.stored(X).tensor
+            net.spread_ = (moments(points)[1] if isinstance(points, SparseRows) else spreads(points)).cpu().numpy()
         return net.calibrate(X)
     if found.points is not None:
         net.beta = NeuralizedClustering(_soft(found.head(None), factor, threshold)).calibrate(found.points).beta

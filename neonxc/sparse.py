@@ -142,8 +142,9 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
 
 
 def moments(X: Any) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations [d] of the columns of a sparse matrix; of a constant column 1."""
-    rows = cast(SparseRows, sparse_batch(X, device=torch.device("cpu"), whole=True).tensor)
+    """Means and standard deviations [d] of the columns of a sparse matrix, or of its rows; of a constant column 1."""
+    batch = X if isinstance(X, SparseRows) else sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
+    rows = cast(SparseRows, batch)
     n, (_, columns), entries = len(rows), rows.places(), rows.entries.double()
     zero = entries.new_zeros(rows.shape[1])
     mean = zero.index_add(0, columns, entries) / n
