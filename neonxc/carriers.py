@@ -10,12 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from typing_extensions import TypeGuard
 
 from neonxc.blocks import blocks, network_bytes
 from neonxc.detection import LinearDetection

@@ -240,7 +240,7 @@ class LinearDetection(Detection):
         return squares + share.sum(1, keepdim=True) * mine.square()
 
     def _of_sparse(self, x: SparseRows) -> Tensor:
-        """Neurons [N, M] of sparse points: what the shift makes is a product of its own, and float64 keeps both."""
+        """Neurons [N, M] of sparse points, in float64: the part that the shift has is taken off afterwards."""
         check_width(x.shape[1], self.n_features, name="x")
         directions, origin = self.directions.double(), self.origin.double()
         along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x) - directions @ origin

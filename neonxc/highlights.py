@@ -25,8 +25,8 @@ def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) 
     """Lay relevance of terms out over the texts.
 
     A term's relevance is shared equally among the places where it stands in a text, and there among the words (or
-    characters) that it consists of; a word has a share of every term that it is part of. What terms have that do not
-    stand in a text is left out: it may be much, as absent terms speak for a cluster and against it, too.
+    characters) that it consists of; a word has a share of every term that it is part of. What terms have that do
+    not stand in a text is left out: it may be much, as absent terms speak for a cluster and against it, too.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) 
     Raises
     ------
     ValueError
-        A network without a vectorizer, another number of texts or terms, an analyzer or preprocessor of one's own that
-        does not tell where its terms are.
+        A network without a vectorizer, another number of texts or terms, an analyzer or preprocessor of one's own
+        that does not tell where its terms are.
 
     Examples
     --------
@@ -77,8 +77,8 @@ def _laid_out(terms: Terms, index: dict[str, int], text: str, relevance: np.ndar
     counts = Counter(term for term, _ in occurrences)
     if counts != Counter(terms.analyze(text)):
         raise ValueError(
-            f"{type(terms.vectorizer).__name__} has an analyzer of its own, which does not tell where in a text its "
-            "terms are"
+            f"{type(terms.vectorizer).__name__} has an analyzer of its own, which does not tell where in a text "
+            "its terms are"
         )
     shares: dict[Span, float] = {}
     for term, atoms in occurrences:
@@ -122,7 +122,7 @@ def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, lis
 
 
 def _tokens(vectorizer: Any, changed: str) -> Iterator[tuple[str, Span]]:
-    """Tokens and where they are; those of a tokenizer of one's own are looked for in the text, one after the other."""
+    """Tokens and where they are; those of a tokenizer of one's own are looked for, one after the other."""
     if vectorizer.tokenizer is None:
         pattern = re.compile(vectorizer.token_pattern)
         for match in pattern.finditer(changed):

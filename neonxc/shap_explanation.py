@@ -18,9 +18,9 @@ from neonxc.targets import explained, part
 def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = None) -> Any:
     """Relevance as a ``shap.Explanation``, for the plots of shap (beeswarm, bar, waterfall, heatmap).
 
-    The values are the relevance, and the base value of each point is what no column has (:meth:`NEON.residual`), so
-    that they sum to the logit, as shap's values and base value sum to a model's output. They are not Shapley values
-    and there is no background data: a base value is 0 where relevance conserves the logit.
+    The values are the relevance, and the base value of each point is what no column has (:meth:`NEON.residual`),
+    so that they sum to the logit, as shap's values and base value sum to a model's output. They are not Shapley
+    values, and there is no background data: a base value is 0 where relevance conserves the logit.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
     X : array, frame, tensor, sparse matrix or sequence of str
         What was explained.
     target : int or sequence [N], optional
-        As it was given to :meth:`NEON.attribute`; None: each point's own cluster. Relevance with a competitor is that
-        of a contrast, and its base values are the rest of the target's logit.
+        As it was given to :meth:`NEON.attribute`; None: each point's own cluster. Relevance with a competitor is
+        that of a contrast, and its base values are the rest of the target's logit.
 
     Returns
     -------

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import AffinityPropagation, Birch, BisectingKMeans, KMeans
 from sklearn.compose import ColumnTransformer
