@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import sys
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from neonxc.options import (
+    Clusters,
+    File,
+    Format,
+    Ignore,
+    Keep,
+    Labels,
+    Mode,
+    Number,
+    Numbers,
+    Out,
+    Rules,
+    Scaling,
+    can_be_made,
+    safetensors,
+    weights_there,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,90 +38,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-Mode = Literal["spatial", "image"]
-Scale = Literal["none", "standard", "minmax", "robust"]
-Format = Literal["text", "markdown", "html", "sql", "python", "json"]
-Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
-
-
-def _can_be_made(path: Path | None) -> Path | None:
-    """Find out before a long computation whether a file or folder can be made; nothing is made yet."""
-    if path is not None:
-        parent = next(parent for parent in path.absolute().parents if parent.exists())
-        if not parent.is_dir():
-            raise typer.BadParameter(f"{parent} is a file; a folder is needed there.")
-        if not os.access(parent, os.W_OK):
-            raise typer.BadParameter(f"Can't write to the folder {parent}.")
-    return path
-
-
-def _safetensors(path: Path | None) -> Path | None:
-    if path is not None and path.suffix != ".safetensors":
-        raise typer.BadParameter(f"The file must be called .safetensors, got {path}.")
-    return _can_be_made(path)
-
-
-def _table(path: Path) -> Path:
-    if str(path) != "-" and not path.is_file():
-        raise typer.BadParameter(f"{str(path)!r} " + ("is a directory." if path.is_dir() else "does not exist."))
-    return path
-
-
-def _weights(weights: str) -> str:
-    if weights not in ("default", "none") and not Path(weights).is_file():
-        raise typer.BadParameter(f"No such file: {weights}. Needed is a file, 'default' or 'none'.")
-    return weights
-
-
-def _numbers(text: str) -> range:
-    """Read a number of clusters, or a range of them."""
-    least, dash, most = text.partition("-")
-    try:
-        found = range(int(least), int(most if dash else least) + 1)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a number of clusters nor a range such as 2-12.") from None
-    if not found or found[0] < 2:
-        raise typer.BadParameter(f"{text!r}: at least 2 clusters are needed, and a range goes up.")
-    return found
-
-
-Out = Annotated[
-    Path,
-    typer.Option("--out", file_okay=False, callback=_can_be_made, help="Folder for the results; made if need be."),
-]
-Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
-Number = Annotated[
-    int | None, typer.Option("--clusters", "-k", min=2, help="Number of clusters of k-means.", show_default=False)
-]
-Numbers = Annotated[
-    range | None,
-    typer.Option(
-        "--clusters",
-        "-k",
-        parser=_numbers,
-        metavar="K|A-B",
-        help="Number of clusters of k-means, or a range to choose one from.",
-        show_default=False,
-    ),
-]
-File = Annotated[
-    Path,
-    typer.Argument(callback=_table, help="Table: CSV or Parquet, packed by gzip or not; - is standard input."),
-]
-Labels = Annotated[
-    str | None, typer.Option(help="The column that names the clusters, instead of k-means.", show_default=False)
-]
-Scaling = Annotated[Scale, typer.Option(help="Scaling of the numbers.")]
-Ignore = Annotated[
-    list[str] | None, typer.Option(help="A column to leave out; may be repeated.", show_default=False)
-]
-Keep = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A column to keep although it looks like an identifier; may be repeated.", show_default=False
-    ),
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -149,7 +83,7 @@ def heatmap(
         typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
     ] = 320,
     weights: Annotated[
-        str, typer.Option(callback=_weights, help='File of weights, "default", or "none" for random ones.')
+        str, typer.Option(callback=weights_there, help='File of weights, "default", or "none" for random ones.')
     ] = "default",
     composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
@@ -158,7 +92,7 @@ def heatmap(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=_safetensors,
+            callback=safetensors,
             help="A .safetensors file for the relevance itself; its folder is made if need be.",
             show_default=False,
         ),
@@ -221,7 +155,7 @@ def rules(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=_can_be_made,
+            callback=can_be_made,
             help="File for the rules; .safetensors keeps them for neonxc apply.",
             show_default=False,
         ),
@@ -234,7 +168,7 @@ def rules(
     if leaves is not None and clusters is not None and leaves < clusters:
         raise ValueError(f"{clusters} clusters need at least as many --leaves, got {leaves}")
     prepared, column = _prepared(
-        file, None if clusters is None else (clusters, clusters), labels, scale, ignore, keep
+        file, None if clusters is None else range(clusters, clusters + 1), labels, scale, ignore, keep
     )
     from neonxc import workflows
 
@@ -256,7 +190,7 @@ def apply(
     file: File,
     out: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, callback=_can_be_made, help="CSV file; default: print.", show_default=False),
+        typer.Option(dir_okay=False, callback=can_be_made, help="CSV file; default: print.", show_default=False),
     ] = None,
 ) -> None:
     """Give new rows their clusters, by a saved network, tree or set of rules."""
@@ -315,13 +249,15 @@ def _stem(file: Path) -> str:
 
 
 def _note(text: str) -> None:
-    typer.echo(f"note: {text}", err=True)
+    typer.echo(f"note: {' '.join(text.split())}", err=True)
 
 
 def main() -> None:
     """Run the command; an error the user can mend is one line on stderr and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: _note(str(message))
+            code = app(standalone_mode=False)
     except (ValueError, OSError, ImportError, RuntimeError) as error:
         code = _fail(str(error))
     except Exception as error:

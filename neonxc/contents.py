@@ -81,7 +81,7 @@ def text_of(name: str, data: bytes) -> tuple[str, list[str]]:
         _refuse(name, "an XML file")
     if start.startswith(("{", "[")) and _is_json(text):
         _refuse(name, "a JSON file")
-    return text, notes
+    return text.replace("\r\n", "\n").replace("\r", "\n"), notes
 
 
 def _is_json(text: str) -> bool:

@@ -15,9 +15,10 @@ from safetensors.torch import load_file
 
 import neonxc
 from neonxc import workflows
-from neonxc.cli import Rules, Scale, main
+from neonxc.cli import main
 from neonxc.lrp import presets
 from neonxc.models import load_image
+from neonxc.options import Rules, Scale
 from neonxc.preparation import SCALES
 
 try:

@@ -52,18 +52,10 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
 
 def _columns(fitted: Any) -> list[str] | None:
     """Names of the columns that a model needs; None where it remembers none."""
-    if isinstance(fitted, Rules):
-        names = [column.key for column in fitted.columns]
-    else:
-        names = next(
-            (
-                found
-                for name in ("feature_names_", "feature_names_in_", "feature_names")
-                if (found := getattr(fitted, name, None)) is not None
-            ),
-            None,
-        )
-    return None if names is None or not all(isinstance(name, str) for name in names) else list(names)
+    names: Any = [column.key for column in fitted.columns] if isinstance(fitted, Rules) else None
+    for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
+        names = getattr(fitted, attribute, None) if names is None else names
+    return None if names is None or not all(isinstance(name, str) for name in names) else [str(n) for n in names]
 
 
 @torch.no_grad()

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
-from tqdm import tqdm
 
 from neonxc import plot
 from neonxc.attribution import NEON
@@ -23,16 +22,13 @@ def table_attributions(
 ) -> Result:
     """Explain the clusters of a table by its raw columns."""
     table = prepared.frame
-    with tqdm(total=3, desc="explaining", delay=2, leave=False) as bar:
-        net = neuralize(clusters.model, table)
-        bar.update()
-        neon = NEON(net)
-        relevance = neon.attribute(table)
-        bar.update()
-        summary = neon.summary(table)
-        bar.update()
+    net = neuralize(clusters.model, table)
+    neon = NEON(net)
+    relevance, summary = neon.attribute(table), neon.summary(table)
     # Conservation: the relevance of a row sums to its logit.
     rows = pd.DataFrame({"cluster": net.predict(table), "logit": relevance.sum(axis=1)})
+    if clusters.given:
+        rows.insert(0, "label", clusters.labels)
     means = pd.DataFrame({"cluster": summary.classes, "rows": summary.sizes})
     means["prototype_rows"] = [" ".join(map(str, typical + 1)) for typical in summary.prototypes]
     mean_relevance = pd.DataFrame(summary.relevance, columns=summary.feature_names)
