@@ -83,7 +83,7 @@ def _categories(rows: list[tuple[str, float, float, float, float]]) -> Markup:
 
 def curves(lines: Sequence[Curve], x_label: str, y_label: str, percent: bool) -> Markup:
     """Curves with their names at their ends, on axes with the least and the greatest value."""
-    wide, high, left, bottom, right = 560, 260, 44, 36, 150
+    wide, high, left, bottom, right = 440, 250, 40, 36, 132
     xs, ys = ([v for line in lines for v in getattr(line, axis)] for axis in "xy")
     (x0, x1), (y0, y1) = ((0.0, 1.0), (0.0, 1.0)) if percent else (_span(xs), _span(ys))
     printed = share if percent else number
@@ -154,8 +154,8 @@ def _apart(places: list[float], gap: float) -> list[float]:
     order = sorted(range(len(places)), key=lambda at: places[at])
     for before, after in pairwise(order):
         moved[after] = max(moved[after], moved[before] + gap)
-    over = max([0.0, *(place - 215 for place in moved)])
+    over = max([0.0, *(place - 205 for place in moved)])
     for after, before in pairwise(order[::-1]):
-        moved[after] = min(moved[after], 215) if after == order[-1] else moved[after]
+        moved[after] = min(moved[after], 205) if after == order[-1] else moved[after]
         moved[before] = min(moved[before], moved[after] - gap) if over else moved[before]
     return moved

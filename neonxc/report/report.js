@@ -46,7 +46,7 @@
     const standardised = minus((scaled < 0 ? "" : "+") + scaled.toFixed(2));
     return units && units.ariaPressed === "true" ? make("data", { value: raw }, standardised) : make("data", { value: standardised }, raw);
   }
-  const valued = (column, packed) => make("span", { class: "valued" }, name(columns[column][0]), " = ", value(column, packed));
+  const valued = (column, packed) => make("span", { class: "valued" }, name(columns[column][0]), "=", value(column, packed));
 
   // ---- Highlights: one cluster, or one branch of the tree; else those that were clicked in the legend.
 
@@ -108,7 +108,6 @@
     const wide = canvas.clientWidth;
     const fine = window.devicePixelRatio || 1;
     const style = getComputedStyle(canvas);
-    const color = (variable) => style.getPropertyValue(variable).trim();
     if (canvas.width !== Math.round(wide * fine)) canvas.width = canvas.height = Math.round(wide * fine);
     const pen = canvas.getContext("2d");
     pen.setTransform(fine, 0, 0, fine, 0, 0);
@@ -129,13 +128,13 @@
       }
     }
     pen.globalAlpha = 1;
-    labels(pen, style.color, style.fontFamily);
+    labels(pen, style);
     if (selected >= 0) {
-      for (const [radius, width, ink] of [[size + 5, 5, "canvas"], [size + 5, 2.5, style.color]]) {
+      for (const [width, ink] of [[6, style.backgroundColor], [2.5, style.color]]) {
         pen.lineWidth = width;
-        pen.strokeStyle = ink === "canvas" ? color("--raised") : ink;
+        pen.strokeStyle = ink;
         pen.beginPath();
-        pen.arc(...places[selected], radius, 0, 7);
+        pen.arc(...places[selected], size + 5, 0, 7);
         pen.stroke();
       }
     }
@@ -145,9 +144,9 @@
     const middle = (values) => mine.map((at) => values[at]).sort((a, b) => a - b)[mine.length >> 1];
     return mine.length ? [middle(points.x), middle(points.y)] : null;
   });
-  function labels(pen, ink, family) {
+  function labels(pen, style) {
     const scale = (canvas.clientWidth - 40) / 1000;
-    pen.font = `650 ${clusters.length > 12 ? 10 : 12}px ${family}`;
+    pen.font = `650 ${clusters.length > 12 ? 10 : 12}px ${style.fontFamily}`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     clusters.forEach(([tag, , color], k) => {
@@ -155,14 +154,14 @@
       const x = 20 + middles[k][0] * scale;
       const y = canvas.clientWidth - 20 - middles[k][1] * scale;
       const half = Math.max(pen.measureText(tag).width / 2 + 4, 9);
-      pen.fillStyle = getComputedStyle(canvas).backgroundColor;
+      pen.fillStyle = style.backgroundColor;
       pen.strokeStyle = color;
       pen.lineWidth = 2;
       pen.beginPath();
       pen.roundRect(x - half, y - 9, 2 * half, 18, 5);
       pen.fill();
       pen.stroke();
-      pen.fillStyle = ink;
+      pen.fillStyle = style.color;
       pen.fillText(tag, x, y + 0.5);
     });
   }
@@ -288,10 +287,10 @@
       const parent = item.parentElement.closest("li");
       if (parent) {
         $("details", parent).open = true;
-        steps.unshift(make("li", {}, make("span", { class: "answer" }, $(".answer", node).textContent), make("code", { dir: "auto" }, $("code", parent).textContent)));
+        steps.unshift(make("li", {}, make("code", { dir: "auto" }, $("code", parent).textContent), make("span", { class: "answer" }, $(".answer", node).textContent)));
       }
     }
-    const end = make("li", {}, make("span", { class: "answer" }, "so"), named(Number(leaf.dataset.k)));
+    const end = make("li", {}, named(Number(leaf.dataset.k)));
     return [make("h4", {}, "Path through the tree"), make("ol", {}, ...steps, end)];
   }
   function find(text) {
@@ -375,7 +374,7 @@
       const [forFirst, forSecond] = [Math.max(...shares, 0.02), Math.max(...shares.map((share) => -share), 0.02)];
       const zero = (100 * forFirst) / (forFirst + forSecond);
       const grid = make("div", { class: "duel", style: `--zero:${zero}%` });
-      grid.append(make("span", { class: "sides" }, make("span", {}, "← for ", chip(first)), make("span", {}, "for ", chip(second), " →")), make("span"));
+      grid.append(make("span"), make("span", { class: "sides" }, make("span", {}, "← for ", chip(first)), make("span", {}, "for ", chip(second), " →")), make("span"));
       for (const [column, share] of relevance) {
         const [wide, toFirst] = [(100 * Math.abs(share)) / (forFirst + forSecond), share * sign >= 0];
         const bar = make("i", { "data-k": toFirst ? first : second, style: `left:${toFirst ? zero - wide : zero}%;width:${wide}%` });
