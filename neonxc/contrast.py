@@ -128,7 +128,7 @@ def contrasted(
 def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
     """Mean relevance [units] of why the target and not the competitor, at the head."""
     carrier, neon = net.carrier, NEON(net)
-    total = torch.zeros(1, len(carrier.units), dtype=torch.float64)
+    total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
     n = 0
     for x in carrier.parts(X):
         a = carrier.features(x)
@@ -136,9 +136,9 @@ def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: 
         columns = torch.full((len(points),), target, device=points.device)
         rivals = torch.full_like(columns, competitor)
         decide = neon._decisions(points, columns, rivals)
-        carrier.tally(x, points, decide, torch.zeros_like(columns), total)
+        carrier.tally(x, points, decide, columns, total)
         n += len(points)
-    return (total[0] / max(n, 1)).numpy()
+    return (total[target] / max(n, 1)).numpy()
 
 
 def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple[Any, float]:

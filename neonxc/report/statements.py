@@ -15,6 +15,7 @@ from neonxc.report.subject import Subject
 
 STATEMENTS = 8  # of a cluster
 BINS = 16
+ABSENT = "no "  # before a term that a cluster does without
 CATEGORIES = 8  # that are told apart in a distribution
 
 
@@ -36,8 +37,16 @@ def statements(
     found = []
     for column in sorted(order.tolist(), key=lambda column: -share[column]):
         value = rounded([share[column]])[0]
-        found.append(_statement(column, value, table.iloc[:, column], names[column], inside))
+        statement = _statement(column, value, table.iloc[:, column], names[column], inside)
+        if subject.kind == "texts":
+            statement.text = _of_term(table.iloc[:, column].to_numpy() > 0, names[column], inside)
+        found.append(statement)
     return found
+
+
+def _of_term(occurs: np.ndarray, name: str, inside: np.ndarray) -> str:
+    """Whether a term is more usual inside a cluster or outside."""
+    return name if occurs[inside].mean() >= occurs[~inside].mean() else f"{ABSENT}{name}"
 
 
 def is_category(values: pd.Series) -> bool:
@@ -114,7 +123,9 @@ def cluster_names(found: list[list[Statement]], labels: list[str], given: dict[A
 
 
 def _name(statements: list[Statement], length: int) -> str:
-    return ", ".join(statement.text for statement in statements[:length] if statement.relevance > 0)
+    said = [statement.text for statement in statements if statement.relevance > 0]
+    said.sort(key=lambda text: text.startswith(ABSENT))  # what is there comes first
+    return ", ".join(said[:length])
 
 
 def printed(values: pd.Series) -> list[Any]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.pipeline import Pipeline, make_pipeline
 from torch import Tensor, nn
 
 from neonxc.contrast import some_rows
+from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE, as_labels
 from neonxc.network import NeuralizedClustering
 from neonxc.neuralize import neuralize
@@ -23,22 +23,6 @@ from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # points whose relevance is computed
 ENTRIES = 40_000_000  # of their relevance
-
-
-class GivenLabels(ClusterMixin, BaseEstimator):
-    """A clustering that is known by its labels, as the last step of a pipeline."""
-
-    def __init__(self, labels: Any = None) -> None:
-        self.labels = labels
-        self.labels_ = labels
-
-    def fit(self, X: Any, y: Any = None) -> GivenLabels:
-        """Take the labels as they are."""
-        return self
-
-    def predict(self, X: Any) -> Any:
-        """Give the labels, which are those of X."""
-        return self.labels_
 
 
 @dataclass
@@ -135,8 +119,16 @@ class Subject:
 
     def reference(self, index: np.ndarray) -> Any:
         """The clustering of some points as a reference for trees, in the space where it was made."""
-        given = GivenLabels(self.labels[index])
+        given = GivenLabels(self.labels[index]).fit(index)
         return given if self.preparation is None else make_pipeline(self.preparation, given)
+
+    def clustered(self, index: np.ndarray) -> Any:
+        """Some points as the clusterer was given them."""
+        if self.net.features is None:
+            return self.inputs(index)
+        return torch.cat(
+            [self.net.carrier.features(x) for x in self.net.carrier.parts(self.inputs(index))]
+        ).numpy()
 
     def space(self, index: np.ndarray) -> Any:
         """Some points where they were clustered, [m, p]: an array or a sparse matrix."""
@@ -183,7 +175,7 @@ def read(
     if labels is not None and features is None and _is_table(X):
         made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(_array(X), columns=_default_names(X)))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
-        net = neuralize(make_pipeline(preparation, GivenLabels(_array(labels))), X)
+        net = neuralize(make_pipeline(preparation, GivenLabels(_array(labels)).fit(X)), X)
     elif labels is not None:
         preparation, notes = None, []
         net = neuralize(labels=labels, X=X, features=features)

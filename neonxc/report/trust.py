@@ -102,7 +102,7 @@ def refit(subject: Subject, progress: bool) -> RefitPart | None:
         rows = np.sort(np.random.default_rng(seed).permutation(index)[: max(subject.k, int(SHARE * len(index)))])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # convergence of a refit is not the reader's concern
-            labels = np.asarray(_seeded(model, seed).fit_predict(subject.inputs(rows)))
+            labels = np.asarray(_seeded(model, seed).fit_predict(subject.clustered(rows)))
         seeds.append(float(adjusted_rand_score(subject.own[rows], labels)))
         kept.append(_overlap(subject.own[rows], labels, subject.k))
     return RefitPart(seeds, np.nanmean(kept, axis=0))

@@ -7,25 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
 from sklearn.pipeline import Pipeline, make_pipeline
 from tqdm import tqdm
 
+from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE
 from neonxc.preparation import Preparation
-
-
-class Given(ClusterMixin, BaseEstimator):
-    """A clustering that is known by its labels."""
-
-    def __init__(self, labels: Any = None) -> None:
-        self.labels = labels
-
-    def fit(self, X: Any, y: Any = None) -> Given:
-        """Take the labels as they are."""
-        self.labels_ = self.labels
-        return self
 
 
 @dataclass(frozen=True)
@@ -98,5 +86,5 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
     if k < 2 or k == len(values):
         raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {len(values)} rows")
     prepared.pipeline.fit(prepared.frame)
-    model = make_pipeline(prepared.pipeline, Given(values).fit(prepared.frame))
+    model = make_pipeline(prepared.pipeline, GivenLabels(values).fit(prepared.frame))
     return Clusters(model, values, f"{k} clusters of {name} by {labels.name}, {len(values)} rows", given=True)
