@@ -20,17 +20,24 @@ from neonxc.options import (
     Number,
     Numbers,
     Out,
+    Page,
     Rules,
     Scaling,
     can_be_made,
     safetensors,
+    there,
     weights_there,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from neonxc.evaluation import Choice
     from neonxc.preparation import Preparation
+    from neonxc.workflows.clusters import Clusters as Clustering
+
+USUAL = 8
+"""Clusters up to which numbers are compared where none is given."""
 
 app = typer.Typer(
     help="Explain clusterings: which features, which pixels make a cluster.",
@@ -127,16 +134,50 @@ def table(
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
     from neonxc import workflows
 
-    choice = None
-    if column is not None:
-        found = workflows.by_column(prepared, column, _name(file))
-    else:
-        assert clusters
-        if len(clusters) > 1:
-            choice = workflows.number_of_clusters(prepared, clusters, _name(file))
-            workflows.show_choice(choice)
-        found = workflows.by_kmeans(prepared, clusters[0] if choice is None else choice.k, _name(file))
+    found, choice = _clusters(prepared, column, clusters, file)
     workflows.show(workflows.table_attributions(prepared, found, out, choice))
+
+
+@app.command()
+def explain(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            callback=there,
+            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with a text per line.",
+        ),
+    ],
+    clusters: Numbers = None,
+    labels: Labels = None,
+    out: Page = Path("report.html"),
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
+    mode: Annotated[Mode, typer.Option(help="Of photos: cluster their locations, or whole photos.")] = "spatial",
+    backbone: Annotated[str, typer.Option(help="Of photos: a pretrained network.")] = "efficientnet_lite0",
+    size: Annotated[int, typer.Option(min=32, help="Of photos: side in the network, in pixels.")] = 224,
+) -> None:
+    """Explain a whole clustering: a report as one HTML file, to open and to send."""
+    if source.is_dir() or source.suffix.lower() == ".txt":
+        if labels is not None or clusters is None or len(clusters) > 1:
+            raise ValueError("photos and texts need one number of --clusters")
+        from neonxc import workflows
+
+        if source.is_dir():
+            features = workflows.extractor(backbone, None, "default", "cpu", mode)
+            side = size if features.size is None else max(features.size)
+            report = workflows.photo_report(source, clusters[0], features, side, mode == "image")
+        else:
+            report = workflows.text_report(source, clusters[0])
+    else:
+        prepared, column = _prepared(source, clusters, labels, scale, ignore, keep)
+        from neonxc import workflows
+
+        report = workflows.table_report(prepared, _clusters(prepared, column, clusters, source)[0])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    report.save(out)
+    typer.echo(str(report))
+    typer.echo(f"\n{out}")
 
 
 @app.command()
@@ -215,8 +256,8 @@ def _prepared(
     keep: list[str] | None,
 ) -> tuple[Preparation, pd.Series | None]:
     """The table, ready for a clustering, and the column of labels if one is named."""
-    if (clusters is None) == (labels is None):
-        raise ValueError("either --clusters or --labels is needed" + (", not both" if clusters else ""))
+    if clusters is not None and labels is not None:
+        raise ValueError("take --clusters or --labels, not both")
     from neonxc.preparation import prepare
     from neonxc.tables import read_table
 
@@ -237,6 +278,22 @@ def _prepared(
             f"{clusters[-1]} clusters need at least as many different rows of {_name(file)}; got {len(frame)}"
         )
     return prepared, column
+
+
+def _clusters(
+    prepared: Preparation, column: pd.Series | None, clusters: range | None, file: Path
+) -> tuple[Clustering, Choice | None]:
+    """The clusters of a column, or of k-means; and how their number was chosen, if it was."""
+    from neonxc import workflows
+
+    if column is not None:
+        return workflows.by_column(prepared, column, _name(file)), None
+    numbers = clusters or range(2, min(USUAL, len(prepared.frame) - 1) + 1)
+    if len(numbers) == 1:
+        return workflows.by_kmeans(prepared, numbers[0], _name(file)), None
+    choice = workflows.number_of_clusters(prepared, numbers, _name(file))
+    workflows.show_choice(choice)
+    return workflows.by_kmeans(prepared, choice.k, _name(file)), choice
 
 
 def _name(file: Path) -> str:

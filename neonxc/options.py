@@ -38,6 +38,21 @@ def _table(path: Path) -> Path:
     return path
 
 
+def page(path: Path) -> Path:
+    """Refuse a file that is not called .html or .json."""
+    if path.suffix not in (".html", ".json"):
+        raise typer.BadParameter(f"The file must be called .html or .json, got {path}.")
+    can_be_made(path)
+    return path
+
+
+def there(path: Path) -> Path:
+    """Refuse what is neither a file, a folder nor standard input."""
+    if str(path) != "-" and not path.exists():
+        raise typer.BadParameter(f"{str(path)!r} does not exist.")
+    return path
+
+
 def weights_there(weights: str) -> str:
     """Refuse a file of weights that is not there."""
     if weights not in ("default", "none") and not Path(weights).is_file():
@@ -79,6 +94,10 @@ Numbers = Annotated[
 File = Annotated[
     Path,
     typer.Argument(callback=_table, help="Table: CSV or Parquet, packed by gzip or not; - is standard input."),
+]
+Page = Annotated[
+    Path,
+    typer.Option("--out", dir_okay=False, callback=page, help="File for the report, .html or .json."),
 ]
 Labels = Annotated[
     str | None, typer.Option(help="The column that names the clusters, instead of k-means.", show_default=False)

@@ -26,7 +26,9 @@ def cards(
 ) -> list[Card]:
     """One card per cluster, in the order of the network's columns."""
     found = []
-    of_photos = whole_photos(subject, MEMBERS) if subject.kind == "locations" else None
+    of_photos = None
+    if subject.kind == "locations":
+        of_photos, names = whole_photos(subject, names, MEMBERS), None
     for cluster, label in enumerate(subject.cluster_labels):
         inside = np.flatnonzero(subject.own[relevance.index] == cluster)
         order = inside[np.argsort(-relevance.logit[inside], kind="stable")]

@@ -38,7 +38,9 @@ def explain(
     *,
     labels: Any = None,
     cluster_names: Mapping[Any, str] | None = None,
+    row_names: Sequence[str] | None = None,
     title: str | None = None,
+    notes: Sequence[str] = (),
     projection: Projection = "pca",
     progress: bool = False,
 ) -> Report:
@@ -62,8 +64,12 @@ def explain(
         The clustering; -1 is noise. A surrogate stands in for it, with its fidelity in the verdict.
     cluster_names : mapping of labels to str, optional
         What to call clusters; default: a name made of the two strongest statements.
+    row_names : sequence of str, optional
+        What to call the inputs, such as file names; default: the index of a frame, or row numbers.
     title : str, optional
         Above the report.
+    notes : sequence of str
+        What else the reader should know, such as what was done to the data.
     projection : {"pca", "tsne", "umap"}
         How the map is made. "umap" needs umap-learn.
     progress : bool
@@ -116,13 +122,14 @@ def explain(
         step("refits")
         refits = refit(subject, progress)
         step("clusters")
-        table, rows = _table(subject, relevance), _row_names(subject.X)
+        table, given = _table(subject, relevance), _row_names(subject.X, row_names)
+        rows = None if subject.kind == "locations" else given  # a photo has many points
         units = [subject.units[i] for i in relevance.shown]
         said = [statements(subject, relevance, table, units, cluster) for cluster in range(subject.k)]
         spoken = said if subject.kind in ("table", "texts") else [[] for _ in said]  # channels are no names
         titles = named(spoken, subject.cluster_labels, dict(subject.cluster_names))
         palette = colors(subject.k)
-        found = cards(subject, relevance, table, rows, said, titles, palette, tree)
+        found = cards(subject, relevance, table, given, said, titles, palette, tree)
         correlation, differing = agree(subject, tree)
         for card, value in zip(found, correlation.tolist(), strict=True):
             card.agreement = None if np.isnan(value) else value
@@ -147,7 +154,7 @@ def explain(
         sentence(subject, tree, flipping),
         figures(subject, tree, flipping, refits),
         warned(subject, tree, relevance, refits, titles),
-        _notes(subject, relevance),
+        [*notes, *_notes(subject, relevance)],
         columns_of(table, units),
         found,
         against,
@@ -173,8 +180,12 @@ def _table(subject: Subject, relevance: Relevance) -> pd.DataFrame:
     ]
 
 
-def _row_names(X: Any) -> list[str] | None:
-    """The index of a frame, where it says more than the row numbers."""
+def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
+    """What inputs are called: as given, or by the index of a frame, where it says more than the row numbers."""
+    if given is not None:
+        if len(given) != (X.shape[0] if hasattr(X, "shape") else len(X)):
+            raise ValueError(f"row_names needs one name per input, got {len(given)}")
+        return [str(name) for name in given]
     if not hasattr(X, "iloc") or isinstance(X.index, pd.RangeIndex):
         return None
     return [str(name) for name in X.index]

@@ -63,7 +63,7 @@ def _photos(subject: Subject, found: list[Item]) -> list[Item]:
     ]
 
 
-def whole_photos(subject: Subject, most: int) -> list[list[Item]]:
+def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[list[Item]]:
     """For every cluster of locations, the photos that have most of it, with its heatmap."""
     own = torch.from_numpy(subject.own.reshape(len(subject.X), -1))
     share = torch.stack([(own == cluster).double().mean(1) for cluster in range(subject.k)])
@@ -78,7 +78,7 @@ def whole_photos(subject: Subject, most: int) -> list[list[Item]]:
             [
                 Item(
                     place,
-                    f"photo {place}: {percent(float(row[place]))} of its locations",
+                    f"{place if names is None else names[place]}: {percent(float(row[place]))} of its places",
                     0.0,
                     cluster,
                     picture=webp(photo),

@@ -34,7 +34,7 @@ def reproduce(subject: Subject, tree: TreePart | None) -> Reproduce:
 def _parameters(subject: Subject, tree: TreePart | None) -> list[tuple[str, str]]:
     found = [("clusterer", one_line(subject.model)), ("beta", f"{subject.whole.beta:.6g}")]
     if tree is not None:
-        found.append(("tree", one_line(tree.explainer)))
+        found.append(("tree", f"{type(tree.explainer).__name__} with {tree.tree.n_leaves} leaves"))
     return found
 
 

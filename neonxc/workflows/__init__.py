@@ -11,6 +11,7 @@ from neonxc.workflows.images import (
     positive_inside,
     spatial_heatmaps,
 )
+from neonxc.workflows.reports import photo_of, photo_report, table_report, text_report
 from neonxc.workflows.result import Result, show, show_choice
 from neonxc.workflows.rules import cluster_rules, without_rules, write_rules
 from neonxc.workflows.tables import number_of_clusters, table_attributions
@@ -28,11 +29,15 @@ __all__ = [
     "image_heatmaps",
     "kmeans",
     "number_of_clusters",
+    "photo_of",
+    "photo_report",
     "positive_inside",
     "show",
     "show_choice",
     "spatial_heatmaps",
     "table_attributions",
+    "table_report",
+    "text_report",
     "without_rules",
     "write_rules",
 ]
