@@ -346,5 +346,7 @@ def test_damaged_files(tmp_path):
 
 def test_no_imputer_behind_terms():
     pipeline = make_pipeline(CountVectorizer(), SimpleImputer(), kmeans()).fit(TEXTS)
-    with pytest.raises(ValueError, match=r"behind a vectorizer a pipeline has counts of terms, and no encoder"):
+    with pytest.raises(ValueError, match=r"X is sparse, as counts of terms are; encoders and imputers need"):
         neonxc.neuralize(pipeline, TEXTS)
+    with pytest.raises(ValueError, match=r"behind a vectorizer a pipeline has counts of terms, and no encoder"):
+        neonxc.neuralize(pipeline)
