@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeGuard
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc.blocks import blocks, network_bytes
 from neonxc.detection import LinearDetection
@@ -171,7 +171,7 @@ class Columns(Carrier):
         x = self.stored(X).tensor
         yield from (x[part] for part in (self.of_points(x) if _stays_sparse(x) else self.blocks(x)))
 
-    def of_points(self, points: Tensor) -> Iterator[slice]:
+    def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Parts of the points [n, d] that the head has room for; sparse ones are never laid out."""
         if not _stays_sparse(points):
             return super().of_points(points)
@@ -275,10 +275,8 @@ class Backbone(Carrier):
 
 
 @singledispatch
-def carrier_of(
-    features: nn.Module | None, head: Head | None, names: list[str] | None, device: torch.device
-) -> Carrier:
-    """Give what stands before the head; register a feature network that has its own way back."""
+def carrier_of(features: Any, head: Head | None, names: list[str] | None, device: torch.device) -> Carrier:
+    """Give what stands before the head; register a feature network or an encoding that has its own way back."""
     return (Columns if features is None else Backbone)(features, head, names, device)
 
 

@@ -178,11 +178,12 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
 
 def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value beyond a bound: its square overflows."""
-    values = getattr(tensor, "entries", tensor)  # of sparse rows only what they store
+    given: Any = tensor
+    values: Tensor = getattr(given, "entries", given)  # of sparse rows only what they store
     if not values.numel() or float(values.abs().amax()) <= most:
         return
     where = (values.abs() > most).nonzero()[0].tolist()
-    row, column = where if values is tensor else tensor.place(*where)
+    row, column = where if values is tensor else given.place(*where)
     place = f"row {row}, column {column if names is None else repr(names[column])}"
     kind = str(tensor.dtype).removeprefix("torch.")
     raise ValueError(

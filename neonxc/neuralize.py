@@ -22,7 +22,7 @@ from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
 from neonxc.readers.model import is_known
-from neonxc.sparse import SparseRows, laid_out, moments
+from neonxc.sparse import SparseRows, is_sparse, laid_out, moments
 from neonxc.terms import behind_terms, is_texts
 
 
@@ -235,6 +235,8 @@ def _folded(
         raise ValueError(
             f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
         ) from None
+    if is_sparse(X) and not folding.plain:
+        raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
     encoding, chain = settle(folding, steps, X if features is None else None, names)
     if encoding is not None and features is not None:
         raise ValueError("behind a feature network a pipeline has numbers, and no encoder or imputer")

@@ -15,9 +15,9 @@ from neonxc.sparse import SparseRows
 def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor, total: Tensor) -> None:
     """Add the relevance of sparse points to the sums [K + 1, d] of the clusters in `column` [N]; K is left out.
 
-    With ``y = (x - root) / n(x) - origin``, relevance is ``const(weights, own) - slope(weights) * y``: linear in x,
-    and in the weights for a given `own`. So the constant parts of all points that have one `own` are that of their
-    summed weights, and what is left takes the stored entries alone.
+    With ``y = (x - root) / n(x) - origin``, relevance is ``const(weights, own) - slope(weights) * y``: linear in
+    x, and in the weights for a given `own`. So the constant parts of all points that have one `own` are that of
+    their summed weights, and what is left takes the stored entries alone.
 
     Parameters
     ----------

@@ -99,8 +99,7 @@ class _TermColumns(Columns):
         """Counts [N, V] as they are stored; what has their shape is handed back as a frame of terms."""
         if not is_texts(X):
             return super().stored(X) if is_sparse(X) else super().batch(X)
-        texts = X if hasattr(X, "iloc") else list(X)
-        counts = super().stored(self.module.encode(texts))
+        counts = super().stored(self.module.encode(X))
         names, index = self.names, getattr(X, "index", None) if hasattr(X, "iloc") else None
 
         def restore(result: Tensor) -> Any:
