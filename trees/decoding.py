@@ -62,6 +62,13 @@ def _said(condition: Condition) -> Condition:
     return condition
 
 
+def same_tests(encoding: Encoding) -> list[int]:
+    """For every column of numbers the first one that tests the same, but for where missing numbers go."""
+    asked = [(part.column, None if isinstance(part, Number) else part.values) for part in encoding.parts]
+    first = {what: i for i, what in reversed(list(enumerate(asked)))}
+    return [first[what] for what in asked]
+
+
 def one_of(column: Column, values: Sequence[Any], zero: bool, one: bool) -> Condition:
     """What is asked of a column by asking whether the indicator of some values may be 0, and 1."""
     if zero and one:

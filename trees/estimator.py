@@ -136,9 +136,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             )
         data, _, _ = self._read(X, reset=False)
         given = plain(X) if self.tree_.encoding is None else data
-        table = (
-            Table(data) if self._steps is None else Table(references.tensor_of(self._steps.transform(given)))
-        )
+        table = Table(data) if self._steps is None else Table(references.tensor_of(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
         return -table.cost(self._space_means.to(table.device), own)
 
@@ -323,7 +321,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
 
 def in_columns(found: Reference, made: Mixed | None, metric: str, weight: Tensor | None) -> Reference:
-    """A reference clustering of a data frame with categories or missing values, with centers in the cut columns."""
+    """A reference clustering of a data frame with categories or missing values, with centers in its columns."""
     if made is None:
         return found
     k = len(found.classes)

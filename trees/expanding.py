@@ -102,7 +102,7 @@ class ExKMC(BestFirst):
             return separated(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
         tree = as_tree(self.base)
         if tree.encoding != (None if problem.mixed is None else problem.mixed.encoding):
-            raise ValueError("base needs a tree that was fitted on the same table, as X has other categories or gaps")
+            raise ValueError("base was fitted on another table than X: their categories or gaps differ")
         if tree.n_columns != problem.table.d:
             raise ValueError(f"base was fitted on {tree.n_columns} columns, X has {problem.table.d}")
         names = getattr(self, "feature_names_in_", None)

@@ -67,6 +67,11 @@ class Mixed:
     space: Table
     steps: Standardized
 
+    @property
+    def numbers(self) -> Tensor:
+        """Whether a column that is cut holds numbers, [D]; the others are 0 or 1."""
+        return torch.tensor([isinstance(part, Number) for part in self.encoding.parts])
+
 
 def is_mixed(X: Any) -> bool:
     """Whether a data frame has a column that holds no numbers, or one with missing values."""
@@ -116,11 +121,18 @@ def mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> Mixed:
             own = own[1:] if len(own) == 2 else own  # what is not the one is the other
             cut += own
             filled += own
-    some, encoding = frame.iloc[rows], Encoding(columns, tuple(cut))
-    table = Table(encoding.encode(some))
-    steps = _standardized(some, Encoding(columns, tuple(space)), weight)
-    middles = table if cut == filled else Table(Encoding(columns, tuple(filled)).encode(some))
-    return Mixed(encoding, table, middles, Table(steps.transform(some)), steps)
+    places = {part: place for place, part in enumerate(dict.fromkeys([*cut, *filled, *space]))}
+    every = Encoding(columns, tuple(places)).encode(frame.iloc[rows])
+
+    def table(parts: list[Part]) -> Table:
+        return Table(every[:, [places[part] for part in parts]])
+
+    points = table(space)
+    steps = _standardized(points, Encoding(columns, tuple(space)), weight)
+    points.data.sub_(steps.mean).div_(steps.scale)
+    tested = table(cut)
+    middles = tested if cut == filled else table(filled)
+    return Mixed(Encoding(columns, tuple(cut)), tested, middles, points, steps)
 
 
 def _kind(column: pd.Series) -> str | None:
@@ -150,8 +162,8 @@ def _fills(column: np.ndarray, some: np.ndarray, weight: Tensor | None) -> tuple
     return float(values.min()), float(medians(values[None], weight)), float(values.max())
 
 
-def _standardized(frame: pd.DataFrame, encoding: Encoding, weight: Tensor | None) -> Standardized:
-    table = Table(encoding.encode(frame))
+def _standardized(table: Table, encoding: Encoding, weight: Tensor | None) -> Standardized:
+    """What a table's numbers are shifted and divided by."""
     table.check_size(encoding.names)
     number = torch.tensor([isinstance(part, Number) for part in encoding.parts])
     every = torch.zeros(table.n, dtype=torch.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.codes import Columns
+from neonxc.trees.decoding import same_tests
 from neonxc.trees.sums import exact, exact_
 from neonxc.trees.table import Table
 
@@ -143,6 +144,22 @@ class Problem:
         return self.table if self.mixed is None else self.mixed.filled
 
     @cached_property
+    def same(self) -> Sequence[int]:
+        """For every column the first one that tests the same, but for where missing numbers go."""
+        return range(self.table.d) if self.mixed is None else same_tests(self.mixed.encoding)
+
+    @cached_property
+    def variances(self) -> Tensor:
+        """What variances of columns are divided by before they are compared, [d].
+
+        1 where costs are those of the columns themselves, and for categories; else the columns' own variances.
+        """
+        if self.space is self.table:
+            return torch.ones(self.table.d, dtype=torch.float64, device=self.device)
+        variances = self.table.variances(self.root().rows, self.weight)
+        return variances if self.mixed is None else variances.where(self.mixed.numbers, 1)
+
+    @cached_property
     def distances(self) -> Tensor:
         """Distance of every point to every reference center, as its cost counts it, [n, k] of float64.
 
@@ -237,7 +254,9 @@ class Problem:
         def child(id: int, left: bool) -> Node:
             points, centers = (side if left else ~side for side in (cut.left, cut.centers_left))
             own = node.centers.masked_select(centers) if len(node.centers) else node.centers
-            return self.node(id, node.rows.masked_select(points), own, node.sides | {(cut.feature, left)})
+            return self.node(
+                id, node.rows.masked_select(points), own, node.sides | {(self.same[cut.feature], left)}
+            )
 
         return child(ids[0], True), child(ids[1], False)
 

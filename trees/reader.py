@@ -47,7 +47,9 @@ def _model(tree: ThresholdTree, points: Tensor | None) -> ClusterModel:
     if tree.encoding is None:
         return ClusterModel(head, points, classes)
     if "encoding" not in ClusterModel.__dataclass_fields__:
-        raise ValueError("a tree of a table with categories or missing values can't be a network; encode the table")
+        raise ValueError(
+            "a tree of a table with categories or missing values is no network yet; encode the table first"
+        )
     more: dict[str, Any] = {"encoding": tree.encoding}
     return ClusterModel(head, points, classes, **more)
 

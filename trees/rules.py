@@ -46,10 +46,11 @@ def rules(
     units : mapping from columns to units, optional
         Said after the numbers: ``{"age": "years"}``.
     categories : mapping from columns to their categories, optional
-        Of data that were encoded before the tree was fitted. A column of codes 0, 1, ... is said by the categories in this order
-        (``OrdinalEncoder``, ``Series.cat.codes``), where a missing one, None or NaN, has the code -1. Columns such
-        as ``workclass_Private`` are said by those of ``workclass`` (``OneHotEncoder``, ``pandas.get_dummies``).
-        The rules then speak of the table before it was encoded, ``workclass is Private``, and so do SQL and code.
+        Of data that were encoded before the tree was fitted. A column of codes 0, 1, ... is said by the categories
+        in this order (``OrdinalEncoder``, ``Series.cat.codes``), where a missing one, None or NaN, has the code
+        -1. Columns such as ``workclass_Private`` are said by those of ``workclass`` (``OneHotEncoder``,
+        ``pandas.get_dummies``). The rules then speak of the table before it was encoded, ``workclass is Private``,
+        and so do SQL and code. A tree that was fitted on strings knows its categories.
     merge : bool
         Whether two rules of a cluster become one wherever they differ in a single column, and one condition of no
         more intervals can say both: the tests between them make no difference. The rules still cover every point

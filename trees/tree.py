@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.rules.intervals import Intervals, union
+from neonxc.trees.decoding import same_tests
 
 if TYPE_CHECKING:
     from sklearn.tree import DecisionTreeClassifier
@@ -161,10 +162,7 @@ class ThresholdTree:
         Tests of one column whose answer was the same count once; those of thresholds and those of intervals apart.
         Tests for different categories are tests of different columns.
         """
-        same = list(range(self.n_columns))
-        if self.encoding is not None:  # numbers stand in two columns, which differ in where missing ones are
-            asked = [(part.column, getattr(part, "values", None)) for part in self.encoding.parts]
-            same = [asked.index(one) for one in asked]
+        same = range(self.n_features) if self.encoding is None else same_tests(self.encoding)
         sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
         sides: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():
