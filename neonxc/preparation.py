@@ -18,7 +18,7 @@ RARE = 0.01
 """Share of the rows below which categories are put together."""
 FEW = 10
 """Rows below which numbers that count up prove nothing; values up to which a column may be a label; names told."""
-IDENTIFIER = re.compile(r"(^|[_\W])(id|ids|uuid|guid|key|index|idx|rownum|row)$|[a-z](Id|ID)$", re.IGNORECASE)
+IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid|key|index|idx|rownum|row))$|[a-z](Id|ID)$")
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )

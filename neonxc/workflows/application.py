@@ -38,7 +38,7 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     """
     fitted = load(model)
     if not hasattr(fitted, "predict"):
-        raise ValueError(f"{model} holds a {type(fitted).__name__}, which has no clusters of rows")
+        raise ValueError(f"{model} holds no clustering but {type(fitted).__name__}")
     names = _columns(fitted)
     table = read_table(file, needed=names)
     points = table if names is None else table[names]
