@@ -12,7 +12,6 @@ from neonxc.pieces import Pieces
 from neonxc.pooling import group_min, group_soft_min
 from neonxc.registry import storable
 
-
 MOST_PIECES = 1 << 14  # of tests of intervals, whose combinations multiply
 
 
@@ -113,7 +112,8 @@ class UnionOfIntervals(nn.Module):
         of_interval = self.intervals.tolist()
         for interval, test in enumerate(self.tests.tolist()):
             edges[test].append([m for m, i in enumerate(of_interval) if i == interval])
-        clusters, rows = [], []
+        clusters: list[int] = []
+        rows: list[list[int]] = []
         for cluster, signs in zip(pieces.cluster.tolist(), pieces.signs.tolist(), strict=True):
             ways = []
             for test, sign in enumerate(signs):
