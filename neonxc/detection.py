@@ -72,7 +72,7 @@ class Detection(nn.Module, ABC):
         """Raw points [R, d] that the neurons are measured from: centers, supports, means."""
 
     def units(self) -> Tensor:
-        """How far the columns spread, [d], as far as the neurons tell: as their references do, 1 where they don't."""
+        """How far the columns spread, [d], as far as the neurons tell: as far as their references do."""
         return spreads(self.references)
 
     @property

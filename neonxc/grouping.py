@@ -112,7 +112,8 @@ class UnionOfIntervals(nn.Module):
         of_interval = self.intervals.tolist()
         for interval, test in enumerate(self.tests.tolist()):
             edges[test].append([m for m, i in enumerate(of_interval) if i == interval])
-        clusters, rows = [], []
+        clusters: list[int] = []
+        rows: list[list[int]] = []
         for cluster, signs in zip(pieces.cluster.tolist(), pieces.signs.tolist(), strict=True):
             ways = []
             for test, sign in enumerate(signs):

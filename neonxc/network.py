@@ -52,8 +52,8 @@ class NeuralizedClustering(nn.Module):
     classes_ : ndarray [K]
     feature_names_ : list of str or None
     spread_ : ndarray [d] or None
-        Standard deviations of the columns in the X that :func:`neonxc.neuralize` was given, 1 for constant ones; None
-        without X, and where there is a feature network.
+        Standard deviations of the columns in the X that :func:`neonxc.neuralize` was given, 1 for constant ones;
+        None without X, and where there is a feature network.
     fidelity_, fidelity_held_out_ : float or None
         Of a surrogate: share of points (noise aside) that get the explained clustering's label, of those it was
         fitted to, and of points held out from a fit to the others. None where the network is the clustering.

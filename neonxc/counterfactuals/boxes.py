@@ -131,7 +131,7 @@ def _leaves(head: Head, edges: Edges) -> list[Leaf]:
 
 def _tests(head: Head, edges: Edges) -> list[tuple[int, Intervals]]:
     """Column and numbers that every test sends left."""
-    halves = [
+    halves: list[tuple[int, Intervals]] = [
         (column, ((-inf, edge),) if sign > 0 else ((edge, inf),))
         for column, edge, sign in zip(*(part.tolist() for part in edges), strict=True)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ STEPS = 200
 TOLERANCE = 1e-6
 """Of the last step, relative to the distance."""
 HALVINGS = 30
+CURVATURES = (0.1, 1e6)
+KNOWN = 16
+"""Known points of a cluster that are tried as places to start from."""
 MOST_NODES = 16
 """What search comes upon then is good, and never certain to be the best."""
 
@@ -60,7 +64,7 @@ class Curved:
             def contrasts(u: Tensor, some: Tensor) -> Tensor:
                 return self._contrasts(task, nodes.point[some], nodes.piece[some], u)
 
-            inner = self._nearest_known(task, nodes)
+            inner = self._known_inside(task, nodes, contrasts)
             best, length = torch.zeros_like(nodes.low), task.x.new_full((len(nodes.point),), torch.inf)
             sure = length.isfinite()
             for start in (torch.zeros_like(best), inner):
@@ -87,17 +91,32 @@ class Curved:
         cluster = self.pieces.cluster[piece]
         return torch.cat([found, self.noise.margin(self.head, y).gather(1, cluster[:, None])], dim=1)
 
-    def _nearest_known(self, task: Task, nodes: Nodes) -> Tensor:
-        """Changes [m, d] to the nearest known point of the target; zero where there is none."""
-        if not len(self.known):
-            return torch.zeros_like(nodes.low)
-        cluster = self.pieces.cluster[nodes.piece]
-        here = task.x[nodes.point] / task.spread
-        distance = torch.cdist(here, self.known / task.spread)
-        distance = distance.masked_fill(self.cluster != cluster[:, None], torch.inf)
-        least, which = distance.min(dim=1)
-        u = self.known[which] / task.spread - here
-        return torch.where(least.isfinite()[:, None], u, 0.0).clamp(nodes.low, nodes.high)
+    def _known_inside(self, task: Task, nodes: Nodes, contrasts: Contrasts) -> Tensor:
+        """Changes [m, d] to the nearest of a few known points of the target that the box leaves inside of it.
+
+        Where there is none it is the nearest of them; without any, no change.
+        """
+        here = (task.x / task.spread)[nodes.point]
+        way = (
+            (self.known / task.spread)[None] - here[:, None]
+            if len(self.known)
+            else here.new_zeros(len(here), 1, 1)
+        )
+        way = way.expand(-1, -1, here.shape[1]).clamp(nodes.low[:, None], nodes.high[:, None])
+        other = torch.ones_like(way[:, :, 0], dtype=torch.bool)
+        if len(self.known):
+            other = self.cluster != self.pieces.cluster[nodes.piece][:, None]
+        length = torch.linalg.vector_norm(way, dim=2).masked_fill(other, torch.inf)
+        order = length.sort(dim=1)
+        rows = torch.arange(len(here), device=here.device)
+        result = torch.where(order.values[:, :1].isfinite(), way[rows, order.indices[:, 0]], 0.0)
+        live = rows
+        for value, index in zip(order.values.T[:KNOWN], order.indices.T[:KNOWN], strict=True):
+            live = live[value[live].isfinite()]
+            inside = contrasts(way[live, index[live]], live).amin(dim=1) >= 0
+            result[live[inside]] = way[live, index[live]][inside]
+            live = live[~inside]
+        return result
 
 
 def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,37 +124,61 @@ def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> t
 
     A step goes to the nearest point of the linearised problem, as far as that lessens the squared distance plus
     what contrasts are negative by, times penalties above their multipliers (Nocedal and Wright, Numerical
-    Optimization, 2006, section 18.4).
+    Optimization, 2006, section 18.4). The Hessian of the Lagrangian is a multiple of the identity: its slope along
+    the last step (Barzilai and Borwein, IMA Journal of Numerical Analysis 8, 1988).
     """
     u = u.clone()
     converged = torch.zeros(len(u), dtype=torch.bool, device=u.device)
     live = (nodes.low <= nodes.high).all(dim=1).nonzero()[:, 0]
-    penalty: Tensor | float = 0.0
+    state: tuple[Tensor, ...] = ()
     for _ in range(STEPS):
         if not len(live):
             break
-        here = u[live]
-        h, slopes = _linearised(lambda v, live=live: contrasts(v, live), here)
-        normals, limits = normalised(h, slopes, margin[live])
+        here, of_live = u[live], partial(_of_some, contrasts, live)
+        h, slopes = _linearised(of_live, here)
         length = torch.linalg.vector_norm(slopes, dim=2)
-        limits = limits + torch.einsum("nhd,nd->nh", normals, here)
-        goal, there, multipliers = shortest(normals, limits, nodes.low[live], nodes.high[live])
-        step = torch.where(there[:, None], goal - here, 0.0)
-        size = torch.linalg.vector_norm(step, dim=1)
-        penalty = torch.maximum(torch.as_tensor(penalty).to(h), 2 * multipliers / length.clamp(min=1e-300))
-        t = _step_length(
-            lambda v, live=live: contrasts(v, live), here, step, penalty, margin[live, None] * length, h
-        )
+        curvature, penalty = torch.ones_like(h[:, :1]), torch.zeros_like(h)
+        if state:
+            step, pull, multipliers, penalty = state
+            bend = ((step - _pull(slopes, multipliers) + pull) * step).sum(dim=1, keepdim=True)
+            curvature = (bend.abs() / step.square().sum(dim=1, keepdim=True).clamp(min=1e-300)).clamp(*CURVATURES)
+        center = (1 - 1 / curvature) * here
+        normals, limits = normalised(h, slopes, margin[live])
+        limits = limits + torch.einsum("nhd,nd->nh", normals, here - center)
+        goal, there, multipliers = shortest(normals, limits, nodes.low[live] - center, nodes.high[live] - center)
+        step = torch.where(there[:, None], goal + center - here, 0.0)
+        multipliers = curvature * multipliers / torch.where(length > 0, length, 1.0)
+        penalty = torch.maximum(penalty, 2 * multipliers)
+        enough = 1e-4 * curvature[:, 0] * step.square().sum(dim=1)
+        t = _step_length(of_live, here, step, penalty, margin[live, None] * length, h, enough)
         u[live] = here + t[:, None] * step
-        ended = there & (size <= TOLERANCE * (1 + torch.linalg.vector_norm(goal, dim=1)))
+        size = curvature[:, 0].clamp(min=1) * torch.linalg.vector_norm(step, dim=1)
+        ended = there & (size <= TOLERANCE * (1 + torch.linalg.vector_norm(here, dim=1)))
         converged[live[ended]] = True
         going = there & ~ended & (t > 0)
-        live, penalty = live[going], penalty[going]
+        live = live[going]
+        new = (t[:, None] * step, _pull(slopes, multipliers), multipliers, penalty)
+        state = tuple(part[going] for part in new)
     return u, converged
 
 
+def _pull(slopes: Tensor, multipliers: Tensor) -> Tensor:
+    """Sum [m, d] of the contrasts' slopes [m, L, d] times their multipliers [m, L]."""
+    return torch.einsum("nhd,nh->nd", slopes, multipliers)
+
+
+def _of_some(contrasts: Contrasts, some: Tensor, u: Tensor) -> Tensor:
+    return contrasts(u, some)
+
+
 def _step_length(
-    contrasts: Callable[[Tensor], Tensor], u: Tensor, step: Tensor, penalty: Tensor, margin: Tensor, h: Tensor
+    contrasts: Callable[[Tensor], Tensor],
+    u: Tensor,
+    step: Tensor,
+    penalty: Tensor,
+    margin: Tensor,
+    h: Tensor,
+    enough: Tensor,
 ) -> Tensor:
     """The first of 1, 1/2, 1/4 ... at which the merit falls as it should; 0 where none does."""
 
@@ -143,11 +186,11 @@ def _step_length(
         short = torch.where(h.isfinite(), (margin - h).clamp(min=0), 0.0)
         return v.square().sum(dim=1) / 2 + (penalty * short).sum(dim=1)
 
-    before, gain = merit(u, h), 1e-4 * step.square().sum(dim=1)
+    before = merit(u, h)
     t, open_ = torch.ones_like(before), torch.ones_like(before, dtype=torch.bool)
     for _ in range(HALVINGS):
         v = u + t[:, None] * step
-        open_ &= ~(merit(v, contrasts(v)) <= before - t * gain)
+        open_ &= ~(merit(v, contrasts(v)) <= before - t * enough)
         if not bool(open_.any()):
             break
         t = torch.where(open_, t / 2, t)

@@ -64,7 +64,7 @@ def pairs(pieces: Pieces, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def normalised(contrasts: Tensor, slopes: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """Half-spaces ``normals u <= limits`` in which contrasts [n, M] of slopes [n, M, d] are greater than a margin."""
+    """Half-spaces ``normals u <= limits`` where contrasts [n, M] of slopes [n, M, d] are beyond a margin [n]."""
     length = torch.linalg.vector_norm(slopes, dim=2)
     flat = length == 0
     length = torch.where(flat, 1.0, length)

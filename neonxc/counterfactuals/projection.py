@@ -33,9 +33,9 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
 
     Notes
     -----
-    The method of Goldfarb and Idnani (Mathematical Programming 27, 1983), for the identity as quadratic form: start
-    where the half-spaces don't count, and take in the one that is violated most, while those that are in the way are
-    let go. Every step makes the distance greater, so that it ends at the nearest point, or shows that there is none.
+    The method of Goldfarb and Idnani (Mathematical Programming 27, 1983), for the identity as quadratic form: it
+    starts where half-spaces don't count, and takes in the one that is violated most, while those that are in the
+    way are let go. No step shortens the distance, so that it ends at the nearest point, or shows that there is none.
     """
     n, H, d = normals.shape
     low, high = low.expand(n, d), high.expand(n, d)
@@ -86,7 +86,7 @@ class _State:
 
 def _step(s: _State) -> tuple[Tensor, Tensor]:
     """Go on by one constraint, taken in or let go: whether points may have a solution, and which have theirs."""
-    (n, H), d, rows = s.limits.shape, s.u.shape[1], torch.arange(len(s.u), device=s.u.device)
+    H, d, rows = s.limits.shape[1], s.u.shape[1], torch.arange(len(s.u), device=s.u.device)
     beyond = torch.einsum("nhd,nd->nh", s.normals, s.u) - s.limits
     beyond = torch.cat([beyond.masked_fill(s.active, -torch.inf), s.low - s.u, s.u - s.high], dim=1)
     worst = beyond.argmax(dim=1)

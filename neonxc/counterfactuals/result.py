@@ -27,10 +27,10 @@ class Counterfactual:
     distance : ndarray [N] of float64
         Length of the changes, each in units of its column's spread; infinite where there is no point.
     found : ndarray [N] of bool
-        Whether there is a point of the target cluster within the limits that were set. ``net.predict`` confirmed it.
+        Whether a point of the target cluster was found within the limits, as ``net.predict`` confirmed.
     exact : bool
-        Whether all these points are the nearest ones, up to rounding and a hair by which they are inside. False where
-        boundaries are curved, or a search was cut short.
+        Whether all these points are the nearest ones, up to rounding and a hair by which they are inside. False
+        where boundaries are curved, or a search was cut short.
     converged : ndarray [N] of bool
         Whether the last step was short. False says that a nearer point is likely to be close by, or that there is
         none at all.

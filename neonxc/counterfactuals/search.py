@@ -18,7 +18,7 @@ UNCHANGED = 1e-9
 
 @dataclass(frozen=True)
 class Found:
-    """Nearest points [n, d], which points have one, whether it is the nearest for certain, whether it converged."""
+    """Nearest points [n, d], whether there is one, whether it is the nearest for certain, whether it converged."""
 
     points: Tensor
     found: Tensor
