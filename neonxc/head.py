@@ -197,11 +197,13 @@ class Noise(nn.Module):
     def distance(self, head: Head, x: Tensor) -> Tensor:
         """Squared distances [N, K] of points [N, d] from the clusters."""
         assert isinstance(head.detection, LinearDetection)
-        parts = blocks(
+        values = head.values(x)
+        common = values.new_empty(len(x))
+        for some in blocks(
             len(x), 4 * x.element_size() * head.width, x.device
-        )  # coordinates of sparse points are dense
-        common = torch.cat([self._squares(head.detection, x[some]) for some in parts])
-        return head.values(x) + common[:, None]
+        ):  # of sparse points: dense coordinates
+            common[some] = self._squares(head.detection, x[some])
+        return values + common[:, None]
 
     def _squares(self, detection: LinearDetection, x: Tensor) -> Tensor:
         y = detection.coordinates(x)

@@ -111,7 +111,7 @@ class Item:
         File name, index of the frame, or the row number.
     logit : float
     rival : int
-        Its nearest other cluster.
+        Its nearest other cluster; -1 for a whole photo.
     values : list of (column, text, relevance)
         Of a table: the columns that matter, with the value as it is printed.
     picture, heatmap : str or None

@@ -64,7 +64,7 @@ def _photos(subject: Subject, found: list[Item]) -> list[Item]:
 
 
 def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[list[Item]]:
-    """For every cluster of locations, the photos that have most of it, with its heatmap."""
+    """For every cluster of locations, the photos that have most of it, with its heatmap; such have no rival."""
     own = torch.from_numpy(subject.own.reshape(len(subject.X), -1))
     share = torch.stack([(own == cluster).double().mean(1) for cluster in range(subject.k)])
     found: list[list[Item]] = []
@@ -77,10 +77,10 @@ def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[l
         found.append(
             [
                 Item(
-                    place,
+                    place * own.shape[1] + int((own[place] == cluster).byte().argmax()),  # one of its points
                     f"{place if names is None else names[place]}: {percent(float(row[place]))} of its places",
                     0.0,
-                    cluster,
+                    -1,
                     picture=webp(photo),
                     heatmap=webp(under_heatmap(photo, heatmap)),
                 )

@@ -185,6 +185,8 @@ def read(
     kind = _kind(net, X)
     points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
     own = _own(net, X, labels if labels is not None else _remembered(model, net))
+    if len(np.unique(own[own >= 0])) < 2:
+        raise ValueError("X has points of one cluster alone: there is nothing to tell it from")
     return Subject(
         kind,
         X,

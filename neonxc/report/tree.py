@@ -81,6 +81,7 @@ def _fit(subject: Subject, explainer: Any, index: np.ndarray) -> Any:
     from sklearn.base import clone
 
     explainer, columns = clone(explainer), subject.columns(index)
+    explainer.set_params(n_clusters=len(np.unique(subject.own[index])))
     if type(explainer).__name__ == "CART":  # costs play no part
         return explainer.fit(columns, labels=subject.labels[index])
     return explainer.set_params(reference=subject.reference(index)).fit(columns)

@@ -52,10 +52,11 @@ def kmeans(points: Any, clusters: int, what: str) -> KMeans:
         raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}")
     random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
     starts = tqdm(range(10), desc="k-means", delay=2, leave=False)
-    return min(
+    best = min(
         (KMeans(clusters, n_init=1, random_state=random).fit(points) for _ in starts),
         key=lambda model: model.inertia_,
     )
+    return best.set_params(n_init=10, random_state=0)
 
 
 def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
