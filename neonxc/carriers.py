@@ -116,7 +116,7 @@ class Carrier(ABC):
         for some in self.of_points(points):
             total.index_add_(0, column[some].cpu(), decide(some).relevance(points[some]).cpu().double())
 
-    def of_points(self, points: Tensor) -> Iterator[slice]:
+    def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Parts of the points [n, d] that the head has room for."""
         return blocks(len(points), 4 * points.element_size() * self.head.width, points.device)
 
