@@ -123,8 +123,8 @@ class NEON(Attribution):
 
         Parameters
         ----------
-        inputs : array, frame or tensor [N, ...], or a tuple of one
-            Points, or what the feature network takes.
+        inputs : array, sparse matrix, frame, tensor [N, ...] or list of N str, or a tuple of one
+            Points, or what the feature network takes, or texts where the network has a vectorizer.
         target : int, sequence or Tensor [N], or tuple of int, optional
             Column of the cluster to explain; None (a documented deviation from captum) is each point's own.
             Where features are a map, a column means: all locations assigned to that cluster; None: every
@@ -138,12 +138,14 @@ class NEON(Attribution):
         Like `inputs`
             In units of the logit. On raw columns it sums to the target's logit (to the contrast where there is a
             competitor), up to what no column has (:meth:`residual`). A negative logit says that the point is not
-            in the target, and is shared among the clusters that beat it.
+            in the target, and is shared among the clusters that beat it. Sparse matrices get an array, as relevance
+            is not sparse (what is absent speaks, too), and texts behind a vectorizer a data frame [N, terms].
 
         Raises
         ------
         ValueError
-            Unusable inputs, an unknown target, a target that is its own competitor.
+            Unusable inputs, an unknown target, a target that is its own competitor; sparse points or texts whose
+            relevance takes more than 1 GiB.
         """
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
@@ -282,10 +284,10 @@ class NEON(Attribution):
 
         Parameters
         ----------
-        X : array, frame, tensor or sequence of str
-            Points, or what the feature network takes; then the features of the summary are that network's. For
-            texts they are the words: a word's relevance is what all its occurrences add to the logit of a
-            cluster's text, on average.
+        X : array, sparse matrix, frame, tensor or sequence of str
+            Points (sparse ones are not laid out where neurons are linear), or what the feature network takes; then
+            the features of the summary are that network's. For texts they are the words or terms: a word's
+            relevance is what all its occurrences add to the logit of a cluster's text, on average.
         n_prototypes : int
             Typical points to name per cluster.
         """

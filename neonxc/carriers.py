@@ -131,7 +131,7 @@ class Carrier(ABC):
         parts = list(self.of_points(points))
         return torch.cat([self.collected(decide(some).relevance(dense(points[some]))) for some in parts])
 
-    def of_points(self, points: Tensor) -> Iterator[slice]:
+    def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Parts of the points [n, d] that the head has room for."""
         return blocks(len(points), 4 * points.element_size() * self.head.width, points.device)
 

@@ -19,6 +19,7 @@ class Batch:
     """Data as a floating tensor, with what is needed to hand a result back in the caller's own type."""
 
     tensor: Tensor
+    """Or sparse rows that stand in for one, where a carrier's `stored` is asked."""
     names: list[str] | None
     restore: Callable[[Tensor], Any]
     """Result -> array or tensor like the input; a frame for a frame, if the result has its shape."""

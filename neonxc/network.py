@@ -151,7 +151,7 @@ class NeuralizedClustering(nn.Module):
 
         Parameters
         ----------
-        X : array, frame or tensor [N, d], or what `features` takes
+        X : array, sparse matrix, frame or tensor [N, d], or what `features` or an encoding takes
 
         Returns
         -------
@@ -258,8 +258,9 @@ def _pack(net: NeuralizedClustering) -> Values:
 def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedClustering:
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
-    names = ("head", "features", "classes", "feature_names", "noise")
-    net = cls(*(values[name] for name in names), encoding=values.get("encoding"))
+    values.setdefault("encoding", None)
+    names = ("head", "features", "classes", "feature_names", "noise", "encoding")
+    net = cls(*(values[name] for name in names))
     net.beta = float(values["beta"])
     net._beta = values["beta"]  # in its own precision
     net.fidelity_, net.fidelity_held_out_ = values["fidelity"]
