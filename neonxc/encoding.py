@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,11 +58,21 @@ class Indicator:
 
 @dataclass(frozen=True)
 class Code:
-    """The position of a column's value among some (None: a missing one); `unknown` for any other."""
+    """The number of a column's value among some (None: a missing one): its code, by default its position.
+
+    Any other value is `unknown`, or an error if that is None.
+    """
 
     column: int
     values: tuple[Any, ...]
     unknown: float | None = None
+    codes: tuple[float, ...] | None = None
+
+    @property
+    def numbers(self) -> dict[Any, float]:
+        """The number of each value."""
+        codes = range(len(self.values)) if self.codes is None else self.codes
+        return dict(zip(self.values, map(float, codes), strict=True))
 
 
 Part = Number | Indicator | Code
@@ -187,34 +197,29 @@ class Encoding:
         return values
 
     @cached_property
-    def _vocabulary(self) -> dict[int, list[Any]]:
-        """By the position of a column, all values that are told apart in it, without the missing one."""
+    def _vocabulary(self) -> dict[int, dict[Any, int]]:
+        """By the position of a column, the codes of all values that are told apart in it, the missing one last."""
         found: dict[int, dict[Any, None]] = {}
         for part in self.parts:
             if not isinstance(part, Number):
                 found.setdefault(part.column, {}).update(dict.fromkeys(part.values))
         for column, values in self.known.items():
             found.setdefault(column, {}).update(dict.fromkeys(values))
-        return {column: [value for value in values if value is not None] for column, values in found.items()}
-
-    @cached_property
-    def _places(self) -> dict[int, dict[Any, int]]:
-        """By the position of a column, the codes of its values."""
         return {
-            column: {value: code for code, value in enumerate([*values, None])}
-            for column, values in self._vocabulary.items()
+            column: {value: i for i, value in enumerate([*(v for v in values if v is not None), None])}
+            for column, values in found.items()
         }
 
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
-        """Positions of a column's values in the vocabulary, its length for a missing one, -1 for others."""
-        given, values = frame.iloc[:, column], self._vocabulary[column]
-        codes = pd.Index(values, dtype=object).get_indexer(given.astype(object)).astype(np.int64)
+        """Codes of a column's values in the vocabulary, -1 for those that are not in it."""
+        given, vocabulary = frame.iloc[:, column], self._vocabulary[column]
+        codes = pd.Index(list(vocabulary)[:-1], dtype=object).get_indexer(given.astype(object)).astype(np.int64)
         missing = given.isna().to_numpy()
-        codes[missing] = len(values)
+        codes[missing] = vocabulary[None]
         if column in self.known:
             allowed = self._mask(column, self.known[column])
             if (bad := ~allowed[codes]).any():
-                value = None if missing[bad.argmax()] else given.iloc[int(bad.argmax())]
+                value = plain(given.iloc[int(bad.argmax())])
                 raise ValueError(
                     f"{name} has the value {value!r} in row {int(bad.argmax())}, column {self.columns[column]!r}; "
                     f"known are {list(self.known[column])}"
@@ -223,17 +228,18 @@ class Encoding:
 
     def _mask(self, column: int, values: Iterable[Any]) -> np.ndarray:
         """Which codes stand for some values; the last entry is that of unknown ones, -1."""
-        places, found = self._places[column], np.zeros(len(self._vocabulary[column]) + 2, dtype=bool)
-        found[[places[value] for value in values]] = True
-        return found
+        vocabulary = self._vocabulary[column]
+        mask = np.zeros(len(vocabulary) + 1, dtype=bool)
+        mask[[vocabulary[value] for value in values]] = True
+        return mask
 
     def _looked_up(self, part: Indicator | Code, codes: np.ndarray, name: str) -> np.ndarray:
         if isinstance(part, Indicator):
             return self._mask(part.column, part.values)[codes].astype(np.float64)
-        place = {value: float(i) for i, value in enumerate(part.values)}
-        vocabulary = [*self._vocabulary[part.column], None]
-        other = np.nan if part.unknown is None else part.unknown
-        found = np.array([*(place.get(value, other) for value in vocabulary), other])[codes]
+        vocabulary, numbers = self._vocabulary[part.column], part.numbers
+        table = np.full(len(vocabulary) + 1, np.nan if part.unknown is None else part.unknown)
+        table[[vocabulary[value] for value in numbers]] = list(numbers.values())
+        found = table[codes]
         if np.isnan(found).any():
             row = int(np.isnan(found).argmax())
             raise ValueError(f"{name} has an unknown value in row {row}, column {self.columns[part.column]!r}")
@@ -274,27 +280,23 @@ def plain(value: Any) -> Any:
     return value
 
 
-KINDS: dict[str, type[Part]] = {"number": Number, "indicator": Indicator, "code": Code}
-
-
 def _pack(encoding: Encoding) -> Values:
-    names = {kind: name for name, kind in KINDS.items()}
-    return {
-        "columns": encoding.columns,
-        "parts": [[names[type(part)], asdict(part)] for part in encoding.parts],
-        "known": list(encoding.known.items()),
-    }
+    parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
+    known = [[column, values] for column, values in encoding.known.items()]
+    return {"columns": encoding.columns, "parts": parts, "known": known}
 
 
 def _unpack(cls: type[Encoding], values: Values) -> Encoding:
-    parts = tuple(KINDS[kind](**_tuples(given)) for kind, given in values["parts"])
-    if not all(0 <= part.column < len(values["columns"]) for part in parts):
-        raise ValueError("an encoding of columns that the table does not have")
-    return cls(tuple(values["columns"]), parts, {column: tuple(known) for column, known in values["known"]})
-
-
-def _tuples(given: Values) -> Values:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    kinds, columns = {"Number": Number, "Indicator": Indicator, "Code": Code}, tuple(values["columns"])
+    described = ([tuple(item) if isinstance(item, list) else item for item in part] for part in values["parts"])
+    parts = [kinds[kind](*rest) for kind, *rest in described]
+    functions = {name for part in parts for name in getattr(part, "functions", ())}
+    known = {column: tuple(allowed) for column, allowed in values["known"]}
+    if not all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)]):
+        raise TypeError("its encoding is of columns that are not there")
+    if not (all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
+        raise TypeError("its encoding has columns without a name, or functions that are not known")
+    return cls(columns, tuple(parts), known)
 
 
 register(Encoding, _pack, _unpack)
