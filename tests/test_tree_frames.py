@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import neonxc
 from neonxc.evaluation import wad, waes
+from neonxc.readers import ClusterModel
 from neonxc.rules import Column, Condition, Rules
 from neonxc.trees import (
     CART,
@@ -115,7 +116,7 @@ def frames(draw, least=6):
     return pd.DataFrame(columns), y
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(frames())
 def test_imm_makes_the_fewest_mistakes_of_all_tests(case):
     frame, y = case
@@ -132,7 +133,7 @@ def test_imm_makes_the_fewest_mistakes_of_all_tests(case):
     assert (tree.labels_ != y).sum() == min(found) == tree.tree_.mistakes[0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(frames())
 def test_cart_gains_most_of_all_tests(case):
     frame, y = case
@@ -343,6 +344,7 @@ def test_a_frame_of_numbers_is_read_as_ever():
         tree.predict(numbers.assign(x=np.nan))
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_tensors_where_only_numbers_are_missing():
     X = np.array([[0.0, 1], [np.nan, 1], [5, 1], [6, 2]])
     tree = CART().fit(pd.DataFrame(X, columns=["a", "b"]), labels=[0, 0, 1, 1])
@@ -363,6 +365,20 @@ def test_numbers_in_columns_of_objects():
     frame = pd.DataFrame({"a": pd.Series([1, 2.5, None, 9], dtype=object), "b": ["x"] * 4})
     tree = CART().fit(frame, labels=[0, 0, 1, 1]).tree_
     assert [rule.text() for rule in tree.rules()] == ["a ≤ 6", "a > 6 or missing"]
+
+
+@pytest.mark.skipif("encoding" not in ClusterModel.__dataclass_fields__, reason="networks read numbers alone")
+@pytest.mark.parametrize("model", [CART, IMM, KernelExKMC])
+def test_trees_of_frames_are_networks(model):
+    frame, y = messy()
+    fitted = model(3).fit(frame, labels=y)
+    net = neonxc.neuralize(fitted)
+    np.testing.assert_array_equal(net.predict(frame), fitted.predict(frame))
+    relevance = neonxc.NEON(net).attribute(frame)
+    assert list(relevance.columns) == MESSY
+    tested = {condition.column.key for condition in conditions(fitted.tree_.rules())}
+    assert (relevance.drop(columns=list(tested)) == 0).all(axis=None)
+    assert (relevance.sum(1) > 0).all()
 
 
 def test_reference_that_reads_frames_itself():
@@ -397,6 +413,7 @@ def test_frames_that_cannot_be_read(name):
         IMM(3).fit(change(frame), **(options or {"labels": y}))
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_other_columns_are_refused():
     frame, y = messy()
     fitted = CART().fit(frame, labels=y)
