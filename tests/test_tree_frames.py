@@ -378,7 +378,7 @@ def test_trees_of_frames_are_networks(model):
     assert list(relevance.columns) == MESSY
     tested = {condition.column.key for condition in conditions(fitted.tree_.rules())}
     assert (relevance.drop(columns=list(tested)) == 0).all(axis=None)
-    assert (relevance.sum(1) > 0).all()
+    assert (relevance.sum(axis=1) > 0).all()
 
 
 def test_reference_that_reads_frames_itself():
