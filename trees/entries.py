@@ -1,7 +1,7 @@
 """Sparse columns as codes: those of the entries, and one code per column for all that is zero.
 
-Codes of all columns are numbered one after the other: these numbers are *bins*. Points that have no entry in a column
-are never listed; how many they are follows from the points of a node and its entries.
+Codes of all columns are numbered one after the other: these numbers are *bins*. Points that have no entry in a
+column are never listed; how many they are follows from the points of a node and its entries.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Entries:
     _places: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
     def places(self, rows: Tensor) -> Tensor:
-        """The position in `rows` of every entry's point, -1 where it is not there; those asked for last are at hand."""
+        """Where in `rows` every entry's point is, -1 for nowhere; the places asked for last are at hand."""
         if self._places is None or self._places[0] is not rows:
             place = torch.full((self.n_all,), -1)
             place[rows] = torch.arange(len(rows))
@@ -88,15 +88,15 @@ class Entries:
         held[centers] = True
         held &= may_be_cut.repeat_interleave(self.first.diff())
         kept &= may_be_cut.repeat_interleave(self.start.diff())
-        number = held.cumsum(0).sub_(1)
+        number, stay = held.cumsum(0).sub_(1), kept.nonzero()[:, 0]
         return Entries(
             n,
             self.n_all,
             self.features[may_be_cut],
             _starts(_counted(kept, self.start)[may_be_cut]),
-            self.row.masked_select(kept),
-            number.index_select(0, self.bin.masked_select(kept)),
-            self.value.masked_select(kept),
+            self.row.index_select(0, stay),
+            number.index_select(0, self.bin.index_select(0, stay)),
+            self.value.index_select(0, stay),
             _starts(_counted(held, self.first)[may_be_cut]),
             self.code.masked_select(held),
             number[self.zero[may_be_cut]],
@@ -199,9 +199,11 @@ def _quantiles(new: Tensor, column: Tensor, begin: Tensor, mass: Tensor, max_bin
 
 def _starts(lengths: Tensor) -> Tensor:
     """Where parts of these lengths begin, and where the last one ends."""
-    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    starts = lengths.new_zeros(len(lengths) + 1, dtype=torch.int64)
+    torch.cumsum(lengths, 0, dtype=torch.int64, out=starts[1:])
+    return starts
 
 
 def _counted(flags: Tensor, start: Tensor) -> Tensor:
     """How many flags are set in every part."""
-    return _starts(flags.to(torch.int64)).index_select(0, start).diff()
+    return _starts(flags).index_select(0, start).diff()

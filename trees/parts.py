@@ -44,6 +44,7 @@ class Part:
         if part == slice(0, len(self.features)):
             return self
         original = None if self.original is None else self.original[part]
+        assert isinstance(self.view, DenseView)
         return Part(self.problem, self.node, self.features[part], self.view.some(part), original, self.width[part])
 
     def code(self, row: int, place: int) -> int:

@@ -46,40 +46,39 @@ class SparsePart:
         for number, center in enumerate(centers):  # how far an entry is, in place of zero
             own = center.index_select(0, self.column)
             change = (self.value - own).abs_().sub_(own.abs_())
-            result[:, number] = center.abs().sum() + torch.bincount(self.row, change, minlength=self.n)
+            result[:, number] = center.abs().sum() + _added(self.row, change, self.n)
         return result.clamp_(min=0)
 
-    def sums(self, labels: Tensor, k: int, weight: Tensor | None) -> Tensor:
-        """Sums of the points of every label, [k, d]."""
-        return torch.from_numpy((_member(labels, k, weight) @ self.matrix).toarray())
+    def means(self, labels: Tensor, mass: Tensor, weight: Tensor | None) -> Tensor:
+        """Mean of the points of every label, [k, d], of which there are `mass` [k]."""
+        values = np.ones(self.n) if weight is None else weight.numpy()
+        member = sparse.csr_array((values, (labels.numpy(), np.arange(self.n))), shape=(len(mass), self.n))
+        sums = torch.from_numpy((member @ self.matrix).toarray())
+        first = torch.from_numpy(
+            self.matrix[[0]].toarray()[0]
+        )  # as for dense points, so that roundings are the same
+        return (sums - mass[:, None] * first) / mass[:, None] + first
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None) -> float:
         """Sum of squared distances of all points to the centers of their labels."""
         k = len(centers)
-        own = labels.index_select(0, self.row)
+        share = torch.ones(self.n, dtype=torch.float64) if weight is None else weight
+        own, mass = labels.index_select(0, self.row), share.index_select(0, self.row)
         squares = (self.value - centers[own, self.column]).square_()
-        entries = torch.bincount(own * self.d + self.column, _of(weight, self.row), minlength=k * self.d)
-        zeros = torch.bincount(labels, weight, minlength=k)[:, None] - entries.view(k, self.d)
-        own_weight = _of(weight, self.row)
-        squares = squares if own_weight is None else squares.mul_(own_weight)
-        return float(squares.sum() + (zeros * centers.square()).sum())
+        entries = _added(own * self.d + self.column, mass, k * self.d).view(k, self.d)
+        zeros = _added(labels, share, k)[:, None] - entries
+        return float(mass @ squares + (zeros * centers.square()).sum())
 
     def variances(self, weight: Tensor | None) -> Tensor:
         """Variance of every column, [d]."""
         share = torch.full((self.n,), 1 / self.n, dtype=torch.float64) if weight is None else weight / weight.sum()
         own = share.index_select(0, self.row)
-        means = torch.bincount(self.column, own * self.value, minlength=self.d)
+        means = _added(self.column, own * self.value, self.d)
         squares = (self.value - means.index_select(0, self.column)).square_().mul_(own)
-        zeros = 1 - torch.bincount(self.column, own, minlength=self.d)
-        return torch.bincount(self.column, squares, minlength=self.d) + zeros * means.square()
+        zeros = 1 - _added(self.column, own, self.d)
+        return _added(self.column, squares, self.d) + zeros * means.square()
 
 
-def _member(labels: Tensor, k: int, weight: Tensor | None) -> Any:
-    """Which points have a label, with their weights, [k, n]."""
-    n = len(labels)
-    values = np.ones(n) if weight is None else weight.numpy()
-    return sparse.csr_array((values, (labels.numpy(), np.arange(n))), shape=(k, n))
-
-
-def _of(weight: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if weight is None else weight.index_select(0, rows)
+def _added(index: Tensor, values: Tensor, size: int) -> Tensor:
+    """Sums of the values of equal indices, [size]."""
+    return torch.zeros(size, dtype=torch.float64).scatter_add_(0, index, values)

@@ -54,6 +54,7 @@ class SparseView:
         return counts.scatter_add_(2, zero, rest[..., None])
 
     def histogram(self, rows: Tensor, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
+        """Points by column, label and code."""
         column, point, code = self._among(rows)
         labels = torch.zeros_like(rows) if labels is None else labels
         index = (column * k + labels[point]) * self.bins + code
@@ -61,14 +62,16 @@ class SparseView:
         return self._filled(counts.view(-1, k, self.bins), _added(labels, weight, k))
 
     def channels(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Sums of values by column and code."""
         column, point, code = self._among(rows)
         m = len(values)
         index = (column * m * self.bins + code) + torch.arange(m)[:, None] * self.bins
-        sums_ = torch.zeros(len(self.zero) * m * self.bins, dtype=torch.float64)
-        sums_.scatter_add_(0, index.flatten(), values[:, point].flatten())
-        return self._filled(sums_.view(-1, m, self.bins), values.sum(1))
+        result = torch.zeros(len(self.zero) * m * self.bins, dtype=torch.float64)
+        result.scatter_add_(0, index.flatten(), values[:, point].flatten())
+        return self._filled(result.view(-1, m, self.bins), values.sum(1))
 
     def of_groups(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+        """Prefix sums of some columns."""
         own, point, code = self._among(rows)
         lengths = torch.bincount(own, minlength=len(self.zero))
         start = lengths.cumsum(0) - lengths
@@ -85,7 +88,7 @@ class SparseView:
     def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
         """As :func:`neonxc.trees.sums.parted`, without a histogram by label.
 
-        A cut parts a point left of its center from the point's code on, up to the center's; and the other way round.
+        A cut parts a point left of its center from the point's code on up to the center's; and vice versa.
         """
         column, point, code = self._among(rows)
         k, dtype = centers.shape[1], torch.int32 if weight is None else torch.float64
@@ -105,18 +108,21 @@ class SparseView:
     def parted_by_center(
         self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
     ) -> Tensor:
+        """The same, center by center."""
         k = centers.shape[1]
         counts, own = self.histogram(rows, labels, k, weight), centers[..., None]
         mass = counts.sum(2, keepdim=True, dtype=counts.dtype)
         return counts.scatter_add_(2, own, -mass).cumsum_(2).abs_()
 
     def ends(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the greatest code."""
         column, _, code = self._among(rows)
         zeros = torch.bincount(column, minlength=len(self.zero)) < len(rows)
         low, high = self.zero.where(zeros, self.bins), self.zero.where(zeros, -1)
         return low.scatter_reduce(0, column, code, "amin"), high.scatter_reduce(0, column, code, "amax")
 
     def extremes(self, rows: Tensor, values: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """The greatest value, and that of minus the values, by code."""
         column, _, code = self._among(rows)
         own = self._entries.value[self._every][self._entries.places(rows)[self._every] >= 0]
         none = torch.full((len(self.zero), self.bins), -torch.inf, dtype=torch.float64)

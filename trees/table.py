@@ -56,14 +56,14 @@ class Table:
     def halves(self) -> tuple[Tensor, Table, Tensor, SparsePart]:
         """The columns of a sparse matrix that are mostly entries, made dense, and the others, mostly zeros."""
         full = np.diff(self.data.indptr) > self.n / 2
-        dense = Table(torch.from_numpy(np.ascontiguousarray(self.data[:, full].toarray())))
+        dense = Table(torch.from_numpy(self.data[:, full].toarray()))
         rest = SparsePart(self.data[:, ~full])
         return torch.from_numpy(full), dense, torch.from_numpy(~full), rest
 
     def columns(self, first: int, last: int) -> Tensor:
         """Columns `first` to `last`, one per row, [last - first, n]."""
         if self.sparse:
-            return torch.from_numpy(np.ascontiguousarray(self.data[:, first:last].toarray().T))
+            return torch.from_numpy(self.data[:, first:last].toarray(order="F").T)
         return self.data[:, first:last].T.contiguous()
 
     def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
@@ -75,7 +75,7 @@ class Table:
         """Some columns of some points, [features, rows]."""
         if self.sparse:
             part = self.by_row[rows.numpy()].tocsc()[:, features.numpy()]
-            return torch.from_numpy(np.ascontiguousarray(part.toarray().T))
+            return torch.from_numpy(part.toarray(order="F").T)
         return self.data.index_select(1, features).index_select(0, rows).T
 
     def take(self, rows: Tensor) -> Table:
@@ -139,7 +139,7 @@ class Table:
         if self.sparse:
             full, dense, others, rest = self.halves
             means = torch.empty(k, self.d, dtype=torch.float64)
-            means[:, others] = rest.sums(labels, k, weight) / mass[:, None]
+            means[:, others] = rest.means(labels, mass, weight)
             if dense.d:
                 means[:, full] = dense.means(labels, k, weight)
             return means

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.blocks import at_once, blocks
 from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.rules.intervals import Intervals, union
 from neonxc.trees.decoding import same_tests
@@ -183,8 +184,8 @@ class ThresholdTree:
 
     def apply(self, X: Any) -> Any:
         """Leaf (its node) of every point, [N]; an array for an array, a tensor for a tensor."""
-        used, values, labels = self._read(X)
-        return labels(self._nodes(used, values)[0])
+        leaf, labels = self._leaves(X)
+        return labels(leaf)
 
     def predict(self, X: Any) -> Any:
         """Label of every point's leaf, [N]; an array for an array, a tensor for a tensor.
@@ -201,8 +202,7 @@ class ThresholdTree:
             Another number of columns, other names, values that are not finite, or a missing number in a column
             that is tested and had none in the training data.
         """
-        used, values, labels = self._read(X)
-        leaf = self._nodes(used, values)[0]
+        leaf, labels = self._leaves(X)
         return labels(self.classes[self.label[leaf].numpy()])
 
     def decision_path(self, X: Any) -> Any:
@@ -215,8 +215,7 @@ class ThresholdTree:
 
     def leaf_of(self, X: Any) -> Tensor:
         """Leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`."""
-        used, values, _ = self._read(X)
-        return self._nodes(used, values)[0]
+        return self._leaves(X)[0]
 
     def rules(self, **options: Any) -> Rules:
         """One rule per leaf, without redundant conditions; options as for :func:`neonxc.trees.rules.rules`."""
@@ -293,6 +292,17 @@ class ThresholdTree:
             return batch.labels(result if isinstance(result, np.ndarray) else result.cpu().numpy())
 
         return used, values, labels
+
+    def _leaves(self, X: Any) -> tuple[Tensor, Any]:
+        """The leaf of every point, and how to hand back results; a sparse matrix is read some rows at a time."""
+        parts, bytes_per_row = [slice(None)], 32 * self.n_leaves  # at most a test less, and copies
+        if hasattr(X, "tocsr") and X.shape[0] > at_once(bytes_per_row):
+            X, parts = X.tocsr(), list(blocks(X.shape[0], bytes_per_row))
+        leaf = []
+        for part in parts:
+            used, values, labels = self._read(X if len(parts) == 1 else X[part])
+            leaf.append(self._nodes(used, values)[0])
+        return torch.cat(leaf), labels
 
     def _nodes(self, used: Tensor, values: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The leaf of every point on the CPU, and the node at every depth on the way there."""

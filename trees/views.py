@@ -34,11 +34,8 @@ class View(Protocol):
     def by_point(self, rows: Tensor) -> Tensor:
         """The codes of points, [points, f]."""
 
-    def some(self, part: slice) -> View:
-        """A range of the columns."""
-
     def histogram(self, rows: Tensor, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
-        """Points in order, or their weights, by column, label and code; see :func:`neonxc.trees.sums.histogram`."""
+        """Points, or their weights, by column, label and code; see :func:`neonxc.trees.sums.histogram`."""
 
     def channels(self, rows: Tensor, values: Tensor) -> Tensor:
         """Sums of several values per point by column and code; see :func:`neonxc.trees.sums.channels`."""
@@ -97,6 +94,7 @@ class DenseView:
         return self._codes
 
     def some(self, part: slice) -> DenseView:
+        """A range of the columns."""
         return DenseView(
             lambda rows: self.by_point(rows)[:, part],
             lambda rows: self.at(rows)[part],
@@ -106,27 +104,34 @@ class DenseView:
         )
 
     def histogram(self, rows: Tensor, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
+        """Points by column, label and code."""
         return sums.histogram(self.at(rows), self.bins, labels, k, weight)
 
     def channels(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Sums of values by column and code."""
         return sums.channels(self.at(rows), self.bins, values)
 
     def of_groups(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+        """Prefix sums of some columns."""
         return sums.of_groups(self.at(rows).index_select(0, column), self.bins, values, which)
 
     def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Points parted from their centers."""
         return sums.parted(self.at(rows), self.bins, labels, centers, weight)
 
     def parted_by_center(
         self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
     ) -> Tensor:
+        """The same, center by center."""
         return sums.parted_by_center(self.at(rows), self.bins, labels, centers, weight)
 
     def ends(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the greatest code."""
         low, high = self.at(rows).aminmax(dim=1)
         return low.to(torch.int64), high.to(torch.int64)
 
     def extremes(self, rows: Tensor, values: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+        """The greatest value, and that of minus the values, by code."""
         codes, own = self.at(rows).to(torch.int64), values()
         none = own.new_full((len(codes), self.bins), -torch.inf)
         return none.scatter_reduce(1, codes, own, "amax"), none.scatter_reduce(1, codes, -own, "amax")

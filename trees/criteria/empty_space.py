@@ -52,9 +52,9 @@ class EmptySpace(Criterion):
             box: Box = node.state
             return box
         table = self.problem.table
-        values = [table.columns(*chunk) for chunk in table.chunks()]
-        low, high = (torch.cat([ends(part, 1) for part in values]) for ends in (torch.amin, torch.amax))
-        return Box(low.to(torch.float64), high.to(torch.float64), node.mass)
+        ends = [table.columns(*chunk).aminmax(dim=1) for chunk in table.chunks()]
+        low, high = (torch.cat(parts).to(torch.float64) for parts in zip(*ends, strict=True))
+        return Box(low, high, node.mass)
 
     def statistics(self, node: Node) -> tuple[Points]:
         """Points on the left."""

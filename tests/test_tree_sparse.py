@@ -1,0 +1,246 @@
+"""Trees on sparse matrices are those of the same matrices made dense, and nothing is made dense on the way."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from neonxc.trees import (
+    CART,
+    EMN,
+    IMM,
+    CLTree,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    RandomThresholds,
+    SpExClique,
+    SpExGraph,
+)
+from neonxc.trees.codes import code
+from neonxc.trees.entries import SparseColumns
+from neonxc.trees.graph import knn_graph
+from neonxc.trees.sparse_view import SparseView, split_by_cost
+from neonxc.trees.table import Table
+from neonxc.trees.views import DenseView
+
+EXPLAINERS = [
+    IMM(5),
+    IMM(5, refine=True),
+    IMM(5, max_leaves=12),
+    EMN(5),
+    CART(5, max_leaves=9),
+    ExGreedy(5),
+    ExShallow(5),
+    ExKMC(5),
+    SpExClique(5),
+    RandomThresholds(5, n_trials=4, random_state=0),
+    KDTree(5),
+    CLTree(5),
+]
+
+
+def points(seed, n=150, d=30, density=0.1, kind="eighths"):
+    """A sparse matrix with an empty column, entries given twice, and zeros among the entries; and labels."""
+    rng = np.random.default_rng(seed)
+    row, column = (rng.integers(0, size, int(density * n * d)) for size in (n, d - 1))
+    if kind == "eighths":  # sums of which have no rounding
+        values = rng.integers(-8, 9, len(row)) / 8
+    elif kind == "whole":
+        values = rng.integers(-3, 4, len(row)).astype(np.int64)
+    else:
+        values = rng.normal(size=len(row))
+    labels = rng.integers(0, 5, n)
+    column[:5], row[:5], values[:5] = 3, np.arange(5), values[5]
+    return sp.coo_matrix((values, (row, column)), shape=(n, d)), labels
+
+
+def assert_same(sparse, dense, rounding=0.0):
+    for name in ("feature", "left", "right", "label", "samples", "mistakes"):
+        assert torch.equal(getattr(sparse.tree_, name), getattr(dense.tree_, name)), name
+    for name in ("threshold", "bounds"):
+        one, other = (getattr(model.tree_, name).nan_to_num() for model in (sparse, dense))
+        torch.testing.assert_close(one, other, rtol=rounding, atol=rounding)
+    torch.testing.assert_close(sparse.tree_.spread, dense.tree_.spread, rtol=1e-9, atol=0)
+    np.testing.assert_allclose(sparse.cluster_centers_, dense.cluster_centers_, rtol=1e-9, atol=1e-12)
+    assert sparse.inertia_ == pytest.approx(dense.inertia_, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["eighths", "whole", "float32", "normal"])
+@pytest.mark.parametrize("model", EXPLAINERS, ids=str)
+def test_trees_are_those_of_dense_matrices(model, kind):
+    for seed, given_ in enumerate(("labels", "centers", "weights")):
+        X, labels = points(seed, kind=kind)
+        X = X.astype(np.float32) if kind == "float32" else X
+        rng = np.random.default_rng(seed)
+        extra = {"labels": labels}
+        if given_ == "centers":
+            extra = {"centers": rng.normal(size=(5, 30)) * (rng.random((5, 30)) < 0.6)}
+        elif given_ == "weights":
+            extra["sample_weight"] = rng.integers(0, 4, 150) / 2
+        assert Table(X).few_entries
+        dense = clone(model).fit(X.toarray(), **extra)
+        sparse = clone(model).fit(X.asformat(("csr", "csc", "coo")[seed]), **extra)
+        assert_same(sparse, dense, 0.0 if kind != "normal" or given_ == "centers" else 1e-12)
+        assert np.array_equal(sparse.predict(X.tocsr()), sparse.predict(X.toarray()))
+
+
+@pytest.mark.parametrize("model", [IMM(5, metric="l1"), RandomThresholds(5, metric="l1", random_state=0)], ids=str)
+def test_manhattan_distances(model):
+    X, _ = points(1)
+    centers = np.random.default_rng(0).normal(size=(5, 30))
+    dense, sparse = (clone(model).fit(x, centers=centers) for x in (X.toarray(), X.tocsr()))
+    assert_same(sparse, dense)
+
+
+def test_graphs():
+    X, _ = points(2)
+    graph = knn_graph(X.toarray(), 4)
+    dense, sparse = (SpExGraph(6).fit(x, graph=graph) for x in (X.toarray(), X.tocsr()))
+    assert_same(sparse, dense)
+
+
+def test_matrices_of_users_stay_as_they_are():
+    X, labels = points(0)
+    for given_ in (sp.csr_matrix((X.data, (X.row, X.col)), shape=X.shape), X.tocsc(copy=True), X.copy()):
+        before = given_.nnz, given_.data.copy()
+        IMM(5).fit(given_, labels=labels)
+        assert given_.nnz == before[0]
+        assert np.array_equal(given_.data, before[1])
+
+
+def test_the_default_reference():
+    rng = np.random.default_rng(0)
+    X = sp.random(120, 40, density=0.1, format="csr", random_state=0, data_rvs=lambda m: rng.integers(1, 9, m) / 4)
+    X = X + sp.csr_matrix((np.full(120, 8.0), (np.arange(120), np.arange(120) % 4)), shape=X.shape)
+    dense, sparse = (IMM(4, random_state=0).fit(x) for x in (X.toarray(), X))
+    assert Table(X).few_entries
+    assert torch.equal(sparse.tree_.feature, dense.tree_.feature)
+    assert sparse.inertia_ == pytest.approx(dense.inertia_)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10**6), weighted=st.booleans(), data=st.data())
+def test_histograms_of_entries(seed, weighted, data):
+    """Every sum of a sparse view is that of the same codes, all there."""
+    X, labels = points(seed, n=40, d=12)
+    rng = np.random.default_rng(seed)
+    centers = torch.from_numpy(rng.integers(-8, 9, (5, 12)) / 8 * (rng.random((5, 12)) < 0.5))
+    columns = code(Table(X), centers)
+    rows = torch.from_numpy(np.flatnonzero(rng.random(40) < 0.6))
+    which = torch.from_numpy(np.flatnonzero(rng.random(5) < 0.6))
+    entries = columns.of(rows, which)
+    values = torch.from_numpy(X.toarray()[rows])
+    own, middle = values[:, entries.features], centers[which][:, entries.features]
+    for feature in range(12):  # the columns that may be cut
+        ends = centers[which, feature] if len(which) else values[:, feature]
+        assert (feature in entries.features.tolist()) == (len(ends.unique()) > 1)
+    if not len(entries.features):
+        return
+    some = torch.from_numpy(np.sort(rng.permutation(len(entries.features))[:5]))
+    view = SparseView(entries, some, 5)
+    codes = view.at(rows)
+    order = own[:, some].T
+    assert torch.equal(codes[:, :, None] < codes[:, None], order[:, :, None] < order[:, None])
+    places = view.centers[:, which]
+    assert torch.equal(codes[:, :, None] <= places[:, None], order[:, :, None] <= middle[:, some].T[:, None])
+    part = rows[torch.from_numpy(rng.random(len(rows)) < 0.5)] if data.draw(st.booleans()) else rows
+    witness = DenseView(lambda _: None, lambda p: codes[:, torch.searchsorted(rows, p)], view.centers, view.bins)
+    mass = torch.from_numpy(rng.integers(0, 9, len(part)) / 4) if weighted else None
+    group = torch.from_numpy(labels)[part]
+    assert torch.equal(view.histogram(part, group, 5, mass), witness.histogram(part, group, 5, mass))
+    assert torch.equal(view.histogram(part, None, 1, mass), witness.histogram(part, None, 1, mass))
+    channels = torch.from_numpy(rng.integers(-9, 9, (3, len(part))) / 4)
+    assert torch.equal(view.channels(part, channels), witness.channels(part, channels))
+    picked, channel = (torch.from_numpy(rng.integers(0, size, 7)) for size in (len(some), 3))
+    assert torch.equal(*(v.of_groups(part, channels, picked, channel) for v in (view, witness)))
+    assert torch.equal(view.by_point(part.flip(0)), witness.at(part).flip(1).T)
+    if len(part):
+        assert all(map(torch.equal, view.ends(part), witness.ends(part)))
+        there = torch.from_numpy(X.toarray()[part])[:, entries.features[some]].T
+        assert all(map(torch.equal, *(v.extremes(part, lambda: there) for v in (view, witness))))
+    if len(which):
+        nearest = torch.from_numpy(rng.integers(0, len(which), len(part)))
+        for name in ("parted", "parted_by_center"):
+            one, other = (getattr(v, name)(part, nearest, places, mass) for v in (view, witness))
+            assert torch.equal(one, other), name
+
+
+def test_at_most_max_bins():
+    rng = np.random.default_rng(0)
+    X = sp.random(400, 19, density=0.07, format="csc", random_state=0, data_rvs=rng.standard_normal)
+    X = sp.hstack([sp.csc_matrix(np.arange(400)[:, None] % 3), X]).tocsc()  # few values stay as they are
+    centers = torch.from_numpy(rng.normal(size=(3, 20)))
+    columns = code(Table(X), centers, 8)
+    assert isinstance(columns, SparseColumns)
+    size = columns.entries.first.diff()
+    assert int(size.max()) <= 8
+    assert int(size[0]) == 6
+    for feature in range(20):
+        codes, values = columns.column(feature), torch.from_numpy(X[:, [feature]].toarray()[:, 0])
+        assert bool((codes[values.argsort(stable=True)].diff() >= 0).all())
+
+
+def test_sums_of_a_sparse_table_are_those_of_a_dense_one():
+    X, labels = points(3, n=200, d=20, density=0.05, kind="normal")
+    X = X.toarray()
+    X[:, 4] = 1e6 + np.random.default_rng(0).normal(size=200)  # no zeros, and far from zero
+    dense, sparse = Table(torch.from_numpy(X)), Table(sp.csr_matrix(X))
+    assert sparse.few_entries
+    labels, centers = torch.from_numpy(labels), dense.means(torch.from_numpy(labels), 5)
+    weight = torch.from_numpy(np.random.default_rng(1).random(200))
+    rows = torch.arange(0, 200, 3)
+    for metric in ("l1", "l2"):
+        torch.testing.assert_close(
+            sparse.distances(centers, metric), dense.distances(centers, metric), rtol=1e-9, atol=0
+        )
+    for own in (None, weight):
+        torch.testing.assert_close(
+            sparse.means(labels, 5, own), dense.means(labels, 5, own), rtol=1e-13, atol=1e-14
+        )
+        assert sparse.cost(centers, labels, own) == pytest.approx(dense.cost(centers, labels, own), rel=1e-12)
+        torch.testing.assert_close(sparse.variances(rows, own), dense.variances(rows, own), rtol=1e-9, atol=1e-15)
+
+
+def test_nothing_is_made_dense(monkeypatch):
+    """8 GB in float64, of which no more than a column, or the columns of a tree, are ever there at once."""
+    n, d = 10_000, 100_000
+    rng = np.random.default_rng(0)
+    entries = rng.random(30_000), (rng.integers(0, n, 30_000), rng.integers(0, d, 30_000))
+    X, labels = sp.csr_matrix(entries, shape=(n, d)), rng.integers(0, 3, n)
+    made = []
+    for kind in (sp.csr_matrix, sp.csc_matrix):
+        toarray = kind.toarray
+
+        def counted(self, *args, toarray=toarray, **kw):
+            made.append(self.shape[0] * self.shape[1])
+            return toarray(self, *args, **kw)
+
+        monkeypatch.setattr(kind, "toarray", counted)
+    for model in (IMM(3), CART(3)):
+        model.fit(X, labels=labels).predict(X)
+    assert made
+    assert max(made) <= 3 * d
+
+
+def test_predictions_some_rows_at_a_time(monkeypatch):
+    X, labels = points(0)
+    model = IMM(5).fit(X.tocsr(), labels=labels)
+    wanted = model.predict(X.toarray())
+    monkeypatch.setattr("neonxc.blocks.CPU", 32 * 5 * 7)  # seven rows
+    for form in ("csr", "csc"):
+        assert np.array_equal(model.tree_.predict(X.asformat(form)), wanted)
+        assert np.array_equal(model.tree_.apply(X.asformat(form)), model.tree_.apply(X.toarray()))
+
+
+def test_parts_of_about_equal_costs():
+    costs = torch.tensor([1, 1, 5, 1, 1, 1])
+    parts = list(split_by_cost(costs, 3))
+    assert [i for part in parts for i in range(part.start, part.stop)] == list(range(6))
+    assert all(part.stop > part.start for part in parts)
+    assert len(parts) == 3
+    assert max(int(costs[part].sum()) for part in parts) <= 3 + 5
