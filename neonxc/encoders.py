@@ -140,8 +140,9 @@ def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, 
     ValueError
         A function or categories of a column that was scaled, say.
     """
+    as_it_is = (slope, shift) == (1.0, 0.0)
     if isinstance(part, Number) and not part.functions:
-        fill = part.fill if (slope, shift) == (1.0, 0.0) or part.fill is None else (part.fill - shift) / slope
+        fill = part.fill if as_it_is or part.fill is None else (part.fill - shift) / slope
         return _filled(source, fill), slope, shift
     if not isinstance(source, Number):
         numbers, unknown = _numbers(source)
@@ -150,10 +151,11 @@ def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, 
         return Code(source.column, tuple(numbers), None if np.isnan(other) else other, codes), 1.0, 0.0
     if part == Indicator(part.column, (None,)):  # whatever became of the numbers
         return Indicator(source.column, (None,) if source.fill is None else ()), 1.0, 0.0
-    if (slope, shift) != (1.0, 0.0):
+    if not as_it_is:
         raise ValueError("it needs columns as they are, and a step before it scales them; put that step after it")
     if isinstance(part, Number):
-        return replace(source, functions=(*source.functions, *part.functions)), 1.0, 0.0
+        filled = _filled(source, part.fill)
+        return Number(source.column, filled.fill, source.functions + part.functions), 1.0, 0.0
     if source.functions:
         raise ValueError(f"it needs columns as they are, and a step before it takes their {source.functions[0]}")
     return _of_filled(part, source), 1.0, 0.0

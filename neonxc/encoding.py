@@ -219,7 +219,7 @@ class Encoding:
         if column in self.known:
             allowed = self._mask(column, self.known[column])
             if (bad := ~allowed[codes]).any():
-                value = None if missing[bad.argmax()] else given.iloc[int(bad.argmax())]
+                value = plain(given.iloc[int(bad.argmax())])
                 raise ValueError(
                     f"{name} has the value {value!r} in row {int(bad.argmax())}, column {self.columns[column]!r}; "
                     f"known are {list(self.known[column])}"
