@@ -78,7 +78,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [n, d]
-            The columns that are cut. Finite numbers.
+            The columns that are cut. Finite numbers; a data frame may also have categories (strings, pandas'
+            categories, truth values beside these) and missing values. Whether a missing number goes with the
+            lower or the greater ones is learned with every cut, and a missing category is one of its own. Costs
+            are then measured in standardized numbers, where medians stand in for missing ones, and categories,
+            each 0 or 1; behind its own steps if `reference` is a pipeline.
         y : ignored
         labels : array-like [n], optional
             The reference clustering, instead of `reference`; points of label -1 (noise) are left out.
@@ -94,8 +98,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         Raises
         ------
         ValueError
-            Values that are not finite or whose squares are not, more clusters than points, both `labels` and
-            `centers`, or centers that no column tells apart.
+            Values that are not finite or whose squares are not, columns of dates, say, more clusters than points,
+            both `labels` and `centers`, `centers` for a table with categories or missing values, or centers that
+            no column tells apart.
 
         Warns
         -----
@@ -115,10 +120,17 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [N, d]
+            As in `fit`. A category that was not there goes where none of those known goes.
 
         Returns
         -------
         array or tensor, as X is
+
+        Raises
+        ------
+        ValueError
+            Other columns, values that are not finite, or a missing number in a column that is tested and had none
+            in `fit`.
         """
         check_is_fitted(self, "tree_")
         data, _, give = self._read(X, reset=False)

@@ -175,7 +175,7 @@ class KernelTree(TreeExplainer):
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
         columns = code(table, centers, self.max_bins)
-        surrogate = replace(problem, table=table, columns=columns, centers=centers)
+        surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
         builder = TreeBuilder()
         leaves = separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
         if len(leaves) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -93,34 +94,16 @@ def mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> Mixed:
     Raises
     ------
     ValueError
-        Columns of dates or other objects, two columns of one name, infinite numbers.
+        Columns of dates or other objects, infinite numbers.
     """
     frame = as_frame(X)
     columns = tuple(frame.columns)
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"X has two columns named {next(c for c in columns if columns.count(c) > 1)!r}")
-    kinds = [_kind(frame.iloc[:, i]) for i in range(len(columns))]
-    bad = [name for name, kind in zip(columns, kinds, strict=True) if kind is None]
+    rows = slice(None) if kept is None else kept.cpu().numpy()
+    made = [_parts(frame.iloc[:, i], i, rows, weight) for i in range(len(columns))]
+    bad = [name for name, parts in zip(columns, made, strict=True) if parts is None]
     if bad:
         raise ValueError(f"X has columns that are neither numbers nor categories: {bad}; drop or encode them")
-    rows = slice(None) if kept is None else kept.cpu().numpy()
-    cut: list[Part] = []
-    filled: list[Part] = []
-    space: list[Part] = []
-    for i, kind in enumerate(kinds):
-        if kind == "number":
-            column = frame.iloc[:, i].to_numpy(dtype=np.float64, na_value=np.nan)
-            fills = _fills(column, column[rows], weight) if np.isnan(column).any() else None
-            middle = Number(i) if fills is None else Number(i, fills[1])
-            cut += [middle] if fills is None else [Indicator(i, (None,)), Number(i, fills[0]), Number(i, fills[2])]
-            filled += [middle] if fills is None else [Indicator(i, (None,)), middle, middle]
-            space.append(middle)
-        else:
-            own: list[Part] = [Indicator(i, (value,)) for value in _categories(frame.iloc[:, i])]
-            space += own
-            own = own[1:] if len(own) == 2 else own  # what is not the one is the other
-            cut += own
-            filled += own
+    cut, filled, space = (list(chain(*parts)) for parts in zip(*filter(None, made), strict=True))
     places = {part: place for place, part in enumerate(dict.fromkeys([*cut, *filled, *space]))}
     every = Encoding(columns, tuple(places)).encode(frame.iloc[rows])
 
@@ -135,12 +118,21 @@ def mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> Mixed:
     return Mixed(Encoding(columns, tuple(cut)), tested, middles, points, steps)
 
 
-def _kind(column: pd.Series) -> str | None:
-    """Whether a column holds numbers or categories; None for anything else."""
+def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple[list[Part], ...] | None:
+    """What the i-th column becomes where it is cut, filled and a part of costs; None for dates, say."""
     found = pd.api.types.infer_dtype(column, skipna=True)
     if isinstance(column.dtype, pd.CategoricalDtype) or found in CATEGORIES or column.isna().all():
-        return "category"
-    return "number" if found in NUMBERS else None
+        each: list[Part] = [Indicator(i, (value,)) for value in _categories(column)]
+        some = each[1:] if len(each) == 2 else each  # what is not the one is the other
+        return some, some, each
+    if found not in NUMBERS:
+        return None
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if not np.isnan(values).any():
+        return [Number(i)], [Number(i)], [Number(i)]
+    least, median, most = (Number(i, fill) for fill in _fills(values, values[rows], weight))
+    missing = Indicator(i, (None,))
+    return [missing, least, most], [missing, median, median], [median]
 
 
 def _categories(column: pd.Series) -> list[Any]:

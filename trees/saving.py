@@ -26,14 +26,14 @@ def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:
 
 
 def _pack_explainer(obj: TreeExplainer) -> Values:
-    own = obj._steps is None or isinstance(obj._steps, Standardized)
-    return pack_estimator(obj, FITTED + OF_SOME + INNER) | {"steps": obj._steps if own else False}
+    values = pack_estimator(obj, FITTED + OF_SOME + INNER) | {"whole": obj._steps is None}
+    return values | ({"steps": obj._steps} if isinstance(obj._steps, Standardized) else {})
 
 
 def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer:
     obj: TreeExplainer = unpack_estimator(cls, values, FITTED + OF_SOME + INNER)
     as_tree(obj)  # a TypeError if it has none
-    obj._steps = values["steps"]
+    obj._steps = values.get("steps", None if values["whole"] else False)
     return obj
 
 

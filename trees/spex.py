@@ -149,7 +149,7 @@ class SpExKNN(GraphTree):
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [n, d]
-            The columns that are cut, in which neighbours are near. Finite numbers.
+            The columns that are cut, in which neighbours are near. As for :meth:`neonxc.trees.IMM.fit`.
         y : ignored
         labels : array-like [n], optional
             Names for the leaves: each takes the most frequent label of its points. The tree does not depend on
@@ -199,7 +199,7 @@ class SpExGraph(GraphTree):
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [n, d]
-            The columns that are cut. Finite numbers.
+            The columns that are cut. As for :meth:`neonxc.trees.IMM.fit`.
         y : ignored
         graph : sparse matrix [n, n], edge list [edges, 2] or [edges, 3], or tuple (edges, weights), optional
             Weights of edges between the points of X, in their order; see :func:`neonxc.trees.graph.as_graph`.

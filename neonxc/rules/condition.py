@@ -168,6 +168,8 @@ class Condition:
     def parts(self, numbers: Numbers, escape: Callable[[str], str] = str) -> list[str]:
         """Texts, any of which holds where the condition is met: one for each interval, one for categories."""
         column, name = self.column, escape(self.column.name)
+        if self.missing and not self.intervals:
+            return [f"{name} is missing"]
         if self.values is None:
             texts = interval_texts(self.intervals, name, numbers, escape(column.unit), column.whole)
             return texts + ["missing"] * self.missing
