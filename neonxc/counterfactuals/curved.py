@@ -16,7 +16,7 @@ from neonxc.counterfactuals.search import Found, Nodes, roots, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head, Noise
 
-STEPS = 200
+STEPS = 100
 TOLERANCE = 1e-6
 """Of the last step, relative to the distance."""
 HALVINGS = 30
@@ -183,10 +183,13 @@ def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> t
         slope = torch.where(length > 0, length, 1.0)
         multipliers = curvature * multipliers / slope * there[:, None]
         penalty = torch.maximum(penalty, 2 * multipliers)
-        enough = 1e-4 * curvature[:, 0] * step.square().sum(dim=1) * there
         merit = partial(
             _merit, there, torch.where(there[:, None], penalty, 1 / slope), margin[live, None] * length
         )
+        enough = 1e-4 * curvature[:, 0] * step.square().sum(dim=1)
+        enough = torch.where(
+            there, enough, 0.1 * merit(here, h)
+        )  # back to where there is a solution, or not at all
         t = _step_length(lambda v, f=of_live, m=merit: m(v, f(v)), here, step, enough)
         u[live] = here + t[:, None] * step
         size = curvature[:, 0].clamp(min=1) * torch.linalg.vector_norm(step, dim=1)
