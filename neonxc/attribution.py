@@ -17,6 +17,7 @@ from tqdm import tqdm
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
 from neonxc.competition import Path, Share
 from neonxc.head import Decision, Head
+from neonxc.inputs import Batch
 from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
@@ -147,9 +148,10 @@ class NEON(Attribution):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
         if isinstance(target, tuple) and not isinstance(self.net.carrier, Backbone):
             target = list(target)  # points have no locations
-        return self._in_parts(
+        batch, relevance = self._in_parts(
             inputs, lambda x, take: self._relevance(x, take(target, "target"), take(competitor, "competitor"))
         )
+        return batch.restore(batch.collected(relevance))
 
     @torch.no_grad()
     def residual(self, inputs: Any, target: Any = None) -> Any:
@@ -180,7 +182,8 @@ class NEON(Attribution):
             logit = self.net.head(x).gather(1, columns[:, None])[:, 0]
             return logit - self._relevance(x, columns, None).sum(1)
 
-        return self._in_parts(inputs, residual)
+        batch, found = self._in_parts(inputs, residual)
+        return batch.restore(found)
 
     def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
         """One heatmap for every cluster: relevance summed over the channels.
@@ -264,10 +267,9 @@ class NEON(Attribution):
                 parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
             return unrows(torch.cat(parts), a)
 
-        found = self._in_parts(inputs, shares)
-        return (
-            found.to_numpy() if hasattr(found, "iloc") else found
-        )  # tests are no columns, however many there are
+        batch, found = self._in_parts(inputs, shares)
+        result = batch.restore(found)
+        return result.to_numpy() if hasattr(result, "iloc") else result  # tests are no columns, however many
 
     @torch.no_grad()
     def summary(self, X: Any, n_prototypes: int = 5) -> ClusterSummary:
@@ -369,9 +371,10 @@ class NEON(Attribution):
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
 
-        return self._in_parts(inputs, maps)
+        batch, found = self._in_parts(inputs, maps)
+        return batch.restore(found)
 
-    def _in_parts(self, inputs: Any, explain: Callable[[Tensor, Take], Tensor]) -> Any:
+    def _in_parts(self, inputs: Any, explain: Callable[[Tensor, Take], Tensor]) -> tuple[Batch, Tensor]:
         """Explain inputs part by part; `explain` also gets a function that takes a part of an argument."""
         batch = self.carrier.batch(inputs)
         parts, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
@@ -382,7 +385,7 @@ class NEON(Attribution):
                 return part(argument, name, want, n)
 
             found.append(explain(batch.tensor[want], take))
-        return batch.restore(torch.cat(found))
+        return batch, torch.cat(found)
 
     @torch.no_grad()
     def _decide(self, a: Tensor, target: Any, competitor: Any) -> Decide:

@@ -91,6 +91,15 @@ class Carrier(ABC):
         yield from (x[part] for part in self.blocks(x))
 
     @property
+    def groups(self) -> Tensor | None:
+        """Numbers of the units of flipping that the inputs' columns belong to, [D]; None: each is its own."""
+        return None
+
+    def spread(self, relevance: Any) -> Any:
+        """Relevance of what the caller has, as that of the inputs' columns."""
+        return relevance
+
+    @property
     def units(self) -> list[str]:
         """What a summary adds up the relevance of: the head's columns, or words."""
         return self.names or [f"x{i}" for i in range(self.head.n_features)]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from neonxc.inputs import check_names, check_width, is_missing
+from neonxc.registry import Values, register
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "log": np.log,
@@ -26,6 +27,19 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "arcsinh": np.arcsinh,
 }
 """Increasing functions by their name in NumPy."""
+
+INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "log": np.exp,
+    "log1p": np.expm1,
+    "log2": np.exp2,
+    "log10": lambda values: np.power(10.0, values),
+    "sqrt": np.square,
+    "cbrt": lambda values: np.power(values, 3),
+    "exp": np.log,
+    "expm1": np.log1p,
+    "arcsinh": np.sinh,
+}
+"""What takes :data:`FUNCTIONS` back."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,20 @@ class Number:
     fill: float | None = None
     functions: tuple[str, ...] = ()
 
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Numbers behind the functions, NaN or infinite outside of their domain."""
+        with np.errstate(all="ignore"):
+            for function in self.functions:
+                values = FUNCTIONS[function](values)
+        return values
+
+    def undo(self, values: np.ndarray) -> np.ndarray:
+        """The numbers that :meth:`apply` takes to some."""
+        with np.errstate(all="ignore"):
+            for function in reversed(self.functions):
+                values = INVERSES[function](values)
+        return values
+
 
 @dataclass(frozen=True)
 class Indicator:
@@ -57,11 +85,21 @@ class Indicator:
 
 @dataclass(frozen=True)
 class Code:
-    """The position of a column's value among some (None: a missing one); `unknown` for any other."""
+    """The number of a column's value among some (None: a missing one): its code, by default its position.
+
+    Any other value is `unknown`, or an error if that is None.
+    """
 
     column: int
     values: tuple[Any, ...]
     unknown: float | None = None
+    codes: tuple[float, ...] | None = None
+
+    @property
+    def numbers(self) -> dict[Any, float]:
+        """The number of each value."""
+        codes = range(len(self.values)) if self.codes is None else self.codes
+        return dict(zip(self.values, map(float, codes), strict=True))
 
 
 Part = Number | Indicator | Code
@@ -171,9 +209,7 @@ class Encoding:
                 )
             values = np.where(missing, part.fill, values)
         given = values
-        for function in part.functions:
-            with np.errstate(all="ignore"):
-                values = FUNCTIONS[function](values)
+        values = part.apply(values)
         if part.functions and not np.isfinite(values).all():
             bad = given[~np.isfinite(values)][0]
             raise ValueError(
@@ -182,26 +218,29 @@ class Encoding:
         return values
 
     @cached_property
-    def _vocabulary(self) -> dict[int, list[Any]]:
-        """By the position of a column, all values that are told apart in it, without the missing one."""
+    def _vocabulary(self) -> dict[int, dict[Any, int]]:
+        """By the position of a column, the codes of all values that are told apart in it, the missing one last."""
         found: dict[int, dict[Any, None]] = {}
         for part in self.parts:
             if not isinstance(part, Number):
                 found.setdefault(part.column, {}).update(dict.fromkeys(part.values))
         for column, values in self.known.items():
             found.setdefault(column, {}).update(dict.fromkeys(values))
-        return {column: [value for value in values if value is not None] for column, values in found.items()}
+        return {
+            column: {value: i for i, value in enumerate([*(v for v in values if v is not None), None])}
+            for column, values in found.items()
+        }
 
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
-        """Positions of a column's values in the vocabulary, its length for a missing one, -1 for others."""
-        given, values = frame.iloc[:, column], self._vocabulary[column]
-        codes = pd.Index(values, dtype=object).get_indexer(given.astype(object)).astype(np.int64)
+        """Codes of a column's values in the vocabulary, -1 for those that are not in it."""
+        given, vocabulary = frame.iloc[:, column], self._vocabulary[column]
+        codes = pd.Index(list(vocabulary)[:-1], dtype=object).get_indexer(given.astype(object)).astype(np.int64)
         missing = given.isna().to_numpy()
-        codes[missing] = len(values)
+        codes[missing] = vocabulary[None]
         if column in self.known:
             allowed = self._mask(column, self.known[column])
             if (bad := ~allowed[codes]).any():
-                value = None if missing[bad.argmax()] else given.iloc[int(bad.argmax())]
+                value = plain(given.iloc[int(bad.argmax())])
                 raise ValueError(
                     f"{name} has the value {value!r} in row {int(bad.argmax())}, column {self.columns[column]!r}; "
                     f"known are {list(self.known[column])}"
@@ -210,16 +249,18 @@ class Encoding:
 
     def _mask(self, column: int, values: Iterable[Any]) -> np.ndarray:
         """Which codes stand for some values; the last entry is that of unknown ones, -1."""
-        vocabulary, wanted = self._vocabulary[column], set(values)
-        return np.array([value in wanted for value in [*vocabulary, None]] + [False])
+        vocabulary = self._vocabulary[column]
+        mask = np.zeros(len(vocabulary) + 1, dtype=bool)
+        mask[[vocabulary[value] for value in values]] = True
+        return mask
 
     def _looked_up(self, part: Indicator | Code, codes: np.ndarray, name: str) -> np.ndarray:
         if isinstance(part, Indicator):
             return self._mask(part.column, part.values)[codes].astype(np.float64)
-        place = {value: float(i) for i, value in enumerate(part.values)}
-        vocabulary = [*self._vocabulary[part.column], None]
-        other = np.nan if part.unknown is None else part.unknown
-        found = np.array([*(place.get(value, other) for value in vocabulary), other])[codes]
+        vocabulary, numbers = self._vocabulary[part.column], part.numbers
+        table = np.full(len(vocabulary) + 1, np.nan if part.unknown is None else part.unknown)
+        table[[vocabulary[value] for value in numbers]] = list(numbers.values())
+        found = table[codes]
         if np.isnan(found).any():
             row = int(np.isnan(found).argmax())
             raise ValueError(f"{name} has an unknown value in row {row}, column {self.columns[part.column]!r}")
@@ -258,3 +299,25 @@ def plain(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str):
         raise ValueError(f"a category needs to be text, a number or a truth value, got {value!r}")
     return value
+
+
+def _pack(encoding: Encoding) -> Values:
+    parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
+    known = [[column, values] for column, values in encoding.known.items()]
+    return {"columns": encoding.columns, "parts": parts, "known": known}
+
+
+def _unpack(cls: type[Encoding], values: Values) -> Encoding:
+    kinds, columns = {"Number": Number, "Indicator": Indicator, "Code": Code}, tuple(values["columns"])
+    described = ([tuple(item) if isinstance(item, list) else item for item in part] for part in values["parts"])
+    parts = [kinds[kind](*rest) for kind, *rest in described]
+    functions = {name for part in parts for name in getattr(part, "functions", ())}
+    known = {column: tuple(allowed) for column, allowed in values["known"]}
+    if not all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)]):
+        raise TypeError("its encoding is of columns that are not there")
+    if not (all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
+        raise TypeError("its encoding has columns without a name, or functions that are not known")
+    return cls(columns, tuple(parts), known)
+
+
+register(Encoding, _pack, _unpack)

@@ -24,6 +24,8 @@ class Batch:
     """Result -> array or tensor like the input; a frame for a frame, if the result has its shape."""
     labels: Callable[[np.ndarray], Any]
     """Array with one label per point -> array or tensor like the input (an array where labels are names)."""
+    collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
+    """Relevance of the tensor's columns -> of the columns that the caller has."""
 
 
 def as_batch(

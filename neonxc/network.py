@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
+from neonxc.encoded import EncodedTable
+from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise
 from neonxc.inputs import NOISE, Batch
 from neonxc.registry import LEFT_OUT, Values, can_pack, register
@@ -40,14 +42,16 @@ class NeuralizedClustering(nn.Module):
         Names of the d columns.
     noise : Noise, optional
         Which points are noise to the clustering; default: none.
+    encoding : Encoding, optional
+        How tables with strings and missing values become the head's columns; default: they are numbers already.
 
     Attributes
     ----------
     classes_ : ndarray [K]
     feature_names_ : list of str or None
     spread_ : ndarray [d] or None
-        Standard deviations of the columns in the X that :func:`neonxc.neuralize` was given, 1 for constant ones;
-        None without X, and where there is a feature network.
+        Standard deviations of the head's columns in the X that :func:`neonxc.neuralize` was given, 1 for constant
+        ones; None without X, and where there is a feature network.
     fidelity_, fidelity_held_out_ : float or None
         Of a surrogate: share of points (noise aside) that get the explained clustering's label, of those it was
         fitted to, and of points held out from a fit to the others. None where the network is the clustering.
@@ -69,8 +73,15 @@ class NeuralizedClustering(nn.Module):
         classes: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
         noise: Noise | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
         super().__init__()
+        if encoding is not None and (features is not None or encoding.width != head.n_features):
+            raise ValueError(
+                f"an encoding needs a head of its {encoding.width} columns and no feature network, got a head of "
+                f"{head.n_features}"
+            )
+        self.encoding = encoding
         self.head = head
         self.features = features
         self.noise = noise
@@ -93,6 +104,8 @@ class NeuralizedClustering(nn.Module):
     @property
     def carrier(self) -> Carrier:
         """What stands before the head."""
+        if self.encoding is not None:
+            return EncodedTable(self.encoding, self.head, self.feature_names_, self._beta.device)
         return carrier_of(self.features, self.head, self.feature_names_, self._beta.device)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -101,14 +114,16 @@ class NeuralizedClustering(nn.Module):
         Parameters
         ----------
         x : Tensor [N, d], or what `features` takes
+            Behind an encoding, what ``net.batch(table).tensor`` is: the encoded columns.
 
         Returns
         -------
         Tensor [N, K], or [N, K, ...] where the features are a map.
         """
         if not isinstance(x, Tensor):
+            given = "torch.as_tensor(numpy.asarray(x))" if self.encoding is None else "net.batch(x).tensor"
             raise TypeError(
-                f"net(x) takes a tensor, got {type(x).__name__}: net(torch.as_tensor(numpy.asarray(x))); "
+                f"net(x) takes a tensor, got {type(x).__name__}: net({given}); "
                 "net.predict takes arrays and frames too"
             )
         a = x if self.features is None else self.features(x)
@@ -224,6 +239,7 @@ def _pack(net: NeuralizedClustering) -> Values:
         "head": net.head,
         "features": net.features if net.features is None or can_pack(net.features) else LEFT_OUT,
         "noise": net.noise,
+        "encoding": net.encoding,
         "classes": net.classes_,
         "feature_names": net.feature_names_,
         "spread": net.spread_,
@@ -237,18 +253,19 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
     names = ("head", "features", "classes", "feature_names", "noise")
-    net = cls(*(values[name] for name in names))
+    net = cls(*(values[name] for name in names), values.get("encoding"))
     net.beta = float(values["beta"])
     net._beta = values["beta"]  # in its own precision
     net.fidelity_, net.fidelity_held_out_ = values["fidelity"]
     net.spread_ = values.get("spread")  # files of version 0.1 have none
     # the head is used once: what does not fit together shows now, and not at some later call
     head, K = net.head, len(net.classes_)
-    columns = net.feature_names_ or [""] * head.n_features
-    if len(columns) != head.n_features or not all(isinstance(name, str) for name in columns):
-        raise TypeError(f"it has not one name for each of {head.n_features} features")
+    d = head.n_features if net.encoding is None else len(net.encoding.columns)
+    columns = net.feature_names_ or [""] * d
+    if len(columns) != d or not all(isinstance(name, str) for name in columns):
+        raise TypeError(f"it has not one name for each of {d} features")
     if net.spread_ is not None and np.shape(net.spread_) != (head.n_features,):
-        raise TypeError(f"it has not one spread for each of {head.n_features} features")
+        raise TypeError(f"it has not one spread for each of {head.n_features} columns of the head")
     x = torch.zeros(1, head.n_features)
     head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
     if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):

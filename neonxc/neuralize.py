@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from neonxc.competition import Rivals
+from neonxc.encoding import Encoding
+from neonxc.folding import fold, settle
 from neonxc.head import Head
 from neonxc.inputs import as_batch, check_names, check_width, spreads
 from neonxc.network import NeuralizedClustering
-from neonxc.preprocessing import Preprocessing, fold
+from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
 from neonxc.readers.model import is_known
 
@@ -42,9 +44,9 @@ def neuralize(
         A fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
         or BayesianGaussianMixture of scikit-learn; KernelKMeans, KCenter or SCAN of `neonxc.models`; an nn.Linear
         that a softmax follows, a module with centers (DEC), an nn.Sequential that ends in either; a Pipeline of
-        affine steps that ends in a clusterer; bare centers [K, d]. With the X that it was fitted on, any other
-        clusterer that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...), through
-        a surrogate.
+        affine steps, encoders of categories and imputers that ends in a clusterer; bare centers [K, d]. With the X
+        that it was fitted on, any other clusterer that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering,
+        SpectralClustering, ...), through a surrogate.
     X : array, frame or tensor, optional
         Data to calibrate beta on (and to choose reference points by, where a Pipeline loses dimensions). It is
         what the network will be called with: points [N, d], or images where `features` is given. Without it
@@ -108,15 +110,22 @@ def neuralize(
         raise TypeError("neuralize takes a model, or labels= and X=")
     steps, final = _split(model)
     names = _feature_names(model, X, features)
-    chain = _folded(model, steps, X if features is None else None)  # before a surrogate takes its time
+    encoding, chain = _folded(model, steps, X, names, features)  # before a surrogate takes its time
     if labels is not None or _has_labels_alone(final):
-        found = _from_labels(final, labels, X, steps, features)
+        found = _from_labels(final, labels, X, steps, features, encoding)
     else:
         found = read(final)
+    if found.encoding is not None:
+        if steps:
+            raise ValueError(
+                f"a {type(final).__name__} that encodes its table itself needs to be without a pipeline"
+            )
+        encoding, names = found.encoding, list(found.encoding.columns)
     features = _chained(features, found.features)
     factor = _factor(found, threshold, stiffness)
     noise = None if found.noise is None else found.noise(chain).scaled(factor)
-    net = NeuralizedClustering(_soft(found.head(chain), factor, threshold), features, found.classes, names, noise)
+    head = _soft(found.head(chain), factor, threshold)
+    net = NeuralizedClustering(head, features, found.classes, names, noise, encoding)
     net.to(_device(final, X, features))
     if found.fidelity is not None:
         net.fidelity_, net.fidelity_held_out_ = found.fidelity
@@ -130,7 +139,12 @@ def neuralize(
 
 
 def _from_labels(
-    final: Any, labels: Any, X: Any, steps: list[tuple[str, Any]], features: nn.Module | None
+    final: Any,
+    labels: Any,
+    X: Any,
+    steps: list[tuple[str, Any]],
+    features: nn.Module | None,
+    encoding: Encoding | None,
 ) -> ClusterModel:
     """A surrogate of a clustering that is known by its labels."""
     from neonxc.surrogate import fit_surrogate  # needs neonxc.models
@@ -143,7 +157,7 @@ def _from_labels(
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
     if not steps and features is None:
         _check_fitted_on(final, as_batch(X).tensor.shape)
-    return fit_surrogate(X, labels, steps, features)
+    return fit_surrogate(X, labels, steps, features, encoding)
 
 
 def _check_fitted_on(final: Any, shape: tuple[int, ...]) -> None:
@@ -189,21 +203,23 @@ def _soft(head: Head, factor: float, threshold: float | None) -> Head:
     return head if threshold is None else Head(head.detection, head.grouping, Rivals(float(threshold)))
 
 
-def _folded(model: Any, steps: list[tuple[str, Any]], X: Any) -> Preprocessing | None:
+def _folded(
+    model: Any, steps: list[tuple[str, Any]], X: Any, names: list[str] | None, features: nn.Module | None
+) -> tuple[Encoding | None, Preprocessing | None]:
     if not steps:
-        return None
-    data = None if X is None else as_batch(X).tensor
-    width = _width(model) or 0
-    if data is not None:
-        check_width(data.shape[1], width)
+        return None, None
     try:
-        return fold(steps, width, data)
+        folding = fold(steps, _width(model) or 0)
     except ValueError as error:
         if isinstance(error, NotFittedError) or not _has_labels_alone(_split(model)[1]):
             raise
         raise ValueError(
             f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
         ) from None
+    encoding, chain = settle(folding, steps, X if features is None else None, names)
+    if encoding is not None and features is not None:
+        raise ValueError("behind a feature network a pipeline has numbers, and no encoder or imputer")
+    return encoding, chain
 
 
 def _chained(first: nn.Module | None, then: nn.Module | None) -> nn.Module | None:
@@ -231,7 +247,7 @@ def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] 
     if features is not None:
         return None
     fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    given = as_batch(X).names if hasattr(X, "iloc") else None
+    given = [str(name) for name in X.columns] if hasattr(X, "columns") and hasattr(X, "iloc") else None
     check_names(given, fitted)
     names = given if fitted is None else fitted
     return None if names is None else [str(name) for name in names]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from neonxc.blocks import blocks, network_bytes
 from neonxc.carriers import carrier_of, rows
+from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.inputs import as_batch, as_labels
 from neonxc.models.kernel.checks import check_spread
@@ -33,7 +34,13 @@ HELD_OUT = 0.2
 SUPPORTS = (10, 20, 40)  # per cluster; more are tried if fewer do not do
 
 
-def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> ClusterModel:
+def fit_surrogate(
+    X: Any,
+    labels: Any,
+    steps: list[tuple[str, Any]],
+    features: nn.Module | None,
+    encoding: Encoding | None = None,
+) -> ClusterModel:
     """Fit supports, weights and stiffness of a kernel k-means to labels (NEON paper, section V).
 
     X is what the network is called with; it goes through the network `features` and a pipeline's `steps`, if any.
@@ -45,7 +52,7 @@ def fit_surrogate(X: Any, labels: Any, steps: list[tuple[str, Any]], features: n
     and more supports are tried. The model stays one of distances to points of the clusters on purpose: a generic
     classifier would fit as well, but might decide by something else.
     """
-    points = _points(X, steps, features)
+    points = _points(X, steps, features) if encoding is None else _points_of_table(X, steps)
     column, classes, there = as_labels(labels, len(points), points.device)
     if len(classes) < 2:
         raise ValueError(
@@ -227,3 +234,12 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) ->
     names = features is None and hasattr(X, "iloc") and hasattr(pipeline, "feature_names_in_")
     transformed = pipeline.transform(X if names else points.cpu().numpy())  # steps may select columns by name
     return torch.as_tensor(np.array(transformed, dtype=np.float64)).to(points)
+
+
+def _points_of_table(X: Any, steps: list[tuple[str, Any]]) -> Tensor:
+    """What the clustering saw of a table with strings and missing values, [n, p] of float64."""
+    if isinstance(X, Tensor):
+        raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
+    transformed = Pipeline(steps).transform(X)
+    dense = transformed.toarray() if hasattr(transformed, "toarray") else transformed
+    return torch.from_numpy(np.array(dense, dtype=np.float64))

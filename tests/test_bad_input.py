@@ -266,13 +266,16 @@ STEPS = {
         PolynomialFeatures(2),
         r"PolynomialFeatures is not an affine map neonxc can fold; it folds Stand",
     ),
-    "function": (FunctionTransformer(np.tanh), r"FunctionTransformer is not an affine map"),
+    "function": (
+        FunctionTransformer(np.tanh),
+        r"FunctionTransformer of tanh can't be folded; known are the increasing functions of NumPy np\.log, ",
+    ),
     "own": (Halve(), r"Halve is not an affine map neonxc can fold; it folds StandardScaler, .*'passthrough'"),
     "clipped": (MinMaxScaler(clip=True), r"MinMaxScaler\(clip=True\) is not affine; set clip=False"),
-    "inside": (make_pipeline(StandardScaler(), Halve()), r"Halve is not an affine map"),
+    "inside": (make_pipeline(StandardScaler(), Halve()), r"step 'halve': Halve is not an affine map"),
     "column": (
         ColumnTransformer([("poly", PolynomialFeatures(), [0])]),
-        r"PolynomialFeatures is not an affine map",
+        r"transformer 'poly': PolynomialFeatures is not an affine map",
     ),
     "norm of columns": (
         ColumnTransformer([("unit", Normalizer(), [0, 1])]),

@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from neonxc.evaluation.flipping import Flipping, fixed_seed, groups_of, inputs_of, pixel_flipping, targets_of
+from neonxc.evaluation.flipping import (
+    Flipping,
+    fixed_seed,
+    groups_of,
+    inputs_of,
+    own_groups,
+    pixel_flipping,
+    targets_of,
+)
 from neonxc.evaluation.imputers import Imputer, default_baseline, default_imputer
 from neonxc.evaluation.methods import Method, default_methods, word_methods
 from neonxc.network import NeuralizedClustering
@@ -165,6 +173,7 @@ def compare(
         methods = word_methods(imputer)
     elif methods is None:
         value, known = _baseline(baseline, net, x)
+        groups = own_groups(net) if groups is None else groups
         numbers = None if groups is None and x.ndim == 2 else groups_of(groups, x)
         common = None if numbers is None or numbers.ndim > 1 else numbers
         methods = default_methods(imputer, common, baseline=value, known=known)

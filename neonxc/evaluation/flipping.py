@@ -105,8 +105,8 @@ def pixel_flipping(
     """
     _check_options(mode, order, repeats, steps)
     x = inputs_of(net, X)
-    groups = groups_of(groups, x)
-    ranking = _ranking(relevance, x, groups, order)
+    groups = groups_of(own_groups(net) if groups is None else groups, x)
+    ranking = _ranking(_of_inputs(net, relevance), x, groups, order)
     imputer = imputer or default_imputer(net, x)
     repeats = repeats if imputer.random else 1
     n, G = ranking.shape
@@ -155,6 +155,11 @@ def _result(hits: Tensor, logits: Tensor, known: np.ndarray) -> Flipping:
 def inputs_of(net: nn.Module, X: Any) -> Tensor:
     """Checked inputs of a network, on its device."""
     return net.batch(X).tensor if isinstance(net, NeuralizedClustering) else as_batch(X).tensor
+
+
+def own_groups(net: nn.Module) -> Tensor | None:
+    """Group numbers of the inputs' columns, if a network has units of flipping of its own."""
+    return net.carrier.groups if isinstance(net, NeuralizedClustering) else None
 
 
 def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
@@ -225,6 +230,11 @@ def group_sums(relevance: Tensor, groups: Tensor) -> Tensor:
     """Relevance [N, G] of groups, from that of flattened features [N, D]."""
     total = relevance.new_zeros(len(relevance), int(groups.max()) + 1)
     return total.scatter_add_(1, groups.expand_as(relevance), relevance)
+
+
+def _of_inputs(net: nn.Module, relevance: Any) -> Any:
+    """Relevance of what the caller has, as that of the inputs' columns."""
+    return net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
 
 
 def _ranking(relevance: Any, x: Tensor, groups: Tensor, order: str) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise
 from neonxc.preprocessing import Preprocessing
 
@@ -44,6 +45,8 @@ class ClusterModel:
         probabilities; None: it has none.
     softens : bool
         Whether there is a soft version of the clusterer, whose stiffness users may choose.
+    encoding : Encoding or None
+        The clusterer's own way from a table with strings and missing values to the head's columns.
     """
 
     head: Callable[[Preprocessing | None], Head]
@@ -54,6 +57,7 @@ class ClusterModel:
     noise: Callable[[Preprocessing | None], Noise] | None = None
     scale: float | None = None
     softens: bool = False
+    encoding: Encoding | None = None
 
 
 @singledispatch

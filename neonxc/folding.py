@@ -1,0 +1,282 @@
+"""Fold the fitted steps of a scikit-learn pipeline: an encoding of the table's columns, then one affine map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from neonxc.affine import appended, remembered
+from neonxc.encoders import Encoded, behind, encoded, known_behind
+from neonxc.encoding import Encoding, Number, Part
+from neonxc.inputs import as_batch, check_width
+from neonxc.preprocessing import Preprocessing
+
+
+def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
+    """Fold fitted pipeline steps on a table of `d` columns.
+
+    Raises
+    ------
+    ValueError
+        A step that can't be folded.
+    sklearn.exceptions.NotFittedError
+        A step that was not fitted.
+    """
+    folding = Folding.of(d)
+    for name, step in steps:
+        with _named(f"pipeline step {name!r}"):
+            folding = _append(step, folding)
+    return folding
+
+
+def settle(
+    folding: Folding, steps: list[tuple[str, Any]], X: Any = None, names: Sequence[str] | None = None
+) -> tuple[Encoding | None, Preprocessing]:
+    """What the folded steps do to a table: an encoding, and one map of what it gives.
+
+    Where the map loses dimensions, reference points are chosen nearest to the mean of X in units of its standard
+    deviation; without X, of what the first step remembers of its own.
+
+    Parameters
+    ----------
+    folding : Folding
+    steps : list of (name, fitted step)
+        What was folded.
+    X : array or frame [N, d], or tensor of what the encoding gives, optional
+    names : sequence of str, optional
+        Of the table's columns; default: x0, x1, ...
+
+    Returns
+    -------
+    encoding : Encoding or None
+        None where the steps take the columns of the table as the numbers that they are.
+    preprocessing : Preprocessing
+
+    Raises
+    ------
+    ValueError
+        Unusable X, or text in place of a number.
+    """
+    encoding, chain, d = None, folding.map, folding.width
+    if not folding.plain or _drops_others(folding, X):
+        encoding, chain = folding.parted(tuple(names or (f"x{i}" for i in range(d))))
+    center, scale = _location(X, encoding, d, steps[0][1])
+    return encoding, replace(chain, center=center, scale=scale)
+
+
+@dataclass(frozen=True)
+class Folding:
+    """Columns on their way through a pipeline: a map of parts, each of which is made of a column of the table."""
+
+    width: int
+    parts: tuple[Part, ...]
+    known: dict[int, tuple[Any, ...]]
+    map: Preprocessing
+
+    @classmethod
+    def of(cls, d: int) -> Folding:
+        """The columns of a table as they are."""
+        return cls(d, tuple(Number(i) for i in range(d)), {}, Preprocessing.identity(d))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the parts are the columns as they are."""
+        return not self.known and all(part == Number(i) for i, part in enumerate(self.parts))
+
+    @property
+    def used(self) -> list[int]:
+        """The parts that have a share in what the map gives."""
+        weights = [self.map.weight] if self.map.norm is None else [self.map.weight, self.map.norm.weight]
+        if any(weight.ndim == 1 for weight in weights):
+            return list(range(len(self.parts)))
+        used: list[int] = torch.cat(weights).ne(0).any(0).nonzero()[:, 0].tolist()
+        return used
+
+    def encoded(self, encoder: Encoded) -> Folding:
+        """Append an encoder."""
+        if self.map.norm is not None:
+            raise ValueError(
+                "it comes after a Normalizer, behind which no column is one of the table; put it before"
+            )
+        parts: list[Part] = []
+        slopes, shifts, mixtures = [], [], {}
+        for row, part in enumerate(encoder.parts):
+            found = self._source(part.column)
+            if found is not None:
+                new, slope, shift = behind(part, self.parts[found[0]], *found[1:])
+                parts.append(new)
+                slopes.append(slope)
+                shifts.append(shift)
+            elif isinstance(part, Number) and not part.functions:
+                mixtures[row] = part.column  # of columns that were mixed none is missing
+            else:
+                raise ValueError("it needs columns as they are, and a step before it mixes them; put it before")
+        folding = Folding(self.width, tuple(parts), self._known_with(encoder.known), _diagonal(slopes, shifts))
+        return folding._with_mixtures(self, mixtures) if mixtures else folding
+
+    def parted(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
+        """The encoding of the parts that are used, and the map of these."""
+        used, norm = self.used, self.map.norm
+        parts = tuple(self.parts[i] for i in used)
+        for part in parts:
+            if isinstance(part, Number) and isinstance(part.fill, str):
+                raise ValueError(
+                    f"in column {columns[part.column]!r} {part.fill!r} stands in for a missing value, and no step "
+                    "makes it a number"
+                )
+        known = {column: values for column, values in self.known.items() if column in {p.column for p in parts}}
+        if self.map.diagonal or len(used) == len(self.parts):
+            return Encoding(columns, parts, known), self.map
+        norm = None if norm is None else replace(norm, weight=norm.weight[:, used])
+        return Encoding(columns, parts, known), replace(self.map, weight=self.map.weight[:, used], norm=norm)
+
+    def _source(self, column: int) -> tuple[int, float, float] | None:
+        """The part that a column is ``slope * part + shift`` of; None: it is made of several."""
+        weight, shift = self.map.weight, float(self.map.bias[column])
+        if weight.ndim == 1:
+            return column, float(weight[column]), shift
+        found = weight[column].nonzero()[:, 0].tolist()
+        return (found[0], float(weight[column, found[0]]), shift) if len(found) == 1 else None
+
+    def _known_with(self, known: dict[int, tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
+        """By columns of the table, the values that are known here and to an encoder."""
+        result = dict(self.known)
+        for column, values in known.items():
+            found = self._source(column)
+            if found is None:
+                continue
+            allowed = known_behind(values, self.parts[found[0]], *found[1:])
+            if allowed is not None:
+                own = self.parts[found[0]].column
+                result[own] = tuple(value for value in allowed if value in result.get(own, allowed))
+        return result
+
+    def _with_mixtures(self, before: Folding, mixtures: dict[int, int]) -> Folding:
+        """Put columns of `before` in between, in the rows that are the keys; the parts of both remain."""
+        n, old = len(self.parts), before.map.weight
+        weight = old.new_zeros(n + len(mixtures), n + len(before.parts))
+        bias = old.new_zeros(len(weight))
+        own = [row for row in range(len(weight)) if row not in mixtures]
+        weight[own, range(n)], bias[own] = self.map.weight, self.map.bias
+        for row, column in mixtures.items():
+            weight[row, n:], bias[row] = before.map.weight[column], before.map.bias[column]
+        parts = self.parts + before.parts
+        return Folding(self.width, parts, self.known, Preprocessing(weight, bias, torch.zeros_like(bias)))
+
+
+def _append(step: Any, folding: Folding) -> Folding:
+    if isinstance(step, Pipeline):
+        for name, inner in step.steps:
+            with _named(f"step {name!r}"):
+                folding = _append(inner, folding)
+        return folding
+    if isinstance(step, ColumnTransformer):
+        return _side_by_side(step, folding)
+    encoder = encoded(step)
+    if encoder is None:
+        return replace(folding, map=appended(step, folding.map))
+    got, needed = len(folding.map.bias), step.n_features_in_
+    if got != needed:
+        raise RuntimeError(f"{type(step).__name__} was fitted on {needed} columns and gets {got}")
+    return folding.encoded(encoder)
+
+
+def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
+    """Append a ColumnTransformer, each of whose transformers is folded as if its columns were a table."""
+    check_is_fitted(step)
+    d, names = step.n_features_in_, list(getattr(step, "feature_names_in_", []))
+    if getattr(step, "transformer_weights", None):
+        raise ValueError("transformer_weights of a ColumnTransformer are not supported")
+    blocks: list[tuple[list[int], Folding]] = []
+    for name, inner, columns in step.transformers_:
+        index = _column_index(columns, names, d)
+        if not index or (isinstance(inner, str) and inner == "drop"):  # scikit-learn does not fit one of no column
+            continue
+        with _named(f"transformer {name!r}"):
+            block = _append(inner, Folding.of(len(index)))
+        if block.map.norm is not None:
+            raise ValueError(f"a Normalizer inside a ColumnTransformer ({name!r}) can't be folded")
+        blocks.append((index, block))
+    if not sum(len(block.map.bias) for _, block in blocks):
+        raise ValueError("the ColumnTransformer keeps no column")
+    bias = torch.cat([block.map.bias for _, block in blocks])
+    if all(block.plain for _, block in blocks):
+        one = torch.eye(d, dtype=torch.float64)
+        weight = torch.cat([_full(block.map.weight) @ one[index] for index, block in blocks])
+        return replace(folding, map=folding.map.then(weight, bias))
+    together = Encoded([])
+    for index, block in blocks:
+        together.parts.extend(replace(part, column=index[part.column]) for part in block.parts)
+        for column, values in block.known.items():
+            known = together.known.get(index[column], values)
+            together.known[index[column]] = tuple(value for value in values if value in known)
+    weights = [block.map.weight for _, block in blocks]
+    weight = torch.cat(weights) if all(w.ndim == 1 for w in weights) else torch.block_diag(*map(_full, weights))
+    folding = folding.encoded(together)
+    return replace(folding, map=folding.map.then(weight, bias))
+
+
+def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Tensor, Tensor]:
+    """Center and scale of what the map takes: of data, or else as far as the first step knows them."""
+    if X is None:
+        while isinstance(first, Pipeline):
+            first = first.steps[0][1]
+        return remembered(first, d) if encoding is None else remembered(None, encoding.width)
+    data = as_batch(X).tensor if encoding is None or isinstance(X, Tensor) else encoding.encode(X)
+    check_width(data.shape[1], d if encoding is None else encoding.width)
+    spread = data.double().std(dim=0, correction=0).cpu()
+    return data.double().mean(dim=0).cpu(), torch.where(spread > 0, spread, 1.0)
+
+
+def _drops_others(folding: Folding, X: Any) -> bool:
+    """Whether columns of a frame that are no numbers, or miss some, are dropped on the way."""
+    if not hasattr(X, "iloc") or not hasattr(X, "columns") or X.shape[1] != len(folding.parts):
+        return False
+    dropped = [X.iloc[:, i] for i in sorted({*range(len(folding.parts))} - {*folding.used})]
+    return any(getattr(x.dtype, "kind", "O") not in "fiub" or x.isna().any() for x in dropped)
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Errors say the place in the pipeline."""
+    try:
+        yield
+    except NotFittedError as error:
+        raise NotFittedError(f"{place}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+    except RuntimeError as error:
+        raise ValueError(f"{place} does not fit the steps before it ({error}); fit the Pipeline again") from None
+
+
+def _column_index(columns: Any, names: list[str], d: int) -> list[int]:
+    if isinstance(columns, (str, int)):
+        columns = [columns]
+    if isinstance(columns, slice):
+        if isinstance(columns.start, str) or isinstance(columns.stop, str):
+            start = names.index(columns.start) if columns.start is not None else 0
+            stop = names.index(columns.stop) + 1 if columns.stop is not None else d
+            return list(range(start, stop))
+        return list(range(d))[columns]
+    if len(columns) and isinstance(columns[0], (bool, np.bool_)):
+        return [int(i) for i in np.flatnonzero(columns)]
+    return [names.index(c) if isinstance(c, str) else int(c) % d for c in columns]
+
+
+def _diagonal(slopes: list[float], shifts: list[float]) -> Preprocessing:
+    weight, bias = (torch.tensor(numbers, dtype=torch.float64) for numbers in (slopes, shifts))
+    return Preprocessing(weight, bias, torch.zeros_like(bias))
+
+
+def _full(weight: Tensor) -> Tensor:
+    return torch.diag(weight) if weight.ndim == 1 else weight

@@ -1,0 +1,505 @@
+"""Pipelines over tables with strings, missing values and skewed columns, and relevance of their own columns."""
+
+import functools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.cluster import DBSCAN, Birch, KMeans
+from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.impute import SimpleImputer
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    RobustScaler,
+    StandardScaler,
+)
+
+import neonxc
+from neonxc.evaluation import compare, pixel_flipping
+
+
+def people(n, seed, unseen=False):
+    """A table with all kinds of columns; with values that are in no other, if wanted."""
+    rng = np.random.default_rng(seed)
+    city = np.array(["Rom", "Köln", "Oslo", "Graz", "Bari", "Cork"], dtype=object)
+    table = pd.DataFrame(
+        {
+            "age": rng.normal(40, 10, n).round(),
+            "gain": rng.exponential(1000, n),
+            "hours": rng.integers(1, 80, n),
+            "work": rng.choice(["State", "Private", "Self"], n),
+            "sex": rng.choice(np.array(["m", "f", None], dtype=object), n, p=[0.45, 0.45, 0.1]),
+            "city": pd.Categorical(rng.choice(city, n, p=[0.5, 0.3, 0.1, 0.05, 0.03, 0.02])),
+            "flag": rng.random(n) < 0.3,
+            "grade": rng.integers(1, 4, n),
+        },
+        index=np.arange(n) * 3 + 5,
+    )
+    table.loc[rng.random(n) < 0.1, "age"] = np.nan
+    table.loc[rng.random(n) < 0.1, "city"] = np.nan
+    if unseen:
+        table["city"] = table["city"].astype(object)
+        table.loc[table.index[:20:2], "city"] = "Turin"
+    return table
+
+
+NUMBERS, TEXTS = ["age", "hours"], ["work", "sex"]
+log = make_pipeline(FunctionTransformer(np.log1p), StandardScaler())
+filled = make_pipeline(SimpleImputer(), StandardScaler())
+
+
+def columns(*transformers, **options):
+    return ColumnTransformer([(f"t{i}", *one) for i, one in enumerate(transformers)], **options)
+
+
+ANY = {"handle_unknown": "use_encoded_value", "unknown_value": np.nan}
+RARE = {"min_frequency": 0.06, "handle_unknown": "infrequent_if_exist"}
+# Each column of numbers is made of one column of the table
+APART = {
+    "usual": columns(
+        (filled, NUMBERS), (log, ["gain"]), (OneHotEncoder(handle_unknown="ignore"), ["work", "sex", "city"])
+    ),
+    "dense": columns((filled, NUMBERS), (OneHotEncoder(sparse_output=False), TEXTS), sparse_threshold=0),
+    "dropped first": columns((filled, NUMBERS), (OneHotEncoder(drop="first"), [*TEXTS, "flag"])),
+    "dropped by name": columns((OneHotEncoder(drop=["Self", np.nan]), TEXTS), (filled, NUMBERS)),
+    "dropped if binary": columns((OneHotEncoder(drop="if_binary"), ["flag", "grade", "work"])),
+    "rare together": columns((filled, NUMBERS), (OneHotEncoder(min_frequency=0.06), ["city"])),
+    "rare and unknown": columns((OneHotEncoder(**RARE), ["city", "work"]), (filled, NUMBERS)),
+    "rare and unknown, dropped": columns((OneHotEncoder(**RARE, drop="first"), ["city"]), (filled, NUMBERS)),
+    "few": columns((OneHotEncoder(max_categories=3, handle_unknown="ignore"), ["city"]), (filled, NUMBERS)),
+    "numbers as categories": columns((OneHotEncoder(), ["grade", "flag"]), (filled, NUMBERS)),
+    "codes": columns(
+        (OrdinalEncoder(encoded_missing_value=-2, handle_unknown="use_encoded_value", unknown_value=9), ["city"]),
+        (StandardScaler(), ["hours"]),
+    ),
+    "codes, filled": columns(
+        (make_pipeline(OrdinalEncoder(max_categories=3), SimpleImputer(), StandardScaler()), ["city", "work"]),
+        (make_pipeline(OrdinalEncoder(**ANY), SimpleImputer(), StandardScaler()), ["age"]),
+    ),
+    "codes, then one-hot": columns(
+        (make_pipeline(OrdinalEncoder(), OneHotEncoder(handle_unknown="ignore")), ["work"]), (filled, NUMBERS)
+    ),
+    "function of codes": columns(
+        (make_pipeline(OrdinalEncoder(), FunctionTransformer(np.sqrt)), ["work"]), (filled, NUMBERS)
+    ),
+    "indicators": columns(
+        (make_pipeline(SimpleImputer(strategy="median", add_indicator=True), RobustScaler()), NUMBERS),
+        (SimpleImputer(strategy="constant", fill_value=-1.0, add_indicator=True), ["age"]),
+    ),
+    "categories filled": columns(
+        (
+            make_pipeline(
+                SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False), MinMaxScaler()
+            ),
+            ["work", "city"],
+        ),
+        (make_pipeline(SimpleImputer(strategy="constant", fill_value="?"), OrdinalEncoder()), ["city"]),
+        (filled, NUMBERS),
+    ),
+    "scaled, then filled": columns(
+        (make_pipeline(StandardScaler(), SimpleImputer(strategy="constant", fill_value=0.5)), NUMBERS)
+    ),
+    "function, then filled": columns(
+        (make_pipeline(FunctionTransformer(np.log1p), StandardScaler(), SimpleImputer()), NUMBERS),
+        (make_pipeline(FunctionTransformer(np.cbrt), SimpleImputer(strategy="median"), MinMaxScaler()), ["age"]),
+    ),
+    "two functions": columns(
+        (make_pipeline(SimpleImputer(), FunctionTransformer(np.sqrt), FunctionTransformer(np.log1p)), NUMBERS)
+    ),
+    "others pass": columns(
+        ("drop", [*TEXTS, "gain"]), (OneHotEncoder(), ["city"]), (filled, ["age"]), remainder="passthrough"
+    ),
+    "the rest is scaled": columns((OneHotEncoder(), [*TEXTS, "city", "flag"]), remainder=filled),
+    "by selectors": columns(
+        (make_pipeline(SimpleImputer(), RobustScaler()), make_column_selector(dtype_include="number")),
+        (OneHotEncoder(), make_column_selector(dtype_include=["object", "category", "string"])),
+    ),
+    "by positions": columns((filled, slice(0, 3, 2)), (log, [1]), (OneHotEncoder(), [-5, -4, -3])),
+    "by slice and mask": columns(
+        (filled, slice("age", "hours")), (OneHotEncoder(), [False] * 3 + [True, False, True, False, True])
+    ),
+    "by function": columns((filled, lambda X: [0, 2]), (OneHotEncoder(), lambda X: ["work"])),
+    "columns twice": columns((filled, NUMBERS), (make_pipeline(SimpleImputer(), log), ["age"])),
+    "stages": make_pipeline(
+        columns((filled, NUMBERS), remainder="passthrough"),
+        columns((OneHotEncoder(), [3, 4, 5]), (StandardScaler(), [2]), remainder="passthrough"),
+    ),
+    "filled, then encoded": make_pipeline(
+        columns((SimpleImputer(), NUMBERS), (SimpleImputer(strategy="most_frequent"), ["work", "city"])),
+        columns((StandardScaler(), [0, 1]), (OneHotEncoder(), [2, 3])),
+    ),
+    "texts are dropped": columns((StandardScaler(), ["gain", "hours"])),
+}
+# Columns of numbers are mixed after that
+MIXED = {
+    "principal components": (APART["usual"], PCA(4, random_state=0)),
+    "whitened": (APART["rare and unknown"], PCA(3, whiten=True, random_state=0)),
+    "singular vectors": (APART["usual"], TruncatedSVD(4, random_state=0)),
+    "scaled, then components": (APART["codes"], StandardScaler(), PCA(2)),
+    "components of texts": (
+        columns((make_pipeline(OneHotEncoder(sparse_output=False), PCA(3)), TEXTS), (filled, NUMBERS)),
+    ),
+    "components, then encoded": (
+        columns(
+            (make_pipeline(SimpleImputer(), StandardScaler(), PCA(1)), NUMBERS), ("passthrough", ["work", "sex"])
+        ),
+        columns(("passthrough", [0]), (OneHotEncoder(), [1, 2])),
+    ),
+    "imputed components": (make_pipeline(columns((filled, ["age", "hours"])), PCA(2), SimpleImputer()),),
+    "norms": (APART["usual"], Normalizer()),
+    "norms of components": (APART["rare together"], PCA(4, random_state=0), Normalizer("l1")),
+}
+
+
+def kmeans():
+    return KMeans(4, n_init=2, random_state=0)
+
+
+@functools.cache
+def fitted(name):
+    """The pipeline, the table and its network."""
+    steps = (APART[name],) if name in APART else MIXED[name]
+    X = people(240, 0)
+    model = make_pipeline(*steps, kmeans()).fit(X)
+    return model, X, neonxc.neuralize(model, X)
+
+
+def owners(transform, X):
+    """Which column of the table each transformed column is made of: the one that changes it."""
+    before, rng = dense(transform(X)), np.random.default_rng(0)
+    owner = np.full(before.shape[1], -1)
+    for i, name in enumerate(X.columns):
+        other = X.assign(**{name: X[name].to_numpy()[rng.permutation(len(X))]}).astype({name: X[name].dtype})
+        changed = (dense(transform(other)) != before).any(0)
+        assert (owner[changed] == -1).all()
+        owner[changed] = i
+    return owner
+
+
+def dense(Z):
+    return np.asarray(Z.toarray() if hasattr(Z, "toarray") else Z, dtype=float)
+
+
+def collected(relevance, owner, d):
+    result = np.zeros((len(relevance), d))
+    np.add.at(result.T, owner, np.asarray(relevance).T)
+    return result
+
+
+@pytest.mark.parametrize("name", [*APART, *MIXED])
+def test_the_network_is_the_pipeline(name):
+    model, X, net = fitted(name)
+    np.testing.assert_array_equal(net.predict(X), model.predict(X))
+    other = people(300, 1, unseen=name in ("usual", "rare and unknown", "rare and unknown, dropped", "codes"))
+    np.testing.assert_array_equal(net.predict(other), model.predict(other))
+    relevance = neonxc.NEON(net).attribute(other)
+    assert list(relevance.columns) == list(X.columns)
+    pd.testing.assert_index_equal(relevance.index, other.index)
+    logits = net(net.batch(other).tensor)
+    np.testing.assert_allclose(relevance.to_numpy().sum(1), logits.amax(1).numpy(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(net.classes_[logits.argmax(1).numpy()], model.predict(other))
+
+
+@pytest.mark.parametrize("name", APART)
+def test_relevance_is_that_of_the_transformed_columns_collected(name):
+    model, X, net = fitted(name)
+    Z = dense(model[:-1].transform(X))
+    witness = neonxc.neuralize(model[-1], Z)
+    assert net.beta == pytest.approx(witness.beta, rel=1e-9)
+    owner = owners(model[:-1].transform, X)
+    for options in ({}, {"target": 2}, {"competitor": 1}):
+        own = collected(neonxc.NEON(witness).attribute(Z, **options), owner, X.shape[1])
+        found = neonxc.NEON(net).attribute(X, **options)
+        np.testing.assert_allclose(found.to_numpy(), own, rtol=1e-7, atol=1e-7 * np.abs(own).max())
+
+
+@pytest.mark.parametrize("name", ["principal components", "whitened", "singular vectors", "norms"])
+def test_relevance_behind_a_mixture_is_that_of_the_encoded_columns_collected(name):
+    model, X, net = fitted(name)
+    Z = dense(model[0].transform(X))
+    witness = neonxc.neuralize(make_pipeline(*model[1:]), Z)
+    own = collected(neonxc.NEON(witness).attribute(Z), owners(model[0].transform, X), X.shape[1])
+    found = neonxc.NEON(net).attribute(X).to_numpy()
+    np.testing.assert_allclose(found, own, rtol=1e-6, atol=1e-6 * np.abs(own).max())
+
+
+@pytest.mark.parametrize("name", ["usual", "codes, filled", "whitened", "norms"])
+def test_a_network_comes_back_from_its_file(name, tmp_path):
+    _, X, net = fitted(name)
+    neonxc.save(net, tmp_path / "net.safetensors")
+    again = neonxc.load(tmp_path / "net.safetensors")
+    assert again.encoding == net.encoding
+    assert again.feature_names_ == list(X.columns)
+    pd.testing.assert_frame_equal(neonxc.NEON(again).attribute(X), neonxc.NEON(net).attribute(X))
+
+
+def test_a_pipeline_of_numbers_has_no_encoding():
+    X = people(100, 0)[["gain", "hours"]]
+    for step in (StandardScaler(), columns((StandardScaler(), ["hours"]), ("passthrough", ["gain"]))):
+        net = neonxc.neuralize(make_pipeline(step, kmeans()).fit(X), X)
+        assert net.encoding is None
+        assert net(torch.zeros(1, 2)).shape == (1, 4)
+
+
+def test_summaries_are_of_the_columns_of_the_table():
+    _, X, net = fitted("usual")
+    neon = neonxc.NEON(net)
+    summary, relevance, own = neon.summary(X), neon.attribute(X), net.predict(X)
+    assert summary.feature_names == list(X.columns)
+    mean = np.stack([relevance[own == k].mean().to_numpy() for k in range(4)])
+    np.testing.assert_allclose(summary.relevance, mean, atol=1e-9)
+    np.testing.assert_allclose(neon.summary(net.batch(X).tensor).relevance, mean, atol=1e-9)
+
+
+def test_a_tensor_holds_encoded_columns():
+    _, X, net = fitted("usual")
+    x = net.batch(X).tensor
+    relevance = neonxc.NEON(net).attribute(x)
+    assert relevance.shape == x.shape == (len(X), net.encoding.width)
+    by_column = net.encoding.collected(relevance).numpy()
+    np.testing.assert_allclose(by_column, neonxc.NEON(net).attribute(X).to_numpy(), atol=1e-12)
+    np.testing.assert_array_equal(net.predict(x).numpy(), net.predict(X))
+    with pytest.raises(ValueError, match=r"tensor of shape \[240, 8\], and needs the 16 encoded columns"):
+        net.predict(torch.zeros(240, 8))
+    with pytest.raises(TypeError, match=r"net\(net.batch\(x\).tensor\)"):
+        net(X)
+
+
+def test_along_a_way_of_encoded_columns():
+    _, X, net = fitted("usual")
+    found = neonxc.NEON(net, along=0.0).attribute(X)
+    inner = neonxc.NEON(net, along=0.0).attribute(net.batch(X).tensor)
+    np.testing.assert_allclose(found.to_numpy(), net.encoding.collected(inner).numpy(), atol=1e-12)
+    assert neonxc.NEON(net).residual(X).shape == (len(X),)
+    np.testing.assert_allclose(neonxc.NEON(net).residual(X), 0, atol=1e-9)
+
+
+def test_object_arrays_and_arrays_of_numbers():
+    X = people(150, 0)[["age", "work", "sex"]].to_numpy(dtype=object)
+    steps = columns((filled, [0]), (OneHotEncoder(), [1, 2]))
+    model = make_pipeline(steps, kmeans()).fit(X)
+    net = neonxc.neuralize(model, X)
+    np.testing.assert_array_equal(net.predict(X), model.predict(X))
+    relevance = neonxc.NEON(net).attribute(X)
+    assert isinstance(relevance, np.ndarray)
+    assert relevance.shape == X.shape
+    assert relevance.dtype == np.float64
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])  # the pipeline knows no names
+    np.testing.assert_array_equal(net.predict(frame), model.predict(X))
+    assert list(neonxc.NEON(net).attribute(frame).columns) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_steps_without_a_column_transformer(dtype):
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(200, 3)).astype(dtype) * np.array([1, 10, 100], dtype=dtype)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    for steps in (
+        (SimpleImputer(), StandardScaler()),
+        (StandardScaler(), SimpleImputer(add_indicator=True), PCA(2, random_state=0)),
+        (FunctionTransformer(np.log1p), SimpleImputer(), StandardScaler()),
+    ):
+        model = make_pipeline(*steps, kmeans()).fit(X)
+        net = neonxc.neuralize(model, X)
+        np.testing.assert_array_equal(net.predict(X), model.predict(X))
+        relevance = neonxc.NEON(net).attribute(X)
+        assert relevance.dtype == dtype
+        np.testing.assert_allclose(relevance.sum(1), net(net.batch(X).tensor).amax(1), rtol=1e-4)
+        x = net.batch(X).tensor.float()
+        assert net(x).dtype == torch.float32
+        assert neonxc.NEON(net).attribute(x).dtype == torch.float32
+
+
+def test_encoders_alone():
+    X = people(150, 0)[["work", "flag", "grade"]]
+    for step in (OneHotEncoder(), OrdinalEncoder()):
+        model = make_pipeline(step, kmeans()).fit(X)
+        net = neonxc.neuralize(model, X)
+        np.testing.assert_array_equal(net.predict(X), model.predict(X))
+
+
+def test_without_data():
+    model, X, net = fitted("usual")
+    plain = neonxc.neuralize(model)
+    np.testing.assert_array_equal(plain.predict(X), model.predict(X))
+    plain.calibrate(X)
+    np.testing.assert_allclose(neonxc.NEON(plain).attribute(X), neonxc.NEON(net).attribute(X), atol=1e-9)
+
+
+def test_flipping_adds_columns_of_the_table():
+    _, X, net = fitted("usual")
+    frame = neonxc.NEON(net).attribute(X)
+    found = pixel_flipping(net, X, frame, repeats=2)
+    assert len(found.curve) == 6  # flag and grade are dropped
+    inner = pixel_flipping(net, X, neonxc.NEON(net).attribute(net.batch(X).tensor), repeats=2)
+    np.testing.assert_array_equal(found.curve, inner.curve)
+    least = pixel_flipping(net, X, frame, repeats=2, order="least")
+    assert found.auc > least.auc + 5
+    with pytest.raises(ValueError, match="relevance has 3 features"):
+        pixel_flipping(net, X, frame.iloc[:, :3])
+
+
+def test_flipping_at_the_full_width_of_the_table_goes_by_its_columns():
+    """As many encoded columns as columns, in another order."""
+    X = people(200, 0)[["age", "gain", "hours"]]
+    model = make_pipeline(columns((log, ["gain"]), (filled, ["hours", "age"])), kmeans()).fit(X)
+    net = neonxc.neuralize(model, X)
+    own = pixel_flipping(net, X, neonxc.NEON(net).attribute(X), repeats=3)
+    inner = pixel_flipping(net, X, neonxc.NEON(net).attribute(net.batch(X).tensor), repeats=3)
+    np.testing.assert_array_equal(own.curve, inner.curve)
+
+
+def test_methods_are_compared_by_columns_of_the_table():
+    _, X, net = fitted("usual")
+    found = compare(net, X.iloc[:60], repeats=2)
+    assert {len(one.curve) for one in found.results.values()} == {6}
+    assert found.results["NEON"].auc > found.results["random"].auc
+    given = compare(net, X.iloc[:60], {"given": neonxc.NEON(net).attribute(X.iloc[:60])}, repeats=2)
+    assert given.results["given"].auc == found.results["NEON"].auc
+
+
+def test_labels_alone_behind_an_encoder():
+    X = people(200, 0)
+    steps = columns((filled, NUMBERS), (OneHotEncoder(), ["work"]))
+    model = make_pipeline(steps, DBSCAN(0.8)).fit(X)
+    net = neonxc.neuralize(model, X)
+    assert net.fidelity_ > 0.95
+    clustered = model[-1].labels_ >= 0
+    assert (net.predict(X) == model[-1].labels_)[clustered].mean() == pytest.approx(net.fidelity_)
+    assert list(neonxc.NEON(net).attribute(X).columns) == list(X.columns)
+    with pytest.raises(ValueError, match="X needs to be the table"):
+        neonxc.neuralize(model, net.batch(X).tensor)
+
+
+@pytest.mark.parametrize("final", [Birch(n_clusters=3), GaussianMixture(3, random_state=0, reg_covar=1e-2)])
+def test_other_clusterers_behind_encoders(final):
+    X = people(200, 0)
+    model = make_pipeline(APART["dense"], final).fit(X)
+    net = neonxc.neuralize(model, X)
+    np.testing.assert_array_equal(net.predict(X), model.predict(X))
+
+
+def changed(X, column, value):
+    """Another value in row 7."""
+    return X.assign(**{column: X[column].astype(object).where(X.index != X.index[7], value)})
+
+
+UNKNOWN = {
+    "category": (
+        "dense",
+        "work",
+        "Church",
+        r"'Church' in row 7, column 'work'; known are \['Private', 'Self', 'State'\]",
+    ),
+    "missing category": ("dense", "work", None, r"value None in row 7, column 'work'; known are"),
+    "missing number": ("codes", "hours", np.nan, r"a missing value in row 7, column 'hours'"),
+    "out of range": ("usual", "gain", -2.0, r"log1p of -2 in column 'gain' is no number"),
+    "text": ("usual", "age", "old", r"X needs numbers in column 'age', got 'old'"),
+    "infinite": ("usual", "age", np.inf, r"not finite in column 'age'"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_values_that_were_not_known_are_named(name):
+    pipeline, column, value, message = UNKNOWN[name]
+    _, X, net = fitted(pipeline)
+    with pytest.raises(ValueError, match=message):
+        net.predict(changed(X, column, value))
+
+
+def test_columns_that_are_missing_are_named():
+    _, X, net = fitted("usual")
+    with pytest.raises(ValueError, match=r"columns of X differ from the fitted ones: missing \['sex'\]"):
+        net.predict(X.drop(columns="sex"))
+
+
+REFUSED = {
+    "unknown function": (
+        make_pipeline(SimpleImputer(), FunctionTransformer(np.tanh)),
+        NUMBERS,
+        r"transformer 't0': step 'functiontransformer': FunctionTransformer of tanh can't be folded; .*np.log1p",
+    ),
+    "arguments": (
+        FunctionTransformer(np.log1p, kw_args={"dtype": np.float64}),
+        ["gain"],
+        r"FunctionTransformer of log1p with kw_args \{'dtype'",
+    ),
+    "function of scaled": (
+        make_pipeline(MinMaxScaler(), FunctionTransformer(np.sqrt)),
+        ["gain"],
+        r"step 'functiontransformer': it needs columns as they are, and a step before it scales them",
+    ),
+    "categories of logarithms": (
+        make_pipeline(FunctionTransformer(np.log1p), OneHotEncoder()),
+        ["grade"],
+        r"step 'onehotencoder': it needs columns as they are, and a step before it takes their log1p",
+    ),
+    "categories of components": (
+        make_pipeline(StandardScaler(), PCA(2), OneHotEncoder(handle_unknown="ignore")),
+        ["gain", "hours"],
+        r"step 'onehotencoder': it needs columns as they are, and a step before it mixes them",
+    ),
+    "other missing values": (
+        make_pipeline(SimpleImputer(missing_values="Self", strategy="most_frequent"), OneHotEncoder()),
+        ["work"],
+        r"SimpleImputer\(missing_values='Self'\) can't be folded",
+    ),
+    "fill out of range": (
+        make_pipeline(FunctionTransformer(np.sqrt), SimpleImputer(strategy="constant", fill_value=-1)),
+        ["age"],
+        r"it fills with -1, which sqrt before it never gives",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_can_not_be_expressed_is_named(name):
+    step, names, message = REFUSED[name]
+    X = people(100, 0)
+    model = make_pipeline(columns((step, names)), kmeans()).fit(X)
+    with pytest.raises(ValueError, match=f"^pipeline step 'columntransformer': .*{message}"):
+        neonxc.neuralize(model, X)
+
+
+def test_encoders_after_a_norm():
+    X = people(100, 0)[["gain", "hours"]]
+    model = make_pipeline(Normalizer(), SimpleImputer(), kmeans()).fit(X)
+    with pytest.raises(ValueError, match=r"pipeline step 'simpleimputer': it comes after a Normalizer"):
+        neonxc.neuralize(model, X)
+
+
+def test_two_kinds_of_missing_values():
+    X = pd.DataFrame({"a": pd.Series(["u", None, np.nan, "v"] * 10, dtype=object), "b": np.arange(40.0)})
+    model = make_pipeline(columns((OneHotEncoder(), ["a"]), ("passthrough", ["b"])), kmeans()).fit(X)
+    with pytest.raises(ValueError, match="its column 0 has both None and NaN as categories"):
+        neonxc.neuralize(model, X)
+
+
+def test_text_that_stands_in_for_a_number():
+    X = pd.DataFrame({"a": pd.Series(["1", "2", None, "9"] * 10, dtype=object), "b": np.arange(40.0)})
+    imputer = SimpleImputer(strategy="most_frequent", missing_values=None)
+    model = make_pipeline(columns((make_pipeline(imputer, StandardScaler()), ["a", "b"])), kmeans()).fit(X)
+    with pytest.raises(ValueError, match=r"in column 'a' '1' stands in for a missing value"):
+        neonxc.neuralize(model, X)
+
+
+def test_tables_of_a_network_without_an_encoding():
+    X = people(60, 0)
+    net = neonxc.neuralize(make_pipeline(StandardScaler(), kmeans()).fit(X[["gain", "hours"]]))
+    with pytest.raises(ValueError, match=r"X has columns that are not numeric: \['work'\]; drop or encode them"):
+        net.predict(X[["gain", "work"]].set_axis(["gain", "work"], axis=1))
+
+
+def test_an_encoder_behind_a_feature_network():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = make_pipeline(SimpleImputer(), kmeans()).fit(X)
+    with pytest.raises(ValueError, match="behind a feature network"):
+        neonxc.neuralize(model, torch.as_tensor(X), torch.nn.Identity())
