@@ -28,6 +28,19 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """Increasing functions by their name in NumPy."""
 
+INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "log": np.exp,
+    "log1p": np.expm1,
+    "log2": np.exp2,
+    "log10": lambda values: np.power(10.0, values),
+    "sqrt": np.square,
+    "cbrt": lambda values: np.power(values, 3),
+    "exp": np.log,
+    "expm1": np.log1p,
+    "arcsinh": np.sinh,
+}
+"""What takes :data:`FUNCTIONS` back."""
+
 
 @dataclass(frozen=True)
 class Number:
@@ -46,6 +59,20 @@ class Number:
     column: int
     fill: float | None = None
     functions: tuple[str, ...] = ()
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Numbers behind the functions, NaN or infinite outside of their domain."""
+        with np.errstate(all="ignore"):
+            for function in self.functions:
+                values = FUNCTIONS[function](values)
+        return values
+
+    def undo(self, values: np.ndarray) -> np.ndarray:
+        """The numbers that :meth:`apply` takes to some."""
+        with np.errstate(all="ignore"):
+            for function in reversed(self.functions):
+                values = INVERSES[function](values)
+        return values
 
 
 @dataclass(frozen=True)
@@ -186,9 +213,7 @@ class Encoding:
                 )
             values = np.where(missing, part.fill, values)
         given = values
-        for function in part.functions:
-            with np.errstate(all="ignore"):
-                values = FUNCTIONS[function](values)
+        values = part.apply(values)
         if part.functions and not np.isfinite(values).all():
             bad = given[~np.isfinite(values)][0]
             raise ValueError(

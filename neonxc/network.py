@@ -52,8 +52,8 @@ class NeuralizedClustering(nn.Module):
     classes_ : ndarray [K]
     feature_names_ : list of str or None
     spread_ : ndarray [d] or None
-        Standard deviations of the columns in the X that :func:`neonxc.neuralize` was given, 1 for constant ones;
-        None without X, and where there is a feature network.
+        Standard deviations of the head's columns in the X that :func:`neonxc.neuralize` was given, 1 for constant
+        ones; None without X, and where there is a feature network.
     fidelity_, fidelity_held_out_ : float or None
         Of a surrogate: share of points (noise aside) that get the explained clustering's label, of those it was
         fitted to, and of points held out from a fit to the others. None where the network is the clustering.
@@ -272,7 +272,7 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     if len(columns) != d or not all(isinstance(name, str) for name in columns):
         raise TypeError(f"it has not one name for each of {d} features")
     if net.spread_ is not None and np.shape(net.spread_) != (head.n_features,):
-        raise TypeError(f"it has not one spread for each of {head.n_features} features")
+        raise TypeError(f"it has not one spread for each of {head.n_features} columns of the head")
     x = torch.zeros(1, head.n_features)
     head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
     if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):

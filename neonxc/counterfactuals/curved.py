@@ -16,7 +16,7 @@ from neonxc.counterfactuals.search import Found, Nodes, roots, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head, Noise
 
-STEPS = 200
+STEPS = 100
 TOLERANCE = 1e-6
 """Of the last step, relative to the distance."""
 HALVINGS = 30
@@ -54,27 +54,23 @@ class Curved:
     @property
     def room(self) -> int:
         """How many points are worked on at once."""
-        width = (self.pieces.signs.shape[1] + COPIES) * self.head.n_features + 4 * self.head.detection.width
+        width = (self.pieces.signs.shape[1] + KNOWN) * self.head.n_features + 4 * self.head.detection.width
         return at_once(8 * COPIES * width, self.head.detection.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
         """Points that are by a margin [n], in spreads, inside, and near: none that differs a little is nearer."""
 
         def solve(nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
-            def contrasts(u: Tensor, some: Tensor) -> Tensor:
-                return self._contrasts(task, nodes.point[some], nodes.piece[some], u)
-
-            inner = self._known_inside(task, nodes, contrasts)
-            best, length = torch.zeros_like(nodes.low), task.x.new_full((len(nodes.point),), torch.inf)
-            sure = length.isfinite()
-            for start in (torch.zeros_like(best), inner):
-                u, converged = _descend(contrasts, start.clamp(nodes.low, nodes.high), nodes, margin[nodes.point])
-                u = _pulled_in(contrasts, u, inner)
-                distance = torch.linalg.vector_norm(u, dim=1)
-                everything = torch.arange(len(u), device=u.device)
-                better = (contrasts(u, everything).amin(dim=1) >= 0) & (distance < length)
-                best[better], length[better], sure[better] = u[better], distance[better], converged[better]
-            return best, length.isfinite(), sure
+            known = self._known_points(task, nodes)
+            best = Best(task, self, nodes, margin)
+            every = torch.arange(len(nodes.point), device=margin.device)
+            inner = best.inside(known)
+            best.descend(every, torch.zeros_like(inner), inner)
+            best.descend(every, inner, inner)
+            for start in known.unbind(dim=1):  # where all else failed
+                left = every[best.length.isinf()]
+                best.descend(left, start[left], inner[left])
+            return best.u, best.length.isfinite(), best.sure
 
         starts = pairs(self.pieces, task.target)
         nodes = roots(task, *starts, torch.zeros_like(task.x[:, 0])[starts[0]])
@@ -83,7 +79,8 @@ class Curved:
         found = search(task, nodes, solve, self.room, MOST_NODES + pieces)
         return replace(found, exact=torch.zeros_like(found.exact))
 
-    def _contrasts(self, task: Task, point: Tensor, piece: Tensor, u: Tensor) -> Tensor:
+    def contrasts(self, task: Task, point: Tensor, piece: Tensor, u: Tensor) -> Tensor:
+        """Contrasts [m, L] of points after changes [m, d]: positive inside of a piece [m] that is not noise."""
         y = task.x[point] + u * task.spread
         found = self.pieces.contrasts(self.head.compared(y), piece)
         if self.noise is None:
@@ -91,32 +88,65 @@ class Curved:
         cluster = self.pieces.cluster[piece]
         return torch.cat([found, self.noise.margin(self.head, y).gather(1, cluster[:, None])], dim=1)
 
-    def _known_inside(self, task: Task, nodes: Nodes, contrasts: Contrasts) -> Tensor:
-        """Changes [m, d] to the nearest of a few known points of the target that the box leaves inside of it.
+    def _known_points(self, task: Task, nodes: Nodes) -> Tensor:
+        """Changes [m, k, d] to the nearest known points of the target, as far as the box allows; zeros are none."""
+        here = task.x[nodes.point]
+        unit = torch.where(task.fixed, torch.inf, task.spread)
+        distance = torch.cdist(here / unit, self.known / unit)
+        distance = distance.masked_fill(self.cluster != self.pieces.cluster[nodes.piece][:, None], torch.inf)
+        least, which = distance.topk(min(KNOWN, len(self.known)), dim=1, largest=False)
+        way = (self.known[which] - here[:, None]) / task.spread
+        return torch.where(least.isfinite()[:, :, None], way, 0.0).clamp(nodes.low[:, None], nodes.high[:, None])
 
-        Where there is none it is the nearest of them; without any, no change.
-        """
-        here = (task.x / task.spread)[nodes.point]
-        way = (
-            (self.known / task.spread)[None] - here[:, None]
-            if len(self.known)
-            else here.new_zeros(len(here), 1, 1)
-        )
-        way = way.expand(-1, -1, here.shape[1]).clamp(nodes.low[:, None], nodes.high[:, None])
-        other = torch.ones_like(way[:, :, 0], dtype=torch.bool)
-        if len(self.known):
-            other = self.cluster != self.pieces.cluster[nodes.piece][:, None]
-        length = torch.linalg.vector_norm(way, dim=2).masked_fill(other, torch.inf)
-        order = length.sort(dim=1)
-        rows = torch.arange(len(here), device=here.device)
-        result = torch.where(order.values[:, :1].isfinite(), way[rows, order.indices[:, 0]], 0.0)
-        live = rows
-        for value, index in zip(order.values.T[:KNOWN], order.indices.T[:KNOWN], strict=True):
-            live = live[value[live].isfinite()]
-            inside = contrasts(way[live, index[live]], live).amin(dim=1) >= 0
-            result[live[inside]] = way[live, index[live]][inside]
+
+class Best:
+    """The least changes of some nodes so far.
+
+    Attributes
+    ----------
+    u : Tensor [m, d]
+    length : Tensor [m]
+        Infinite where no point of the target was found.
+    sure : Tensor [m] of bool
+        Whether the last step was short.
+    """
+
+    def __init__(self, task: Task, curved: Curved, nodes: Nodes, margin: Tensor) -> None:
+        self.task, self.curved, self.nodes, self.margin = task, curved, nodes, margin
+        self.u = torch.zeros_like(nodes.low)
+        self.length = torch.full_like(self.u[:, 0], torch.inf)
+        self.sure = torch.zeros_like(self.length, dtype=torch.bool)
+
+    def contrasts(self, u: Tensor, some: Tensor) -> Tensor:
+        """Contrasts [l, L] of some nodes [l] after changes [l, d]."""
+        return self.curved.contrasts(self.task, self.nodes.point[some], self.nodes.piece[some], u)
+
+    def inside(self, known: Tensor) -> Tensor:
+        """Of the known points of each node, [m, k, d], the first that is inside of the target; zero without any."""
+        result = torch.zeros_like(self.u)
+        live = torch.arange(len(result), device=result.device)
+        for u in known.unbind(dim=1):
+            inside = self.contrasts(u[live], live).amin(dim=1) >= 0
+            result[live[inside]] = u[live[inside]]
             live = live[~inside]
         return result
+
+    def descend(self, some: Tensor, start: Tensor, inner: Tensor) -> None:
+        """Keep what is found for some nodes [l] from a start [l, d], if it is better."""
+        if not len(some):
+            return
+        nodes = self.nodes.take(some)
+
+        def contrasts(u: Tensor, part: Tensor) -> Tensor:
+            return self.contrasts(u, some[part])
+
+        start = start.clamp(nodes.low, nodes.high)
+        u, converged = _descend(contrasts, start, nodes, self.margin[nodes.point])
+        u = _pulled_in(contrasts, u, inner)
+        length = torch.linalg.vector_norm(u, dim=1)
+        better = (self.contrasts(u, some).amin(dim=1) >= 0) & (length < self.length[some])
+        won = some[better]
+        self.u[won], self.length[won], self.sure[won] = u[better], length[better], converged[better]
 
 
 def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,20 +172,30 @@ def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> t
             step, pull, multipliers, penalty = state
             bend = ((step - _pull(slopes, multipliers) + pull) * step).sum(dim=1, keepdim=True)
             curvature = (bend.abs() / step.square().sum(dim=1, keepdim=True).clamp(min=1e-300)).clamp(*CURVATURES)
-        center = (1 - 1 / curvature) * here
         normals, limits = normalised(h, slopes, margin[live])
-        limits = limits + torch.einsum("nhd,nd->nh", normals, here - center)
-        goal, there, multipliers = shortest(normals, limits, nodes.low[live] - center, nodes.high[live] - center)
-        step = torch.where(there[:, None], goal + center - here, 0.0)
-        multipliers = curvature * multipliers / torch.where(length > 0, length, 1.0)
+        limits = limits + torch.einsum("nhd,nd->nh", normals, here)
+        low, high = nodes.low[live], nodes.high[live]
+        goal, there, multipliers = _nearest_to((1 - 1 / curvature) * here, normals, limits, low, high)
+        if not bool(there.all()):
+            back = _nearest_to(here, normals, _worst(normals, limits, here), low, high)
+            goal = torch.where(there[:, None], goal, torch.where(back[1][:, None], back[0], here))
+        step = goal - here
+        slope = torch.where(length > 0, length, 1.0)
+        multipliers = curvature * multipliers / slope * there[:, None]
         penalty = torch.maximum(penalty, 2 * multipliers)
+        merit = partial(
+            _merit, there, torch.where(there[:, None], penalty, 1 / slope), margin[live, None] * length
+        )
         enough = 1e-4 * curvature[:, 0] * step.square().sum(dim=1)
-        t = _step_length(of_live, here, step, penalty, margin[live, None] * length, h, enough)
+        enough = torch.where(
+            there, enough, 0.1 * merit(here, h)
+        )  # back to where there is a solution, or not at all
+        t = _step_length(lambda v, f=of_live, m=merit: m(v, f(v)), here, step, enough)
         u[live] = here + t[:, None] * step
         size = curvature[:, 0].clamp(min=1) * torch.linalg.vector_norm(step, dim=1)
         ended = there & (size <= TOLERANCE * (1 + torch.linalg.vector_norm(here, dim=1)))
         converged[live[ended]] = True
-        going = there & ~ended & (t > 0)
+        going = ~ended & (t > 0)
         live = live[going]
         new = (t[:, None] * step, _pull(slopes, multipliers), multipliers, penalty)
         state = tuple(part[going] for part in new)
@@ -171,26 +211,32 @@ def _of_some(contrasts: Contrasts, some: Tensor, u: Tensor) -> Tensor:
     return contrasts(u, some)
 
 
-def _step_length(
-    contrasts: Callable[[Tensor], Tensor],
-    u: Tensor,
-    step: Tensor,
-    penalty: Tensor,
-    margin: Tensor,
-    h: Tensor,
-    enough: Tensor,
-) -> Tensor:
+def _nearest_to(center: Tensor, normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
+    """Like :func:`shortest`, with distances from a center [n, d]."""
+    shifted = limits - torch.einsum("nhd,nd->nh", normals, center)
+    u, found, multipliers = shortest(normals, shifted, low - center, high - center)
+    return u + center, found, multipliers
+
+
+def _worst(normals: Tensor, limits: Tensor, here: Tensor) -> Tensor:
+    """Limits that leave only the half-space that is farthest away: where all of them have no point in common."""
+    beyond = torch.einsum("nhd,nd->nh", normals, here) - limits
+    worst = beyond.argmax(dim=1, keepdim=True)
+    return torch.full_like(limits, torch.inf).scatter(1, worst, limits.gather(1, worst))
+
+
+def _merit(there: Tensor, penalty: Tensor, margin: Tensor, u: Tensor, h: Tensor) -> Tensor:
+    """Half the squared distance [n], unless `there` is nothing yet to be near to, and penalties of contrasts."""
+    short = torch.where(h.isfinite(), (margin - h).clamp(min=0), 0.0)
+    return there * u.square().sum(dim=1) / 2 + (penalty * short).sum(dim=1)
+
+
+def _step_length(merit: Callable[[Tensor], Tensor], u: Tensor, step: Tensor, enough: Tensor) -> Tensor:
     """The first of 1, 1/2, 1/4 ... at which the merit falls as it should; 0 where none does."""
-
-    def merit(v: Tensor, h: Tensor) -> Tensor:
-        short = torch.where(h.isfinite(), (margin - h).clamp(min=0), 0.0)
-        return v.square().sum(dim=1) / 2 + (penalty * short).sum(dim=1)
-
-    before = merit(u, h)
+    before = merit(u)
     t, open_ = torch.ones_like(before), torch.ones_like(before, dtype=torch.bool)
     for _ in range(HALVINGS):
-        v = u + t[:, None] * step
-        open_ &= ~(merit(v, contrasts(v)) <= before - t * enough)
+        open_ &= ~(merit(u + t[:, None] * step) <= before - t * enough)
         if not bool(open_.any()):
             break
         t = torch.where(open_, t / 2, t)

@@ -38,7 +38,74 @@ def counterfactual(
     columns: int | None = None,
     spread: Any = None,
 ) -> Counterfactual:
-    """Find the nearest points that belong to other clusters."""
+    """Find the nearest points that belong to other clusters: what would have to change, and by how much.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        From :func:`neonxc.neuralize`, of raw columns: without a feature network.
+    x : array, frame or tensor [N, d]
+        Points, one or many.
+    target : label, or N labels, optional
+        Of ``net.classes_``: where points shall belong. Points that do already stay. Default: each point's
+        runner-up, the cluster of the second greatest logit; of noise, the nearest cluster.
+    fixed : column, or sequence of columns
+        Names or positions of columns that don't change.
+    integer : column, or sequence of columns
+        Columns that are whole numbers, also where x is not; those that are fixed stay as they are.
+    bounds : dict, optional
+        From columns to pairs ``(low, high)``, either of which may be None; x has to be inside.
+    columns : int, optional
+        How many columns of a point may change. Default: all.
+    spread : array [d], or data [n, d], optional
+        What a change of each column is measured in, in the units of the column, or data whose standard deviations
+        are taken. Default: those of the X that :func:`~neonxc.neuralize` was given, ``net.spread_``; without it, of
+        the centers, supports or means that the clustering consists of, or what a threshold tree remembers, and 1
+        for columns in which these don't differ.
+
+    Returns
+    -------
+    Counterfactual
+        Points of the type of x, their changes, distances in spreads, and whether they are certain. ``net.predict``
+        was asked for every point that is found, in the type that it is handed back in.
+
+    Raises
+    ------
+    TypeError
+        No network from :func:`~neonxc.neuralize`.
+    ValueError
+        A feature network, unusable x, an unknown label or column, bounds that cross or that x is outside of,
+        spreads that are not positive.
+
+    Notes
+    -----
+    It computes in float64 on the device of the network.
+
+    The nearest point is exact where boundaries are flat in the raw columns: nearest centers and subcentroids, also
+    behind affine pipelines, linear layers, mixtures with one covariance for all, hierarchies. Their clusters are
+    unions of polyhedra, to each of which points are projected by a dual active-set method (Goldfarb and Idnani,
+    Mathematical Programming 27, 1983); whole numbers, few columns and the polyhedra are searched by branch and
+    bound (Land and Doig, Econometrica 28, 1960), which ends with the best point so far, and ``exact`` False, after
+    1,000 projections. In threshold trees, whose clusters are unions of boxes, every column goes its own shortest
+    way. Points are then inside by a hair, the least of some sizes at which the network agrees.
+
+    Other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise) are linearised step by step,
+    from the point itself and from a known point of the target. What that finds is a local minimum: ``exact`` is
+    False, and a point may exist where ``found`` is False.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data.rename(columns=lambda name: name.removesuffix(" (cm)"))
+    >>> net = neonxc.neuralize(KMeans(3, n_init=4, random_state=0).fit(X), X)
+    >>> cf = neonxc.counterfactual(net, X[100:102], columns=1)
+    >>> cf.exact
+    True
+    >>> bool((net.predict(cf.points) == cf.target).all())
+    True
+    """
     if not isinstance(net, NeuralizedClustering):
         raise TypeError(f"counterfactual needs a network from neonxc.neuralize, got {type(net).__name__}")
     if net.features is not None:
