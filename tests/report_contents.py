@@ -67,7 +67,9 @@ def table(X, k, title):
     logit = others.min(1) - distances.min(1)
     relevance = (Z - centers[rival]) ** 2 - (Z - centers[y]) ** 2
     relevance = np.pad(relevance / logit[:, None], ((0, 0), (0, len(columns) - Z.shape[1])))
-    tree = DecisionTreeClassifier(max_leaf_nodes=2 * k if k < 10 else k + 5, random_state=0).fit(numbers.to_numpy(), y)
+    tree = DecisionTreeClassifier(max_leaf_nodes=2 * k if k < 10 else k + 5, random_state=0).fit(
+        numbers.to_numpy(), y
+    )
     leaf = tree.apply(numbers.to_numpy())
     nodes, texts, order = _nodes(tree, numbers, y)
     given = tree.predict(numbers.to_numpy())
@@ -179,7 +181,9 @@ def photos(k=4, tile=48):
         photo = np.clip(np.array(code) + rng.normal(0, 50, (tile, tile, 3)), 0, 255)
         photo[tile // 4 : tile // 2, tile // 3 : -tile // 3] //= 3
         heat = photo * 0.5 + np.hypot(*np.mgrid[-1 : 1 : tile * 1j, -1 : 1 : tile * 1j])[..., None] * [120, 20, 30]
-        return Item(row, f"IMG_{row:04d}.jpg", 2.5 - row / 100, (c + 1) % k, picture=webp(photo), heatmap=webp(heat))
+        return Item(
+            row, f"IMG_{row:04d}.jpg", 2.5 - row / 100, (c + 1) % k, picture=webp(photo), heatmap=webp(heat)
+        )
 
     cards = [
         replace(

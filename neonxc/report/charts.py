@@ -102,7 +102,16 @@ def curves(lines: Sequence[Curve], x_label: str, y_label: str, percent: bool) ->
                 '<text x="{}" y="{:.1f}" text-anchor="end">{}</text>'
                 '<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>'
             ).format(
-                left, wide - right, down, down, left - 6, down + 4, printed(y), across, high - bottom + 18, printed(x)
+                left,
+                wide - right,
+                down,
+                down,
+                left - 6,
+                down + 4,
+                printed(y),
+                across,
+                high - bottom + 18,
+                printed(x),
             )
         )
     ends = _apart([place(line.x[-1], line.y[-1])[1] for line in lines], 38)

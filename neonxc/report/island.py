@@ -20,7 +20,9 @@ def island(contents: Contents, tags: list[str], colors: list[str]) -> dict[str, 
     a value that is a text is its position in ``words``, in a list of its own.
     """
     return {
-        "clusters": [[tag, card.name, color] for tag, card, color in zip(tags, contents.cards, colors, strict=True)],
+        "clusters": [
+            [tag, card.name, color] for tag, card, color in zip(tags, contents.cards, colors, strict=True)
+        ],
         "columns": [[one.name, one.mean, one.spread, one.unit] for one in contents.columns],
         "pairs": [
             [pair.a, pair.b, [[at, round(value, 3)] for at, value in pair.relevance], pair.rules, pair.accuracy]
@@ -55,7 +57,9 @@ def _points(points: Points, kept: list[int]) -> dict[str, Any]:
     def strongest(at: int) -> list[Any]:
         shares = [(round(1000 * column[at]) if math.isfinite(column[at]) else 0) for column in points.relevance]
         order = sorted((j for j in range(len(shares)) if shares[j]), key=lambda j: -abs(shares[j]))[:STRONGEST]
-        return [part for j in order for part in (j, shares[j], value(points.values[j][at]) if points.values else None)]
+        return [
+            part for j in order for part in (j, shares[j], value(points.values[j][at]) if points.values else None)
+        ]
 
     whole = ("rows", "x", "y", "cluster", "rival", "leaf")
     return {

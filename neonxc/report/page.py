@@ -41,8 +41,26 @@ def render(contents: Contents) -> str:
     --------
     >>> from neonxc.report.contents import Contents, Points, Reproduce, Trust
     >>> points = Points([], None, [], [], [], [], [], [], [], [], [], "", "")
-    >>> contents = Contents("Wine & co", "table", "", 0, 0, 0, "", [], [], [], [], [], [], [], points, Trust(),
-    ...                     Reproduce([], [], []), "2026-03-01")
+    >>> contents = Contents(
+    ...     "Wine & co",
+    ...     "table",
+    ...     "",
+    ...     0,
+    ...     0,
+    ...     0,
+    ...     "",
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     points,
+    ...     Trust(),
+    ...     Reproduce([], [], []),
+    ...     "2026-03-01",
+    ... )
     >>> "<h1 dir=auto>Wine &amp; co</h1>" in render(contents)
     True
     """
