@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import report_contents as reports
 
 from neonxc.report import charts, colors, printing
 from neonxc.report.contents import Column, Contents, Curve, Points, Reproduce, Statement, TreeNode, Trust
+from neonxc.report.curves import curves
 from neonxc.report.island import as_json, island
 from neonxc.report.outline import outline
 from neonxc.report.page import HERE, embedded, render
@@ -54,8 +56,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module", params=KINDS)
 def report(request):
-    contents = getattr(reports, request.param)()
-    page = render(contents)
+    contents, page = reports.contents(request.param)
     return contents, page, Reader(page)
 
 
@@ -186,13 +187,12 @@ def test_sizes():
 
 
 def test_only_what_is_needed_is_unfolded():
-    contents = reports.many()
-    page = Reader(render(contents))
+    page = Reader(reports.contents("many")[1])
     cards = [attributes for tag, attributes in page.elements if attributes.get("class") == "card"]
     assert [("open" in card) for card in cards] == [at < 12 for at in range(50)]
     assert all(
         "open" in row
-        for row in [a for _, a in Reader(render(reports.wine())).elements if a.get("class") == "card"]
+        for row in [a for _, a in Reader(reports.contents("wine")[1]).elements if a.get("class") == "card"]
     )
 
 
@@ -207,17 +207,19 @@ def test_empty_parts_are_left_out():
     headings = [attributes.get("id") for tag, attributes in page.elements if tag == "section"]
     assert headings == ["verdict", "reproduce"]
     full = [
-        attributes.get("id") for tag, attributes in Reader(render(reports.wine())).elements if tag == "section"
+        attributes.get("id")
+        for tag, attributes in Reader(reports.contents("wine")[1]).elements
+        if tag == "section"
     ]
     assert full == ["verdict", "map", "clusters", "versus", "tree", "trust", "reproduce"]
 
 
 def test_a_frame_holds_the_whole_page_and_no_rights():
-    contents = reports.hostile()
+    contents, page = reports.contents("hostile")
     (frame,) = Reader(embedded(contents)).elements
     assert frame[0] == "iframe"
     assert frame[1]["sandbox"] == "allow-scripts"
-    assert frame[1]["srcdoc"] == render(contents)
+    assert frame[1]["srcdoc"] == page
 
 
 def nested(tree, at=0):
@@ -260,8 +262,17 @@ def _under(tree, at, above):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234.56, "1,235"), (0.12345, "0.1235"), (-3.10, "−3.1"), (1e-7, "1e−07"), (2.5e12, "2.5e+12")]
-    + [(None, ""), ("x-y", "x-y"), (math.nan, "–"), (100, "100"), (1_000_000, "1,000,000"), (True, "1")],
+    [
+        *[
+            (0, "0"),
+            (1234.56, "1,235"),
+            (0.12345, "0.1235"),
+            (-3.10, "−3.1"),
+            (1e-7, "1e−07"),
+            (2.5e12, "2.5e+12"),
+        ],
+        *[(None, ""), ("x-y", "x-y"), (math.nan, "–"), (100, "100"), (1_000_000, "1,000,000"), (True, "1")],
+    ],
 )
 def test_numbers(value, text):
     assert printing.number(value) == text
@@ -326,9 +337,9 @@ def test_bars_start_at_zero():
 
 def test_labels_of_curves_do_not_meet():
     lines = [Curve(f"<method {at}>", [0, 1], [0, 1], f"AUC {at}") for at in range(5)]
-    drawn = charts.curves(lines, "known", "kept", True)
-    places = [float(y) for y in re.findall(r'class="name" x="\d+" y="([\d.]+)"', drawn)]
-    assert all(after - before >= 38 for before, after in zip(places, places[1:], strict=False))
+    drawn = curves(lines, "known", "kept", True)
+    places = [float(y) for y in re.findall(r'class=name x="\d+" y="([\d.]+)"', drawn)]
+    assert all(after - before >= 38 for before, after in pairwise(places))
     assert max(places) < 250
     assert "<method" not in drawn
-    assert "nan" not in charts.curves([Curve("one", [3], [1.1])], "leaves", "cost", False)
+    assert "nan" not in curves([Curve("one", [3], [1.1])], "leaves", "cost", False)
