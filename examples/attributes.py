@@ -32,7 +32,7 @@ from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 from tqdm import tqdm
 
-from neonxc.evaluation import agreement, waes
+from neonxc.evaluation import label_agreement, waes
 from neonxc.models import FeatureExtractor, vgg_small
 from neonxc.trees import CART, SpExClique, SpExGraph, plot_tree, render_rules
 
@@ -218,7 +218,7 @@ def compared(found: dict[str, Any], trees: dict[str, Any], digits: np.ndarray, g
     rows, truth = [], next(iter(found.values()))
     for name, labels in found.items():
         pairs = ((labels[:n], truth[:n]), (labels[n:], truth[n:]), (labels[:n], digits[:n]))
-        indices = [f"{agreement(*pair)['ari']:.2f}" for pair in pairs]
+        indices = [f"{label_agreement(*pair)['ari']:.2f}" for pair in pairs]
         kept = np.average(labels[edges.row] == labels[edges.col], weights=edges.data)
         size = [str(trees[name].tree_.n_leaves), f"{waes(trees[name].tree_):.1f}"] if name in trees else ["", ""]
         rows.append([name, *size, *indices, f"{100 * kept:.0f}%"])

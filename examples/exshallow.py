@@ -26,7 +26,7 @@ from scipy import stats
 from sklearn.cluster import KMeans
 from tqdm import tqdm
 
-from neonxc.evaluation import agreement, cost_ratio, wad, waes
+from neonxc.evaluation import cost_ratio, label_agreement, wad, waes
 from neonxc.trees import IMM, ExGreedy, ExKMC, ExShallow
 
 Record = dict[str, Any]
@@ -66,7 +66,7 @@ def compare(data: Dataset, seed: int) -> list[Record]:
             "cost": cost_ratio(data.X, model.labels_, kmeans.labels_),
             "waes": waes(model.tree_),
             "wad": wad(model.tree_),
-            "nmi": agreement(model.labels_, kmeans.labels_)["nmi"],
+            "nmi": label_agreement(model.labels_, kmeans.labels_)["nmi"],
         }
         if isinstance(model, ExShallow):
             record["depth_factor"] = model.depth_factor_

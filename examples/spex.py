@@ -30,7 +30,7 @@ from spex_references import NEIGHBORS, kernel_reference, kmeans, large, scaled, 
 from spex_toys import figure_2
 from tqdm import tqdm
 
-from neonxc.evaluation import agreement
+from neonxc.evaluation import label_agreement
 from neonxc.trees import CART, EMN, ExKMC, KernelIMM, SpExClique, SpExGraph, SpExKNN
 from neonxc.trees.criteria.gini import Gini
 from neonxc.trees.graph import knn_graph
@@ -65,8 +65,8 @@ class PrintedCART(CART):
 
 def indices(labels: np.ndarray, data: Dataset, reference: np.ndarray) -> dict[str, float]:
     """ARI and AMI with the classes, and ARI with the reference."""
-    truth = agreement(labels, data.y)
-    return {"ari": truth["ari"], "ami": truth["ami"], "ref": agreement(labels, reference)["ari"]}
+    truth = label_agreement(labels, data.y)
+    return {"ari": truth["ari"], "ami": truth["ami"], "ref": label_agreement(labels, reference)["ari"]}
 
 
 def group(data: Dataset, name: str, labels: np.ndarray, special: dict[str, np.ndarray]) -> list[Record]:

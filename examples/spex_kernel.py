@@ -11,7 +11,7 @@ from datasets import Dataset
 from sklearn.datasets import make_blobs
 from spex_references import kernel_reference
 
-from neonxc.evaluation import agreement
+from neonxc.evaluation import label_agreement
 from neonxc.models import KernelKMeans
 from neonxc.trees import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.kernel_distances import feature_space_distances
@@ -48,9 +48,9 @@ def compared(data: Dataset, kernel: str, gamma: float, labels: np.ndarray) -> li
                 "tree": name,
                 "leaves": model.tree_.n_leaves,
                 "cost": kernel_cost(data.X, model.labels_, kernel, gamma) / least,
-                "ref": agreement(model.labels_, labels)["ari"],
-                "reference ari": agreement(labels, data.y)["ari"],
-                "ari": agreement(model.labels_, data.y)["ari"],
+                "ref": label_agreement(model.labels_, labels)["ari"],
+                "reference ari": label_agreement(labels, data.y)["ari"],
+                "ari": label_agreement(model.labels_, data.y)["ari"],
                 "seconds": seconds,
             }
         )

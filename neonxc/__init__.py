@@ -18,22 +18,51 @@ if TYPE_CHECKING:
     from neonxc import plot as plot
     from neonxc import trees as trees
     from neonxc.attribution import NEON
+    from neonxc.contrast import Contrast, contrast
+    from neonxc.counterfactuals import Counterfactual, counterfactual
     from neonxc.files import load, save
+    from neonxc.highlights import highlights
     from neonxc.network import NeuralizedClustering
     from neonxc.neuralize import neuralize
+    from neonxc.report.explain import explain
+    from neonxc.report.report import Report
+    from neonxc.shap_explanation import to_shap
     from neonxc.summary import ClusterSummary
 
     __version__: str
 
-__all__ = ["NEON", "ClusterSummary", "NeuralizedClustering", "load", "neuralize", "save"]
+__all__ = [
+    "NEON",
+    "ClusterSummary",
+    "Contrast",
+    "Counterfactual",
+    "NeuralizedClustering",
+    "Report",
+    "contrast",
+    "counterfactual",
+    "explain",
+    "highlights",
+    "load",
+    "neuralize",
+    "save",
+    "to_shap",
+]
 
 _HOMES = {
     "NEON": "attribution",
     "ClusterSummary": "summary",
+    "Contrast": "contrast",
     "NeuralizedClustering": "network",
+    "Report": "report.report",
+    "contrast": "contrast",
+    "explain": "report.explain",
+    "highlights": "highlights",
+    "Counterfactual": "counterfactuals",
+    "counterfactual": "counterfactuals",
     "load": "files",
     "neuralize": "neuralize",
     "save": "files",
+    "to_shap": "shap_explanation",
 }
 _PACKAGES = ["evaluation", "lrp", "models", "plot", "trees"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -24,7 +25,7 @@ from neonxc.preprocessing import Preprocessing
 
 SUPPORTED = (
     "StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, IncrementalPCA, TruncatedSVD, "
-    f"Normalizer, {ENCODERS}, ColumnTransformer of these, Pipeline, 'passthrough'"
+    f"Normalizer, TfidfTransformer, {ENCODERS}, ColumnTransformer of these, Pipeline, 'passthrough'"
 )
 
 
@@ -106,6 +107,19 @@ def _(step: TruncatedSVD, folded: Preprocessing) -> Preprocessing:
     check_is_fitted(step)
     weight = _tensor(step.components_)
     return folded.then(weight, weight.new_zeros(len(weight)))
+
+
+@appended.register
+def _(step: TfidfTransformer, folded: Preprocessing) -> Preprocessing:
+    check_is_fitted(step)
+    if step.sublinear_tf:
+        raise ValueError(
+            "TfidfTransformer(sublinear_tf=True) is folded right behind a CountVectorizer alone: anywhere else it "
+            "is not affine"
+        )
+    if step.use_idf:
+        folded = _scaled(folded, 1 / step.idf_, None, step.n_features_in_)
+    return folded if step.norm is None else folded.normalized(step.norm)
 
 
 @appended.register

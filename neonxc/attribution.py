@@ -23,6 +23,7 @@ from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
 from neonxc.parameters import check_whole
 from neonxc.pooling import slopes_of_most, softmin, take_most
+from neonxc.sparse import check_room, dense
 from neonxc.summary import ClusterSummary, summarized
 from neonxc.targets import competitors, explained, part, some_columns
 
@@ -148,8 +149,10 @@ class NEON(Attribution):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
         if isinstance(target, tuple) and not isinstance(self.net.carrier, Backbone):
             target = list(target)  # points have no locations
-        batch, relevance = self._in_parts(
-            inputs, lambda x, take: self._relevance(x, take(target, "target"), take(competitor, "competitor"))
+        batch = self.carrier.stored(inputs)
+        check_room(batch.tensor)
+        relevance = self._in_parts(
+            batch, lambda x, take: self._relevance(x, take(target, "target"), take(competitor, "competitor"))
         )
         return batch.restore(batch.collected(relevance))
 
@@ -182,8 +185,8 @@ class NEON(Attribution):
             logit = self.net.head(x).gather(1, columns[:, None])[:, 0]
             return logit - self._relevance(x, columns, None).sum(1)
 
-        batch, found = self._in_parts(inputs, residual)
-        return batch.restore(found)
+        batch = self.carrier.stored(inputs)
+        return batch.restore(self._in_parts(batch, residual))
 
     def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
         """One heatmap for every cluster: relevance summed over the channels.
@@ -267,8 +270,8 @@ class NEON(Attribution):
                 parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
             return unrows(torch.cat(parts), a)
 
-        batch, found = self._in_parts(inputs, shares)
-        result = batch.restore(found)
+        batch = self.carrier.stored(inputs)
+        result = batch.restore(self._in_parts(batch, shares))
         return result.to_numpy() if hasattr(result, "iloc") else result  # tests are no columns, however many
 
     @torch.no_grad()
@@ -371,12 +374,11 @@ class NEON(Attribution):
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
 
-        batch, found = self._in_parts(inputs, maps)
-        return batch.restore(found)
+        batch = self.carrier.stored(inputs)
+        return batch.restore(self._in_parts(batch, maps))
 
-    def _in_parts(self, inputs: Any, explain: Callable[[Tensor, Take], Tensor]) -> tuple[Batch, Tensor]:
+    def _in_parts(self, batch: Batch, explain: Callable[[Tensor, Take], Tensor]) -> Tensor:
         """Explain inputs part by part; `explain` also gets a function that takes a part of an argument."""
-        batch = self.carrier.batch(inputs)
         parts, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
         found = []
         for want in tqdm(parts, desc="NEON", delay=2, leave=False, disable=len(parts) < 2):
@@ -384,8 +386,8 @@ class NEON(Attribution):
             def take(argument: Any, name: str, want: slice = want) -> Any:
                 return part(argument, name, want, n)
 
-            found.append(explain(batch.tensor[want], take))
-        return batch, torch.cat(found)
+            found.append(explain(dense(batch.tensor[want]), take))
+        return torch.cat(found)
 
     @torch.no_grad()
     def _decide(self, a: Tensor, target: Any, competitor: Any) -> Decide:

@@ -10,15 +10,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
+import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neonxc.blocks import blocks, network_bytes
+from neonxc.detection import LinearDetection
 from neonxc.head import Decision, Head
 from neonxc.inputs import Batch, as_batch, check_names, check_width
 from neonxc.modules import check_evaluating
+from neonxc.sparse import SparseRows, dense, is_sparse, sparse_batch
+from neonxc.sparse_sums import add_relevance
 
 HeadRule = Literal["midpoint", "linear"]
 Decide = Callable[[slice], Decision]
@@ -73,6 +77,10 @@ class Carrier(ABC):
     def batch(self, X: Any) -> Batch:
         """Checked inputs on the network's own device, with the way back."""
 
+    def stored(self, X: Any) -> Batch:
+        """Give the same, but points that are sparse as :class:`~neonxc.sparse.SparseRows`, for parts of them."""
+        return self.batch(X)
+
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """Features [N, d], or [N, d, ...] where every location is a point."""
@@ -87,8 +95,16 @@ class Carrier(ABC):
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Checked inputs, part by part."""
-        x = self.batch(X).tensor
+        x = self.stored(X).tensor
         yield from (x[part] for part in self.blocks(x))
+
+    def columns(self, X: Any) -> Any:
+        """What trees cut, one column for each unit: the inputs themselves, if they are columns."""
+        return X
+
+    def collected(self, relevance: Tensor) -> Tensor:
+        """Relevance [n, units] from that of the head's columns."""
+        return relevance
 
     @property
     def groups(self) -> Tensor | None:
@@ -107,7 +123,13 @@ class Carrier(ABC):
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of each unit to the sums [K + 1, units] of the clusters in `column` [n]."""
         for some in self.of_points(points):
-            total.index_add_(0, column[some].cpu(), decide(some).relevance(points[some]).cpu().double())
+            relevance = self.collected(decide(some).relevance(points[some]))
+            total.index_add_(0, column[some].cpu(), relevance.cpu().double())
+
+    def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
+        """Relevance [n, units] of the points of inputs."""
+        parts = list(self.of_points(points))
+        return torch.cat([self.collected(decide(some).relevance(dense(points[some]))) for some in parts])
 
     def of_points(self, points: Tensor) -> Iterator[slice]:
         """Parts of the points [n, d] that the head has room for."""
@@ -135,7 +157,35 @@ class Columns(Carrier):
 
     def batch(self, X: Any) -> Batch:
         """Points [N, d] with the columns that the clustering was fitted on, of a size that can be squared."""
-        batch = as_batch(X, device=self.device)
+        return self._checked(as_batch(X, device=self.device))
+
+    def stored(self, X: Any) -> Batch:
+        """Points as they are stored; heads that are not linear get parts of sparse ones laid out."""
+        if not is_sparse(X):
+            return self.batch(X)
+        linear = isinstance(self.head.detection, LinearDetection)
+        return self._checked(sparse_batch(X, device=self.device, whole=linear))
+
+    def parts(self, X: Any) -> Iterator[Tensor]:
+        """Checked points, part by part: as many as the neurons have room for, where they stay sparse."""
+        x = self.stored(X).tensor
+        yield from (x[part] for part in (self.of_points(x) if _stays_sparse(x) else self.blocks(x)))
+
+    def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
+        """Parts of the points [n, d] that the head has room for; sparse ones are never laid out."""
+        if not _stays_sparse(points):
+            return super().of_points(points)
+        per_row = 32 * max(self.head.detection.n_neurons, self.head.n_clusters) + 4 * points.bytes_per_row
+        return blocks(len(points), per_row, points.device)
+
+    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+        """Add the relevance of each column; of sparse points in closed form."""
+        if not _stays_sparse(points):
+            return super().tally(x, points, decide, column, total)
+        for some in self.of_points(points):
+            add_relevance(self.head, decide(some), points[some], column[some], total)
+
+    def _checked(self, batch: Batch) -> Batch:
         check_names(batch.names, self.names)
         if batch.tensor.ndim != 2:
             raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
@@ -150,6 +200,10 @@ class Columns(Carrier):
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Give the points; relevance of the columns is that of the inputs."""
         return _Points(self, x)
+
+
+def _stays_sparse(x: Tensor | SparseRows) -> TypeGuard[SparseRows]:
+    return isinstance(x, SparseRows) and x.whole
 
 
 class _Propagation(Record):
@@ -201,6 +255,11 @@ class Backbone(Carrier):
         tensor = batch.tensor if weight is None else batch.tensor.to(weight.dtype)
         return Batch(tensor, batch.names, batch.restore, batch.labels)
 
+    def columns(self, X: Any) -> pd.DataFrame:
+        """Features as a frame, a row for every point."""
+        points = torch.cat([rows(self.features(x)) for x in self.parts(X)])
+        return pd.DataFrame(points.cpu().numpy(), columns=self.units)
+
     def features(self, x: Tensor) -> Tensor:
         """Run the network."""
         with torch.no_grad():
@@ -216,10 +275,8 @@ class Backbone(Carrier):
 
 
 @singledispatch
-def carrier_of(
-    features: nn.Module | None, head: Head | None, names: list[str] | None, device: torch.device
-) -> Carrier:
-    """Give what stands before the head; register a feature network that has its own way back."""
+def carrier_of(features: Any, head: Head | None, names: list[str] | None, device: torch.device) -> Carrier:
+    """Give what stands before the head; register a feature network or an encoding that has its own way back."""
     return (Columns if features is None else Backbone)(features, head, names, device)
 
 

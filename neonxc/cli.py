@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import sys
+import warnings
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from neonxc.options import (
+    Clusters,
+    File,
+    Format,
+    Ignore,
+    Keep,
+    Labels,
+    Mode,
+    Number,
+    Numbers,
+    Out,
+    Page,
+    Rules,
+    Scaling,
+    can_be_made,
+    safetensors,
+    there,
+    weights_there,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from neonxc.evaluation import Choice
+    from neonxc.preparation import Preparation
+    from neonxc.workflows.clusters import Clusters as Clustering
+
+USUAL = 8
+"""Clusters up to which numbers are compared where none is given."""
 
 app = typer.Typer(
     help="Explain clusterings: which features, which pixels make a cluster.",
@@ -15,40 +45,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-Mode = Literal["spatial", "image"]
-Scale = Literal["none", "standard", "minmax", "robust"]
-Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
-
-
-def _can_be_made(path: Path | None) -> Path | None:
-    """Find out before a long computation whether a file or folder can be made; nothing is made yet."""
-    if path is not None:
-        parent = next(parent for parent in path.absolute().parents if parent.exists())
-        if not parent.is_dir():
-            raise typer.BadParameter(f"{parent} is a file; a folder is needed there.")
-        if not os.access(parent, os.W_OK):
-            raise typer.BadParameter(f"Can't write to the folder {parent}.")
-    return path
-
-
-def _safetensors(path: Path | None) -> Path | None:
-    if path is not None and path.suffix != ".safetensors":
-        raise typer.BadParameter(f"The file must be called .safetensors, got {path}.")
-    return _can_be_made(path)
-
-
-def _weights(weights: str) -> str:
-    if weights not in ("default", "none") and not Path(weights).is_file():
-        raise typer.BadParameter(f"No such file: {weights}. Needed is a file, 'default' or 'none'.")
-    return weights
-
-
-Out = Annotated[
-    Path,
-    typer.Option("--out", file_okay=False, callback=_can_be_made, help="Folder for the results; made if need be."),
-]
-Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -94,7 +90,7 @@ def heatmap(
         typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
     ] = 320,
     weights: Annotated[
-        str, typer.Option(callback=_weights, help='File of weights, "default", or "none" for random ones.')
+        str, typer.Option(callback=weights_there, help='File of weights, "default", or "none" for random ones.')
     ] = "default",
     composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
@@ -103,7 +99,7 @@ def heatmap(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=_safetensors,
+            callback=safetensors,
             help="A .safetensors file for the relevance itself; its folder is made if need be.",
             show_default=False,
         ),
@@ -126,29 +122,199 @@ def heatmap(
 
 @app.command()
 def table(
-    file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="CSV file of numbers, with or without a header.")
-    ],
-    clusters: Clusters,
+    file: File,
+    clusters: Numbers = None,
+    labels: Labels = None,
     out: Out = Path("neonxc-table"),
-    scale: Annotated[Scale, typer.Option(help="Scaling before k-means.")] = "standard",
-    ignore: Annotated[
-        list[str] | None, typer.Option(help="A column to leave out; may be repeated.", show_default=False)
-    ] = None,
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
 ) -> None:
-    """Cluster a table by k-means and explain every row's cluster by the raw columns."""
-    from neonxc.tables import read_csv
-
-    rows = read_csv(file, ignore or [])
+    """Cluster a table by k-means, or take clusters from a column, and explain every row's by the raw columns."""
+    prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
     from neonxc import workflows
 
-    workflows.show(workflows.table_attributions(rows, clusters, out, scale, file.name))
+    found, choice = _clusters(prepared, column, clusters, file)
+    workflows.show(workflows.table_attributions(prepared, found, out, choice))
+
+
+@app.command()
+def explain(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            callback=there,
+            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with a text per line.",
+        ),
+    ],
+    clusters: Numbers = None,
+    labels: Labels = None,
+    out: Page = Path("report.html"),
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
+    mode: Annotated[Mode, typer.Option(help="Of photos: cluster their locations, or whole photos.")] = "spatial",
+    backbone: Annotated[str, typer.Option(help="Of photos: a pretrained network.")] = "efficientnet_lite0",
+    size: Annotated[int, typer.Option(min=32, help="Of photos: side in the network, in pixels.")] = 224,
+) -> None:
+    """Explain a whole clustering: a report as one HTML file, to open and to send."""
+    if source.is_dir() or source.suffix.lower() == ".txt":
+        if labels is not None or clusters is None or len(clusters) > 1:
+            raise ValueError("photos and texts need one number of --clusters")
+        from neonxc import workflows
+
+        if source.is_dir():
+            features = workflows.extractor(backbone, None, "default", "cpu", mode)
+            side = size if features.size is None else max(features.size)
+            report = workflows.photo_report(source, clusters[0], features, side, mode == "image")
+        else:
+            report = workflows.text_report(source, clusters[0])
+    else:
+        prepared, column = _prepared(source, clusters, labels, scale, ignore, keep)
+        from neonxc import workflows
+
+        report = workflows.table_report(prepared, _clusters(prepared, column, clusters, source)[0])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    report.save(out)
+    typer.echo(str(report))
+    typer.echo(f"\n{out}")
+
+
+@app.command()
+def rules(
+    file: File,
+    clusters: Number = None,
+    labels: Labels = None,
+    leaves: Annotated[
+        int | None,
+        typer.Option(min=2, help="Rules at most; default: one per cluster, two per label.", show_default=False),
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option(help="Default: text, or what the suffix of --out says.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            callback=can_be_made,
+            help="File for the rules; .safetensors keeps them for neonxc apply.",
+            show_default=False,
+        ),
+    ] = None,
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
+) -> None:
+    """Tell the clusters of a table by short rules: those of k-means, or of a column."""
+    if leaves is not None and clusters is not None and leaves < clusters:
+        raise ValueError(f"{clusters} clusters need at least as many --leaves, got {leaves}")
+    prepared, column = _prepared(
+        file, None if clusters is None else range(clusters, clusters + 1), labels, scale, ignore, keep
+    )
+    from neonxc import workflows
+
+    if column is not None:
+        found = workflows.by_column(prepared, column, _name(file))
+    else:
+        assert clusters
+        found = workflows.by_kmeans(prepared, clusters, _name(file))
+    result = workflows.cluster_rules(prepared, found, leaves)
+    if left := workflows.without_rules(result, found):
+        _note(f"no rule tells {', '.join(left)}: more --leaves may")
+    text = workflows.write_rules(result, _stem(file), format, out)
+    typer.echo(text if text is not None else str(out))
+
+
+@app.command()
+def apply(
+    model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What neonxc saved: .safetensors.")],
+    file: File,
+    out: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, callback=can_be_made, help="CSV file; default: print.", show_default=False),
+    ] = None,
+) -> None:
+    """Give new rows their clusters, by a saved network, tree or set of rules."""
+    from neonxc import workflows
+
+    rows = workflows.applied(model, file)
+    for note in rows.attrs.get("notes", []):
+        _note(note)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    rows.to_csv(sys.stdout if out is None else out, index=False)
+    if out is not None:
+        typer.echo(str(out))
+
+
+def _prepared(
+    file: Path,
+    clusters: range | None,
+    labels: str | None,
+    scale: str,
+    ignore: list[str] | None,
+    keep: list[str] | None,
+) -> tuple[Preparation, pd.Series | None]:
+    """The table, ready for a clustering, and the column of labels if one is named."""
+    if clusters is not None and labels is not None:
+        raise ValueError("take --clusters or --labels, not both")
+    from neonxc.preparation import prepare
+    from neonxc.tables import read_table
+
+    frame = read_table(file, ignore=ignore or [])
+    column = None
+    if labels is not None:
+        if labels not in frame.columns:
+            raise ValueError(
+                f"{_name(file)} has no column {labels!r} of labels; its columns are {list(frame.columns)}"
+            )
+        column = frame[labels]
+        frame = frame.drop(columns=labels)
+    prepared = prepare(frame, scale=scale, keep=keep or [])
+    for note in prepared.notes:
+        _note(note)
+    if clusters is not None and len(frame) < clusters[-1]:
+        raise ValueError(
+            f"{clusters[-1]} clusters need at least as many different rows of {_name(file)}; got {len(frame)}"
+        )
+    return prepared, column
+
+
+def _clusters(
+    prepared: Preparation, column: pd.Series | None, clusters: range | None, file: Path
+) -> tuple[Clustering, Choice | None]:
+    """The clusters of a column, or of k-means; and how their number was chosen, if it was."""
+    from neonxc import workflows
+
+    if column is not None:
+        return workflows.by_column(prepared, column, _name(file)), None
+    numbers = clusters or range(2, min(USUAL, len(prepared.frame) - 1) + 1)
+    if len(numbers) == 1:
+        return workflows.by_kmeans(prepared, numbers[0], _name(file)), None
+    choice = workflows.number_of_clusters(prepared, numbers, _name(file))
+    workflows.show_choice(choice)
+    return workflows.by_kmeans(prepared, choice.k, _name(file)), choice
+
+
+def _name(file: Path) -> str:
+    return "standard input" if str(file) == "-" else file.name
+
+
+def _stem(file: Path) -> str:
+    """A name for the table in SQL."""
+    return "data" if str(file) == "-" else file.name.partition(".")[0]
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {' '.join(text.split())}", err=True)
 
 
 def main() -> None:
     """Run the command; an error the user can mend is one line on stderr and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: _note(str(message))
+            code = app(standalone_mode=False)
     except (ValueError, OSError, ImportError, RuntimeError) as error:
         code = _fail(str(error))
     except Exception as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from neonxc.pieces import Pieces
 from neonxc.pooling import group_min, log_odds, min_over_competitors, take_most
 from neonxc.registry import storable
 
@@ -41,6 +42,11 @@ class Rivals(nn.Module):
     def assign(self, values: Tensor) -> Tensor:
         """Column [N] of the winner."""
         return values.argmin(dim=1)
+
+    def pieces(self, n_values: int, device: torch.device) -> Pieces:
+        """Each cluster as the piece in which its value is the least, with or without a threshold."""
+        column = torch.arange(n_values, device=device)
+        return Pieces(column, (column != column[:, None]).to(torch.int8), column)
 
     def contrasts(self, values: Tensor, target: Tensor, competitor: Tensor | None = None) -> Tensor:
         """Contrasts ``E_k - E_c`` [N, K] with the target; infinite where there is no competitor."""
@@ -122,6 +128,10 @@ class Path(nn.Module):
     def assign(self, values: Tensor) -> Tensor:
         """Column [N] of the cluster whose leaf a point reaches."""
         return self(values).argmax(dim=1)
+
+    def pieces(self, n_values: int, device: torch.device) -> Pieces:
+        """Each cluster as the pieces that are its leaves."""
+        return Pieces(self.leaves, self.signs)
 
     def contrasts(self, values: Tensor, target: Tensor, competitor: Tensor | None = None) -> Tensor:
         """Evidence [N, T] of the tests on the way to the target's best leaf; infinite where a test is not on it.

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neonxc.inputs import check_range, check_width, compute_dtype
+from neonxc.inputs import check_range, check_width, compute_dtype, spreads
 from neonxc.preprocessing import Preprocessing
 from neonxc.registry import storable
+from neonxc.sparse import ORDERS, SparseRows, dense
 
 
 class Detection(nn.Module, ABC):
@@ -53,6 +54,31 @@ class Detection(nn.Module, ABC):
     @abstractmethod
     def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
         """Slope [N, d] of the weighted sum: the multipliers of the standard linear rule."""
+
+    def slopes(self) -> Tensor | None:  # most neurons are not linear
+        """Slopes [M, d] of the neurons, None where they are not linear in the raw columns."""
+        return None
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Column, zero and sign [M] of neurons of one column each, positive below their zero where the sign is 1.
+
+        None where neurons are not linear functions of one column each.
+        """
+        return None
+
+    @property
+    @abstractmethod
+    def references(self) -> Tensor:
+        """Raw points [R, d] that the neurons are measured from: centers, supports, means."""
+
+    def units(self) -> Tensor:
+        """How far the columns spread, [d], as far as the neurons tell: as far as their references do."""
+        return spreads(self.references)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the neurons are computed."""
+        return next(self.buffers()).device
 
     @abstractmethod
     def scaled(self, factor: float) -> Detection:
@@ -126,6 +152,24 @@ class LinearDetection(Detection):
         return len(self.directions)
 
     @property
+    def references(self) -> Tensor:
+        """Centroids in raw columns; of other neurons, where a contrast with themselves would be zero."""
+        return self.root + self.origin + 2 * self.anchors
+
+    def slopes(self) -> Tensor | None:
+        """Slopes [M, d] of the neurons; None behind a Normalizer."""
+        return -self.directions if self.norm is None else None
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Column, zero and sign [M] of neurons, see :meth:`Detection.edges`."""
+        of_column = self.directions != 0
+        if self.norm is not None or not bool((of_column.sum(dim=1) == 1).all()):
+            return None
+        column = of_column.to(torch.int8).argmax(dim=1)
+        slope = self.directions.gather(1, column[:, None])[:, 0]
+        return column, (self.root + self.origin)[column] + self.bias / slope, slope.sign()
+
+    @property
     def unshared(self) -> Tensor:
         """What of each neuron, [M], no column has: what its bias differs by from that of a zero at its anchor."""
         if self.nearest_zero:
@@ -157,8 +201,10 @@ class LinearDetection(Detection):
             return self._coordinates(x)[0]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Neurons [N, M] of raw points [N, d], in float32 or better and with autocast off."""
+        """Neurons [N, M] of raw points [N, d], dense or sparse, in float32 or better and with autocast off."""
         with full_precision(x):
+            if isinstance(x, SparseRows):
+                return self._of_sparse(x)
             y, _ = self._coordinates(x)
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
@@ -193,21 +239,34 @@ class LinearDetection(Detection):
         squares = share @ directions.square() - 2 * mine * (share @ directions)
         return squares + share.sum(1, keepdim=True) * mine.square()
 
+    def _of_sparse(self, x: SparseRows) -> Tensor:
+        """Neurons [N, M] of sparse points, in float64: the part that the shift has is taken off afterwards."""
+        check_width(x.shape[1], self.n_features, name="x")
+        directions, origin = self.directions.double(), self.origin.double()
+        along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x) - directions @ origin
+        return (self.bias.double() - along).to(x.dtype)
+
     def _coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
         check_width(x.shape[1], self.n_features, name="x")
+        x = dense(x)
         x = x.to(compute_dtype(x.dtype))
         if self.norm is None:
             return _minus(x, self.root + self.origin), 1.0
-        norm = self._row_norm(x)
+        norm = self.row_norm(x)
         return _minus(x, self.root) / norm - self.origin.to(x), norm
 
-    def _row_norm(self, x: Tensor) -> Tensor:
+    def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
+        """What rows are divided by, [N, 1]; 1 without a Normalizer."""
+        if self.norm is None:
+            return 1.0
         assert self.norm_weight is not None
         assert self.norm_bias is not None
+        if isinstance(x, SparseRows):
+            norm = x.norms(self.norm_weight, self.norm_bias, self.norm)[:, None]
+            return torch.where(norm > 0, norm, torch.ones_like(norm))
         weight, bias = self.norm_weight.to(x), self.norm_bias.to(x)
         z = (x * weight if weight.ndim == 1 else x @ weight.T) + bias
-        order = {"l1": 1, "l2": 2, "max": torch.inf}[self.norm or "l2"]
-        norm = torch.linalg.vector_norm(z, order, dim=1, keepdim=True)
+        norm = torch.linalg.vector_norm(z, ORDERS[self.norm], dim=1, keepdim=True)
         return torch.where(norm > 0, norm, torch.ones_like(norm))  # as scikit-learn leaves zero rows alone
 
 

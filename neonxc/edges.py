@@ -53,6 +53,24 @@ class EdgeDetection(Detection):
         """Number of neurons M."""
         return len(self.column)
 
+    @property
+    def references(self) -> Tensor:
+        """None: edges are no points."""
+        return self.edge.new_zeros(0, self.columns)
+
+    def units(self) -> Tensor:
+        """Spreads [d] of the columns that are tested, 1 for the others."""
+        return self.spread.double().new_ones(self.columns).index_copy(0, self.column, self.spread.double())
+
+    def slopes(self) -> Tensor | None:
+        """Slopes [M, d] of the neurons."""
+        slope = -self.sign.to(self.spread) / self.spread
+        return slope.new_zeros(self.n_neurons, self.columns).scatter(1, self.column[:, None], slope[:, None])
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Column, edge and sign [M] of the neurons."""
+        return self.column, self.edge, self.sign
+
     def scaled(self, factor: float) -> EdgeDetection:
         """Give the same neurons multiplied by a factor."""
         return EdgeDetection(self.column, self.edge, self.sign, self.spread / factor, self.columns)

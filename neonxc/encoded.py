@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from neonxc.carriers import Columns, Decide
+from neonxc.carriers import Columns, carrier_of
 from neonxc.encoding import Encoding
 from neonxc.inputs import Batch, as_batch, check_width
+from neonxc.sparse import is_sparse
 
 
 class EncodedTable(Columns):
@@ -25,6 +26,8 @@ class EncodedTable(Columns):
         """Encoded columns [N, D] of float64, or those of a tensor in its own type."""
         if isinstance(X, Tensor):
             return self._encoded_already(X)
+        if is_sparse(X):
+            return as_batch(X)  # says that it needs to be an array
         table = X if hasattr(X, "iloc") and hasattr(X, "columns") else np.asarray(X)
         given = table
         if self.names is None and hasattr(X, "iloc"):  # columns without names go by their positions
@@ -53,6 +56,10 @@ class EncodedTable(Columns):
         self.head.detection.check(batch.tensor, self.module.names)
         return batch
 
+    def stored(self, X: Any) -> Batch:
+        """Give the same: encoded columns are dense."""
+        return self.batch(X)
+
     @property
     def units(self) -> list[str]:
         """The table's columns."""
@@ -72,8 +79,11 @@ class EncodedTable(Columns):
         owner = self.module.owner
         return values[:, owner] / owner.bincount()[owner]
 
-    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
-        """Add the relevance of the table's columns."""
-        for some in self.of_points(points):
-            relevance = self.module.collected(decide(some).relevance(points[some]))
-            total.index_add_(0, column[some].cpu(), relevance.cpu().double())
+    def collected(self, relevance: Tensor) -> Tensor:
+        """Relevance by the table's columns."""
+        return self.module.collected(relevance)
+
+
+@carrier_of.register
+def _(features: Encoding, *options: Any) -> EncodedTable:
+    return EncodedTable(features, *options)

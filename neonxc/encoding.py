@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -110,6 +110,10 @@ class Encoding:
     def names(self) -> list[str]:
         """A name for every column of numbers: ``age``, ``workclass_Private``."""
         return [self._name(part) for part in self.parts]
+
+    def of(self, positions: Sequence[int]) -> Encoding:
+        """Of the same table, some of the columns of numbers."""
+        return replace(self, parts=tuple(self.parts[i] for i in positions))
 
     def encode(self, X: Any, *, name: str = "X") -> Tensor:
         """Turn a table into numbers.

@@ -103,17 +103,14 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
     """Write a safetensors file with this header, as a whole or not at all."""
     # copies: safetensors refuses tensors that share memory, as tied weights do
     tensors = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
-        partial.touch()
-        mode = partial.stat().st_mode  # the usual one; safetensors lets only the owner read
-        save_file(tensors, partial, metadata=metadata)
-        partial.chmod(mode)
-        os.replace(partial, path)
+        with staged_file(path) as partial:
+            partial.touch()
+            mode = partial.stat().st_mode  # the usual one; safetensors lets only the owner read
+            save_file(tensors, partial, metadata=metadata)
+            partial.chmod(mode)
     except SafetensorError as error:  # a full disk, say
         raise OSError(f"can't write {path}: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
@@ -148,6 +145,17 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         needed = " or ".join(map(repr, kinds))
         raise ValueError(f"{path} is a file of neonxc of the kind {kind!r}; needed is {needed}")
     return kind, plain, tensors
+
+
+@contextmanager
+def staged_file(path: Path) -> Iterator[Path]:
+    """Write a file as a whole or not at all: what the block writes replaces `path` only if the block succeeds."""
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from neonxc.encoders import Encoded, behind, encoded, known_behind
 from neonxc.encoding import Encoding, Number, Part
 from neonxc.inputs import as_batch, check_width
 from neonxc.preprocessing import Preprocessing
+from neonxc.sparse import is_sparse, moments
 
 
 def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
@@ -232,6 +233,9 @@ def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Te
         while isinstance(first, Pipeline):
             first = first.steps[0][1]
         return remembered(first, d) if encoding is None else remembered(None, encoding.width)
+    if encoding is None and is_sparse(X):
+        check_width(X.shape[1], d)
+        return moments(X)
     data = as_batch(X).tensor if encoding is None or isinstance(X, Tensor) else encoding.encode(X)
     check_width(data.shape[1], d if encoding is None else encoding.width)
     spread = data.double().std(dim=0, correction=0).cpu()

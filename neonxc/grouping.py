@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+from math import prod
+
 import torch
 from torch import Tensor, nn
 
+from neonxc.pieces import Pieces
 from neonxc.pooling import group_min, group_soft_min
 from neonxc.registry import storable
+
+MOST_PIECES = 1 << 14  # of tests of intervals, whose combinations multiply
 
 
 @storable
@@ -41,6 +47,18 @@ class Minimum(nn.Module):
         """Number of clusters K."""
         return len(self.sizes)
 
+    @property
+    def soft(self) -> bool:
+        """Whether a cluster's value is made of all its members."""
+        return self.gamma is not None
+
+    def pieces(self, pieces: Pieces) -> Pieces:
+        """From pieces of clusters to those of their members: any of a cluster's own may be the least."""
+        if self.soft:
+            return pieces
+        members = torch.arange(len(self.groups), device=self.groups.device)
+        return Pieces(self.groups, (self.groups != self.groups[:, None]).to(torch.int8), members)
+
     def scaled(self, factor: float) -> Minimum:
         """Give the grouping of neurons that were multiplied by a factor."""
         return Minimum(self.groups, None if self.gamma is None else self.gamma / factor, self.log_weights)
@@ -70,6 +88,7 @@ class UnionOfIntervals(nn.Module):
     """
 
     PLAIN = ("n_groups",)
+    soft = False
     intervals: Tensor
     tests: Tensor
     groups: Tensor
@@ -80,6 +99,44 @@ class UnionOfIntervals(nn.Module):
         self.register_buffer("intervals", intervals)
         self.register_buffer("tests", tests)
         self.register_buffer("groups", tests[intervals])
+
+    def pieces(self, pieces: Pieces) -> Pieces:
+        """From pieces of tests to those of their edges: one for each way of being inside, or outside, of them all.
+
+        Raises
+        ------
+        ValueError
+            More than 16,384 of them.
+        """
+        edges: list[list[list[int]]] = [[] for _ in range(self.n_groups)]  # of each test's intervals
+        of_interval = self.intervals.tolist()
+        for interval, test in enumerate(self.tests.tolist()):
+            edges[test].append([m for m, i in enumerate(of_interval) if i == interval])
+        clusters: list[int] = []
+        rows: list[list[int]] = []
+        for cluster, signs in zip(pieces.cluster.tolist(), pieces.signs.tolist(), strict=True):
+            ways = []
+            for test, sign in enumerate(signs):
+                if sign > 0:
+                    ways.append(edges[test])
+                elif sign < 0:
+                    ways.append([list(way) for way in product(*edges[test])])
+                else:
+                    ways.append([[]])
+            if len(rows) + prod(map(len, ways)) > MOST_PIECES:
+                raise ValueError(
+                    f"the tree's tests of intervals cut its clusters into more than {MOST_PIECES} pieces"
+                )
+            for way in product(*ways):
+                row = [0] * len(of_interval)
+                for sign, some in zip(signs, way, strict=True):
+                    for m in some:
+                        row[m] = sign
+                clusters.append(cluster)
+                rows.append(row)
+        device = self.intervals.device
+        signs_ = torch.tensor(rows, dtype=torch.int8, device=device).reshape(len(rows), len(of_interval))
+        return Pieces(torch.tensor(clusters, dtype=torch.int64, device=device), signs_)
 
     def scaled(self, factor: float) -> UnionOfIntervals:
         """Give itself: extrema do not depend on the scale."""

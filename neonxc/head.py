@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from neonxc.blocks import blocks
 from neonxc.competition import Path, Rivals, Share
 from neonxc.detection import Detection, LinearDetection, centroids, full_precision
 from neonxc.grouping import Minimum, UnionOfIntervals
+from neonxc.pieces import Pieces
 from neonxc.pooling import take_most
 from neonxc.preprocessing import Preprocessing
 from neonxc.registry import storable
@@ -109,6 +111,20 @@ class Head(nn.Module):
         """Column [N] of the cluster that each point belongs to."""
         return self.competition.assign(self.values(x))
 
+    def pieces(self) -> Pieces:
+        """The clusters as unions of pieces, in terms of what is :meth:`compared`."""
+        n = self.detection.n_neurons if self.grouping is None else self.grouping.n_groups
+        found = self.competition.pieces(n, self.detection.device)
+        return found if self.grouping is None else self.grouping.pieces(found)
+
+    def compared(self, x: Tensor) -> Tensor:
+        """Values [N, M] of points that :meth:`pieces` compare: neurons, or clusters where these mix neurons."""
+        return self.values(x) if self._mixes else self.detection(x)
+
+    def slopes(self) -> Tensor | None:
+        """Slopes [M, d] of what is compared, None where it is not linear in the raw columns."""
+        return None if self._mixes else self.detection.slopes()
+
     def decision(
         self,
         x: Tensor,
@@ -131,6 +147,10 @@ class Head(nn.Module):
         """Give a head whose logits are multiplied by a factor."""
         grouping = None if self.grouping is None else self.grouping.scaled(factor)
         return Head(self.detection.scaled(factor), grouping, self.competition)
+
+    @property
+    def _mixes(self) -> bool:
+        return self.grouping is not None and self.grouping.soft
 
     def _grouped(self, neurons: Tensor) -> tuple[Tensor, Tensor | None]:
         return (neurons, None) if self.grouping is None else self.grouping(neurons)
@@ -165,13 +185,31 @@ class Noise(nn.Module):
 
     def forward(self, head: Head, x: Tensor) -> Tensor:
         """Whether points [N, d] are noise, [N] of bool."""
+        distance = self.distance(head, x)
+        least, nearest = distance.min(dim=1)
+        return least > self.radius.to(least)[nearest]
+
+    def margin(self, head: Head, x: Tensor) -> Tensor:
+        """By how much points [N, d] are inside each cluster's radius, [N, K]."""
+        distance = self.distance(head, x)
+        return self.radius.to(distance) - distance
+
+    def distance(self, head: Head, x: Tensor) -> Tensor:
+        """Squared distances [N, K] of points [N, d] from the clusters."""
         assert isinstance(head.detection, LinearDetection)
-        y = head.detection.coordinates(x)
+        values = head.values(x)
+        common = values.new_empty(len(x))
+        for some in blocks(
+            len(x), 4 * x.element_size() * head.width, x.device
+        ):  # of sparse points: dense coordinates
+            common[some] = self._squares(head.detection, x[some])
+        return values + common[:, None]
+
+    def _squares(self, detection: LinearDetection, x: Tensor) -> Tensor:
+        y = detection.coordinates(x)
         space = self.space.to(y)
         with full_precision(x):
-            common = (y * space if space.ndim == 1 else y @ space.T).square().sum(dim=1)
-        least, nearest = head.values(x).min(dim=1)
-        return least + common > self.radius.to(least)[nearest]
+            return (y * space if space.ndim == 1 else y @ space.T).square().sum(dim=1)
 
 
 def centroid_head(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,19 @@ def as_batch(
     return Batch(tensor, names, restore, labels)
 
 
+def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
+    """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
+    listed = list(texts)
+    if isinstance(texts, str):
+        raise ValueError(f"{name} needs a sequence of strings; a single one is [text]")
+    for n, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} needs a sequence of strings; text {n} is a {type(text).__name__}")
+    if not listed:
+        raise ValueError(f"{name} is empty")
+    return listed
+
+
 def as_labels(
     labels: Any, n: int, device: torch.device, *, name: str = "labels"
 ) -> tuple[Tensor, np.ndarray, Tensor]:
@@ -134,6 +147,13 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     return values
 
 
+def spreads(points: Tensor) -> Tensor:
+    """Standard deviations [d] of the columns of points [n, d], in float64; 1 for constant ones."""
+    points = points.double()
+    spread = points.std(dim=0, correction=0)
+    return torch.where(spread > 1e-9 * points.abs().amax(dim=0), spread, 1.0)
+
+
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """Type in which data of `dtype` is computed with: float32 or better (float16 distances overflow)."""
     if dtype in (torch.float16, torch.bfloat16):
@@ -158,13 +178,16 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
 
 def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value beyond a bound: its square overflows."""
-    if not tensor.numel() or float(tensor.abs().amax()) <= most:
+    given: Any = tensor
+    values: Tensor = getattr(given, "entries", given)  # of sparse rows only what they store
+    if not values.numel() or float(values.abs().amax()) <= most:
         return
-    row, column = (tensor.abs() > most).nonzero()[0].tolist()
+    where = (values.abs() > most).nonzero()[0].tolist()
+    row, column = where if values is tensor else given.place(*where)
     place = f"row {row}, column {column if names is None else repr(names[column])}"
     kind = str(tensor.dtype).removeprefix("torch.")
     raise ValueError(
-        f"{name} has a value whose square is too large for {kind}: {tensor[row, column].item():g} in {place}; "
+        f"{name} has a value whose square is too large for {kind}: {values[tuple(where)].item():g} in {place}; "
         "rescale the column" + (" or pass float64" if tensor.dtype == torch.float32 else "")
     )
 

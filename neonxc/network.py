@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from neonxc import encoded  # noqa: F401  # its carrier registers itself
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
-from neonxc.encoded import EncodedTable
 from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise
 from neonxc.inputs import NOISE, Batch
 from neonxc.registry import LEFT_OUT, Values, can_pack, register
+from neonxc.terms import Terms
 
 _MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "harmonic": lambda contrasts, number: number / contrasts.reciprocal().sum(dim=1),
@@ -42,13 +43,17 @@ class NeuralizedClustering(nn.Module):
         Names of the d columns.
     noise : Noise, optional
         Which points are noise to the clustering; default: none.
-    encoding : Encoding, optional
-        How tables with strings and missing values become the head's columns; default: they are numbers already.
+    encoding : Encoding or Terms, optional
+        How tables with strings and missing values, or texts, become the head's columns; default: they are numbers
+        already. ``net(x)`` takes what it gives, ``net.predict`` and :class:`neonxc.NEON` what it takes.
 
     Attributes
     ----------
     classes_ : ndarray [K]
     feature_names_ : list of str or None
+    spread_ : ndarray [d] or None
+        Standard deviations of the columns in the X that :func:`neonxc.neuralize` was given, 1 for constant ones;
+        None without X, and where there is a feature network.
     fidelity_, fidelity_held_out_ : float or None
         Of a surrogate: share of points (noise aside) that get the explained clustering's label, of those it was
         fitted to, and of points held out from a fit to the others. None where the network is the clustering.
@@ -70,7 +75,7 @@ class NeuralizedClustering(nn.Module):
         classes: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
         noise: Noise | None = None,
-        encoding: Encoding | None = None,
+        encoding: Encoding | Terms | None = None,
     ) -> None:
         super().__init__()
         if encoding is not None and (features is not None or encoding.width != head.n_features):
@@ -82,8 +87,10 @@ class NeuralizedClustering(nn.Module):
         self.head = head
         self.features = features
         self.noise = noise
+        self.encoding = encoding
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.feature_names_ = None if feature_names is None else list(feature_names)
+        self.spread_: np.ndarray | None = None
         self.fidelity_: float | None = None
         self.fidelity_held_out_: float | None = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64))
@@ -100,9 +107,8 @@ class NeuralizedClustering(nn.Module):
     @property
     def carrier(self) -> Carrier:
         """What stands before the head."""
-        if self.encoding is not None:
-            return EncodedTable(self.encoding, self.head, self.feature_names_, self._beta.device)
-        return carrier_of(self.features, self.head, self.feature_names_, self._beta.device)
+        first = self.encoding if self.features is None else self.features
+        return carrier_of(first, self.head, self.feature_names_, self._beta.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits f of all clusters.
@@ -157,12 +163,16 @@ class NeuralizedClustering(nn.Module):
         ValueError
             Wrong number of features, other columns, values that are not finite, no points.
         """
-        batch, carrier = self.batch(X), self.carrier
-        parts = [batch.tensor[part] for part in carrier.blocks(batch.tensor)]
-        labels = self.classes_[torch.cat([self.assign(part) for part in parts]).cpu().numpy()]
-        if self.noise is not None:
-            labels[torch.cat([self.outside(part) for part in parts]).cpu().numpy()] = NOISE
-        return batch.labels(labels)
+        carrier = self.carrier
+        batch = carrier.stored(X)
+        labels = []
+        for part in carrier.blocks(batch.tensor):
+            x = batch.tensor[part]
+            found = self.classes_[self.assign(x).cpu().numpy()]
+            if self.noise is not None:
+                found[self.outside(x).cpu().numpy()] = NOISE
+            labels.append(found)
+        return batch.labels(np.concatenate(labels))
 
     def calibrate(self, X: Any, contrast: str = "harmonic") -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
@@ -238,6 +248,7 @@ def _pack(net: NeuralizedClustering) -> Values:
         "encoding": net.encoding,
         "classes": net.classes_,
         "feature_names": net.feature_names_,
+        "spread": net.spread_,
         "fidelity": [net.fidelity_, net.fidelity_held_out_],
         "beta": net._beta,
     }
@@ -248,16 +259,19 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
     names = ("head", "features", "classes", "feature_names", "noise")
-    net = cls(*(values[name] for name in names), values.get("encoding"))
+    net = cls(*(values[name] for name in names), encoding=values.get("encoding"))
     net.beta = float(values["beta"])
     net._beta = values["beta"]  # in its own precision
     net.fidelity_, net.fidelity_held_out_ = values["fidelity"]
+    net.spread_ = values.get("spread")  # files of version 0.1 have none
     # the head is used once: what does not fit together shows now, and not at some later call
     head, K = net.head, len(net.classes_)
     d = head.n_features if net.encoding is None else len(net.encoding.columns)
     columns = net.feature_names_ or [""] * d
     if len(columns) != d or not all(isinstance(name, str) for name in columns):
         raise TypeError(f"it has not one name for each of {d} features")
+    if net.spread_ is not None and np.shape(net.spread_) != (head.n_features,):
+        raise TypeError(f"it has not one spread for each of {head.n_features} features")
     x = torch.zeros(1, head.n_features)
     head.decision(x, torch.tensor([K - 1]), net._beta).relevance(x)
     if head(x).shape != (1, K) or net.is_noise(x).shape != (1,):

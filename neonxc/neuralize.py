@@ -17,11 +17,13 @@ from neonxc.competition import Rivals
 from neonxc.encoding import Encoding
 from neonxc.folding import fold, settle
 from neonxc.head import Head
-from neonxc.inputs import as_batch, check_names, check_width
+from neonxc.inputs import as_batch, check_names, check_width, spreads
 from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
 from neonxc.readers.model import is_known
+from neonxc.sparse import SparseRows, is_sparse, laid_out, moments
+from neonxc.terms import behind_terms, is_texts
 
 
 def neuralize(
@@ -44,13 +46,16 @@ def neuralize(
         A fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
         or BayesianGaussianMixture of scikit-learn; KernelKMeans, KCenter or SCAN of `neonxc.models`; an nn.Linear
         that a softmax follows, a module with centers (DEC), an nn.Sequential that ends in either; a Pipeline of
-        affine steps, encoders of categories and imputers that ends in a clusterer; bare centers [K, d]. With the X
-        that it was fitted on, any other clusterer that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering,
-        SpectralClustering, ...), through a surrogate.
-    X : array, frame or tensor, optional
+        affine steps, encoders of categories and imputers that ends in a clusterer, and may begin with a
+        CountVectorizer or TfidfVectorizer; bare centers [K, d]. With the X that it was fitted on, any other
+        clusterer that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...), through
+        a surrogate.
+    X : array, sparse matrix, frame, tensor or sequence of str, optional
         Data to calibrate beta on (and to choose reference points by, where a Pipeline loses dimensions). It is
-        what the network will be called with: points [N, d], or images where `features` is given. Without it
-        beta is calibrated on the centers the model remembers, each counted once.
+        what the network will be called with: points [N, d], images where `features` is given, or texts where a
+        Pipeline begins with a vectorizer. Sparse matrices and arrays of SciPy stay sparse; a surrogate needs
+        them laid out, and they may take up to 1 GiB for that. Without X beta is calibrated on the centers that the
+        model remembers, each counted once.
     features : nn.Module, optional
         Network from inputs to the features the clusterer was fitted on, [N, d], or a map [N, d, ...] whose
         locations are the points. It is used as it is and should be in eval mode.
@@ -109,10 +114,16 @@ def neuralize(
     if (model is None) == (labels is None):
         raise TypeError("neuralize takes a model, or labels= and X=")
     steps, final = _split(model)
-    names = _feature_names(model, X, features)
-    encoding, chain = _folded(model, steps, X, names, features)  # before a surrogate takes its time
+    terms, steps = behind_terms(steps)
+    if terms is not None and features is not None:
+        raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
+    if terms is not None and X is not None and is_texts(X):
+        X = terms.encode(X)
+    names = _feature_names(model, X, features) if terms is None else terms.names
+    width = (_width(model) or 0) if terms is None else terms.width
+    encoding, chain = _folded(final, steps, width, X, names, features)  # before a surrogate takes its time
     if labels is not None or _has_labels_alone(final):
-        found = _from_labels(final, labels, X, steps, features, encoding)
+        found = _from_labels(final, labels, laid_out(X), steps, features, encoding)
     else:
         found = read(final)
     if found.encoding is not None:
@@ -125,11 +136,16 @@ def neuralize(
     factor = _factor(found, threshold, stiffness)
     noise = None if found.noise is None else found.noise(chain).scaled(factor)
     head = _soft(found.head(chain), factor, threshold)
-    net = NeuralizedClustering(head, features, found.classes, names, noise, encoding)
+    if terms is not None and encoding is not None:
+        raise ValueError("behind a vectorizer a pipeline has counts of terms, and no encoder or imputer")
+    net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
     net.to(_device(final, X, features))
     if found.fidelity is not None:
         net.fidelity_, net.fidelity_held_out_ = found.fidelity
     if X is not None:
+        if net.features is None:
+            points = net.carrier.stored(X).tensor
+            net.spread_ = (moments(points)[1] if isinstance(points, SparseRows) else spreads(points)).cpu().numpy()
         return net.calibrate(X)
     if found.points is not None:
         net.beta = NeuralizedClustering(_soft(found.head(None), factor, threshold)).calibrate(found.points).beta
@@ -202,18 +218,25 @@ def _soft(head: Head, factor: float, threshold: float | None) -> Head:
 
 
 def _folded(
-    model: Any, steps: list[tuple[str, Any]], X: Any, names: list[str] | None, features: nn.Module | None
+    final: Any,
+    steps: list[tuple[str, Any]],
+    width: int,
+    X: Any,
+    names: list[str] | None,
+    features: nn.Module | None,
 ) -> tuple[Encoding | None, Preprocessing | None]:
     if not steps:
         return None, None
     try:
-        folding = fold(steps, _width(model) or 0)
+        folding = fold(steps, width)
     except ValueError as error:
-        if isinstance(error, NotFittedError) or not _has_labels_alone(_split(model)[1]):
+        if isinstance(error, NotFittedError) or not _has_labels_alone(final):
             raise
         raise ValueError(
             f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
         ) from None
+    if is_sparse(X) and not folding.plain:
+        raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
     encoding, chain = settle(folding, steps, X if features is None else None, names)
     if encoding is not None and features is not None:
         raise ValueError("behind a feature network a pipeline has numbers, and no encoder or imputer")

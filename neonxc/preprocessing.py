@@ -56,8 +56,11 @@ class Preprocessing:
 
     def normalized(self, kind: str) -> Preprocessing:
         """Append a Normalizer."""
-        if self.norm is not None:
-            raise ValueError("a pipeline with two Normalizer steps can't be folded; keep one of them")
+        if self.norm is not None and bool(self.offset.any()):
+            raise ValueError(
+                "a pipeline that shifts points between two Normalizer steps can't be folded; keep one of them"
+            )
+        # without a shift in between, the second takes back what the first divided by
         return replace(self, norm=RowNorm(kind, self.weight, self.bias))
 
     def pullback(self, directions: Tensor) -> Tensor:

@@ -56,6 +56,11 @@ class QuadraticDetection(Detection):
         return len(self.means)
 
     @property
+    def references(self) -> Tensor:
+        """The means."""
+        return self.means
+
+    @property
     def width(self) -> int:
         """How many numbers are computed per point: every neuron has a difference per column."""
         return self.means.numel()

@@ -233,6 +233,7 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) ->
     pipeline = Pipeline(steps)
     names = features is None and hasattr(X, "iloc") and hasattr(pipeline, "feature_names_in_")
     transformed = pipeline.transform(X if names else points.cpu().numpy())  # steps may select columns by name
+    transformed = transformed.toarray() if hasattr(transformed, "toarray") else transformed  # weights of terms
     return torch.as_tensor(np.array(transformed, dtype=np.float64)).to(points)
 
 

@@ -1,89 +1,268 @@
-"""Tables of numbers from CSV files."""
+"""Tables as people have them: CSV in its many forms and Parquet, from a file or from standard input."""
 
 from __future__ import annotations
 
-import gzip
+import csv
 import os
-import zlib
-from collections.abc import Sequence
-from io import StringIO
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO, StringIO
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from neonxc.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
+from neonxc.contents import text_of, unpacked
 
-def read_csv(path: str | os.PathLike[str], ignore: Sequence[str] = ()) -> pd.DataFrame:
-    """Read numeric columns.
+NEEDED = "needed are columns separated by comma, semicolon, tab or |"
+UNNAMED = "Unnamed: 0"
+"""What pandas calls a first column without a name."""
+SEPARATORS = "\t;|,"
+"""In the order in which they are tried: a comma may be part of a number."""
+
+
+def read_table(
+    path: str | os.PathLike[str], *, ignore: Sequence[str] = (), needed: Sequence[str] | None = None
+) -> pd.DataFrame:
+    r"""Read a table of numbers, truth values and text.
 
     Parameters
     ----------
-    path : path-like
-        The columns are separated by comma, semicolon or tab; ``.gz`` is unpacked. If the first line holds nothing
-        but numbers it is data, and the columns are called x0, x1, ...
+    path : path-like, or "-"
+        CSV, whose cells are separated by comma, semicolon, tab or ``|``, or Parquet; either may be packed by gzip.
+        ``"-"`` is standard input. Text is UTF-8, UTF-16 with a byte order mark, or else Windows-1252.
     ignore : sequence of str
         Columns to leave out.
+    needed : sequence of str, optional
+        The columns that count: each of them has to be there. The others are handed over as they are, even where
+        a few cells of a column of numbers are none.
 
     Returns
     -------
-    DataFrame [n, d] of float64
+    DataFrame [n, d]
+        Numbers are int64, or float64 where they are no whole numbers or some are missing; truth values are bool;
+        everything else is text, with NaN where it is missing. Missing are empty cells and ``NA``, ``N/A``,
+        ``nan``, ``null``, ``None``, ``?`` and ``-``. The list of str ``frame.attrs["notes"]`` says what was made
+        of the table: columns that were dropped or renamed, decimal commas, an encoding that was guessed.
 
     Raises
     ------
     ValueError
-        The file is missing, damaged or empty; a line is longer or shorter than the first one; a column to ignore
-        is unknown; a value is missing or no finite number. The message names the file and the place.
+        The file is missing, damaged, empty or no table; a line is longer or shorter than the first one; a column
+        that is ignored or needed is unknown; a number is not finite; a few cells in a column of numbers are none.
+        The message names the file, the line and the column.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "people.csv"
+    ...     _ = file.write_text("age;height;town\n31;1,75;Rome\n?;1,8;Turin\n")
+    ...     frame = read_table(file)
+    >>> frame
+        age  height   town
+    0  31.0    1.75   Rome
+    1   NaN    1.80  Turin
     """
-    lines, cells = _cells(Path(path))
-    named = not cells.iloc[0].map(_is_number).all()
-    names = [str(cell).strip() if named else f"x{i}" for i, cell in enumerate(cells.iloc[0])]
-    if named:
-        lines, cells = lines[1:], cells[1:]
-    if cells.empty:
-        raise ValueError(f"{path} has a header and no data")
-    filled = cells.notna().sum(axis=1).to_numpy()
-    if (short := np.flatnonzero(filled < len(names))).size:
-        raise ValueError(
-            f"{path}, line {lines[short[0]]}: {filled[short[0]]} cells, the first line has {len(names)}"
-        )
-    if unknown := [name for name in ignore if name not in names]:
-        raise ValueError(f"{path} has no column {unknown}; its columns are {names}")
-    kept = [i for i, name in enumerate(names) if name not in ignore]
-    if not kept:
-        raise ValueError(f"{path} has no column left to cluster by")
-    cells = cells.iloc[:, kept]
-    X = cells.map(lambda cell: float(cell) if _is_number(cell) else np.nan).to_numpy()
-    for row, column in np.argwhere(~np.isfinite(X)):
-        cell = cells.iat[row, column]
-        what = f"{cell!r} is not a finite number" if cell.strip() else "a value is missing"
-        place = f"{path}, line {lines[row]}, column {names[kept[column]]!r}"
-        raise ValueError(f"{place}: {what}; --ignore leaves a column out")
-    return pd.DataFrame(X, columns=[names[i] for i in kept])
+    name, data = _read(path)
+    data = unpacked(name, data)
+    found = _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, *text_of(name, data))
+    return found.frame(ignore, needed)
 
 
-def _cells(path: Path) -> tuple[list[int], pd.DataFrame]:
-    """Numbers of the lines that are not blank, and their cells as text: NaN where a line has none."""
-    if not path.is_file():
+@dataclass
+class _Table:
+    """Columns as they were found, and what errors and notes need to know about them."""
+
+    name: str
+    columns: dict[str, pd.Series]
+    text: str | None = None
+    separator: str = ","
+    first: int = 0  # records above the data
+    notes: list[str] = field(default_factory=list)
+    commas: dict[str, list[str]] = field(default_factory=dict)
+
+    def frame(self, ignore: Sequence[str], needed: Sequence[str] | None) -> pd.DataFrame:
+        for wanted in (ignore, needed or ()):
+            if unknown := [column for column in wanted if column not in self.columns]:
+                raise ValueError(f"{self.name} has no column {unknown}; its columns are {list(self.columns)}")
+        kept = [column for column in self.columns if column not in set(ignore)]
+        if not kept:
+            raise ValueError(f"{self.name} has no column left")
+        strict = set(self.columns if needed is None else needed)
+        values = {column: self._converted(column, column in strict) for column in kept}
+        if DECIMAL_COMMAS in self.commas:
+            values |= self._grouped(kept)
+        self.notes += [f"{kind} were understood in {', '.join(found)}" for kind, found in self.commas.items()]
+        if UNNAMED not in (needed or ()) and _numbers_rows(values):
+            self.notes.append("the first column has no name and numbers the rows: it was dropped")
+            del values[UNNAMED]
+        frame = pd.DataFrame(values)
+        frame.attrs["notes"] = self.notes
+        return frame
+
+    def _converted(self, column: str, strict: bool) -> pd.Series:
+        values, commas, bad = converted(self.columns[column], self.separator)
+        if strict and bad is not None:
+            place = f"{self.name}, {self._place(bad)}, column {column!r}"
+            cell = str(self.columns[column].iloc[bad]).strip()
+            what = "a finite number" if is_number(cell) else "a number, as the others are"
+            raise ValueError(f"{place}: {cell!r} is not {what}; correct it, or leave the column out (--ignore)")
+        if commas is not None:
+            kind, example = commas
+            self.commas.setdefault(kind, []).append(f"{column} ({example})")
+        return values
+
+    def _grouped(self, kept: list[str]) -> dict[str, pd.Series]:
+        """Columns of a table with decimal commas whose points can only stand between thousands."""
+        found = {column: grouped(self.columns[column]) for column in kept}
+        result = {column: values for column, values in found.items() if values is not None}
+        if result:
+            self.commas["points between thousands"] = list(result)
+        return result
+
+    def _place(self, row: int) -> str:
+        """Where a row of the data is in the file."""
+        if self.text is None:
+            return f"row {row + 1}"
+        _, line = next(islice(_records(self.text, self.separator), row + self.first, None))
+        return f"line {line}"
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
+    if os.fspath(path) == "-":
+        name, data = "standard input", sys.stdin.buffer.read()
+    elif Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; a table is one file")
+    elif not Path(path).is_file():
         raise ValueError(f"no such file: {path}")
-    unpack: Any = gzip.open if path.suffix == ".gz" else open
-    try:
-        with unpack(path, "rt", encoding="utf-8-sig") as file:
-            text = file.read()
-        if not text.strip():
-            raise ValueError("it is empty")
-        separator = max(",;\t", key=text.strip().partition("\n")[0].count)
-        lines = [i for i, line in enumerate(text.split("\n"), 1) if line.strip() or separator in line]
-        # Only the Python engine tells a cell that is empty from one that is not there.
-        options: Any = {"header": None, "dtype": str, "keep_default_na": False, "engine": "python"}
-        return lines, pd.read_csv(StringIO(text), sep=separator, **options)
-    except (EOFError, OSError, ValueError, zlib.error) as error:  # ValueError: no UTF-8, or a line too long
-        raise ValueError(f"{path} can't be read as a table: {error}") from None
+    else:
+        name, data = str(path), Path(path).read_bytes()
+    if not data.strip():
+        raise ValueError(f"{name} can't be read as a table: it is empty")
+    return name, data
 
 
-def _is_number(cell: str) -> bool:
+def _from_parquet(name: str, data: bytes) -> _Table:
     try:
-        float(cell)
-    except ValueError:
+        frame = pd.read_parquet(BytesIO(data))
+    except (ValueError, OSError, NotImplementedError) as error:
+        raise ValueError(f"{name} can't be read as a table: {error}") from None
+    if any(level is not None for level in frame.index.names):
+        frame = frame.reset_index()
+    if not len(frame):
+        raise ValueError(f"{name} has columns and no data")
+    return _Table(name, {str(column): frame.iloc[:, i] for i, column in enumerate(frame.columns)})
+
+
+def _from_text(name: str, text: str, notes: list[str]) -> _Table:
+    separator = _separator(text)
+    try:
+        width, named_rows = _width(name, text, separator)
+        cells = pd.read_csv(
+            StringIO(text), sep=separator, header=None, names=range(width), dtype=str, keep_default_na=False
+        )
+    except (csv.Error, pd.errors.ParserError) as error:
+        raise ValueError(f"{name} can't be read as a table: {error}; is a quote never closed?") from None
+    columns = {i: cells[i] for i in cells}
+    header = [str(columns[i].iloc[0]).strip() for i in columns]
+    if named_rows:  # the header of R has no cell above the names of rows
+        header = ["", *header[:-1]]
+    headed = named_rows or not _is_data(cells)
+    if headed:
+        columns = {i: values.iloc[1:].reset_index(drop=True) for i, values in columns.items()}
+    else:
+        header = [f"x{i}" for i in range(width)]
+        notes.append(f"the first line is data: the columns are called x0 ... x{width - 1}")
+    if not len(columns[0]):
+        raise ValueError(f"{name} has a header and no data")
+    named = _named(header, columns, notes)
+    if len(named) == 1 and not is_number(next((v for v in columns[0] if v.strip().lower() not in MISSING), "0")):
+        raise ValueError(f"{name} is no table but one column of text; {NEEDED}")
+    return _Table(name, named, text, separator, int(headed), notes)
+
+
+def _separator(text: str) -> str:
+    """The separator that parts the first lines into equally many cells, or else the first one most often."""
+    sample = [line for line in text[:100_000].splitlines()[:50] if line.strip()]
+    for separator in SEPARATORS:
+        try:
+            widths = {len(record) for record in csv.reader(sample, delimiter=separator)}
+        except csv.Error:
+            continue
+        if len(widths) == 1 and widths != {1}:
+            return separator
+    return max(",;\t|", key=sample[0].count)
+
+
+def _records(text: str, separator: str) -> Iterator[tuple[list[str], int]]:
+    """Records that are not blank, each with the number of its last line."""
+    reader = csv.reader(StringIO(text), delimiter=separator)
+    return ((record, reader.line_num) for record in reader if len(record) > 1 or any(map(str.strip, record)))
+
+
+def _width(name: str, text: str, separator: str) -> tuple[int, bool]:
+    """Cells of every line, and whether the first one has a cell less, as in files of R."""
+    lines = [(len(record), line) for record, line in _records(text, separator)]
+    widths = Counter(width for width, _ in lines[1:])
+    first = lines[0][0]
+    usual, often = widths.most_common(1)[0] if widths else (first, 0)
+    if set(widths) == {first + 1} and first > 1:
+        return first + 1, True
+    if usual != first and often > len(lines) / 2:
+        raise ValueError(
+            f"{name} can't be read as a table: the first line has {first} cells, most others have {usual}; remove "
+            "what is above the header"
+        )
+    if odd := [(width, line) for width, line in lines if width != first]:
+        if len(odd) > len(lines) / 2:
+            raise ValueError(
+                f"{name} is no table: its lines have between {min(widths)} and {max(widths)} cells; {NEEDED}"
+            )
+        width, line = odd[0]
+        raise ValueError(
+            f"{name} can't be read as a table: line {line} has {width} cells, the first line has {first}"
+        )
+    return first, False
+
+
+def _is_data(cells: pd.DataFrame) -> bool:
+    """Whether every cell of the first line is a number, or appears in its column again."""
+    first = [str(cell).strip() for cell in cells.iloc[0]]
+    if not any(first):
         return False
-    return True
+
+    def again(i: int) -> bool:
+        return bool((cells[i].iloc[1:].str.strip() == first[i]).any())
+
+    return all(
+        is_number(cell) or (cell.lower() in MISSING and cell != "") or again(i) for i, cell in enumerate(first)
+    )
+
+
+def _named(header: list[str], columns: dict[int, pd.Series], notes: list[str]) -> dict[str, pd.Series]:
+    """Columns by their names: one without a name and cells is dropped, names that are taken are numbered."""
+    result: dict[str, pd.Series] = {}
+    for i, (name, values) in enumerate(zip(header, columns.values(), strict=True)):
+        if not name and i and not values.str.strip().any():
+            continue
+        given = name or (f"x{i}" if i else UNNAMED)
+        free, number = given, 2
+        while free in result:
+            free, number = f"{given}_{number}", number + 1
+        if free != given:
+            notes.append(f"{given!r} is the name of several columns: column {i + 1} is called {free}")
+        elif not name and i:
+            notes.append(f"column {i + 1} has no name and is called {free}")
+        result[free] = values
+    return result
+
+
+def _numbers_rows(values: dict[str, pd.Series]) -> bool:
+    """Whether a first column without a name holds different whole numbers, as an index does."""
+    first = values.get(UNNAMED)
+    return len(values) > 1 and first is not None and first.dtype.kind == "i" and first.is_unique

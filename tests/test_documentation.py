@@ -26,6 +26,7 @@ PAGES = [
     "docs/tree_networks.md",
     "docs/extend.md",
     "docs/words.md",
+    "docs/terms.md",
     "docs/kernel.md",
     "docs/soft.md",
     "docs/labels.md",

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import neonxc
-from neonxc.evaluation import agreement, cost_ratio, kmeans_cost, surrogate_cost, wad, waes
+from neonxc.evaluation import cost_ratio, kmeans_cost, label_agreement, surrogate_cost, wad, waes
 from neonxc.trees import (
     CART,
     EMN,
@@ -88,11 +88,11 @@ def test_depths_are_averages_over_points():
     assert wad(weighted) == pytest.approx((16 * 1 + 4 * 2) / 20)
 
 
-def test_agreement(iris):
+def test_label_agreement(iris):
     X, model = iris
     renamed = np.array(["b", "c", "a"])[model.labels_]
-    assert agreement(torch.as_tensor(model.labels_), renamed) == {"ari": 1.0, "ami": 1.0, "nmi": 1.0}
-    found = agreement(IMM(3).fit(X, centers=model.cluster_centers_).labels_, model.labels_)
+    assert label_agreement(torch.as_tensor(model.labels_), renamed) == {"ari": 1.0, "ami": 1.0, "nmi": 1.0}
+    found = label_agreement(IMM(3).fit(X, centers=model.cluster_centers_).labels_, model.labels_)
     assert 0.5 < found["ari"] < 1
 
 

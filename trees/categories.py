@@ -8,10 +8,10 @@ from typing import Any
 
 from neonxc.inputs import is_missing
 from neonxc.rules.condition import Column, Condition
-from neonxc.rules.intervals import Intervals
+from neonxc.trees.decoding import holds, one_of
 
 
-class Encoding:
+class Categories:
     """Which columns of a tree hold codes of categories, or 1 for one category and 0 for all others.
 
     Parameters
@@ -74,18 +74,11 @@ class Encoding:
             column, values = self.codes[position]
             sides: dict[bool, list[Any]] = {True: [], False: []}
             for code, value in values.items():
-                sides[_holds(condition.intervals, code)].append(value)
+                sides[holds(condition.intervals, code)].append(value)
             # codes that are not listed lie above all others, where "none of" includes them
             negated = len(sides[False]) < len(sides[True]) + (condition.high == inf)
             return Condition(column, values=tuple(sides[not negated]), negated=negated)
         if position in self.single:
             column, value = self.single[position]
-            zero, one = _holds(condition.intervals, 0), _holds(condition.intervals, 1)
-            if zero and one:
-                return Condition(column, values=(), negated=True)
-            return Condition(column, values=(value,) if one or zero else (), negated=zero)
+            return one_of(column, (value,), holds(condition.intervals, 0), holds(condition.intervals, 1))
         return condition
-
-
-def _holds(intervals: Intervals, number: float) -> bool:
-    return any(low < number <= high for low, high in intervals)

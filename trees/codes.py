@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.trees.entries import SparseColumns, coded
 from neonxc.trees.table import Table
 
 BINS = 512  # that a column may have for its values all to be told apart
@@ -109,8 +110,8 @@ class Columns:
         return result
 
 
-def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
-    """Code a table.
+def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns | SparseColumns:
+    """Code a table; one of few entries by its entries.
 
     Parameters
     ----------
@@ -120,6 +121,13 @@ def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
         Values of a column that has more distinct ones are put into so many bins of about equally many points:
         faster, and the cuts within a bin are lost. Default: every value counts.
     """
+    if table.few_entries:
+        return coded(table, centers, max_bins)
+    return dense_codes(table, centers, max_bins)
+
+
+def dense_codes(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
+    """Code a table in full; parameters as for :func:`code`."""
     parts, middles, sizes = [], [], []
     for first, last in table.chunks():
         values = table.columns(first, last)

@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -22,11 +23,12 @@ from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.labelling import majority
+from neonxc.trees.mixed import Mixed, is_mixed, mixed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
 from neonxc.trees.tested import tested_columns
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.tree import ThresholdTree, like
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Data:
     problem : Problem
         Of the points that count.
     reference : Reference
-    points : Tensor or sparse matrix
+    points : Tensor, sparse matrix or data frame
         All points.
     kept : Tensor or None
         Which of them count; None for all.
@@ -133,9 +135,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
                 "the tree was saved without the pipeline behind which its cost is measured; fit it again"
             )
         data, _, _ = self._read(X, reset=False)
-        table = (
-            Table(data) if self._steps is None else Table(references.tensor_of(self._steps.transform(plain(X))))
-        )
+        given = plain(X) if self.tree_.encoding is None else data
+        table = Table(data) if self._steps is None else Table(references.tensor_of(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
         return -table.cost(self._space_means.to(table.device), own)
 
@@ -164,25 +165,33 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._check_parameters()
         points, names, give = self._read(X, reset=True)
         self._is_tensor = isinstance(X, Tensor)
+        if hasattr(points, "iloc") and centers is not None:
+            raise ValueError("centers needs a table of numbers without gaps as X; pass labels instead")
         self._given = labels is not None or centers is not None
         weight = self._weights(sample_weight, points)
         labels = None if labels is None else label_array(labels)
-        table, kept = Table(points), self._kept(labels, weight, points)
-        if kept is not None:
-            table, weight = table.take(kept), None if weight is None else weight[kept]
-        table.check_size(names)
-        found = self._reference(table, X, labels, centers, weight, kept)
+        kept = self._kept(labels, weight, points)
+        own = weight if weight is None or kept is None else weight[kept]
+        made = mixed(points, kept, own) if hasattr(points, "iloc") else None
+        if made is None:
+            table = Table(points) if kept is None else Table(points).take(kept)
+            table.check_size(names)
+            found = self._reference(table, X, labels, centers, own, kept)
+        else:
+            table = made.cut
+            found = in_columns(self._reference(made.space, X, labels, None, own, kept), made, self.metric, own)
         columns = code(table, found.centers, self.max_bins)
         problem = Problem(
             table,
             columns,
             found.centers,
             found.labels,
-            weight,
+            own,
             found.space,
             found.space_centers,
             self.metric,
             found.distances,
+            made,
         )
         return Data(problem, found, points, kept, names, give)
 
@@ -232,7 +241,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             label,
             found.labels.cpu(),
             None if weight is None else weight.cpu(),
-            table.d,
+            data.points.shape[1],
             found.classes,
             data.names,
         )
@@ -241,27 +250,44 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
         spread, bounds = tested_columns(table, tree, weight)
-        self.tree_, self._steps = replace(tree, spread=spread, bounds=bounds), found.steps
+        encoding = None if problem.mixed is None else problem.mixed.encoding
+        tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
+        self.tree_, self._steps = tree, found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
         self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
         self.inertia_ = _inertia(found, own, self._space_means, weight, self.metric)
         same = found.space is table
-        means = self._space_means if same else _filled(table.means(own, k, weight), found.centers)
+        means = self._space_means if same else _filled(problem.filled.means(own, k, weight), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
         every = leaf_of if data.kept is None else tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-        """X as a tensor (sparse: as a matrix), its column names, and how to hand back one value per point."""
+        """X as a tensor, its column names, and how to hand back one value per point.
+
+        A sparse matrix stays one, and so does a data frame with categories or missing values.
+        """
+        if not reset and self.tree_.encoding is not None:
+            return self._mixed(X, reset)
         if isinstance(X, Tensor) or hasattr(X, "iloc"):
-            batch = as_batch(X, integers=True)
+            try:
+                batch = as_batch(X, integers=True)
+            except ValueError:
+                if reset and hasattr(X, "iloc") and is_mixed(X):
+                    return self._mixed(X, reset)
+                raise
             if batch.tensor.ndim != 2:
                 raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
             validate_data(self, X=X, reset=reset, skip_check_array=True)
             return batch.tensor, batch.names, batch.labels
         X = validate_data(self, X=X, reset=reset, accept_sparse=["csc", "csr"])
         return (X if hasattr(X, "tocsc") else references.tensor_of(X)), None, lambda values: values
+
+    def _mixed(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
+        """A table with categories or missing values, read."""
+        validate_data(self, X=X, reset=reset, skip_check_array=True)
+        return X, [str(name) for name in getattr(X, "columns", ())], partial(like, X)
 
     def _weights(self, sample_weight: Any, data: Any) -> Tensor | None:
         if sample_weight is None:
@@ -292,6 +318,18 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if not bool(counts.any()):
             raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
         return counts.nonzero()[:, 0]
+
+
+def in_columns(found: Reference, made: Mixed | None, metric: str, weight: Tensor | None) -> Reference:
+    """A reference clustering of a data frame with categories or missing values, with centers in its columns."""
+    if made is None:
+        return found
+    k = len(found.classes)
+    centers = references.centers_of(made.filled, found.labels, k, metric, weight)
+    if found.steps is not None:  # a pipeline has a space of its own
+        return replace(found, centers=centers)
+    space_centers = references.centers_of(made.space, found.labels, k, metric, weight)
+    return replace(found, centers=centers, space_centers=space_centers, steps=made.steps)
 
 
 def _inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str) -> float:

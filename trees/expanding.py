@@ -101,8 +101,10 @@ class ExKMC(BestFirst):
         if isinstance(self.base, str):
             return separated(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
         tree = as_tree(self.base)
-        if tree.n_features != problem.table.d:
-            raise ValueError(f"base was fitted on {tree.n_features} columns, X has {problem.table.d}")
+        if tree.encoding != (None if problem.mixed is None else problem.mixed.encoding):
+            raise ValueError("base was fitted on another table than X: their categories or gaps differ")
+        if tree.n_columns != problem.table.d:
+            raise ValueError(f"base was fitted on {tree.n_columns} columns, X has {problem.table.d}")
         names = getattr(self, "feature_names_in_", None)
         check_names(None if names is None else list(names), tree.feature_names)
 

@@ -52,7 +52,7 @@ class IntervalSearch:
 
     def best(self, node: Node) -> BestInterval | None:
         """The interval of least cost; of equals that in the lowest column, there the lowest. None: no interval."""
-        state, columns = self._state(node), self.problem.columns
+        state, columns = self._state(node), self.problem.dense
         floors, found = pair_floors(state.costs), None
         values = sums.exact(state.costs.T.contiguous())
         for codes, block in zip(columns.codes, columns.blocks, strict=True):

@@ -10,7 +10,8 @@ from torch import Tensor
 import neonxc.trees.sums as sums
 from neonxc.trees.codes import Block
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.statistics import Statistic, View
+from neonxc.trees.statistics import Statistic
+from neonxc.trees.views import DenseView, View
 
 SMALL, ROOM = 1 << 17, 3  # entries of kept sums: always few enough, and for every code of the table
 
@@ -50,8 +51,8 @@ def view_of(problem: Problem, node: Node, number: int) -> View:
 
 def fresh_view(problem: Problem, number: int) -> View:
     """A block of columns."""
-    block = problem.columns.blocks[number]
-    return View(block.by_point, block.by_column, block.centers, block.n_bins, not block.exact)
+    block = problem.dense.blocks[number]
+    return DenseView(block.by_point, block.by_column, block.centers, block.n_bins, not block.exact)
 
 
 def worth_keeping(problem: Problem, block: Block, kept: Kept) -> bool:

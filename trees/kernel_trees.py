@@ -14,7 +14,7 @@ from torch import Tensor
 from neonxc.parameters import check_number, check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.codes import code
+from neonxc.trees.codes import dense_codes
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer, plain
 from neonxc.trees.growth import Step, best_first, replayed, separate_centers
@@ -138,7 +138,7 @@ class KernelTree(TreeExplainer):
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
         points, names, give = super()._read(X, reset)
-        return (points if isinstance(points, Tensor) else references.tensor_of(points)), names, give
+        return (references.tensor_of(points) if hasattr(points, "tocsc") else points), names, give
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
@@ -174,8 +174,8 @@ class KernelTree(TreeExplainer):
         features = Surrogates(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
-        columns = code(table, centers, self.max_bins)
-        surrogate = replace(problem, table=table, columns=columns, centers=centers)
+        columns = dense_codes(table, centers, self.max_bins)
+        surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
         builder = TreeBuilder()
         leaves = separate_centers(Search(surrogate, Mistakes(surrogate)), builder)
         if len(leaves) == 1:

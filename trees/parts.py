@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +10,10 @@ from torch import Tensor
 
 import neonxc.trees.sums as sums
 from neonxc.trees.criterion import Cuts
+from neonxc.trees.entries import Entries, SparseColumns
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.statistics import View
+from neonxc.trees.sparse_view import SparseView, split_by_cost
+from neonxc.trees.views import DenseView, View
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,9 @@ class Part:
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """The least and the greatest code of the node's points, [f]."""
-        codes = self.view.at(self.node.rows)
         if not self.problem.sharded:
-            low, high = codes.aminmax(dim=1)
-            return low.to(torch.int64), high.to(torch.int64)
+            return self.view.ends(self.node.rows)
+        codes = self.view.at(self.node.rows)
         place = codes.to(torch.int64)
         none = place.new_full((len(codes), 1), self.view.bins)  # there may be no points here
         low = -self.problem.reduce(torch.cat([-place, -none], 1).amax(1), "max")
@@ -67,23 +68,22 @@ class Part:
 
     def gaps(self) -> tuple[Tensor, Tensor]:
         """The node's values next to every cut, [f, bins] each."""
-        codes = self.view.at(self.node.rows).to(torch.int64)
-        values = self.problem.table.at(self.features, self.node.rows).to(torch.float64)
-        ends = []
-        for sign in (1.0, -1.0):
-            most = values.new_full((len(codes), self.view.bins), -torch.inf)
-            most.scatter_reduce_(1, codes, sign * values, "amax")
-            ends.append(sign * self.problem.reduce(most, "max"))
-        above = ends[1].flip(1).cummin(1).values.flip(1).roll(-1, 1)
+        rows = self.node.rows
+
+        def values() -> Tensor:
+            return self.problem.table.at(self.features, rows).to(torch.float64)
+
+        low, high = (self.problem.reduce(most, "max") for most in self.view.extremes(rows, values))
+        above = (-high).flip(1).cummin(1).values.flip(1).roll(-1, 1)
         above[:, -1] = torch.inf
-        return ends[0].cummax(1).values, above
+        return low.cummax(1).values, above
 
     def sums_left(self, values: Tensor, which: Tensor, exact: bool, row: Tensor, place: Tensor) -> Tensor:
         """Sums of one of several values over the points left of some cuts."""
         group, member = torch.unique(row * len(values) + which, return_inverse=True)
-        codes = self.view.at(self.node.rows).index_select(0, group.div(len(values), rounding_mode="floor"))
+        column = group.div(len(values), rounding_mode="floor")
         values = values if exact else sums.exact(values)
-        totals = sums.of_groups(codes, self.view.bins, values, group % len(values))
+        totals = self.view.of_groups(self.node.rows, values, column, group % len(values))
         return self.problem.reduce(totals)[member, place]
 
     def all_cuts(self, left: Tensor, mass_left: Tensor | None, only_new: bool) -> tuple[Cuts, Tensor]:
@@ -179,18 +179,19 @@ class OpenCuts:
 
 def as_coded(problem: Problem, node: Node, codes: Tensor, features: Tensor, bins: int) -> Part:
     """Some columns of a block code by code."""
-    own = codes.index_select(0, problem.columns.place[features, 1])
+    columns = problem.dense
+    own = codes.index_select(0, columns.place[features, 1])
 
     def by_column(points: Tensor) -> Tensor:
         return own if len(points) == own.shape[1] else own.index_select(1, points)
 
-    view = View(lambda points: own.index_select(1, points).T, by_column, problem.columns.centers[features], bins)
+    view = DenseView(lambda points: own.index_select(1, points).T, by_column, columns.centers[features], bins)
     return Part(problem, node, features, view, None, torch.ones_like(features))
 
 
 def renumbered(problem: Problem, node: Node, codes: Tensor, features: Tensor) -> Part:
     """Some columns of a block in the codes that the node's points and centers have."""
-    columns = problem.columns
+    columns = problem.dense
     own = codes.index_select(0, columns.place[features, 1]).index_select(1, node.rows)
     centers = columns.centers[features]
     new, new_centers, original = sums.renumbered(own, centers.index_select(1, node.centers))
@@ -199,8 +200,42 @@ def renumbered(problem: Problem, node: Node, codes: Tensor, features: Tensor) ->
     def by_column(points: Tensor) -> Tensor:
         return new if points is node.rows else new.index_select(1, torch.searchsorted(node.rows, points))
 
-    view = View(lambda points: by_column(points).T, by_column, centers, original.shape[1])
+    view = DenseView(lambda points: by_column(points).T, by_column, centers, original.shape[1])
     return Part(problem, node, features, view, original, torch.ones_like(features))
+
+
+def of_entries(problem: Problem, node: Node, features: Tensor | None, numbers: int) -> Iterator[Part]:
+    """Sparse columns that may be cut, or those of them among some, in the codes that the node has.
+
+    Columns are looked at together if one has at most twice as many codes as another, or if all are few; `numbers`
+    are added up for each of their codes.
+    """
+    entries = entries_of(problem, node)
+    columns = torch.arange(len(entries.features)) if features is None else entries.among(features)
+    if not len(columns):
+        return
+    size, parts = entries.first.diff()[columns], [columns]
+    if len(columns) * int(size.max()) * numbers > sums.CACHED:
+        size, order = size.sort(stable=True)
+        alike = torch.unique_consecutive(size.log2().ceil(), return_counts=True)[1]
+        parts = list(columns[order].split(alike.tolist()))
+    for part in parts:
+        costs = (entries.first.diff() + entries.start.diff())[part] * numbers
+        for some in split_by_cost(costs, sums.CACHED):
+            own = part[some]
+            view, features = SparseView(entries, own, problem.k), entries.features[own]
+            place = entries.first[own][:, None] + torch.arange(view.bins)
+            original = entries.code[place.clamp_(max=len(entries.code) - 1)]
+            yield Part(problem, node, features, view, original, torch.ones_like(features))
+
+
+def entries_of(problem: Problem, node: Node) -> Entries:
+    """The entries of a node."""
+    if node.entries is None:
+        assert isinstance(problem.columns, SparseColumns)
+        node.entries = problem.columns.of(node.rows, node.centers)
+    entries: Entries = node.entries
+    return entries
 
 
 def together(numbers: Sequence[Tensor]) -> Tensor:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.codes import Columns
+from neonxc.trees.entries import SparseColumns
+from neonxc.trees.decoding import same_tests
 from neonxc.trees.sums import exact, exact_
 from neonxc.trees.table import Table
+
+if TYPE_CHECKING:
+    from neonxc.trees.mixed import Mixed
 
 
 @dataclass
@@ -37,7 +42,7 @@ class Node:
         The reference clusters of its points and the mass of each, where they are known.
     state : Any
         What the criterion keeps for it, once it is `opened`.
-    kept, views : list or None, and dict
+    kept, entries, views : list or None, Entries or None, and dict
         What the search keeps for it.
     """
 
@@ -51,6 +56,7 @@ class Node:
     state: Any = None
     opened: bool = False
     kept: Any = None
+    entries: Any = None
     views: dict[int, Any] = field(default_factory=dict)
 
     def without_centers(self) -> Node:
@@ -81,7 +87,7 @@ class Problem:
     Attributes
     ----------
     table : Table
-    columns : Columns
+    columns : Columns or SparseColumns
     centers : Tensor [k, d] of float64
         Reference centers, in the units of the columns.
     labels : Tensor [n] of int64
@@ -94,6 +100,8 @@ class Problem:
         Costs are squared Euclidean or Manhattan distances.
     given_distances : Tensor [n, k] or None
         Distances to `space_centers`, where they are known already.
+    mixed : Mixed or None
+        What the table is made from, if that has categories or missing values.
     sharded : bool
         Whether other processes hold further points, in the same codes.
     reduce : callable
@@ -101,7 +109,7 @@ class Problem:
     """
 
     table: Table
-    columns: Columns
+    columns: Columns | SparseColumns
     centers: Tensor
     labels: Tensor
     weight: Tensor | None
@@ -109,6 +117,7 @@ class Problem:
     space_centers: Tensor
     metric: str = "l2"
     given_distances: Tensor | None = None
+    mixed: Mixed | None = None
     sharded: bool = False
     reduce: Callable[..., Tensor] = lambda values, operation="sum": values
 
@@ -130,6 +139,33 @@ class Problem:
     def device(self) -> torch.device:
         """Where the computation takes place."""
         return self.labels.device
+
+    @property
+    def filled(self) -> Table:
+        """The table without gaps: centers are means of its points."""
+        return self.table if self.mixed is None else self.mixed.filled
+
+    @property
+    def dense(self) -> Columns:
+        """The columns, where all codes are there."""
+        assert isinstance(self.columns, Columns)
+        return self.columns
+
+    @cached_property
+    def same(self) -> Sequence[int]:
+        """For every column the first one that tests the same, but for where missing numbers go."""
+        return range(self.table.d) if self.mixed is None else same_tests(self.mixed.encoding)
+
+    @cached_property
+    def variances(self) -> Tensor:
+        """What variances of columns are divided by before they are compared, [d].
+
+        1 where costs are those of the columns themselves, and for categories; else the columns' own variances.
+        """
+        if self.space is self.table:
+            return torch.ones(self.table.d, dtype=torch.float64, device=self.device)
+        variances = self.table.variances(self.root().rows, self.weight)
+        return variances if self.mixed is None else variances.where(self.mixed.numbers, 1)
 
     @cached_property
     def distances(self) -> Tensor:
@@ -183,9 +219,9 @@ class Problem:
         return left
 
     def points(self, rows: Tensor) -> Tensor:
-        """Some points in float64, [points, d], without what all points have in common."""
-        table = self.table.take(rows)
-        return table.columns(0, table.d).T.to(torch.float64) - self.centers[0]
+        """Some points in float64 where costs are measured, [points, p], without what all have in common."""
+        table = self.space.take(rows)
+        return table.columns(0, table.d).T.to(torch.float64) - self.space_centers[0]
 
     def positions(self, rows: Tensor, clusters: Tensor) -> Tensor:
         """Labels of some points as positions in a list of clusters."""
@@ -226,7 +262,9 @@ class Problem:
         def child(id: int, left: bool) -> Node:
             points, centers = (side if left else ~side for side in (cut.left, cut.centers_left))
             own = node.centers.masked_select(centers) if len(node.centers) else node.centers
-            return self.node(id, node.rows.masked_select(points), own, node.sides | {(cut.feature, left)})
+            return self.node(
+                id, node.rows.masked_select(points), own, node.sides | {(self.same[cut.feature], left)}
+            )
 
         return child(ids[0], True), child(ids[1], False)
 

@@ -67,10 +67,8 @@ class RandomThresholds(TreeExplainer):
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         generator = np.random.default_rng(check_random_state(self.random_state).randint(1 << 31))
-        scale = np.ones(problem.table.d)
-        if problem.space is not problem.table:  # costs are measured elsewhere: columns count by their spread
-            spread = problem.table.variances(problem.root().rows, problem.weight).sqrt().cpu().numpy()
-            scale = np.where(spread > 0, spread, 1.0)
+        spread = problem.variances.sqrt().cpu().numpy()
+        scale = np.where(spread > 0, spread, 1.0)
         drawn = draw(problem.centers.cpu().numpy() / scale, self.n_trials, self.metric, generator)
         trials = [{path: (f, t * float(scale[f])) for path, (f, t) in tests.items()} for tests in drawn]
         trees = (_build(problem, tests) for tests in trials)  # one at a time: each holds all points

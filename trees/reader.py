@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import Any
 
 import torch
 from sklearn.utils.validation import check_is_fitted
@@ -42,7 +43,15 @@ def _model(tree: ThresholdTree, points: Tensor | None) -> ClusterModel:
         detection, grouping = _tests(tree, chain)
         return Head(detection, grouping, Path(_children(tree), leaves))
 
-    return ClusterModel(head, points, tree.classes[used.numpy()])
+    classes = tree.classes[used.numpy()]
+    if tree.encoding is None:
+        return ClusterModel(head, points, classes)
+    if "encoding" not in ClusterModel.__dataclass_fields__:
+        raise ValueError(
+            "a tree of a table with categories or missing values is no network yet; encode the table first"
+        )
+    more: dict[str, Any] = {"encoding": tree.encoding}
+    return ClusterModel(head, points, classes, **more)
 
 
 def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
@@ -67,10 +76,10 @@ def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection,
                     interval_of.append(len(test_of) - 1)
     column = torch.tensor(columns, dtype=torch.int64)
     edge, sign = torch.tensor(edges, dtype=torch.float64), torch.tensor(sides)
-    spread = torch.ones(tree.n_features, dtype=torch.float64) if tree.spread is None else tree.spread
+    spread = torch.ones(tree.n_columns, dtype=torch.float64) if tree.spread is None else tree.spread
     detection: Detection
     if chain is None:
-        detection = EdgeDetection(column, edge, sign, spread[column], tree.n_features)
+        detection = EdgeDetection(column, edge, sign, spread[column], tree.n_columns)
     else:
         detection = _behind(chain, column, edge, sign.double() / spread[column])
     if [test_of[interval] for interval in interval_of] == list(range(len(nodes))):

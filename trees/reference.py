@@ -178,11 +178,11 @@ def centers_of(table: Table, labels: Tensor, k: int, metric: str, weight: Tensor
         for cluster in range(k):
             own = labels == cluster
             if bool(own.any()):
-                centers[cluster, first:last] = _medians(values[:, own], None if weight is None else weight[own])
+                centers[cluster, first:last] = medians(values[:, own], None if weight is None else weight[own])
     return centers
 
 
-def _medians(values: Tensor, weight: Tensor | None) -> Tensor:
+def medians(values: Tensor, weight: Tensor | None) -> Tensor:
     """Median of every row, midway between the two middle values where there are two."""
     ordered, order = values.sort(dim=1)
     share = torch.ones_like(ordered) if weight is None else weight[order]

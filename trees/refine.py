@@ -77,7 +77,7 @@ def measured(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> Grow
     space_centers = torch.where(space_centers.isnan(), problem.space_centers, space_centers)
     centers = space_centers
     if problem.space is not problem.table:
-        centers = centers_of(problem.table, labels, problem.k, problem.metric, problem.weight)
+        centers = centers_of(problem.filled, labels, problem.k, problem.metric, problem.weight)
         centers = torch.where(centers.isnan(), problem.centers, centers)
     moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels, given_distances=None)
     return Grown(moved, builder, leaves, moved.cost(labels))

@@ -9,11 +9,12 @@ from math import nan
 from typing import TYPE_CHECKING, Any
 
 from neonxc.rules.collection import Rules
-from neonxc.rules.condition import Condition
+from neonxc.rules.condition import Column, Condition
 from neonxc.rules.counting import summed
 from neonxc.rules.intervals import complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
-from neonxc.trees.categories import Encoding
+from neonxc.trees.categories import Categories
+from neonxc.trees.decoding import Decoding
 from neonxc.trees.tree import ThresholdTree, as_tree
 from neonxc.trees.wording import cluster_texts, tree_columns
 
@@ -45,10 +46,11 @@ def rules(
     units : mapping from columns to units, optional
         Said after the numbers: ``{"age": "years"}``.
     categories : mapping from columns to their categories, optional
-        Of data that were encoded. A column of codes 0, 1, ... is said by the categories in this order
-        (``OrdinalEncoder``, ``Series.cat.codes``), where a missing one, None or NaN, has the code -1. Columns such
-        as ``workclass_Private`` are said by those of ``workclass`` (``OneHotEncoder``, ``pandas.get_dummies``).
-        The rules then speak of the table before it was encoded, ``workclass is Private``, and so do SQL and code.
+        Of data that were encoded before the tree was fitted. A column of codes 0, 1, ... is said by the categories
+        in this order (``OrdinalEncoder``, ``Series.cat.codes``), where a missing one, None or NaN, has the code
+        -1. Columns such as ``workclass_Private`` are said by those of ``workclass`` (``OneHotEncoder``,
+        ``pandas.get_dummies``). The rules then speak of the table before it was encoded, ``workclass is Private``,
+        and so do SQL and code. A tree that was fitted on strings knows its categories.
     merge : bool
         Whether two rules of a cluster become one wherever they differ in a single column, and one condition of no
         more intervals can say both: the tests between them make no difference. The rules still cover every point
@@ -65,7 +67,9 @@ def rules(
     """
     tree = as_tree(tree)
     columns, clusters = tree_columns(tree, feature_names, units), cluster_texts(tree, class_names)
-    encoding = Encoding(columns, categories or {})
+    made = _made(tree, columns, categories or {})
+    if tree.encoding is not None:
+        columns = [Column(i) for i in range(tree.n_columns)]
     found: list[Rule] = []
     classes = tree.classes.tolist()  # Python's own numbers and strings
     paths: dict[int, dict[int, Condition]] = {0: {}}
@@ -78,14 +82,25 @@ def rules(
                 paths[child] = {**path, feature: replace(old, intervals=intersection(old.intervals, side))}
             continue
         label = int(tree.label[node])
-        n_features = tree.n_features if not encoding.known else None
+        n_features = None if isinstance(made, Categories) and made.known else tree.n_features
         counts = _counts(tree, node, label)
         found.append(
             Rule(classes[label], clusters[label], _asked(path.values()), counts, None, (node,), n_features)
         )
     found = _merged(found) if merge else found
     totals = summed((rule.label, rule.counts) for rule in found)
-    return Rules(tuple(replace(rule, conditions=encoding.decoded(rule.conditions)) for rule in found), totals)
+    return Rules(tuple(replace(rule, conditions=made.decoded(rule.conditions)) for rule in found), totals)
+
+
+def _made(
+    tree: ThresholdTree, columns: list[Column], categories: Mapping[str, Sequence[Any]]
+) -> Categories | Decoding:
+    """What the tree's columns of numbers were made from: by its own encoding, or by the caller's."""
+    if tree.encoding is None:
+        return Categories(columns, categories)
+    if categories:
+        raise ValueError("categories are known to a tree of a table with categories; leave them out")
+    return Decoding(tree.encoding, columns)
 
 
 def _counts(tree: ThresholdTree, leaf: int, label: int) -> Counts:

@@ -7,6 +7,7 @@ import torch
 from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
 from neonxc.registry import Values, register
 from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.mixed import Standardized
 from neonxc.trees.tree import ThresholdTree, as_tree
 
 FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
@@ -25,13 +26,14 @@ def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:
 
 
 def _pack_explainer(obj: TreeExplainer) -> Values:
-    return pack_estimator(obj, FITTED + OF_SOME + INNER) | {"whole": obj._steps is None}
+    own = obj._steps is None or isinstance(obj._steps, Standardized)
+    return pack_estimator(obj, FITTED + OF_SOME + INNER) | {"steps": obj._steps if own else False}
 
 
 def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer:
     obj: TreeExplainer = unpack_estimator(cls, values, FITTED + OF_SOME + INNER)
     as_tree(obj)  # a TypeError if it has none
-    obj._steps = None if values["whole"] else False
+    obj._steps = values["steps"]
     return obj
 
 

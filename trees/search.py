@@ -10,8 +10,9 @@ from torch import Tensor
 
 import neonxc.trees.sums as sums
 from neonxc.trees.criterion import Criterion, Cuts
+from neonxc.trees.entries import SparseColumns
 from neonxc.trees.kept import Kept, divided, view_of, worth_keeping
-from neonxc.trees.parts import OpenCuts, Part, as_coded, renumbered, together
+from neonxc.trees.parts import OpenCuts, Part, as_coded, of_entries, renumbered, together
 from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.statistics import Statistic
 
@@ -92,6 +93,10 @@ class Search:
         if kept is None or not any(go_on):
             return
         left = self.problem.goes_left(node, cut)
+        if node.entries is not None:
+            entries, node.entries = node.entries, None
+            for child, side, used in zip(children, (left, ~left), go_on, strict=True):
+                child.entries = entries.of(side, len(child.rows), child.centers) if used else None
         centers_left = torch.zeros(self.problem.k, dtype=torch.bool, device=left.device)
         if len(node.centers):
             centers_left[node.centers] = cut.centers_left
@@ -108,6 +113,9 @@ class Search:
         self, node: Node, statistics: Sequence[Statistic], inside: list[tuple[Tensor, Tensor]]
     ) -> Iterator[Cutting]:
         """All columns; of those in bins the cuts between bins, and `inside` gets bounds of the others."""
+        if isinstance(self.problem.columns, SparseColumns):
+            yield from self._code_by_code(node, statistics, None)
+            return
         for number, block in enumerate(self.problem.columns.blocks):
             if not block.exact and not self.criterion.coarse:
                 yield from self._code_by_code(node, statistics, block.features)
@@ -136,23 +144,33 @@ class Search:
                     inside.append((self._bound_inside(part, together(least)), part.features))
                 yield part, *self._cuts(part, statistics, numbers)
 
-    def _code_by_code(self, node: Node, statistics: Sequence[Statistic], features: Tensor) -> Iterator[Cutting]:
-        """Some columns, whose sums are not kept."""
-        columns = self.problem.columns
+    def _code_by_code(
+        self, node: Node, statistics: Sequence[Statistic], features: Tensor | None
+    ) -> Iterator[Cutting]:
+        """Some columns (of sparse ones also all), whose sums are not kept."""
+        entries = sum(s.size if s.by_center else s.entries(g) for s, g in _groups(statistics, node))
+        if features is None or isinstance(self.problem.columns, SparseColumns):
+            parts = of_entries(self.problem, node, features, entries)
+        else:
+            parts = self._dense_parts(node, features, entries)
+        for part in parts:
+            numbers = [self._once(part, s, kept) for s, kept in zip(statistics, node.kept, strict=True)]
+            yield part, *self._cuts(part, statistics, numbers)
+
+    def _dense_parts(self, node: Node, features: Tensor, entries: int) -> Iterator[Part]:
+        """Some columns, each in its codes."""
+        columns = self.problem.dense
         for number, codes in enumerate(columns.codes):
             mine = features[columns.place[features, 0] == number]
             if not len(mine):
                 continue
             bins = int(columns.size[mine].max())
             few = bins > max(256, 2 * node.n) and not self.problem.sharded
-            entries = sum(s.size if s.by_center else s.entries(g) for s, g in _groups(statistics, node))
             for some in self._chunks(node, entries, min(bins, 2 * node.n) if few else bins, len(mine)):
                 if few:
-                    part = renumbered(self.problem, node, codes, mine[some])
+                    yield renumbered(self.problem, node, codes, mine[some])
                 else:
-                    part = as_coded(self.problem, node, codes, mine[some], bins)
-                numbers = [self._once(part, s, kept) for s, kept in zip(statistics, node.kept, strict=True)]
-                yield part, *self._cuts(part, statistics, numbers)
+                    yield as_coded(self.problem, node, codes, mine[some], bins)
 
     def _once(self, part: Part, statistic: Statistic, kept: Kept | None) -> Tensor:
         """A statistic's numbers, where they are of no further use."""

@@ -39,7 +39,7 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
     state["impurity"] = 1 - (share**2).sum(1)
     state["n_node_samples"], state["weighted_n_node_samples"] = count, weight
     n_classes = len(tree.classes)
-    own = Tree(tree.n_features, np.array([n_classes], dtype=np.intp), 1)
+    own = Tree(tree.n_columns, np.array([n_classes], dtype=np.intp), 1)
     own.__setstate__(
         {
             "max_depth": max(node.depth for node in nodes),
@@ -49,9 +49,9 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
         }
     )
     model = DecisionTreeClassifier()
-    model.n_features_in_ = model.max_features_ = tree.n_features
+    model.n_features_in_ = model.max_features_ = tree.n_columns
     model.n_outputs_, model.n_classes_, model.classes_ = 1, np.int64(n_classes), tree.classes
-    if tree.feature_names is not None:
+    if tree.feature_names is not None and tree.encoding is None:
         model.feature_names_in_ = np.array(tree.feature_names, dtype=object)
     model.tree_ = own
     return model
@@ -103,7 +103,7 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
     column, bound, below, above, _ = tree.bounds.unbind(1)
     low, high = (values.float().double() for values in (below, above))
     for row in (low == high).nonzero()[:1, 0].tolist():
-        number = int(column[row])
+        number = int(column[row]) if tree.encoding is None else int(tree.encoding.owner[int(column[row])])
         name = number if tree.feature_names is None else repr(tree.feature_names[number])
         raise ValueError(
             f"column {name} has the values {float(below[row])!r} and {float(above[row])!r} on the two sides of a "

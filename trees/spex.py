@@ -6,8 +6,6 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY
 from typing import Any
 
-from torch import Tensor
-
 from neonxc.parameters import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criteria.conductance import CliqueConductance, GraphConductance
@@ -88,17 +86,16 @@ class GraphTree(OwnClusters):
 
     def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
         data = self._prepare(X, labels, centers, None)
-        kept, points = data.kept, data.points
         if graph is None:
-            own = knn_graph(points if kept is None else _rows(points, kept), self._neighbors())
+            own = knn_graph(data.problem.space.data, self._neighbors())
         else:
-            own = as_graph(graph, points.shape[0], device=data.problem.device)
-            own = own if kept is None else own.take(kept)
+            own = as_graph(graph, data.points.shape[0], device=data.problem.device)
+            own = own if data.kept is None else own.take(data.kept)
         self._finish(data, *self._grow_in(data.problem, own))
         return self
 
     def _grow(self, problem: Problem) -> Any:
-        return self._grow_in(problem, knn_graph(problem.table.data, self._neighbors()))
+        return self._grow_in(problem, knn_graph(problem.space.data, self._neighbors()))
 
     def _grow_in(self, problem: Problem, graph: Graph) -> Any:
         builder, most = TreeBuilder(), self.n_clusters if self.max_leaves is None else self.max_leaves
@@ -221,7 +218,3 @@ class SpExGraph(GraphTree):
         del y
         self._fit(X, graph, labels, centers)
         return self
-
-
-def _rows(points: Any, rows: Tensor) -> Any:
-    return points[rows] if isinstance(points, Tensor) else points.tocsr()[rows.cpu().numpy()]

@@ -8,7 +8,6 @@ that the child does not have.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,57 +15,11 @@ from torch import Tensor
 
 import neonxc.trees.sums as sums
 from neonxc.trees.codes import transposed
+from neonxc.trees.views import View
 
 if TYPE_CHECKING:
     from neonxc.trees.graph import Graph
     from neonxc.trees.problem import Node, Problem
-
-
-class View:
-    """Some columns of a node, in the codes in which they are searched.
-
-    Parameters
-    ----------
-    by_point : callable
-        Numbers of points -> their codes, [points, f].
-    by_column : callable
-        Numbers of points in order -> their codes, [f, points].
-    centers : Tensor [f, k] of int64
-        Codes of all reference centers; only those of the node's need be right.
-    bins : int
-        One more than the greatest code.
-    coarse : bool
-        Whether codes are bins that stand for several codes each.
-    """
-
-    def __init__(
-        self,
-        by_point: Callable[[Tensor], Tensor],
-        by_column: Callable[[Tensor], Tensor],
-        centers: Tensor,
-        bins: int,
-        coarse: bool = False,
-    ) -> None:
-        self.by_point, self.by_column = by_point, by_column
-        self.centers, self.bins, self.coarse = centers, bins, coarse
-        self._rows: Tensor | None = None
-        self._codes: Tensor | None = None
-
-    def at(self, rows: Tensor) -> Tensor:
-        """The codes of points in order, [f, points]; those asked for last are at hand."""
-        if self._codes is None or self._rows is not rows:
-            self._rows, self._codes = rows, self.by_column(rows)
-        return self._codes
-
-    def some(self, part: slice) -> View:
-        """A range of the columns."""
-        return View(
-            lambda rows: self.by_point(rows)[:, part],
-            lambda rows: self.at(rows)[part],
-            self.centers[part],
-            self.bins,
-            self.coarse,
-        )
 
 
 class Statistic(ABC):
@@ -155,7 +108,7 @@ class Clusters(Statistic):
         """Prefix sums of a histogram by cluster."""
         assert groups is not None
         own = self.problem.positions(elements, groups)
-        counts = sums.histogram(view.at(elements), view.bins, own, len(groups), self.problem.weights(elements))
+        counts = view.histogram(elements, own, len(groups), self.problem.weights(elements))
         return counts.cumsum_(2)
 
 
@@ -179,7 +132,7 @@ class Points(Statistic):
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
         """Prefix sums of a histogram."""
         weight = None if self.weight is None else self.weight.index_select(0, elements)
-        counts = sums.histogram(view.at(elements), view.bins, None, 1, weight)
+        counts = view.histogram(elements, None, 1, weight)
         return counts.cumsum_(2)
 
     def within(self, terms: Tensor) -> Tensor:
@@ -214,7 +167,7 @@ class Parted(Statistic):
         assert groups is not None
         own, weight = self.problem.positions(elements, groups), self.problem.weights(elements)
         centers = view.centers.index_select(1, groups)
-        return sums.parted_by_center(view.at(elements), view.bins, own, centers, weight)
+        return view.parted_by_center(elements, own, centers, weight)
 
     def left(self, terms: Tensor) -> Tensor:
         """The sum over centers."""
@@ -225,7 +178,7 @@ class Parted(Statistic):
         assert groups is not None
         own, weight = self.problem.positions(elements, groups), self.problem.weights(elements)
         centers = view.centers.index_select(1, groups)
-        return sums.parted(view.at(elements), view.bins, own, centers, weight)[None]
+        return view.parted(elements, own, centers, weight)[None]
 
     def within(self, terms: Tensor) -> Tensor:
         """The sum of the least terms."""
@@ -263,10 +216,10 @@ class PartedFrom(Statistic):
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
         """What is parted, from each center where that bounds cuts within bins; else from all of them."""
-        codes, centers = view.at(elements), view.centers.index_select(1, self.centers)
+        centers = view.centers.index_select(1, self.centers)
         if view.coarse:
-            return sums.parted_by_center(codes, view.bins, self.own, centers, self.weight)
-        return sums.parted(codes, view.bins, self.own, centers, self.weight)[:, None]
+            return view.parted_by_center(elements, self.own, centers, self.weight)
+        return view.parted(elements, self.own, centers, self.weight)[:, None]
 
     def left(self, terms: Tensor) -> Tensor:
         """The sum over centers."""
@@ -293,7 +246,7 @@ class Channels(Statistic):
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
         """Their prefix sums."""
-        return sums.channels(view.at(elements), view.bins, self.values).cumsum_(2)
+        return view.channels(elements, self.values).cumsum_(2)
 
 
 class Pairs(Statistic):
@@ -327,7 +280,7 @@ class Pairs(Statistic):
         weight = self.weight.index_select(0, elements)
         degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=self.n).to(torch.float64)
         points = degree.nonzero()[:, 0]
-        both = sums.histogram(view.at(points), view.bins, None, 1, degree.index_select(0, points))[:, 0]
+        both = view.histogram(points, None, 1, degree.index_select(0, points))[:, 0]
         upper = torch.zeros_like(both)
         for part in torch.arange(len(elements), device=elements.device).split(max(1, sums.BUDGET // len(both))):
             codes = torch.maximum(*(view.by_point(end.index_select(0, part)) for end in ends))

@@ -1,16 +1,20 @@
-"""The columns that are cut: a dense tensor, or a sparse matrix that is made dense a few columns at a time."""
+"""The columns that are cut: a dense tensor, or a sparse matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.trees.sparse_table import SparsePart, canonical
+
 CHUNK = 1 << 21  # entries of a table whose columns are coded at once
 SMALL = 1 << 15  # rows of 8-bit differences whose sums float32 holds
+FEW = 8  # times the entries of a matrix: if that is less than its places, it is searched by its entries
 ROWS = 1 << 17  # entries whose rows are worked on at once: in float64 they stay in a core's cache
 
 
@@ -25,7 +29,7 @@ class Table:
 
     def __init__(self, data: Any) -> None:
         self.sparse = not isinstance(data, Tensor)
-        self.data = data.tocsc() if self.sparse else data
+        self.data = canonical(data) if self.sparse else data
         self.n, self.d = self.data.shape
 
     @property
@@ -37,6 +41,24 @@ class Table:
     def device(self) -> torch.device:
         """Where the columns are."""
         return torch.device("cpu") if self.sparse else self.data.device
+
+    @cached_property
+    def by_row(self) -> Any:
+        """A sparse matrix by rows."""
+        return self.data.tocsr()
+
+    @property
+    def few_entries(self) -> bool:
+        """Whether it is a sparse matrix of few entries."""
+        return self.sparse and FEW * self.data.nnz < self.n * self.d
+
+    @cached_property
+    def halves(self) -> tuple[Tensor, Table, Tensor, SparsePart]:
+        """The columns of a sparse matrix that are mostly entries, made dense, and the others, mostly zeros."""
+        full = np.diff(self.data.indptr) > self.n / 2
+        dense = Table(torch.from_numpy(np.ascontiguousarray(self.data[:, full].toarray())))
+        rest = SparsePart(self.data[:, ~full])
+        return torch.from_numpy(full), dense, torch.from_numpy(~full), rest
 
     def columns(self, first: int, last: int) -> Tensor:
         """Columns `first` to `last`, one per row, [last - first, n]."""
@@ -52,13 +74,13 @@ class Table:
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
         """Some columns of some points, [features, rows]."""
         if self.sparse:
-            part = self.data.tocsr()[rows.numpy()].tocsc()[:, features.numpy()]
+            part = self.by_row[rows.numpy()].tocsc()[:, features.numpy()]
             return torch.from_numpy(np.ascontiguousarray(part.toarray().T))
         return self.data.index_select(1, features).index_select(0, rows).T
 
     def take(self, rows: Tensor) -> Table:
         """The table of some of the points."""
-        return Table(self.data.tocsr()[rows.numpy()] if self.sparse else self.data[rows])
+        return Table(self.by_row[rows.numpy()] if self.sparse else self.data[rows])
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Ranges of columns of about equal size."""
@@ -85,16 +107,19 @@ class Table:
 
     def _rows(self, dtype: torch.dtype = torch.float64) -> Iterator[tuple[slice, Tensor]]:
         """Ranges of points, with their values, which may be changed; the next ones are in the same memory."""
-        rows = self.data.tocsr() if self.sparse else self.data
         step = max(1, ROWS // self.d)
         buffer = torch.empty(min(step, self.n), self.d, dtype=dtype, device=self.device)
         for first in range(0, self.n, step):
             part = slice(first, first + step)
-            values = torch.from_numpy(rows[part].toarray()) if self.sparse else rows[part]
+            values = self.data[part]
             yield part, buffer[: len(values)].copy_(values)
 
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
         """Squared Euclidean ("l2") or Manhattan ("l1") distances [n, k] to the centers [k, d], in float64."""
+        if self.sparse:
+            full, dense, others, rest = self.halves
+            found = rest.distances(centers[:, others], metric)
+            return found + dense.distances(centers[:, full], metric) if dense.d else found
         result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
         middle = centers.mean(0)  # distances far from the origin would lose digits
         moved = centers - middle
@@ -111,6 +136,13 @@ class Table:
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
         """Mean of the points of every label, [k, d] in float64; NaN for a label without points."""
         mass = torch.bincount(labels, weight, minlength=k).to(torch.float64)
+        if self.sparse:
+            full, dense, others, rest = self.halves
+            means = torch.empty(k, self.d, dtype=torch.float64)
+            means[:, others] = rest.sums(labels, k, weight) / mass[:, None]
+            if dense.d:
+                means[:, full] = dense.means(labels, k, weight)
+            return means
         sums = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
         middle: Tensor | None = None
         small = self.dtype in (torch.uint8, torch.int8) and weight is None  # float32 adds up their blocks exactly
@@ -126,6 +158,10 @@ class Table:
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
         """Sum of squared distances of all points to the centers of their labels."""
+        if self.sparse:
+            full, dense, others, rest = self.halves
+            found = rest.cost(centers[:, others], labels, weight)
+            return found + dense.cost(centers[:, full], labels, weight) if dense.d else found
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for part, values in self._rows():
             squares = values.sub_(centers[labels[part]]).square_().sum(1)
@@ -135,6 +171,14 @@ class Table:
     def variances(self, rows: Tensor, weight: Tensor | None = None) -> Tensor:
         """Variance of every column over some points, [d] in float64."""
         part = self.take(rows)
+        if self.sparse:
+            weight = None if weight is None else weight[rows]
+            full, dense, others, rest = part.halves
+            variances = torch.empty(self.d, dtype=torch.float64)
+            variances[others] = rest.variances(weight)
+            if dense.d:
+                variances[full] = dense.variances(torch.arange(part.n), weight)
+            return variances
         labels = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         weight = None if weight is None else weight[rows]
         middle = part.means(labels, 1, weight)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.rules.intervals import Intervals, union
+from neonxc.trees.decoding import same_tests
 
 if TYPE_CHECKING:
     from sklearn.tree import DecisionTreeClassifier
 
+    from neonxc.encoding import Encoding
     from neonxc.rules.collection import Rules
     from neonxc.trees.estimator import TreeExplainer
 
@@ -31,7 +33,7 @@ class ThresholdTree:
     Attributes
     ----------
     feature : Tensor [nodes] of int
-        The column that a node tests; -1 at leaves.
+        The column that a node tests, of those that the `encoding` makes if there is one; -1 at leaves.
     threshold : Tensor [nodes] of float64
         In the units of the column; NaN at leaves and tests of intervals. Points with ``x <= threshold`` go left.
     left, right : Tensor [nodes] of int
@@ -44,14 +46,16 @@ class ThresholdTree:
         Training points that a test sends where no leaf has their reference cluster; at leaves, those of other
         clusters.
     n_features : int
+        Columns of the table.
     classes : ndarray
         The label of every cluster.
     feature_names : tuple of str or None
+        Of the table's columns.
     intervals : Tensor [nodes, 2, 2] of float64, or None
         The one or two intervals of a test, ``(low, high)`` in the units of the column, with infinite bounds where
         they are open; NaN where there are none. Points with ``low < x <= high`` for one of them go left. None
         where all tests are of thresholds.
-    spread : Tensor [n_features] of float64, or None
+    spread : Tensor [n_columns] of float64, or None
         Standard deviation of the columns that are tested, over the training points; 1 for the others. It is what
         :func:`neonxc.neuralize` measures margins in.
     bounds : Tensor [bounds, 5] of float64, or None
@@ -64,6 +68,9 @@ class ThresholdTree:
     class_samples : Tensor [classes] of float64, or None
         Training points of every reference cluster, or the sum of their weights; where leaves are clusters of their
         own, of the reference cluster that most of a leaf's points are of.
+    encoding : Encoding or None
+        How the columns of a data frame with categories or missing values become the columns of numbers that are
+        tested; None where these are the table's own.
 
     Examples
     --------
@@ -91,6 +98,7 @@ class ThresholdTree:
     spread: Tensor | None = None
     bounds: Tensor | None = None
     class_samples: Tensor | None = None
+    encoding: Encoding | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"
@@ -99,6 +107,11 @@ class ThresholdTree:
     def n_nodes(self) -> int:
         """Inner nodes and leaves."""
         return len(self.feature)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of numbers: those of the table, or those that the encoding makes."""
+        return self.n_features if self.encoding is None else self.encoding.width
 
     @property
     def n_leaves(self) -> int:
@@ -147,11 +160,13 @@ class ThresholdTree:
         """Tests on the path to every node that no later test makes redundant, [nodes].
 
         Tests of one column whose answer was the same count once; those of thresholds and those of intervals apart.
+        Tests for different categories are tests of different columns.
         """
+        same = range(self.n_features) if self.encoding is None else same_tests(self.encoding)
         sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
         sides: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():
-            test = int(self.feature[node]), bool(self.threshold[node].isnan())
+            test = same[int(self.feature[node])], bool(self.threshold[node].isnan())
             for child, is_left in ((int(self.left[node]), True), (int(self.right[node]), False)):
                 sides[child] = sides[node] | {(*test, is_left)}
                 sizes[child] = len(sides[child])
@@ -162,7 +177,8 @@ class ThresholdTree:
         """Share of all tests made by training points that a column has, [features]; sums to 1 (0 for one leaf)."""
         inner = self.feature >= 0
         sums = torch.zeros(self.n_features, dtype=torch.float64)
-        sums.scatter_add_(0, self.feature[inner], self.samples[inner])
+        tested = self.feature[inner] if self.encoding is None else self.encoding.owner[self.feature[inner]]
+        sums.scatter_add_(0, tested, self.samples[inner])
         return sums / sums.sum().clamp(min=torch.finfo(torch.float64).tiny)
 
     def apply(self, X: Any) -> Any:
@@ -176,12 +192,14 @@ class ThresholdTree:
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [N, features]
-            In the columns and units of the training data.
+            In the columns and units of the training data. A tree of a table with categories or missing values
+            takes such tables; a category that it has not seen is none of those it has.
 
         Raises
         ------
         ValueError
-            Another number of columns, other names, or values that are not finite.
+            Another number of columns, other names, values that are not finite, or a missing number in a column
+            that is tested and had none in the training data.
         """
         used, values, labels = self._read(X)
         leaf = self._nodes(used, values)[0]
@@ -226,7 +244,8 @@ class ThresholdTree:
 
         Notes
         -----
-        A tree without `bounds` keeps its thresholds. Missing values, which the tree refuses, go right.
+        A tree without `bounds` keeps its thresholds. Missing values, which the tree refuses, go right. Of a tree
+        with an `encoding`, the classifier takes ``encoding.encode(X)``.
 
         Examples
         --------
@@ -257,6 +276,8 @@ class ThresholdTree:
     def _read(self, X: Any) -> tuple[Tensor, Tensor, Any]:
         """The columns that are tested, [used], their values [N, used], and how to hand back results."""
         used = self.feature[self.feature >= 0].unique()
+        if self.encoding is not None:
+            return used, self.encoding.of(used.tolist()).encode(X), partial(like, X)
         if hasattr(X, "tocsc"):
             check_width(X.shape[1], self.n_features)
             values = (
@@ -291,6 +312,13 @@ class ThresholdTree:
             node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
             way.append(node)
         return node.cpu(), [nodes.cpu() for nodes in way]
+
+
+def like(X: Any, values: np.ndarray | Tensor) -> Any:
+    """One value per point as an array; as a tensor where X is one, unless they are names."""
+    if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
+        return torch.as_tensor(values, device=X.device)
+    return values if isinstance(values, np.ndarray) else values.numpy()
 
 
 def tree_of(given: Any) -> ThresholdTree | None:

@@ -15,7 +15,7 @@ from neonxc.parameters import check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criterion import Criterion
-from neonxc.trees.estimator import Data, TreeExplainer
+from neonxc.trees.estimator import Data, TreeExplainer, in_columns
 from neonxc.trees.growth import Step, best_first, replayed
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.problem import Node, Problem
@@ -45,8 +45,8 @@ class OwnClusters(TreeExplainer):
             label = np.empty(data.problem.table.n, dtype=np.int64)
             for leaf in leaves:
                 label[leaf.rows.cpu().numpy()] = clusters[leaf.id]
-            own = references.from_labels(data.problem.table, label, self.metric, data.problem.weight)
-            data = replace(data, reference=own)
+            own = references.from_labels(data.problem.space, label, self.metric, data.problem.weight)
+            data = replace(data, reference=in_columns(own, data.problem.mixed, self.metric, data.problem.weight))
         super()._finish(data, builder, leaves, clusters)
 
 

@@ -7,24 +7,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from neonxc.rules.condition import Column
-from neonxc.rules.intervals import Intervals, complement
-from neonxc.rules.wording import Numbers, counts, interval_texts, one_line
+from neonxc.rules.condition import Column, Condition
+from neonxc.rules.intervals import complement
+from neonxc.rules.wording import Numbers, counts, one_line
+from neonxc.trees.decoding import Decoding
 from neonxc.trees.tree import ThresholdTree
 
 
 def tree_columns(
     tree: ThresholdTree, names: Sequence[str] | None = None, units: Mapping[str, str] | None = None
 ) -> list[Column]:
-    """Columns of a tree with its own names, or those given, and with the gaps around its bounds."""
+    """Columns of a tree's table with its own names, or those given, and with the gaps around its bounds."""
     n, units = tree.n_features, dict(units or {})
     given = tree.feature_names if names is None else _as_many(names, n, "feature_names", "features")
     keys: Sequence[str | int] = tree.feature_names or given or range(n)
     gaps: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     whole = [False] * n
-    for column, *gap, is_whole in [] if tree.bounds is None else tree.bounds.tolist():
-        gaps[int(column)].append((gap[0], gap[1], gap[2]))
-        whole[int(column)] = bool(is_whole)
+    for tested, *gap, is_whole in [] if tree.bounds is None else tree.bounds.tolist():
+        column = int(tested) if tree.encoding is None else tree.encoding.parts[int(tested)].column
+        gaps[column].append((gap[0], gap[1], gap[2]))
+        whole[column] = bool(is_whole)
     columns = []
     for i, key in enumerate(keys):
         name = given[i] if given else f"x[{i}]"
@@ -58,26 +60,21 @@ class NodeWords:
 
     name: str  # of a leaf's cluster, of a test's column
     cluster: int | None  # a leaf's
-    test: Intervals  # the numbers that go left
-    column: Column | None  # a test's
+    sides: tuple[Condition, ...]  # what a test asks of points that go left, and right
     numbers: Numbers  # of its column
     samples: float
     mistakes: float
 
     def title(self) -> list[str]:
         """A leaf's cluster, or what a test asks: a line for every interval."""
-        if self.column is None:
+        if not self.sides:
             return [self.name]
-        first, *others = self._texts(self.test, self.column)
+        first, *others = self.sides[0].parts(self.numbers)
         return [first, *(f"or {other}" for other in others)]
 
     def branch(self, left: bool) -> str:
         """What the points have in common that a test sends to one side."""
-        assert self.column is not None
-        return " or ".join(self._texts(self.test if left else complement(self.test), self.column))
-
-    def _texts(self, intervals: Intervals, column: Column) -> list[str]:
-        return interval_texts(intervals, column.name, self.numbers, column.unit, column.whole)
+        return self.sides[0 if left else 1].said(self.numbers)
 
     @property
     def details(self) -> list[str]:
@@ -94,14 +91,28 @@ def node_words(
 ) -> list[NodeWords]:
     """What is said of every node of a tree, where all bounds of a column can be told apart."""
     columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
-    bounds: dict[int, set[float]] = defaultdict(set)
-    for feature, test in zip(tree.feature.tolist(), tree.tests, strict=True):
-        bounds[feature].update(chain(*test))
-    numbers = {feature: columns[feature].numbers(values, precision) for feature, values in bounds.items()}
+    sides = [_sides(tree, node, columns) for node in range(tree.n_nodes)]
+    bounds: dict[Column, set[float]] = defaultdict(set)
+    for condition in chain(*sides):
+        bounds[condition.column].update(chain(*condition.intervals))
+    numbers = {column: column.numbers(values, precision) for column, values in bounds.items()}
     words = []
-    of_nodes = (column.tolist() for column in (tree.feature, tree.label, tree.samples, tree.mistakes))
-    for test, feature, label, samples, mistakes in zip(tree.tests, *of_nodes, strict=True):
-        column = columns[feature] if feature >= 0 else None
-        name, cluster = (clusters[label], label) if column is None else (column.name, None)
-        words.append(NodeWords(name, cluster, test, column, numbers[feature], samples, mistakes))
+    of_nodes = (column.tolist() for column in (tree.label, tree.samples, tree.mistakes))
+    for asked, label, samples, mistakes in zip(sides, *of_nodes, strict=True):
+        if asked:
+            column = asked[0].column
+            words.append(NodeWords(column.name, None, asked, numbers[column], samples, mistakes))
+        else:
+            words.append(NodeWords(clusters[label], label, (), {}, samples, mistakes))
     return words
+
+
+def _sides(tree: ThresholdTree, node: int, columns: list[Column]) -> tuple[Condition, ...]:
+    """What the test of a node asks of the points that go left, and right; nothing at a leaf."""
+    feature, test = int(tree.feature[node]), tree.tests[node]
+    if feature < 0:
+        return ()
+    if tree.encoding is None:
+        return tuple(Condition(columns[feature], side) for side in (test, complement(test)))
+    decoding = Decoding(tree.encoding, columns)
+    return tuple(decoding.one(feature, side) for side in (test, complement(test)))

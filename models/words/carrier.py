@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from neonxc.blocks import blocks
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
 from neonxc.detection import LinearDetection, full_precision
-from neonxc.inputs import Batch, as_batch
+from neonxc.inputs import Batch, as_batch, as_texts
+from neonxc.sparse import SparseRows, dense
 
 from .vectors import WordVectors
-from .vocabulary import as_ids, as_texts
+from .vocabulary import as_ids
 
 
 class _Texts(Record):
@@ -85,6 +88,14 @@ class Words(Carrier):
         for part in blocks(len(texts), 64 * max(map(len, texts)), self.device):
             yield self.batch(texts[part]).tensor
 
+    def columns(self, X: Any) -> csr_matrix:
+        """How often each word is in the texts, [N, words]."""
+        ids = self.batch(X).tensor.long().cpu()
+        text, place = (ids >= 0).nonzero(as_tuple=True)
+        counts = csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.module.words)))
+        counts.sum_duplicates()
+        return counts
+
     @property
     def units(self) -> list[str]:
         """The vocabulary."""
@@ -92,10 +103,15 @@ class Words(Carrier):
 
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of each word, all its occurrences together."""
-        record = self.record(x)
-        relevance = next(record.relevance([decide], "midpoint")).double()
+        relevance = next(self.record(x).relevance([decide], "midpoint")).double()
         place = column[:, None] * total.shape[1] + x.long().clamp(min=0)  # unknown words have no relevance
         total.view(-1).index_add_(0, place.flatten().cpu(), relevance.flatten().cpu())
+
+    def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
+        """Relevance [n, words]."""
+        found = torch.zeros(len(x) + 1, len(self.units), dtype=torch.float64)  # the last row is that of noise
+        self.tally(x, dense(points), decide, torch.arange(len(x), device=x.device), found)
+        return found[:-1]
 
 
 def _texts(X: Any) -> list[str] | None:

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neonxc.inputs import as_texts
 from neonxc.parameters import check_whole
 
 from .cooccurrence import trained
-from .vocabulary import WORD, as_floats, as_ids, as_texts, check_table, read_vectors, stop_word_set, tokenize
+from .vocabulary import WORD, as_floats, as_ids, check_table, read_vectors, stop_word_set, tokenize
 
 __all__ = ["WordVectors"]
 

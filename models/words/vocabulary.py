@@ -15,20 +15,9 @@ import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from torch import Tensor
 
+from neonxc.inputs import as_texts
+
 WORD = re.compile(r"[^\W\d_]{3,}")  # letters of any script, at least three
-
-
-def as_texts(texts: Iterable[str]) -> list[str]:
-    """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
-    listed = list(texts)
-    if isinstance(texts, str):
-        raise ValueError("texts needs a sequence of strings; a single one is [text]")
-    for n, text in enumerate(listed):
-        if not isinstance(text, str):
-            raise ValueError(f"texts needs a sequence of strings; text {n} is a {type(text).__name__}")
-    if not listed:
-        raise ValueError("texts is empty")
-    return listed
 
 
 def tokenize(texts: Iterable[str]) -> list[list[str]]:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from neonxc.evaluation import methods
     from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
+    from neonxc.evaluation.choice import Choice, choose_k
     from neonxc.evaluation.clustering import (
-        agreement,
         clustering_accuracy,
         cost_ratio,
         kcenter_cost,
         kmeans_cost,
+        label_agreement,
         surrogate_cost,
         wad,
         waes,
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
     from neonxc.evaluation.homogeneity import interpretabilities, interpretability
     from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
     from neonxc.evaluation.segmentation import SegmentationMatch, segmentation_match
+    from neonxc.evaluation.side_by_side import Agreement, agreement
 
 __all__ = [
+    "Agreement",
     "BlurImputer",
     "Calibration",
+    "Choice",
     "Comparison",
     "Flipping",
     "Imputer",
@@ -37,6 +41,7 @@ __all__ = [
     "ZeroImputer",
     "agreement",
     "calibrate_by_flipping",
+    "choose_k",
     "clustering_accuracy",
     "compare",
     "cost_ratio",
@@ -44,6 +49,7 @@ __all__ = [
     "interpretability",
     "kcenter_cost",
     "kmeans_cost",
+    "label_agreement",
     "methods",
     "pixel_flipping",
     "segmentation_match",
@@ -56,12 +62,14 @@ __all__ = [
 _MODULES = [
     "clustering",
     "homogeneity",
+    "side_by_side",
     "segmentation",
     "imputers",
     "flipping",
     "methods",
     "comparison",
     "calibration",
+    "choice",
     "segments",
 ]
 

@@ -155,7 +155,7 @@ def waes(tree: ThresholdTree) -> float:
     return _average(tree, tree.explanation_sizes)
 
 
-def agreement(labels: Any, reference: Any) -> dict[str, float]:
+def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
     """Adjusted Rand index, adjusted and normalized mutual information with a reference clustering.
 
     Parameters

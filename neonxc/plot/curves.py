@@ -1,4 +1,4 @@
-"""Curves of pixel-flipping."""
+"""Curves: of pixel-flipping, and of measures for several numbers of clusters."""
 
 from __future__ import annotations
 
@@ -46,4 +46,29 @@ def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: 
     figure.legend(fontsize=8, loc="outside right upper", frameon=False, title=heading, title_fontsize=8)
     if title:
         axes.set_title(title, fontsize=10, parse_math=False)
+    return figure
+
+
+def choice_curves(choice: Any) -> Figure:
+    """Measures of k-means by the number of clusters, a curve each; the suggested number is marked.
+
+    Parameters
+    ----------
+    choice : Choice
+        Of :func:`neonxc.evaluation.choose_k`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    figure = Figure(figsize=(9.6, 2.4), layout="constrained")
+    panels = figure.subplots(1, len(choice.frame.columns))
+    for axes, (name, values) in zip(panels, choice.frame.items(), strict=True):
+        axes.plot(values.index, values, marker="o", markersize=3, linewidth=1.2, color="0.35")
+        axes.plot([choice.k], [values[choice.k]], marker="o", markersize=7, color="tab:red")
+        axes.set_title(name.replace("_", " "), fontsize=9)
+        axes.set_xlabel("k", fontsize=9)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
     return figure

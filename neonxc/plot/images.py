@@ -120,13 +120,13 @@ def _draw_overlay(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: flo
         raise ValueError(f"heatmap of shape {list(heatmap.shape)} on a photo of {list(photo.shape[:2])} pixels")
     limit = limit or heatmap_limit(heatmap)
     strength = np.clip(np.abs(heatmap) / limit, 0, 1)
-    _bare(axes).imshow(_pale(photo))
+    _bare(axes).imshow(pale(photo))
     axes.imshow(heatmap, cmap=DIVERGING, vmin=-limit, vmax=limit, alpha=np.sqrt(strength))
 
 
 def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, colors: Colormap) -> None:
     height, width = photo.shape[:2]
-    axes.imshow(_pale(photo))
+    axes.imshow(pale(photo))
     axes.imshow(
         cluster_map,
         cmap=colors,
@@ -138,7 +138,9 @@ def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, co
     )
 
 
-def _pale(photo: np.ndarray) -> np.ndarray:
+def pale(photo: Any) -> np.ndarray:
+    """A photo, [3, H, W] or [H, W, 3] in 0..1, as the pale grey that heatmaps lie on, [H, W, 3]."""
+    photo = _as_image(photo)
     grey = photo @ np.array([0.299, 0.587, 0.114])
     return np.repeat((1 - PALE + PALE * grey)[..., None], 3, axis=-1)
 

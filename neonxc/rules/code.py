@@ -44,7 +44,8 @@ def queries(rules: Rules) -> dict[Any, str]:
             )
 
     def asked(condition: Condition) -> str:
-        return _asked(condition, f"`{condition.column.key}`", missing="{}.isna()")
+        column = f"`{condition.column.key}`"
+        return _asked(condition, column, missing=f"{column}.isna()")
 
     found = {}
     for label, own in rules.clusters.items():
@@ -66,7 +67,7 @@ def function(rules: Rules, name: str) -> str:
     columns = [f"    {variable} = {kind}(row[{column.key!r}])\n" for (column, kind), variable in variables.items()]
 
     def test(rule: Rule) -> str:
-        asked = [_asked(one, variables[_use(one)], missing="{} is None") for one in rule.conditions]
+        asked = [_test(one, variables[_use(one)]) for one in rule.conditions]
         label = rule.label.item() if isinstance(rule.label, np.generic) else rule.label
         return f"    if {' and '.join(asked) or 'True'}:\n        return {label!r}\n"
 
@@ -88,15 +89,20 @@ def _use(condition: Condition) -> tuple[Column, str]:
     return condition.column, "number" if condition.values is None else "category"
 
 
+def _test(condition: Condition, variable: str) -> str:
+    """Write a condition on a variable that holds a number, NaN for a missing one, or a category, or None."""
+    return _asked(condition, variable, f"{variable} {f'!= {variable}' if condition.values is None else 'is None'}")
+
+
 def _asked(condition: Condition, column: str, missing: str) -> str:
-    """Write a condition on `column` in Python; `missing` is how it is asked whether there is no value."""
+    """Write a condition on `column` in Python; `missing` asks whether there is no value."""
     if condition.values is None:
-        parts = [_between(low, high, column) for low, high in condition.intervals]
+        parts = [_between(low, high, column) for low, high in condition.intervals] + [missing] * condition.missing
     else:
         gone, known = None in condition.values, [value for value in condition.values if value is not None]
         sign, join = ("not in", "and") if condition.negated else ("in", "or")
         parts = [f"{column} {sign} {known!r}"] * bool(known)
-        parts += [("not " if condition.negated else "") + missing.format(column)] * gone
+        parts += [("not " if condition.negated else "") + missing] * gone
         if len(parts) > 1:
             return f"({f' {join} '.join(parts)})"
         return parts[0] if parts else f"{column} {sign} []"

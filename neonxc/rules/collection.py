@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class Rules(Sequence[Rule]):
     """Rules for the clusters of a clustering: those of a tree, or frequent patterns.
 
-    A point has the label of the first rule that it meets. A tree's rules divide the points: every point without
-    missing values meets exactly one. Patterns may overlap, and a point may meet none of them.
+    A point has the label of the first rule that it meets. A tree's rules divide the points: every point meets
+    exactly one, but for those with a missing number where there was none when the tree was fitted. Patterns may
+    overlap, and a point may meet none of them.
 
     Attributes
     ----------

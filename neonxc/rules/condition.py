@@ -81,7 +81,7 @@ class Column:
 class Condition:
     """What a rule asks of one column: an interval ``low < x <= high``, one of several, or one of some categories.
 
-    A missing value lies in no interval. Among categories it is the category None.
+    A missing value lies in no interval, but may be allowed beside them. Among categories it is the category None.
 
     Attributes
     ----------
@@ -93,6 +93,8 @@ class Condition:
         Categories, where None is a missing value; `intervals` is then not used.
     negated : bool
         Whether the column must have none of `values`.
+    missing : bool
+        Whether a missing number meets the condition, beside those in the intervals. Not used with `values`.
 
     Examples
     --------
@@ -105,16 +107,20 @@ class Condition:
     petal width ≤ 0.8 cm or petal width > 1.65 cm
     >>> print(Condition(Column(1, "workclass"), values=("Private",)))
     workclass is Private
+    >>> print(Condition(Column(0, "age"), ((-inf, 35),), missing=True))
+    age ≤ 35 or missing
     """
 
     column: Column
     intervals: Intervals = EVERYTHING
     values: tuple[Any, ...] | None = None
     negated: bool = False
+    missing: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "intervals", union(self.intervals) if self.values is None else EVERYTHING)
         if self.values is not None:
+            object.__setattr__(self, "missing", False)
             object.__setattr__(self, "values", tuple(map(_plain, self.values)))
 
     @property
@@ -157,15 +163,20 @@ class Condition:
 
     def said(self, numbers: Numbers, escape: Callable[[str], str] = str) -> str:
         """Say the condition with given texts of its bounds; `escape` is applied to names and categories."""
+        return " or ".join(self.parts(numbers, escape))
+
+    def parts(self, numbers: Numbers, escape: Callable[[str], str] = str) -> list[str]:
+        """Texts, any of which holds where the condition is met: one for each interval, one for categories."""
         column, name = self.column, escape(self.column.name)
         if self.values is None:
-            return " or ".join(interval_texts(self.intervals, name, numbers, escape(column.unit), column.whole))
+            texts = interval_texts(self.intervals, name, numbers, escape(column.unit), column.whole)
+            return texts + ["missing"] * self.missing
         if not self.values:
-            return f"{'any' if self.negated else 'no'} value of {name}"
+            return [f"{'any' if self.negated else 'no'} value of {name}"]
         *most, last = [escape(_category(value)) for value in self.values]
         if self.negated:
-            return f"{name} is {'none of ' if most else 'not '}{', '.join([*most, last])}"
-        return f"{name} is {', '.join(most)}{' or ' if most else ''}{last}"
+            return [f"{name} is {'none of ' if most else 'not '}{', '.join([*most, last])}"]
+        return [f"{name} is {', '.join(most)}{' or ' if most else ''}{last}"]
 
     def met_by(self, values: Any) -> Any:
         """Whether values [N] meet the condition, [N] of bool: a tensor for a tensor of numbers, else an array."""
@@ -174,12 +185,14 @@ class Condition:
             return np.array([(_plain(value) in asked) ^ self.negated for value in values], dtype=bool)
         numbers = values.double() if isinstance(values, Tensor) else np.asarray(values, np.float64)
         parts = [_between(numbers, low, high) for low, high in self.intervals]
+        parts += [numbers != numbers] * self.missing
         return reduce(or_, parts) if parts else numbers == nan  # which no number is
 
     def both(self, other: Condition) -> Condition:
         """Ask for this and another condition of the same column and kind at once."""
         if self.values is None or other.values is None:
-            return replace(self, intervals=intersection(self.intervals, other.intervals))
+            met = intersection(self.intervals, other.intervals)
+            return replace(self, intervals=met, missing=self.missing and other.missing)
         if self.negated and other.negated:
             return replace(self, values=tuple(dict.fromkeys(self.values + other.values)))
         one, two = (other, self) if self.negated else (self, other)  # the first names what is allowed

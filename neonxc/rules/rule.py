@@ -136,7 +136,7 @@ class Rule:
         ----------
         X : array-like, data frame, sparse matrix or tensor [N, features]
             In the columns and units of the training data. A data frame needs the columns that the rule asks
-            about, in any order. A missing number meets no condition.
+            about, in any order. A missing number meets only conditions that say so.
 
         Raises
         ------
@@ -147,4 +147,4 @@ class Rule:
 
 
 def _has_or(condition: Condition) -> bool:
-    return len(condition.intervals if condition.values is None else condition.values) > 1
+    return len(condition.intervals if condition.values is None else condition.values) + condition.missing > 1

@@ -93,6 +93,7 @@ def _asked(condition: Condition, words: Dialect) -> str:
         bounds = [f"{column} > {_literal(low, words)}"] * isfinite(low)
         bounds += [f"{column} <= {_literal(high, words)}"] * isfinite(high)
         parts.append(" AND ".join(bounds) or f"{column} IS NOT NULL")
+    parts += [f"{column} IS NULL"] * condition.missing
     if len(parts) > 1:
         return "(" + " OR ".join(parts) + ")"  # AND binds before OR
     return parts[0] if parts else "1 = 0"

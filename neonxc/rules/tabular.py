@@ -62,6 +62,7 @@ def _rule(rule: Rule, position: Mapping[Column, int]) -> dict[str, Any]:
     for condition in rule.conditions:
         if condition.values is None:
             what: dict[str, Any] = {"intervals": [_bounds(pair) for pair in condition.intervals]}
+            what |= {"missing": True} if condition.missing else {}
         else:
             what = {"values": list(condition.values), "negated": condition.negated}
         conditions.append({"column": position[condition.column], **what})
@@ -128,7 +129,8 @@ def _restored_rule(one: Mapping[str, Any], columns: list[Column]) -> Rule:
         if "values" in what:
             conditions.append(Condition(column, values=tuple(what["values"]), negated=what["negated"]))
         else:
-            conditions.append(Condition(column, tuple(_open(pair) for pair in what["intervals"])))
+            met = tuple(_open(pair) for pair in what["intervals"])
+            conditions.append(Condition(column, met, missing=what.get("missing", False)))
     held_out = None if one["held_out"] is None else _restored_counts(one["held_out"])
     counts, leaves = _restored_counts(one["counts"]), tuple(one["leaves"])
     return Rule(one["label"], one["name"], tuple(conditions), counts, held_out, leaves, one["n_features"])

@@ -202,4 +202,4 @@ class PriceAndDepth(InducedCost):
         used = torch.zeros(2, self.problem.table.d, dtype=torch.float64, device=self.problem.device)
         for column, left in node.sides:
             used[0 if left else 1, column] = 1
-        return used
+        return used if self.problem.mixed is None else used[:, list(self.problem.same)]

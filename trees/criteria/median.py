@@ -21,9 +21,6 @@ class Median(Criterion):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.points = Points(problem)
-        self.unit = torch.ones(problem.table.d, dtype=torch.float64, device=problem.device)
-        if problem.space is not problem.table:  # costs are measured elsewhere: columns count by their spread
-            self.unit = problem.table.variances(problem.root().rows, problem.weight)
 
     def statistics(self, node: Node) -> tuple[Points]:
         """Points on the left."""
@@ -31,7 +28,7 @@ class Median(Criterion):
 
     def features(self, node: Node) -> Tensor:
         """The column of greatest variance; of equals, but for rounding, the first one."""
-        variances = self.problem.table.variances(node.rows, self.problem.weight) / self.unit
+        variances = self.problem.table.variances(node.rows, self.problem.weight) / self.problem.variances
         variances = variances.nan_to_num(nan=0.0)
         equal = variances >= variances.max() * (1 - 1e-12)
         return equal.to(torch.uint8).argmax()[None]

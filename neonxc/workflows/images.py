@@ -1,50 +1,32 @@
-"""What the commands do, as functions: cluster, explain, draw, write."""
+"""Clusters of photos, or of their locations, as heatmaps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-from sklearn.cluster import KMeans
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 from torch import Tensor
 
 from neonxc import plot
 from neonxc.attribution import NEON
-from neonxc.files import save, staged_folder, write_tensors
+from neonxc.files import staged_folder, write_tensors
 from neonxc.lrp import Composite, presets
 from neonxc.neuralize import neuralize
+from neonxc.workflows.clusters import kmeans
+from neonxc.workflows.result import Result
 
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
 
-SCALERS = {"none": None, "standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
 # Layers for whole photos, where the default one, chosen for locations, is too early in the network
 WHOLE_IMAGES = {"efficientnet_lite0": "blocks.15"}
 Photos = Sequence[tuple[str, Tensor]]
 """Names and images [3, H, W] in 0..1."""
-
-
-@dataclass
-class Result:
-    """What a workflow computed, as a table for the terminal, and the files that it wrote."""
-
-    title: str
-    header: list[str]
-    out: Path
-    rows: list[list[str]] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
 
 
 def demo_photo() -> Tensor:
@@ -113,7 +95,7 @@ def spatial_heatmaps(
     explained = []
     for name, photo in _distinct(photos):
         x = _batch(features, photo)
-        model = _kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {name} at this layer")
+        model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {name} at this layer")
         one = _explained(neuralize(model, x, features), rules, name, photo, x, whole=False)
         explained.append(one)
         for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
@@ -138,7 +120,7 @@ def image_heatmaps(
     """
     batches = [_batch(features, photo) for _, photo in photos]
     points = torch.cat([features.points(x) for x in batches]).cpu().numpy()
-    model = _kmeans(points, clusters, "photos")
+    model = kmeans(points, clusters, "photos")
     net = neuralize(model, features=features)
     net.beta = neuralize(model, points).beta  # the photos' sizes differ: calibrate on their features
     named = zip(_distinct(photos), batches, strict=True)
@@ -186,64 +168,12 @@ def _write(
         write_tensors(relevance | logits, Path(keep), {"layer": _place(features)})
 
 
-def table_attributions(
-    table: pd.DataFrame, clusters: int, out: str | Path, scale: str = "standard", name: str = "the table"
-) -> Result:
-    """Cluster the rows of a table of numbers and explain them by its raw columns."""
-    net = neuralize(_kmeans(table.to_numpy(), clusters, f"rows of {name}", SCALERS[scale]), table)
-    neon = NEON(net)
-    relevance, summary = neon.attribute(table), neon.summary(table)
-    # Conservation: the relevance of a row sums to its logit.
-    rows = pd.DataFrame({"cluster": net.predict(table), "logit": relevance.sum(axis=1)})
-    means = pd.DataFrame({"cluster": summary.classes, "rows": summary.sizes})
-    means["prototype_rows"] = [" ".join(map(str, typical + 1)) for typical in summary.prototypes]
-    mean_relevance = pd.DataFrame(summary.relevance, columns=summary.feature_names)
-    files = ["relevance.csv", "clusters.csv", "clusters.png", "model.safetensors"]
-    with staged_folder(out) as folder:
-        pd.concat([rows, relevance], axis=1).to_csv(folder / files[0], index=False)
-        pd.concat([means, mean_relevance], axis=1).to_csv(folder / files[1], index=False)
-        plot.summary_bars(summary).savefig(folder / files[2], dpi=200)
-        save(net, folder / files[3])
-    title = f"{clusters} clusters of {len(table)} rows of {name}"
-    result = Result(title, ["cluster", "rows", "what speaks for it"], Path(out), files=files)
-    for k, size in enumerate(summary.sizes):
-        reasons = ", ".join(f"{name} {value:+.3g}" for name, value in summary.top(k, 4))
-        result.rows.append([str(k), str(size), reasons])
-    return result
-
-
 def positive_inside(heatmap: Tensor, own: Tensor) -> float:
     """Share of a heatmap's positive relevance [H, W] inside its cluster's own locations [h, w]."""
     region = F.interpolate(own[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
     positive = heatmap.clamp(min=0)
     total = float(positive.sum())
     return float((positive * region).sum()) / total if total > 0 else 0.0
-
-
-def show(result: Result) -> None:
-    """Print what was computed and where the files are."""
-    table = Table(title=Text(result.title), title_justify="left")
-    for name in result.header:
-        table.add_column(name, overflow="fold")
-    for row in result.rows:
-        table.add_row(*map(Text, row))  # as it is: names may look like markup
-    console = Console()
-    console.print(table)
-    if "inside" in result.header:
-        console.print("inside: share of the positive relevance that lies in the cluster's own region")
-    for file in result.files:
-        console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
-
-
-def _kmeans(points: Any, clusters: int, what: str, scaler: Any = None) -> Any:
-    """K-means, fitted; an error calls the points `what`."""
-    n, different = len(points), len(np.unique(points, axis=0))
-    if different < clusters:
-        got = f"got {n}" if different == n else f"only {different} of the {n} are different"
-        got = f"all {n} are the same" if different == 1 < n else got
-        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}")
-    model = KMeans(clusters, n_init=10, random_state=0)
-    return (make_pipeline(scaler(), model) if scaler else model).fit(points)
 
 
 def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:

@@ -1,0 +1,99 @@
+"""From the cells of a column to numbers, truth values or text."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
+"""Cells without a value, in lower case."""
+TRUTH = {"true": True, "false": False}
+DECIMAL_COMMAS, THOUSANDS_COMMAS = "decimal commas", "commas between thousands"
+MOSTLY = 0.9
+"""Share of numbers from which on the other cells of a column are mistakes, not text."""
+# What may stand for a number where neither Python nor pandas reads one
+DECIMAL_COMMA = r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?"
+THOUSANDS_POINT = r"[+-]?([1-9]\d{0,2}(\.\d{3})*|0)"
+THOUSANDS_COMMA = r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?|[+-]?\d+(\.\d+)?"
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number, be it infinite or none, or one with commas."""
+    try:
+        float(cell)
+    except ValueError:
+        return bool(re.fullmatch(f"{DECIMAL_COMMA}|{THOUSANDS_COMMA}", cell))
+    return True
+
+
+def converted(cells: pd.Series, separator: str) -> tuple[pd.Series, tuple[str, str] | None, int | None]:
+    """Values of a column; what commas in numbers were, with an example; the first row whose cell is a mistake."""
+    if cells.dtype.kind in "iufbmM":
+        return _typed(cells)
+    present = cells.notna()
+    text = cells.where(present, "").astype(str).str.strip()
+    missing = text.str.lower().isin(MISSING)
+    words = text.str.lower()
+    if not missing.any() and words.isin(TRUTH).all():
+        return words.map(TRUTH).astype(bool), None, None
+    numbers, text, commas = _numbers(text, missing, separator)
+    there = ~missing.to_numpy()
+    bad = there & ~np.isfinite(numbers)
+    mostly_words = np.isnan(numbers)[there].sum() > (1 - MOSTLY) * there.sum()
+    if bad.any():
+        return text.where(~missing, np.nan), None, None if mostly_words else int(bad.argmax())
+    whole = there.all() and (numbers == np.round(numbers)).all() and (np.abs(numbers) < 2**53).all()
+    whole = whole and not text.str.contains(r"[.e]", case=False).any()
+    return pd.Series(numbers.astype(np.int64) if whole else numbers, index=cells.index), commas, None
+
+
+def grouped(cells: pd.Series) -> pd.Series | None:
+    """A column of text in which points can stand between thousands alone, as numbers; None for any other."""
+    if cells.dtype.kind in "iufbmM":
+        return None
+    text = cells.where(cells.notna(), "").astype(str).str.strip()
+    missing = text.str.lower().isin(MISSING)
+    there = text[~missing]
+    if not (there.str.contains(".", regex=False).any() and there.str.fullmatch(THOUSANDS_POINT).all()):
+        return None
+    return converted(text.str.replace(".", "", regex=False), ";")[0]
+
+
+def _typed(cells: pd.Series) -> tuple[pd.Series, None, int | None]:
+    """A column that has a type already, as in Parquet."""
+    if cells.dtype.kind in "mM":
+        return cells, None, None
+    if cells.isna().any() or cells.dtype.kind == "f":
+        values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        infinite = np.isinf(values)
+        return pd.Series(values, index=cells.index), None, int(infinite.argmax()) if infinite.any() else None
+    kind = bool if cells.dtype.kind == "b" else np.int64
+    return pd.Series(cells.to_numpy(dtype=kind), index=cells.index), None, None
+
+
+def _numbers(
+    text: pd.Series, missing: pd.Series, separator: str
+) -> tuple[np.ndarray, pd.Series, tuple[str, str] | None]:
+    """Numbers of a column, NaN where there are none, and their text without commas, if all cells agree on them."""
+    numbers = _floats(text, missing)
+    there = text[~missing]
+    commas = there.str.contains(",", regex=False)
+    if not commas.any():
+        return numbers, text, None
+    example = there[commas].iloc[0]
+    decimal = there.str.fullmatch(DECIMAL_COMMA, case=False).all()
+    thousands = there.str.fullmatch(THOUSANDS_COMMA).all()
+    if decimal and (separator != "," or not thousands):  # 1,234 can be either: who separates by commas has points
+        kind, plain = DECIMAL_COMMAS, text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+    elif thousands:
+        kind, plain = THOUSANDS_COMMAS, text.str.replace(",", "", regex=False)
+    else:
+        return numbers, text, None
+    value = float(plain[there[commas].index[0]])
+    return _floats(plain, missing), plain, (kind, f"{example} is {value:.15g}")
+
+
+def _floats(text: pd.Series, missing: pd.Series) -> np.ndarray:
+    return pd.to_numeric(text.where(~missing, "nan"), errors="coerce").to_numpy(dtype=np.float64)

@@ -1,0 +1,193 @@
+"""One cluster against another: the columns that tell the two apart, and the smallest tree that does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from neonxc.attribution import NEON
+from neonxc.carriers import rows
+from neonxc.network import NeuralizedClustering
+from neonxc.parameters import check_number
+
+if TYPE_CHECKING:
+    from neonxc.rules.collection import Rules
+    from neonxc.trees import ThresholdTree
+
+MOST = 2000  # points of a cluster that are looked at: more are sampled
+LEAVES = 8
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What :func:`contrast` finds.
+
+    Attributes
+    ----------
+    a, b : label
+        The two clusters.
+    relevance : DataFrame [columns, 2]
+        Mean relevance of every column: in the first column of "why a and not b" for the points of a, in the
+        second of "why b and not a" for those of b. In units of the logit.
+    tree : ThresholdTree
+        The smallest tree that tells the two clusters apart.
+    rules : Rules
+        The tree as rules, with points weighted so that each cluster counts half.
+    accuracy : float
+        Share of the points, 0 to 1, that the tree gives their own of the two clusters; each counts half.
+    """
+
+    a: Any
+    b: Any
+    relevance: pd.DataFrame
+    tree: ThresholdTree
+    rules: Rules
+    accuracy: float
+
+    def top(self, n: int = 5) -> pd.DataFrame:
+        """The `n` columns that say most, by the sum of both relevances."""
+        order = np.argsort(-self.relevance.sum(axis=1).to_numpy(), kind="stable")
+        return self.relevance.iloc[order[:n]]
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{name} {a:+.3g} / {b:+.3g}" for name, (a, b) in self.top().T.items())
+        rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
+        return f"{self.a} against {self.b}: {names}\n{self.accuracy:.0%} told apart by\n{rules}"
+
+
+def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
+    """Tell two clusters apart: by the relevance of one against the other, and by the smallest tree.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        From :func:`neonxc.neuralize`.
+    X : array, frame or tensor [N, ...]
+        What the network takes, with points of both clusters. Where it has a feature network, columns are that
+        network's features.
+    a, b : label
+        Two of ``net.classes_``.
+    accuracy : float
+        A tree that gives this share (0 to 1) of the points their own cluster is grown no further.
+
+    Returns
+    -------
+    Contrast
+
+    Raises
+    ------
+    ValueError
+        A label that is no cluster, the same one twice, or one without points in X.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
+    >>> found = neonxc.contrast(net, X, 0, 1)
+    >>> found.top(1).index[0]
+    'petal length (cm)'
+    >>> found.tree.n_leaves
+    2
+    """
+    if not isinstance(net, NeuralizedClustering):
+        raise TypeError(f"contrast needs a network from neonxc.neuralize, got {type(net).__name__}")
+    check_number("accuracy", accuracy, most=1)
+    first, second = _column(net, a, "a"), _column(net, b, "b")
+    if first == second:
+        raise ValueError(f"a and b are the same cluster, {a!r}")
+    labels = _array(net.predict(X))
+    members = [_members(labels, net.classes_[column]) for column in (first, second)]
+    return contrasted(net, X, members, (first, second), accuracy)
+
+
+def contrasted(
+    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int], enough: float
+) -> Contrast:
+    """Tell two clusters, given by their columns and by rows of X, apart."""
+    a, b = net.classes_[list(columns)].tolist()
+    means = [
+        _mean_relevance(net, some_rows(X, own), *pair)
+        for own, pair in zip(members, (columns, columns[::-1]), strict=True)
+    ]
+    relevance = pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=[str(a), str(b)])
+    labels = np.repeat(net.classes_[list(columns)], list(map(len, members)))
+    tree, share = _smallest_tree(net, some_rows(X, np.concatenate(members)), labels, enough)
+    names = net.carrier.units if tree.feature_names is None else None
+    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share)
+
+
+def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
+    """Mean relevance [units] of why the target and not the competitor, at the head."""
+    carrier, neon = net.carrier, NEON(net)
+    total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
+    n = 0
+    for x in carrier.parts(X):
+        a = carrier.features(x)
+        points = rows(a)
+        columns = torch.full((len(points),), target, device=points.device)
+        rivals = torch.full_like(columns, competitor)
+        decide = neon._decisions(points, columns, rivals)
+        carrier.tally(x, points, decide, columns, total)
+        n += len(points)
+    return (total[target] / max(n, 1)).numpy()
+
+
+def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple[Any, float]:
+    """The tree of fewest leaves, at most 8, that tells two clusters apart well enough; and how well."""
+    from neonxc.trees import CART
+
+    table = net.carrier.columns(X)
+    weight = np.where(labels == labels[0], 1 / (labels == labels[0]).mean(), 1 / (labels != labels[0]).mean()) / 2
+    best: tuple[Any, float] | None = None
+    for leaves in range(2, LEAVES + 1):
+        explainer = CART(2, max_leaves=leaves).fit(table, labels=labels, sample_weight=weight)
+        share = float(weight[_array(explainer.labels_) == labels].sum() / len(labels))
+        if best is None or share > best[1] + 0.005:  # a leaf more has to be worth reading
+            best = explainer.tree_, share
+        if best[1] >= enough or explainer.tree_.n_leaves < leaves:
+            break
+    assert best is not None
+    return best
+
+
+def some_of(index: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of some rows, in order, drawn at random where there are more."""
+    return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
+
+
+def some_rows(X: Any, index: np.ndarray) -> Any:
+    """Some of the inputs, as they were given."""
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    if isinstance(X, Tensor):
+        return X[torch.from_numpy(index).to(X.device)]
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[index]
+    return X[index] if isinstance(X, np.ndarray) else [X[i] for i in index]
+
+
+def _members(labels: np.ndarray, label: Any) -> np.ndarray:
+    found = np.flatnonzero(labels == label)
+    if not len(found):
+        raise ValueError(f"X has no points of cluster {label!r}")
+    return some_of(found, MOST)
+
+
+def _column(net: NeuralizedClustering, label: Any, name: str) -> int:
+    found = np.flatnonzero(net.classes_ == label)
+    if len(found) != 1:
+        raise ValueError(f"{name} needs one of the clusters {net.classes_.tolist()}, got {label!r}")
+    return int(found[0])
+
+
+def _array(labels: Any) -> np.ndarray:
+    return labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)

@@ -1,0 +1,156 @@
+"""The nearest points of polyhedra: quadratic programs of many points at once, by a dual active-set method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+ROUNDING = 1e-12
+"""A squared length up to which a normal of length 1 depends on the active ones; distances up to it are zero."""
+
+
+def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Solve ``min |u|^2 / 2`` subject to ``normals u <= limits`` and ``low <= u <= high`` for n points at once.
+
+    Parameters
+    ----------
+    normals : Tensor [n, H, d] of float64
+        Of length 1, or 0 where there is no half-space.
+    limits : Tensor [n, H]
+        Infinite where there is no half-space.
+    low, high : Tensor [n, d]
+        May be infinite. Columns with ``low == high`` don't move.
+
+    Returns
+    -------
+    u : Tensor [n, d]
+    found : Tensor [n] of bool
+        False where no point fulfils them all.
+    multipliers : Tensor [n, H]
+        Of the half-spaces, not negative.
+
+    Notes
+    -----
+    The method of Goldfarb and Idnani (Mathematical Programming 27, 1983), for the identity as quadratic form: it
+    starts where half-spaces don't count, and takes in the one that is violated most, while those that are in the
+    way are let go. No step shortens the distance, so that it ends at the nearest point, or shows that there is none.
+    """
+    n, H, d = normals.shape
+    low, high = low.expand(n, d), high.expand(n, d)
+    u = torch.zeros_like(low).clamp(low, high)
+    side = torch.where(low == high, 0, -u.sign()).to(u)  # 0 lies below the lower bound: that one is active
+    state = _State(
+        torch.arange(n, device=u.device), normals, limits, low, high, (low == high), u, torch.zeros_like(limits),
+        limits.new_zeros(n, H, dtype=torch.bool), u.abs() * (side != 0), side,
+        torch.full((n,), -1, device=u.device), u.new_zeros(n),
+    )  # fmt: skip
+    found, multipliers = (low <= high).all(dim=1), torch.zeros_like(limits)
+    u = u.clone()
+    state = state.take(found)
+    for _ in range(10 * (H + d) + 100):
+        if not len(state.point):
+            break
+        feasible, finished = _step(state)
+        found[state.point[~feasible]] = False
+        ended = state.point[finished]
+        u[ended], multipliers[ended] = state.u[finished], state.multiplier[finished]
+        if bool((finished | ~feasible).any()):
+            state = state.take(feasible & ~finished)
+    found[state.point] = False
+    return u, found, multipliers
+
+
+@dataclass
+class _State:
+    """Where the points that are not done are; changed in place."""
+
+    point: Tensor
+    normals: Tensor
+    limits: Tensor
+    low: Tensor
+    high: Tensor
+    fixed: Tensor
+    u: Tensor
+    multiplier: Tensor  # [n, H], of the half-spaces
+    active: Tensor  # [n, H]
+    pull: Tensor  # [n, d], multiplier of the bounds
+    side: Tensor  # [n, d]: 1 at the upper bound, -1 at the lower one, 0 at neither
+    entering: Tensor  # [n]: half-space, or H + column for a lower bound, H + d + column for an upper one; or -1
+    weight: Tensor  # [n], multiplier of what is entering
+
+    def take(self, some: Tensor) -> _State:
+        return self if bool(some.all()) else _State(*(getattr(self, f.name)[some] for f in fields(self)))
+
+
+def _step(s: _State) -> tuple[Tensor, Tensor]:
+    """Go on by one constraint, taken in or let go: whether points may have a solution, and which have theirs."""
+    H, d, rows = s.limits.shape[1], s.u.shape[1], torch.arange(len(s.u), device=s.u.device)
+    beyond = torch.einsum("nhd,nd->nh", s.normals, s.u) - s.limits
+    beyond = torch.cat([beyond.masked_fill(s.active, -torch.inf), s.low - s.u, s.u - s.high], dim=1)
+    worst = beyond.argmax(dim=1)
+    entering = torch.where(s.entering < 0, worst, s.entering)
+    excess = beyond[rows, entering]
+    finished = (s.entering < 0) & (excess <= ROUNDING * (1 + s.u.abs().amax(dim=1)))
+    of_bound = (entering - H).clamp(min=0)
+    column, sign = of_bound % d, torch.where(of_bound < d, -1.0, 1.0)
+    normal = torch.zeros_like(s.u).scatter(1, column[:, None], sign.to(s.u)[:, None])
+    normal = (
+        torch.where((entering < H)[:, None], s.normals[rows, entering.clamp(max=H - 1)], normal) if H else normal
+    )
+    free = ((s.side == 0) & ~s.fixed).to(s.u)
+    change = _change(s, normal, free)
+    along = torch.where((change > 0) & s.active, s.multiplier / change, torch.inf)  # until a multiplier is zero
+    rest = normal - torch.einsum("nhd,nh->nd", s.normals, change)
+    loss = s.side * rest
+    until = torch.where((loss > 0) & (s.side != 0), s.pull / loss, torch.inf)
+    least, leaving = torch.cat([along, until], dim=1).min(dim=1)
+    length = (rest * free).square().sum(dim=1)
+    depends = length <= ROUNDING
+    full = torch.where(depends, torch.inf, excess.clamp(min=0) / length.clamp(min=ROUNDING))
+    t = torch.minimum(full, least)
+    feasible = t.isfinite() | finished
+    t = torch.where(t.isfinite() & ~finished, t, 0.0)[:, None]
+    s.u -= torch.where(depends[:, None], 0.0, t) * rest * free
+    s.multiplier = ((s.multiplier - t * change).clamp(min=0)) * s.active
+    s.pull = ((s.pull - t * loss).clamp(min=0)) * (s.side != 0)
+    s.weight = torch.where(s.entering < 0, 0.0, s.weight) + t[:, 0]
+    moving = feasible & ~finished
+    _take_in(s, rows, entering, moving & (full <= least), column, sign)
+    dropped = moving & (full > least)
+    _let_go(s, rows, leaving, dropped)
+    s.entering = torch.where(dropped, entering, -1)
+    return feasible, finished
+
+
+def _change(s: _State, normal: Tensor, free: Tensor) -> Tensor:
+    """How fast the multipliers [n, H] of the active half-spaces fall as one more pulls along its normal."""
+    width = int(s.active.sum(dim=1).max()) if s.active.numel() else 0
+    change = torch.zeros_like(s.multiplier)
+    if width == 0:
+        return change
+    there, index = s.active.to(torch.uint8).topk(width, dim=1)
+    some = s.normals.gather(1, index[:, :, None].expand(-1, -1, s.u.shape[1])) * free[:, None] * there[:, :, None]
+    gram = some @ some.mT + torch.diag_embed(1.0 - there.to(some))
+    solved = torch.linalg.solve_ex(gram, some @ normal[:, :, None])[0][:, :, 0]
+    return change.scatter(1, index, solved * there)
+
+
+def _take_in(s: _State, rows: Tensor, entering: Tensor, some: Tensor, column: Tensor, sign: Tensor) -> None:
+    H = s.limits.shape[1]
+    half, bound = some & (entering < H), some & (entering >= H)
+    s.active[rows[half], entering[half]] = True
+    s.multiplier[rows[half], entering[half]] = s.weight[half]
+    r, c, side = rows[bound], column[bound], sign[bound].to(s.u)
+    s.side[r, c], s.pull[r, c] = side, s.weight[bound]
+    s.u[r, c] = torch.where(side < 0, s.low[r, c], s.high[r, c])
+
+
+def _let_go(s: _State, rows: Tensor, leaving: Tensor, some: Tensor) -> None:
+    H = s.limits.shape[1]
+    half, bound = some & (leaving < H), some & (leaving >= H)
+    s.active[rows[half], leaving[half]] = False
+    s.multiplier[rows[half], leaving[half]] = 0.0
+    s.side[rows[bound], leaving[bound] - H] = 0.0
+    s.pull[rows[bound], leaving[bound] - H] = 0.0

@@ -1,0 +1,187 @@
+"""Branch and bound: over the pieces of a cluster, whole numbers, and which columns change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from neonxc.counterfactuals.task import Task
+
+MOST_NODES = 1000
+"""Problems that are solved for a point before the best answer so far has to do."""
+UNCHANGED = 1e-9
+"""A change of a column, in spreads, that counts as none; of a whole number, in its own units."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Nearest points [n, d], whether there is one, whether it is the nearest for certain, whether it converged."""
+
+    points: Tensor
+    found: Tensor
+    exact: Tensor
+    converged: Tensor
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Convex problems: a piece, and a box of changes in spreads."""
+
+    point: Tensor  # [m]
+    piece: Tensor  # [m]
+    bound: Tensor  # [m], no nearer point is in there
+    low: Tensor  # [m, d]
+    high: Tensor  # [m, d]
+    chosen: Tensor  # [m, d], columns that count as changed, whether they are or not
+
+    def take(self, some: Tensor) -> Nodes:
+        """Some of the nodes."""
+        return Nodes(*(getattr(self, field.name)[some] for field in fields(self)))
+
+    def __add__(self, other: Nodes) -> Nodes:
+        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return Nodes(*(torch.cat(pair) for pair in pairs))
+
+
+Solve = Callable[[Nodes], tuple[Tensor, Tensor, Tensor]]
+"""Least changes [m, d] in spreads, whether there are any, and whether they converged."""
+
+
+def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
+    """Nodes of points and pieces where all that may change is still free."""
+    low, high = task.box()
+    whole = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # these have to change
+    chosen = whole[point]
+    low, high = _no_more(task, low[point], high[point], chosen)
+    return Nodes(point, piece, bound, low, high, chosen)
+
+
+def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_NODES) -> Found:
+    """Find the least change of every point.
+
+    Parameters
+    ----------
+    task : Task
+    nodes : Nodes
+        Where to begin.
+    solve : callable
+        Solves nodes.
+    room : int
+        How many nodes may be solved at once.
+    most : int
+        How many nodes may be solved for a point.
+    """
+    n = len(task.x)
+    best = task.x.new_full((n,), torch.inf)
+    answer, sure = torch.zeros_like(task.x), torch.zeros(n, dtype=torch.bool, device=task.x.device)
+    solved, exact = torch.zeros(n, dtype=torch.int64, device=task.x.device), torch.ones_like(sure)
+    while len(nodes.point):
+        now = _next(nodes, room)
+        some, nodes = nodes.take(now), nodes.take(~now)
+        solved.index_add_(0, some.point, torch.ones_like(some.point))
+        u, there, converged = solve(some)
+        length = torch.linalg.vector_norm(u, dim=1)
+        open_ = there & (length < best[some.point])
+        some, u, length, converged = some.take(open_), u[open_], length[open_], converged[open_]
+        candidates = (some, u, converged)
+        if task.discrete:
+            candidates = _rounded(task, some, u, solve)
+            nodes = nodes + _children(task, some, u, length)
+        _keep_best(best, answer, sure, *candidates)
+        nodes = nodes.take(nodes.bound < best[nodes.point] * (1 - UNCHANGED))
+        spent = solved[nodes.point] >= most
+        exact[nodes.point[spent]] = False
+        nodes = nodes.take(~spent)
+    return Found(task.moved(answer), best.isfinite(), exact, sure)
+
+
+def _next(nodes: Nodes, room: int) -> Tensor:
+    """The best nodes of every point: one, or as many as there is room for."""
+    order = nodes.bound.argsort(stable=True)
+    order = order[nodes.point[order].argsort(stable=True)]
+    point = nodes.point[order]
+    _, counts = point.unique_consecutive(return_counts=True)
+    first = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    rank = torch.arange(len(order), device=order.device) - first
+    return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < max(1, room // len(counts)))
+
+
+def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tensor, converged: Tensor) -> None:
+    length = torch.linalg.vector_norm(u, dim=1)
+    better = length < best[nodes.point]
+    best.scatter_reduce_(0, nodes.point, length, "amin")
+    won = better & (length == best[nodes.point])
+    answer[nodes.point[won]], sure[nodes.point[won]] = u[won], converged[won]
+
+
+def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
+    """Solutions with the greatest changes alone, and with whole numbers rounded."""
+    low, high = nodes.low, nodes.high
+    if task.most is not None:
+        size = u.abs().masked_fill(nodes.chosen, torch.inf)
+        keep = torch.zeros_like(nodes.chosen).scatter(
+            1, size.topk(min(task.most, u.shape[1]), dim=1).indices, True
+        )
+        low, high = torch.where(keep, low, low.clamp(min=0)), torch.where(keep, high, high.clamp(max=0))
+        low, high = torch.where(keep, low, 0.0), torch.where(keep, high, 0.0)
+    whole = ((task.x[nodes.point] + u * task.spread).round() - task.x[nodes.point]) / task.spread
+    movable = task.integer & (low < high)
+    low, high = torch.where(movable, whole, low), torch.where(movable, whole, high)
+    changed = Nodes(nodes.point, nodes.piece, nodes.bound, low, high, nodes.chosen)
+    found, there, converged = solve(changed)
+    return nodes.take(there), found[there], converged[there]
+
+
+def _children(task: Task, nodes: Nodes, u: Tensor, length: Tensor) -> Nodes:
+    """Nodes that between them have all that is left: a column changes or not, a number is below or above."""
+    x = task.x[nodes.point]
+    value = x + u * task.spread
+    uneven = torch.where(task.integer, (value - value.round()).abs(), 0.0)
+    uneven = torch.where(nodes.low < nodes.high, uneven, 0.0)
+    nodes = Nodes(nodes.point, nodes.piece, length, nodes.low, nodes.high, nodes.chosen)
+    changed = (u.abs() > UNCHANGED) & ~nodes.chosen
+    many = torch.zeros_like(length, dtype=torch.bool)
+    if task.most is not None:
+        many = (changed | nodes.chosen).sum(dim=1) > task.most
+    split = ~many & (uneven.amax(dim=1) > UNCHANGED) if u.shape[1] else many
+    by_column = _by_column(task, nodes.take(many), (u.abs() * changed)[many].argmax(dim=1))
+    at = uneven[split].argmax(dim=1, keepdim=True)
+    below = (value[split].gather(1, at).floor() - x[split].gather(1, at)) / task.spread[at]
+    above = below + 1 / task.spread[at]
+    halves = nodes.take(split)
+    lower = Nodes(
+        halves.point, halves.piece, halves.bound, halves.low, halves.high.scatter(1, at, below), halves.chosen
+    )
+    upper = Nodes(
+        halves.point, halves.piece, halves.bound, halves.low.scatter(1, at, above), halves.high, halves.chosen
+    )
+    return by_column + lower + upper
+
+
+def _by_column(task: Task, nodes: Nodes, column: Tensor) -> Nodes:
+    """Two nodes each: the column does not change, or it is chosen to."""
+    at = column[:, None]
+    without = Nodes(
+        nodes.point,
+        nodes.piece,
+        nodes.bound,
+        nodes.low.scatter(1, at, 0.0),
+        nodes.high.scatter(1, at, 0.0),
+        nodes.chosen,
+    )
+    chosen = nodes.chosen.scatter(1, at, True)
+    low, high = _no_more(task, nodes.low, nodes.high, chosen)
+    return without + Nodes(nodes.point, nodes.piece, nodes.bound, low, high, chosen)
+
+
+def _no_more(task: Task, low: Tensor, high: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Where all columns that may change are chosen, the others don't."""
+    if task.most is None:
+        return low, high
+    count = chosen.sum(dim=1, keepdim=True)
+    still = (count >= task.most) & ~chosen
+    low, high = torch.where(still, 0.0, low), torch.where(still, 0.0, high)
+    return torch.where(count > task.most, torch.inf, low), high  # an empty box

@@ -1,0 +1,152 @@
+"""What is looked for: points, their targets, and what may change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.inputs import as_batch, check_width, spreads
+
+
+@dataclass(frozen=True)
+class Task:
+    """Points and what may change of them.
+
+    Attributes
+    ----------
+    x : Tensor [n, d] of float64
+    dtype : torch.dtype
+        Of the points as they were given, and will be handed back.
+    target : Tensor [n] of int64
+        Columns of clusters.
+    spread : Tensor [d] of float64
+        What a change of a column is measured in.
+    low, high : Tensor [d] of float64
+        Bounds of the columns.
+    fixed, integer : Tensor [d] of bool
+        Columns that don't change, and those that are whole numbers where they are not fixed.
+    most : int or None
+        How many columns of a point may change.
+    """
+
+    x: Tensor
+    dtype: torch.dtype
+    target: Tensor
+    spread: Tensor
+    low: Tensor
+    high: Tensor
+    fixed: Tensor
+    integer: Tensor
+    most: int | None
+
+    def take(self, some: Tensor | slice) -> Task:
+        """The same for some of the points."""
+        return replace(self, x=self.x[some], target=self.target[some])
+
+    @property
+    def discrete(self) -> bool:
+        """Whether there is more to choose than a point of a convex set."""
+        return self.most is not None or bool(self.integer.any())
+
+    def box(self) -> tuple[Tensor, Tensor]:
+        """How far columns may go down and up, [n, d], in spreads."""
+        low = torch.where(self.integer, self.low.ceil(), self.low)
+        high = torch.where(self.integer, self.high.floor(), self.high)
+        still = torch.zeros_like(self.x)
+        return (
+            torch.where(self.fixed, still, (low - self.x) / self.spread),
+            torch.where(self.fixed, still, (high - self.x) / self.spread),
+        )
+
+    def moved(self, u: Tensor) -> Tensor:
+        """Points [n, d] after changes by so many spreads."""
+        y = torch.where(u == 0, self.x, (self.x + u * self.spread).clamp(self.low, self.high))
+        return torch.where(self.integer, y.round(), y)
+
+    def distance(self, y: Tensor) -> Tensor:
+        """Distances [n] of points from others, in spreads."""
+        return torch.linalg.vector_norm((y - self.x) / self.spread, dim=1)
+
+
+def positions(value: Any, names: Sequence[str], name: str) -> list[int]:
+    """Positions of columns that are named, or numbered, one or several.
+
+    Raises
+    ------
+    ValueError
+        An unknown column.
+    """
+    several = [value] if isinstance(value, (str, int, np.integer)) else list(value)
+    found = []
+    for column in several:
+        if isinstance(column, str) and column in names:
+            found.append(list(names).index(column))
+        elif isinstance(column, (int, np.integer)) and not isinstance(column, bool) and 0 <= column < len(names):
+            found.append(int(column))
+        else:
+            raise ValueError(f"{name} has an unknown column {column!r}; columns are {_some(names)}")
+    return found
+
+
+def mask(value: Any, names: Sequence[str], name: str) -> Tensor:
+    """Whether each column is among some, [d]."""
+    result = torch.zeros(len(names), dtype=torch.bool)
+    result[positions(value, names, name)] = True
+    return result
+
+
+def bounds_of(bounds: Any, names: Sequence[str], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower and upper bounds [d], infinite where there are none; all points [n, d] need to be inside."""
+    low = torch.full((len(names),), -torch.inf, dtype=torch.float64)
+    high = -low
+    if bounds is None:
+        return low, high
+    if not isinstance(bounds, Mapping):
+        raise ValueError(f"bounds needs a dict of columns to (low, high), got {type(bounds).__name__}")
+    for column, pair in bounds.items():
+        (at,) = positions(column, names, "bounds")
+        try:
+            least, most = (
+                end if bound is None else float(bound) for bound, end in zip(pair, (-np.inf, np.inf), strict=True)
+            )
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"bounds of column {names[at]!r} need a pair (low, high) of numbers, got {pair!r}"
+            ) from None
+        if not least <= most:
+            raise ValueError(f"bounds of column {names[at]!r} need low <= high, got {pair!r}")
+        outside = (x[:, at] < least) | (x[:, at] > most)
+        if bool(outside.any()):
+            row = int(outside.to(torch.int8).argmax())
+            value = float(x[row, at])
+            raise ValueError(f"x is outside the bounds {pair!r} of column {names[at]!r}: {value:g} in row {row}")
+        low[at], high[at] = least, most
+    return low, high
+
+
+def spread_of(spread: Any, names: Sequence[str], default: Tensor) -> Tensor:
+    """What columns are measured in, [d]: as given, of data, or the default."""
+    if spread is None:
+        return default
+    if np.ndim(spread) == 2:
+        batch = as_batch(spread, name="spread")
+        check_width(batch.tensor.shape[1], len(names), name="spread")
+        return spreads(batch.tensor)
+    try:
+        found = torch.as_tensor(
+            np.asarray(spread.cpu() if isinstance(spread, Tensor) else spread, dtype=np.float64)
+        )
+    except (TypeError, ValueError):
+        raise ValueError(f"spread needs one number per column, or data, got {spread!r}") from None
+    if found.shape != (len(names),) or not bool((found.isfinite() & (found > 0)).all()):
+        raise ValueError(f"spread needs a number > 0 for each of {len(names)} columns, or data, got {spread!r}")
+    return found
+
+
+def _some(names: Sequence[str], most: int = 20) -> str:
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

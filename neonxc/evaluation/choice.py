@@ -1,0 +1,173 @@
+"""How many clusters: measures of k-means for several k, side by side, and a suggestion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import check_random_state
+from torch import Tensor
+from tqdm import tqdm
+
+from neonxc.inputs import as_batch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STABLE = 0.8
+"""Adjusted Rand index from which on clusters count as found again."""
+REFITS = 5
+SAMPLE = 2000  # rows between which the silhouette is measured
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What :func:`choose_k` found.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        A row for every k, with the columns
+
+        - ``inertia``: sum of squared distances to the centers; falls with k;
+        - ``silhouette``: -1 ... 1, how much nearer points are to their own cluster than to the next one;
+        - ``stability``: mean adjusted Rand index, at most 1, of the clusters with those that k-means finds on
+          random halves of the rows;
+        - ``tree_price``: k-means cost of a tree with a leaf for each cluster, over the inertia; 1 and more.
+    k : int
+        The number that is suggested.
+    reason : str
+        Why, in words.
+    rows : int
+        Number of rows that were measured.
+    """
+
+    frame: pd.DataFrame
+    k: int
+    reason: str
+    rows: int
+
+    def plot(self) -> Figure:
+        """Draw a curve for every measure; the suggested number is marked."""
+        from neonxc.plot.curves import choice_curves
+
+        return choice_curves(self)
+
+    def __str__(self) -> str:
+        return f"{self.frame.to_string(float_format='{:.3g}'.format)}\n{self.reason}"
+
+    __repr__ = __str__
+
+
+def choose_k(
+    X: Any,
+    clusters: Iterable[int] = range(2, 11),
+    *,
+    preprocessing: Any = None,
+    max_rows: int = 5000,
+    random_state: Any = 0,
+) -> Choice:
+    """Compare numbers of clusters for k-means.
+
+    Of the numbers whose clusters are found again on half of the rows (a stability of at least 0.8), the one with
+    the greatest silhouette is suggested. Where there is none, the most stable one is.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+        Finite numbers on comparable scales; with `preprocessing` whatever that takes.
+    clusters : iterable of int
+        Numbers of clusters to compare, each at least 2.
+    preprocessing : scikit-learn transformer, optional
+        What turns X into the numbers that are clustered, as :func:`neonxc.preparation.prepare` makes one. It is
+        cloned. Trees cut the columns of X itself.
+    max_rows : int
+        Of more rows, so many are drawn.
+    random_state : int, RandomState or None
+
+    Returns
+    -------
+    Choice
+
+    Raises
+    ------
+    ValueError
+        No numbers of clusters, one below 2, or fewer different points than clusters.
+
+    References
+    ----------
+    P. Rousseeuw, "Silhouettes: a graphical aid to the interpretation and validation of cluster analysis", 1987;
+    U. von Luxburg, "Clustering stability: an overview", 2010, for halves of the rows; M. Moshkovitz et al.,
+    "Explainable k-means and k-medians clustering", 2020, for the price of a tree.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_blobs
+    >>> from neonxc.evaluation import choose_k
+    >>> X, _ = make_blobs(200, centers=3, random_state=3)
+    >>> choice = choose_k(X, range(2, 6))
+    >>> choice.k
+    3
+    >>> choice.reason
+    'k = 3 has the greatest silhouette (0.72) of those that are found again on half of the rows'
+    """
+    numbers = sorted({int(k) for k in clusters})
+    if not numbers or numbers[0] < 2:
+        raise ValueError(f"clusters needs numbers of at least 2, got {numbers}")
+    random = check_random_state(random_state)
+    X = X if hasattr(X, "iloc") else np.asarray(X.cpu() if isinstance(X, Tensor) else X)
+    if len(X) > max_rows:
+        drawn = np.sort(random.choice(len(X), max_rows, replace=False))
+        X = X.iloc[drawn] if hasattr(X, "iloc") else X[drawn]
+    if preprocessing is not None:
+        preprocessing = clone(preprocessing).fit(X)
+    points = np.asarray(as_batch(X if preprocessing is None else preprocessing.transform(X)).tensor)
+    if (different := len(np.unique(points, axis=0))) <= numbers[-1]:
+        raise ValueError(f"{numbers[-1]} clusters need more different rows than that; there are {different}")
+    halves = [random.permutation(len(points))[: len(points) // 2] for _ in range(REFITS)]
+    seed = int(random.randint(1 << 30))
+    measured = {
+        k: _measured(k, X, points, preprocessing, halves, seed)
+        for k in tqdm(numbers, desc="numbers of clusters", delay=2, leave=False)
+    }
+    frame = pd.DataFrame.from_dict(measured, orient="index").rename_axis("k")
+    return Choice(frame, *_suggested(frame), len(points))
+
+
+def _measured(
+    k: int, X: Any, points: np.ndarray, preprocessing: Any, halves: list[np.ndarray], seed: int
+) -> dict[str, float]:
+    from neonxc.trees import ExShallow
+
+    model = KMeans(k, n_init=10, random_state=seed).fit(points)
+    refits = [KMeans(k, n_init=3, random_state=seed).fit(points[half]).predict(points) for half in halves]
+    sample = min(SAMPLE, len(points))
+    centers = {"centers": model.cluster_centers_} if preprocessing is None else {}
+    reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)
+    tree = ExShallow(n_clusters=k, reference=reference).fit(X, **centers)
+    return {
+        "inertia": float(model.inertia_),
+        "silhouette": float(silhouette_score(points, model.labels_, sample_size=sample, random_state=seed)),
+        "stability": float(np.mean([adjusted_rand_score(model.labels_, refit) for refit in refits])),
+        "tree_price": tree.inertia_ / model.inertia_,
+    }
+
+
+def _suggested(frame: pd.DataFrame) -> tuple[int, str]:
+    """The number of clusters to take, and why."""
+    stable = frame[frame["stability"] >= STABLE]
+    if not len(stable):
+        k = int(frame["stability"].idxmax())
+        stability = frame["stability"][k]
+        return k, f"k = {k} is the most stable (adjusted Rand index {stability:.2f}); none is found again reliably"
+    k = int(stable["silhouette"].idxmax())
+    silhouette = f"k = {k} has the greatest silhouette ({stable['silhouette'][k]:.2f})"
+    which = "" if len(stable) == len(frame) == 1 else " of those that are found again on half of the rows"
+    return k, silhouette + which

@@ -1,0 +1,140 @@
+"""Two explanations of one clustering side by side: which columns the network and the tree go by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from neonxc.network import NeuralizedClustering
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What :func:`agreement` finds.
+
+    Attributes
+    ----------
+    classes : ndarray [K]
+    network, tree : DataFrame [K, columns]
+        Share of each column in the positive relevance of a cluster, 0 to 1, by the network and by the tree.
+    correlation : ndarray [K]
+        Spearman's rank correlation of the two over the columns, -1 to 1; NaN where a cluster has no points or one
+        of the two goes by no column.
+    same : ndarray [K]
+        Share of a cluster's points, 0 to 1, that the tree gives the same cluster; NaN for an empty one.
+    rows : ndarray
+        The points to which the two give different clusters.
+    """
+
+    classes: np.ndarray
+    network: pd.DataFrame
+    tree: pd.DataFrame
+    correlation: np.ndarray
+    same: np.ndarray
+    rows: np.ndarray
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per cluster: correlation, share of equal points, and the column that each goes by most."""
+        values = {
+            "correlation": self.correlation,
+            "same": self.same,
+            "network": _strongest(self.network),
+            "tree": _strongest(self.tree),
+        }
+        return pd.DataFrame(values, index=pd.Index(self.classes, name="cluster"))
+
+    def __str__(self) -> str:
+        return str(self.frame)
+
+
+def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
+    """Compare the attribution of a clustering with a tree that explains it, cluster by cluster.
+
+    A tree is a network too (:func:`neonxc.neuralize`), so that both give every column a relevance.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        Of the clustering.
+    tree : ThresholdTree or fitted tree explainer
+        With two leaves at least, on the columns of X, or on the features of the network where it has any.
+    X : array, frame or tensor [N, ...]
+        What `net` takes.
+
+    Returns
+    -------
+    Agreement
+
+    Raises
+    ------
+    ValueError
+        The tree has a single cluster, or other columns than the network.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from neonxc.evaluation import agreement
+    >>> from neonxc.trees import IMM
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> model = KMeans(3, n_init=10, random_state=0).fit(X)
+    >>> found = agreement(neonxc.neuralize(model, X), IMM(3).fit(X, labels=model.labels_), X)
+    >>> found.same.min() > 0.8
+    True
+    """
+    from neonxc.attribution import NEON
+    from neonxc.neuralize import neuralize
+
+    if not isinstance(net, NeuralizedClustering):
+        raise TypeError(
+            f"agreement compares a network from neonxc.neuralize with a tree, got a {type(net).__name__}; "
+            "label_agreement(labels, reference) compares two clusterings"
+        )
+    columns, units = net.carrier.columns(X), net.carrier.units
+    other = neuralize(tree, columns)
+    if len(other.carrier.units) != len(units):
+        raise ValueError(f"the tree has {len(other.carrier.units)} columns, the network {len(units)}")
+    ours, theirs = NEON(net).summary(X, 0), NEON(other).summary(columns, 0)
+    at = {label: i for i, label in enumerate(theirs.classes.tolist())}
+    matched = np.stack(
+        [theirs.relevance[at[c]] if c in at else np.zeros(len(units)) for c in ours.classes.tolist()]
+    )
+    shares = [_shares(ours.relevance), _shares(matched)]
+    labels, leaves = _flat(net.predict(X)), _flat(other.predict(columns))
+    same = np.array([_mean((leaves == label)[labels == label]) for label in ours.classes])
+    correlation = np.array([_rank_correlation(*pair) for pair in zip(*shares, strict=True)])
+    frames = [pd.DataFrame(share, index=ours.classes, columns=units) for share in shares]
+    return Agreement(ours.classes, *frames, correlation, same, np.flatnonzero(labels != leaves))
+
+
+def _shares(relevance: np.ndarray) -> np.ndarray:
+    positive = relevance.clip(min=0)
+    total = positive.sum(axis=1, keepdims=True)
+    return positive / np.where(total > 0, total, 1)
+
+
+def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return float("nan")
+    return float(spearmanr(one, other).statistic)
+
+
+def _strongest(shares: pd.DataFrame) -> list[str]:
+    return [
+        name if share > 0 else "" for name, share in zip(shares.idxmax(axis=1), shares.max(axis=1), strict=True)
+    ]
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _flat(labels: Any) -> np.ndarray:
+    return (labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)).reshape(-1)

@@ -1,0 +1,114 @@
+"""Options of the commands, and what is checked before anything heavy is imported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Mode = Literal["spatial", "image"]
+Scale = Literal["none", "standard", "minmax", "robust"]
+Format = Literal["text", "markdown", "html", "sql", "python", "json"]
+Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
+
+
+def can_be_made(path: Path | None) -> Path | None:
+    """Find out before a long computation whether a file or folder can be made; nothing is made yet."""
+    if path is not None:
+        parent = next(parent for parent in path.absolute().parents if parent.exists())
+        if not parent.is_dir():
+            raise typer.BadParameter(f"{parent} is a file; a folder is needed there.")
+        if not os.access(parent, os.W_OK):
+            raise typer.BadParameter(f"Can't write to the folder {parent}.")
+    return path
+
+
+def safetensors(path: Path | None) -> Path | None:
+    """Refuse a file that is not called .safetensors."""
+    if path is not None and path.suffix != ".safetensors":
+        raise typer.BadParameter(f"The file must be called .safetensors, got {path}.")
+    return can_be_made(path)
+
+
+def _table(path: Path) -> Path:
+    if str(path) != "-" and not path.is_file():
+        raise typer.BadParameter(f"{str(path)!r} " + ("is a directory." if path.is_dir() else "does not exist."))
+    return path
+
+
+def page(path: Path) -> Path:
+    """Refuse a file that is not called .html or .json."""
+    if path.suffix not in (".html", ".json"):
+        raise typer.BadParameter(f"The file must be called .html or .json, got {path}.")
+    can_be_made(path)
+    return path
+
+
+def there(path: Path) -> Path:
+    """Refuse what is neither a file, a folder nor standard input."""
+    if str(path) != "-" and not path.exists():
+        raise typer.BadParameter(f"{str(path)!r} does not exist.")
+    return path
+
+
+def weights_there(weights: str) -> str:
+    """Refuse a file of weights that is not there."""
+    if weights not in ("default", "none") and not Path(weights).is_file():
+        raise typer.BadParameter(f"No such file: {weights}. Needed is a file, 'default' or 'none'.")
+    return weights
+
+
+def _numbers(text: str) -> range:
+    """Read a number of clusters, or a range of them."""
+    least, dash, most = text.partition("-")
+    try:
+        found = range(int(least), int(most if dash else least) + 1)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a number of clusters nor a range such as 2-12.") from None
+    if not found or found[0] < 2:
+        raise typer.BadParameter(f"{text!r}: at least 2 clusters are needed, and a range goes up.")
+    return found
+
+
+Out = Annotated[
+    Path,
+    typer.Option("--out", file_okay=False, callback=can_be_made, help="Folder for the results; made if need be."),
+]
+Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
+Number = Annotated[
+    int | None, typer.Option("--clusters", "-k", min=2, help="Number of clusters of k-means.", show_default=False)
+]
+Numbers = Annotated[
+    range | None,
+    typer.Option(
+        "--clusters",
+        "-k",
+        parser=_numbers,
+        metavar="K|A-B",
+        help="Number of clusters of k-means, or a range to choose one from.",
+        show_default=False,
+    ),
+]
+File = Annotated[
+    Path,
+    typer.Argument(callback=_table, help="Table: CSV or Parquet, packed by gzip or not; - is standard input."),
+]
+Page = Annotated[
+    Path,
+    typer.Option("--out", dir_okay=False, callback=page, help="File for the report, .html or .json."),
+]
+Labels = Annotated[
+    str | None, typer.Option(help="The column that names the clusters, instead of k-means.", show_default=False)
+]
+Scaling = Annotated[Scale, typer.Option(help="Scaling of the numbers.")]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="A column to leave out; may be repeated.", show_default=False)
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A column to keep although it looks like an identifier; may be repeated.", show_default=False
+    ),
+]

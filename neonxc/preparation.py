@@ -1,0 +1,249 @@
+"""A table made ready for a clustering: which columns count, how they become numbers, and what was decided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from sklearn.compose import ColumnTransformer
+
+SCALES = ("none", "standard", "minmax", "robust")
+RARE = 0.01
+"""Share of the rows below which categories are put together."""
+FEW = 10
+"""Rows below which numbers that count up prove nothing; values up to which a column may be a label; names told."""
+IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid|key|index|idx|rownum|row))$|[a-z](Id|ID)$")
+LABEL = re.compile(
+    r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
+)
+_DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
+DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What :func:`prepare` makes of a table.
+
+    Attributes
+    ----------
+    frame : DataFrame [n, d]
+        The columns that count, as they are.
+    pipeline : sklearn.compose.ColumnTransformer
+        Turns them into numbers without gaps; not fitted yet.
+    numbers, categories : list of str
+        Their names: numbers are scaled, categories are one-hot.
+    left_out : list of str
+        Columns that do not count.
+    notes : list of str
+        What was decided, in words; those of :func:`~neonxc.tables.read_table` come first.
+    """
+
+    frame: pd.DataFrame
+    pipeline: ColumnTransformer
+    numbers: list[str]
+    categories: list[str]
+    left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare(
+    frame: pd.DataFrame, ignore: Sequence[str] = (), scale: str = "standard", keep: Sequence[str] = ()
+) -> Preparation:
+    r"""Decide which columns of a table count, and how they become numbers.
+
+    Numbers have the median where they are missing, and are scaled. Text and truth values are categories: one-hot,
+    where those of less than 1% of the rows are one together, and missing is a category of its own. Left out are
+    columns with one value alone, dates, and identifiers: text that is different in most rows, and whole numbers
+    that count up from 0 or 1 or are all different and called an id.
+
+    Parameters
+    ----------
+    frame : DataFrame [n, d]
+        As :func:`~neonxc.tables.read_table` reads it, or any other.
+    ignore : sequence of str
+        Columns to leave out.
+    scale : {"standard", "minmax", "robust", "none"}
+        Scaling of the numbers.
+    keep : sequence of str
+        Columns that count although they look like identifiers.
+
+    Returns
+    -------
+    Preparation
+
+    Raises
+    ------
+    ValueError
+        An unknown column or scale, or no column left.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"town": ["Rome", "Turin", "Rome", None], "year": 2024, "age": [31, None, 52, 19]})
+    >>> prepared = prepare(frame)
+    >>> print(*prepared.notes, sep="\n")
+    year has one value alone: left out
+    1 column of numbers has missing values: age (25%); the median stands in
+    1 column of text is one-hot: town (2 values and missing ones)
+    >>> prepared.pipeline.fit_transform(prepared.frame).shape
+    (4, 4)
+    """
+    frame = frame if all(isinstance(name, str) for name in frame.columns) else frame.rename(columns=str)
+    names = list(frame.columns)
+    for what, given in (("ignore", ignore), ("keep", keep)):
+        if unknown := [name for name in given if name not in names]:
+            raise ValueError(f"{what}: there is no column {unknown}; the columns are {names}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"the table has several columns of the same name: {twice}")
+    useless = {name: why for name in names if name not in ignore and (why := _useless(frame[name], name in keep))}
+    left_out = [name for name in names if name in useless or name in ignore]
+    frame = frame[[name for name in names if name not in left_out]]
+    notes = [*frame.attrs.get("notes", []), *_reasons(useless)]
+    if not frame.shape[1]:
+        raise ValueError("; ".join(["the table has no column left to cluster by", *_reasons(useless)]))
+    numbers = [name for name in frame.columns if _is_number(frame[name])]
+    categories = [name for name in frame.columns if name not in numbers]
+    notes += _on_numbers(frame[numbers]) + _on_categories(frame[categories]) + _on_labels(frame)
+    return Preparation(frame, _pipeline(numbers, categories, scale), numbers, categories, left_out, notes)
+
+
+def _pipeline(numbers: list[str], categories: list[str], scale: str) -> ColumnTransformer:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, RobustScaler, StandardScaler
+
+    scalers: dict[str, Any] = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
+    if scale not in SCALES:
+        raise ValueError(f"scale needs one of {list(SCALES)}, got {scale!r}")
+    filled = SimpleImputer(strategy="median")
+    scaled = filled if scale == "none" else make_pipeline(filled, scalers[scale]())
+    one_hot = OneHotEncoder(min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False)
+    parts = [("numbers", scaled, numbers), ("categories", one_hot, categories)]
+    return ColumnTransformer([part for part in parts if part[2]])
+
+
+def _is_number(values: pd.Series) -> bool:
+    return values.dtype.kind in "iuf"
+
+
+def _useless(values: pd.Series, kept: bool) -> str | None:
+    """Why a column says nothing about groups of rows."""
+    there = values.dropna()
+    if not len(there):
+        return "no values"
+    if values.nunique(dropna=_is_number(values)) < 2:
+        return "one value alone"
+    if _is_date(there):
+        return "dates"
+    if kept:
+        return None
+    if _is_number(values):
+        return "identifier" if _counts(values, there) else None
+    if there.dtype.kind == "b":
+        return None
+    often = there.value_counts()
+    if len(often) == len(there):
+        return "identifier"
+    return (
+        "different text" if len(often) > max(FEW, len(there) / 2) or often.iloc[0] < RARE * len(values) else None
+    )
+
+
+def _counts(values: pd.Series, there: pd.Series) -> bool:
+    """Whether numbers identify rows: they count up from 0 or 1, or are all different and called an id."""
+    if len(there) < max(len(values), FEW) or not (there == there.round()).all():
+        return False
+    start = int(there.iloc[0])
+    counted = start in (0, 1) and bool((there.to_numpy() == np.arange(start, start + len(there))).all())
+    return counted or (there.is_unique and IDENTIFIER.search(str(values.name)) is not None)
+
+
+def _is_date(there: pd.Series) -> bool:
+    if there.dtype.kind in "mM":
+        return True
+    if there.dtype.kind in "iufb":
+        return False
+    text = pd.Series(there.unique()).astype(str)
+    return bool(text.str.strip().str.fullmatch(DATE, case=False).all())
+
+
+def _reasons(useless: dict[str, str]) -> list[str]:
+    """Why columns were left out, those with the same reason in one sentence."""
+    found: dict[str, list[str]] = {}
+    for name, why in useless.items():
+        found.setdefault(why, []).append(name)
+    return [_reason(why, names) for why, names in found.items()]
+
+
+def _reason(why: str, names: list[str]) -> str:
+    listed, one = _listed(names), len(names) == 1
+    back = f"{' '.join(f'--keep {name}' for name in names)} keeps {'it' if one else 'them'}"
+    if why == "no values":
+        return f"{listed} {'has' if one else 'have'} no values: left out"
+    if why == "one value alone":
+        return f"{listed} {'has' if one else 'have'} one value alone: left out"
+    if why == "dates":
+        return f"{listed} {'holds' if one else 'hold'} dates: left out; write what matters of them as a number"
+    if why == "identifier":
+        looks = "looks like an identifier" if one else "look like identifiers"
+        return f"{listed} {looks} (every value is different): left out; {back}"
+    return f"{listed} {'is' if one else 'are'} different in most rows: left out; {back}"
+
+
+def _on_numbers(numbers: pd.DataFrame) -> list[str]:
+    gaps = {name: share for name, share in numbers.isna().mean().items() if share}
+    if not gaps:
+        return []
+    listed = _listed([f"{name} ({_percent(share)})" for name, share in gaps.items()])
+    what = "1 column of numbers has" if len(gaps) == 1 else f"{len(gaps)} columns of numbers have"
+    return [f"{what} missing values: {listed}; the median stands in"]
+
+
+def _on_categories(categories: pd.DataFrame) -> list[str]:
+    if not categories.shape[1]:
+        return []
+    listed = _listed([f"{name} ({_values(categories[name])})" for name in categories])
+    d = categories.shape[1]
+    return [f"1 column of text is one-hot: {listed}" if d == 1 else f"{d} columns of text are one-hot: {listed}"]
+
+
+def _values(column: pd.Series) -> str:
+    often = column.value_counts()
+    rare = int((often < RARE * len(column)).sum())
+    what = f"{len(often)} values"
+    if rare > 1:
+        what += f", {rare} rare ones as one"
+    return what + (" and missing ones" if column.isna().any() else "")
+
+
+def _on_labels(frame: pd.DataFrame) -> list[str]:
+    """Point out columns that may be the answer, not a part of the question."""
+    notes = []
+    for name in frame.columns:
+        values = frame[name].nunique()
+        whole = not (frame[name].dtype.kind == "f" and (frame[name].dropna() % 1).any())
+        last = name == frame.columns[-1] and frame.shape[1] > 1 and not _is_number(frame[name])
+        named = LABEL.search(str(name)) is not None and whole and values <= len(frame) / 2
+        if named or (last and values <= FEW):
+            why = "its name" if named else "the last column"
+            notes.append(
+                f"{name} looks like a label ({values} values, {why}) and counts all the same; "
+                f"--ignore {name} leaves it out"
+            )
+    return notes
+
+
+def _listed(parts: list[str]) -> str:
+    more = len(parts) - FEW
+    return ", ".join([*parts[:FEW], f"and {more} more"] if more > 0 else parts)
+
+
+def _percent(share: float) -> str:
+    return "less than 1%" if share < 0.005 else f"{share:.0%}"

@@ -1,0 +1,76 @@
+"""The card of a cluster: what it is, what speaks for it, its rules, its typical and its borderline members."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from neonxc.report.contents import Card, RuleText, Statement
+from neonxc.report.items import items, whole_photos
+from neonxc.report.relevance import Relevance
+from neonxc.report.subject import Subject
+from neonxc.report.tree import TreePart
+
+MEMBERS = 4  # prototypes, and as many borderline cases
+
+
+def cards(
+    subject: Subject,
+    relevance: Relevance,
+    table: pd.DataFrame,
+    names: list[str] | None,
+    said: list[list[Statement]],
+    titles: list[str],
+    colors: list[str],
+    tree: TreePart | None,
+) -> list[Card]:
+    """One card per cluster, in the order of the network's columns."""
+    found = []
+    of_photos = None
+    if subject.kind == "locations":
+        of_photos, names = whole_photos(subject, names, MEMBERS), None
+    for cluster, label in enumerate(subject.cluster_labels):
+        inside = np.flatnonzero(subject.own[relevance.index] == cluster)
+        order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
+        members = min(MEMBERS, len(order) // 2) or len(order)
+        card = Card(
+            label,
+            titles[cluster],
+            int(subject.sizes[cluster]),
+            float(subject.sizes[cluster] / max(subject.sizes.sum(), 1)),
+            colors[cluster],
+            [] if tree is None else _rules(subject, tree, cluster),
+            said[cluster],
+            items(subject, relevance, table, names, order[:members]),
+            items(subject, relevance, table, names, order[::-1][: min(MEMBERS, len(order) - members)]),
+        )
+        if of_photos is not None:  # a single location has nothing to show
+            card.prototypes, card.borderline = of_photos[cluster], []
+        if len(inside):
+            card.nearest = int(np.bincount(relevance.rival[inside]).argmax())
+        if tree is not None:
+            card.fidelity = _fidelity(subject, tree, cluster)
+        found.append(card)
+    return found
+
+
+def _rules(subject: Subject, tree: TreePart, cluster: int) -> list[RuleText]:
+    label = subject.net.classes_.tolist()[cluster]
+    found = []
+    for rule in tree.tree.rules(feature_names=subject.names):
+        if rule.label == label:
+            texts = rule.text(), int(rule.samples), _number(rule.coverage), _number(rule.precision)
+            found.append(RuleText(*texts, rule.leaves[0]))
+    return sorted(found, key=lambda rule: -rule.coverage)
+
+
+def _fidelity(subject: Subject, tree: TreePart, cluster: int) -> float | None:
+    mine = np.flatnonzero(subject.own == cluster)
+    if not len(mine):
+        return None
+    label = tree.tree.classes[tree.tree.label.numpy()[tree.leaf[mine]]]
+    return float((label == subject.net.classes_[cluster]).mean())
+
+
+def _number(value: float) -> float:
+    return float(np.nan_to_num(value))

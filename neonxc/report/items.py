@@ -1,0 +1,174 @@
+"""Single inputs as they are shown: rows of a table, photos with heatmaps, texts with their words."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from matplotlib import colormaps
+from PIL import Image
+from torch import Tensor
+
+from neonxc.attribution import NEON
+from neonxc.contrast import some_rows
+from neonxc.highlights import highlights
+from neonxc.plot.images import DIVERGING, heatmap_limit, pale
+from neonxc.report.contents import Item
+from neonxc.report.numbers import percent, rounded, text
+from neonxc.report.relevance import Relevance
+from neonxc.report.subject import Subject
+
+VALUES = 6  # columns of a row that are shown
+SIDE = 224  # pixels of a photo's longer side
+CHARACTERS = 600  # of a text
+
+
+def items(
+    subject: Subject, relevance: Relevance, table: pd.DataFrame, names: list[str] | None, places: np.ndarray
+) -> list[Item]:
+    """Some of the sample's points, given by their places in it."""
+    found = []
+    for place in places.tolist():
+        row, logit = int(relevance.index[place]), float(relevance.logit[place])
+        name = str(row) if names is None else names[row]
+        found.append(Item(row, name, rounded([logit])[0], int(relevance.rival[place])))
+    if subject.kind == "table":
+        return [replace(item, values=_values(relevance, table, p)) for item, p in zip(found, places, strict=True)]
+    if subject.kind == "images":
+        return _photos(subject, found)
+    return _texts(subject, found) if subject.kind == "texts" else found
+
+
+def _values(relevance: Relevance, table: pd.DataFrame, place: int) -> list[tuple[int, str, float]]:
+    share = relevance.values[place] / max(abs(relevance.logit[place]), 1e-300)
+    order = np.argsort(-np.abs(share), kind="stable")[:VALUES]
+    return [(int(i), text(table.iat[place, i]), rounded([share[i]])[0]) for i in order]
+
+
+def _photos(subject: Subject, found: list[Item]) -> list[Item]:
+    if not found:
+        return found
+    index = np.array([item.row for item in found])
+    x = some_rows(subject.X, index)
+    maps = NEON(subject.whole).attribute(x, target=subject.own[index].tolist())
+    return [
+        replace(item, picture=webp(photo), heatmap=webp(under_heatmap(photo, heatmap)))
+        for item, photo, heatmap in zip(found, photos(subject, x), _tensor(maps).sum(1), strict=True)
+    ]
+
+
+def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[list[Item]]:
+    """For every cluster of locations, the photos that have most of it, with its heatmap; such have no rival."""
+    own = torch.from_numpy(subject.own.reshape(len(subject.X), -1))
+    share = torch.stack([(own == cluster).double().mean(1) for cluster in range(subject.k)])
+    found: list[list[Item]] = []
+    for cluster, row in enumerate(share):
+        index = row.topk(min(most, len(row))).indices
+        index = index[row[index] > 0].numpy()
+        x = some_rows(subject.X, index)
+        maps = _tensor(NEON(subject.whole).heatmaps(x, [cluster]))[:, 0] if len(index) else []
+        pictures = zip(index.tolist(), photos(subject, x), maps, strict=True) if len(index) else []
+        found.append(
+            [
+                Item(
+                    place * own.shape[1] + int((own[place] == cluster).byte().argmax()),  # one of its points
+                    f"{place if names is None else names[place]}: {percent(float(row[place]))} of its places",
+                    0.0,
+                    -1,
+                    picture=webp(photo),
+                    heatmap=webp(under_heatmap(photo, heatmap)),
+                )
+                for place, photo, heatmap in pictures
+            ]
+        )
+    return found
+
+
+def regions(subject: Subject, colors: list[str]) -> tuple[str, str]:
+    """The first photo, and over it its map of clusters."""
+    first = some_rows(subject.X, np.arange(1))
+    photo = photos(subject, first)[0]
+    own = _tensor(subject.whole.predict(first))[0]
+    own = torch.from_numpy(np.searchsorted(subject.whole.classes_, own.numpy()))
+    rgb = torch.tensor([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in colors])
+    painted = F.interpolate(rgb[own].permute(2, 0, 1)[None], photo.shape[1:], mode="nearest")[0]
+    return webp(photo), webp(0.3 * torch.from_numpy(pale(photo)).permute(2, 0, 1).float() + 0.7 * painted)
+
+
+def _texts(subject: Subject, found: list[Item]) -> list[Item]:
+    index = np.array([item.row for item in found])
+    if not len(index):
+        return found
+    marked = text_marks(subject, index)
+    return [replace(item, text=words, marks=marks) for item, (words, marks) in zip(found, marked, strict=True)]
+
+
+def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
+    """Texts and what speaks for their cluster in them: characters from, to, and relevance from -1 to 1."""
+    texts, net = [str(one) for one in some_rows(subject.X, index)], subject.net
+    target = subject.own[index].tolist()
+    found = []
+    if net.features is None:
+        marked = highlights(net, texts, NEON(net).attribute(texts, target=target))
+    else:
+        words: Any = net.features
+        relevance = NEON(net).attribute(words.encode(texts), target=target).tolist()
+        spans = words.spans(texts)
+        marked = [
+            [(*span, value) for span, value in zip(*pair, strict=False)]
+            for pair in zip(spans, relevance, strict=True)
+        ]
+    for one, marks in zip(texts, marked, strict=True):
+        most = max((abs(value) for *_, value in marks), default=0) or 1.0
+        kept = [(start, end, rounded([value / most])[0]) for start, end, value in marks if end <= CHARACTERS]
+        found.append((one[:CHARACTERS], kept))
+    return found
+
+
+def photos(subject: Subject, x: Any) -> Tensor:
+    """Inputs of a feature network as photos [N, 3, H, W] in 0..1."""
+    images = _tensor(x).float()
+    features: Any = subject.net.features
+    if hasattr(features, "deprocess"):
+        images = features.deprocess(images)
+    if images.shape[1] == 1:
+        images = images.expand(-1, 3, -1, -1)
+    if not (images.amin() >= 0 and images.amax() <= 1):
+        low, high = images.amin(), images.amax()
+        images = (images - low) / (high - low).clamp(min=1e-12)
+    return images
+
+
+def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:
+    """A heatmap [H, W] over its pale grey photo [3, H, W], as a photo."""
+    strength = (heatmap / heatmap_limit(heatmap)).clamp(-1, 1)
+    colors = torch.from_numpy(colormaps[DIVERGING](strength.numpy() / 2 + 0.5)[..., :3]).permute(2, 0, 1)
+    opacity = strength.abs().sqrt()
+    return torch.lerp(torch.from_numpy(pale(photo)).permute(2, 0, 1), colors, opacity.double()).float()
+
+
+def webp(photo: Tensor, side: int = SIDE, quality: int = 72) -> str:
+    """A photo [3, H, W] in 0..1 as a data URI."""
+    scale = side / max(photo.shape[1:])
+    if scale < 1:
+        size = [max(1, round(length * scale)) for length in photo.shape[1:]]
+        photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
+    pixels = (photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    return data_uri(Image.fromarray(pixels), quality)
+
+
+def data_uri(picture: Image.Image, quality: int = 72) -> str:
+    """A picture as WebP in a data URI."""
+    buffer = BytesIO()
+    picture.save(buffer, "WEBP", quality=quality, method=6)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _tensor(values: Any) -> Tensor:
+    return values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))

@@ -1,0 +1,38 @@
+"""How a report prints values: with as many digits as say something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from neonxc.inputs import is_missing
+
+
+def rounded(values: Iterable[float], digits: int = 3) -> list[float]:
+    """Numbers with a few significant digits, as JSON prints them shortest; NaN becomes 0."""
+    array = np.nan_to_num(np.asarray(list(values), dtype=np.float64))
+    return [float(f"{value:.{digits}g}") for value in array]
+
+
+def text(value: Any) -> str:
+    """A value as it is printed: four significant digits, whole numbers in full."""
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, int | np.integer):
+        return str(value)
+    if isinstance(value, float | np.floating):
+        if value == int(value) and abs(value) < 1e9 if np.isfinite(value) else False:
+            return str(int(value))
+        return f"{value:.4g}"
+    return str(value)
+
+
+def percent(share: float) -> str:
+    """A share 0 to 1 in percent: "94%", "99.4%" where whole percents would round to all or nothing."""
+    if 0.98 < share < 1 or 0 < share < 0.02:
+        return f"{100 * share:.1f}%"
+    return f"{100 * share:.0f}%"

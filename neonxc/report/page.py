@@ -1,0 +1,202 @@
+"""The page of a report: one HTML file that needs nothing else, not even a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+from neonxc.report import charts, colors, printing
+from neonxc.report.contents import Card, Column, Contents, Item, Pair
+from neonxc.report.island import as_json, island
+from neonxc.report.outline import outline
+
+OPEN_CARDS = 12  # the others are folded
+HERE = Path(__file__).parent
+
+
+def render(contents: Contents) -> str:
+    """Write a report as one HTML page.
+
+    The page asks for nothing: style, script, pictures and data are in it, and its Content-Security-Policy forbids
+    the rest. All that matters can be read without JavaScript. Names and texts are escaped wherever they stand.
+
+    Parameters
+    ----------
+    contents : Contents
+
+    Returns
+    -------
+    str
+        To be written as UTF-8.
+
+    Examples
+    --------
+    >>> from neonxc.report.contents import Contents, Points, Reproduce, Trust
+    >>> points = Points([], None, [], [], [], [], [], [], [], [], [], "", "")
+    >>> contents = Contents(
+    ...     "Wine & co",
+    ...     "table",
+    ...     "",
+    ...     0,
+    ...     0,
+    ...     0,
+    ...     "",
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     [],
+    ...     points,
+    ...     Trust(),
+    ...     Reproduce([], [], []),
+    ...     "2026-03-01",
+    ... )
+    >>> "<h1 dir=auto>Wine &amp; co</h1>" in render(contents)
+    True
+    """
+    tints = [card.color if _is_color(card.color) else colors.NOISE for card in contents.cards]
+    tags = [_tag(card.label) for card in contents.cards]
+    data = island(contents, tags, tints)
+    script, style = _file("report.js"), _file("report.css")
+    page = _template()(
+        c=contents,
+        tags=tags,
+        tints=[(color, colors.ink(color)) for color in tints],
+        noise=(colors.NOISE, colors.ink(colors.NOISE)),
+        script=Markup(script),
+        style=Markup(style),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        data=Markup(as_json(data)),
+        places=_places(contents, data["points"]["rows"]),
+        tree=outline(contents.tree),
+        near=_near(contents),
+        open_cards=OPEN_CARDS,
+        value=_value(contents.columns),
+    )
+    return page.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair can't be written
+
+
+def embedded(contents: Contents) -> str:
+    """Write a report as a frame for a notebook's output: the whole page, apart from the notebook's own.
+
+    Parameters
+    ----------
+    contents : Contents
+
+    Returns
+    -------
+    str
+        An ``iframe`` without rights but for its own script.
+    """
+    return Markup(
+        '<iframe title="{}" sandbox="allow-scripts" style="width:100%;height:700px;border:0" srcdoc="{}"></iframe>'
+    ).format(contents.title, render(contents))
+
+
+@cache
+def _template() -> Callable[..., str]:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only for a page that is really written
+
+    environment = Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        loader=FileSystemLoader(HERE),
+    )
+    environment.filters |= {
+        "number": printing.number,
+        "share": printing.share,
+        "signed": printing.signed,
+        "bar": charts.bar,
+        "distribution": charts.distribution,
+        "said": charts.said,
+        "curves": charts.curves,
+        "picture": _picture,
+        "highlighted": _highlighted,
+        "used": _used,
+    }
+    return environment.get_template("page.html").render
+
+
+@cache
+def _file(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _printable(value: Any) -> Any:
+    """Without control characters: HTML has no way to write them."""
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\ufffd", value) if type(value) is str else value
+
+
+def _is_color(color: str) -> bool:
+    return re.fullmatch("#[0-9a-fA-F]{6}", color) is not None
+
+
+def _tag(label: str) -> str:
+    """A label, short enough for a chip."""
+    return label if len(label) <= 6 else label[:5] + "…"
+
+
+def _picture(source: str | None) -> str:
+    """A picture's address; an SVG becomes an image of its own, in which no script runs. Anything else is dropped."""
+    source = source or ""
+    if source.lstrip().startswith("<svg"):
+        return "data:image/svg+xml," + quote(source, safe=" :/=,.-_'()+!*$;@?")
+    return source if source.startswith("data:image/") else ""
+
+
+def _value(columns: list[Column]) -> Callable[[int, Any], str]:
+    """Values as they are printed, with the standardised ones for the script to show instead."""
+
+    def value(column: int, printed: Any) -> str:
+        raw = escape(_printable(printing.number(printed)))
+        scaled = printing.standardised(columns[column], printed)
+        if scaled is None:
+            return raw
+        return Markup('<data value="{}">{}</data>').format(scaled, raw.replace("-", "−"))
+
+    return value
+
+
+def _places(contents: Contents, shown: list[int]) -> dict[int, int]:
+    """Positions among the points, by row, of the points that the page holds."""
+    kept = set(shown)
+    return {row: at for at, row in enumerate(contents.points.rows) if row in kept}
+
+
+def _used(items: list[Item]) -> list[int]:
+    """Columns of a table of items: all that matter to one of them, in the order of how much."""
+    total: dict[int, float] = {}
+    for item in items:
+        for column, _, relevance in item.values:
+            total[column] = total.get(column, 0.0) + abs(relevance)
+    return sorted(total, key=lambda column: -total[column])
+
+
+def _highlighted(item: Item) -> list[tuple[str, float]]:
+    """A text in pieces, each with its relevance; 0 between the marks."""
+    pieces, at, text = [], 0, item.text or ""
+    for start, end, relevance in sorted(item.marks):
+        pieces += [(text[at:start], 0.0), (text[max(at, start) : end], max(-1.0, min(1.0, relevance)))]
+        at = max(at, end)
+    return [piece for piece in [*pieces, (text[at:], 0.0)] if piece[0]]
+
+
+def _near(contents: Contents) -> list[Pair]:
+    """Pairs of which one is the other's nearest; all of them where they are few."""
+    cards: list[Card] = contents.cards
+    if len(contents.pairs) <= OPEN_CARDS:
+        return contents.pairs
+    return [pair for pair in contents.pairs if cards[pair.a].nearest == pair.b or cards[pair.b].nearest == pair.a]

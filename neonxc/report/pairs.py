@@ -1,0 +1,41 @@
+"""Any two clusters against each other."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from tqdm import tqdm
+
+from neonxc.contrast import contrasted, some_of
+from neonxc.report.contents import Pair
+from neonxc.report.numbers import rounded
+from neonxc.report.relevance import Relevance
+from neonxc.report.subject import Subject
+
+COLUMNS = 8
+ENOUGH = 0.95  # accuracy of a tree that is grown no further
+MOST = 40_000  # points of all pairs together
+FEWEST = 60  # of a cluster
+
+
+def pairs(subject: Subject, relevance: Relevance, progress: bool) -> list[Pair]:
+    """All pairs of clusters that have points."""
+    found = list(combinations(np.flatnonzero(subject.sizes).tolist(), 2))
+    most = max(FEWEST, MOST // max(1, 2 * len(found)))
+    place = {int(unit): i for i, unit in enumerate(relevance.shown)}
+    bar = tqdm(found, desc="pairs of clusters", leave=False, delay=2, disable=not progress)
+    return [_pair(subject, a, b, most, place) for a, b in bar]
+
+
+def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int]) -> Pair:
+    members = [some_of(np.flatnonzero(subject.own == cluster), most) for cluster in (a, b)]
+    rows = np.concatenate(members)
+    split = np.split(np.arange(len(rows)), [len(members[0])])
+    found = contrasted(subject.net, subject.inputs(rows), split, (a, b), ENOUGH)
+    values = found.relevance.sum(axis=1).to_numpy()
+    shares = values / max(np.abs(values).sum(), 1e-300)
+    order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][:COLUMNS]
+    signed = [(place[unit], rounded([shares[unit]])[0]) for unit in order]
+    rules = [(a if rule.label == found.a else b, rule.text()) for rule in found.rules]
+    return Pair(a, b, signed, rules, rounded([found.accuracy])[0])

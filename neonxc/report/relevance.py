@@ -1,0 +1,68 @@
+"""Relevance of a sample of the points, for the columns that a report has room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.attribution import NEON
+from neonxc.carriers import rows
+from neonxc.report.subject import Subject
+
+SHOWN = 60  # columns at most
+
+
+@dataclass
+class Relevance:
+    """Relevance of the points' own clusters.
+
+    Attributes
+    ----------
+    index : ndarray [m]
+        The points: rows of the inputs.
+    values : ndarray [m, shown]
+        In units of the logit.
+    logit : ndarray [m]
+        Of each point's own cluster.
+    rival : ndarray [m]
+        Its nearest other cluster.
+    shown : ndarray
+        Positions of the columns that are shown, among all units.
+    rest : ndarray [m]
+        Relevance of all the other columns.
+    """
+
+    index: np.ndarray
+    values: np.ndarray
+    logit: np.ndarray
+    rival: np.ndarray
+    shown: np.ndarray
+    rest: np.ndarray
+
+
+@torch.no_grad()
+def measure(subject: Subject) -> Relevance:
+    """Relevance of a sample of the points for their own clusters."""
+    net, index = subject.net, subject.sample
+    carrier, neon = net.carrier, NEON(net)
+    inputs = subject.inputs(index)
+    own = torch.from_numpy(np.maximum(subject.own[index], 0))
+    found: list[np.ndarray] = []
+    logits: list[Tensor] = []
+    first = 0
+    for x in carrier.parts(inputs):
+        points = rows(carrier.features(x))
+        columns = own[first : first + len(points)].to(points.device)
+        first += len(points)
+        found.append(carrier.of_units(x, points, neon._decisions(points, columns)).cpu().double().numpy())
+        logits += [net.head(points[some]).cpu().double() for some in carrier.of_points(points)]
+    values, logit = np.concatenate(found), torch.cat(logits)
+    column = own[:, None]
+    mine = logit.gather(1, column)[:, 0].numpy()
+    rival = logit.scatter(1, column, -torch.inf).argmax(1).numpy()
+    weight = np.abs(values).mean(0)
+    shown = np.sort(np.argsort(-weight, kind="stable")[:SHOWN])
+    return Relevance(index, values[:, shown], mine, rival, shown, values.sum(1) - values[:, shown].sum(1))

@@ -1,0 +1,440 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const { clusters, columns, pairs, points } = data;
+  const root = document.documentElement;
+  const $ = (selector, from = document) => from.querySelector(selector);
+  const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
+  root.classList.add("scripted");
+
+  // ---- Elements and numbers. Text is only ever set as text.
+
+  function make(tag, attributes = {}, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (value !== null) element.setAttribute(name, value);
+    }
+    element.append(...children.filter((child) => child !== null));
+    return element;
+  }
+  const name = (text) => make("bdi", { title: text }, text);
+  const clusterName = (k) => (k < 0 ? "noise" : clusters[k][1]);
+  function chip(k) {
+    const tag = k < 0 ? "×" : clusters[k][0];
+    const label = { class: "chip", "data-k": k, title: clusterName(k) };
+    if (k < 0) return make("span", label, tag);
+    return make("a", { ...label, href: "#c" + k, "aria-label": `Cluster ${tag}: ${clusterName(k)}` }, make("bdi", {}, tag));
+  }
+  const named = (k) => make("span", { class: "named" }, chip(k), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
+  const minus = (text) => text.replace("-", "−");
+  const number = (value) => minus(String(Number(value.toPrecision(3))));
+  const percent = (value) => minus((value > 0 ? "+" : "") + Math.round(100 * value) + "%");
+
+  // A value of a point is a number, or the position of a text. <data> shows one unit and keeps the other.
+  const units = $("#units");
+  function valueOf(packed) {
+    return Array.isArray(packed) ? points.words[packed[0]] : packed;
+  }
+  function value(column, packed) {
+    const printed = valueOf(packed);
+    if (printed === null || printed === undefined) return "";
+    const [, mean, spread, unit] = columns[column];
+    const plain = Number(String(printed).replace(unit, "").replaceAll(",", "").replace("−", "-"));
+    const raw = minus(String(printed));
+    if (mean === null || !spread || !Number.isFinite(plain)) return name(raw);
+    const scaled = (plain - mean) / spread;
+    const standardised = minus((scaled < 0 ? "" : "+") + scaled.toFixed(2));
+    return units && units.ariaPressed === "true" ? make("data", { value: raw }, standardised) : make("data", { value: standardised }, raw);
+  }
+  const valued = (column, packed) => make("span", { class: "valued" }, name(columns[column][0]), "=", value(column, packed));
+
+  // ---- Highlights: one cluster, or one branch of the tree; else those that were clicked in the legend.
+
+  const pinned = new Set();
+  let hovered = null; // {clusters: Set, from, to}: the branch of nodes from ... to - 1, or all where from is null
+  const byRow = new Map(points.rows.map((row, at) => [row, at]));
+
+  function litCluster(k) {
+    if (hovered) return hovered.clusters.has(k);
+    return !pinned.size || pinned.has(k);
+  }
+  function litPoint(at) {
+    if (hovered && hovered.from !== null) return points.leaf[at] >= hovered.from && points.leaf[at] < hovered.to;
+    return litCluster(points.cluster[at]);
+  }
+  function paint() {
+    for (const element of $$(".card, .entry, .leaf, .bycluster")) {
+      element.classList.toggle("dim", !litCluster(Number(element.dataset.k)));
+    }
+    draw();
+  }
+  function hover(next) {
+    const same = (next && next.key) === (hovered && hovered.key);
+    hovered = next;
+    if (!same) paint();
+  }
+  function hoverOf(target) {
+    if (!(target instanceof Element)) return null;
+    const node = target.closest(".node");
+    const chosen = target.closest("[data-k]");
+    if (node && !target.closest(".chip")) {
+      const branch = node.closest("li");
+      const leaves = branch.matches(".leaf") ? [branch] : $$(".leaf", branch);
+      const { node: from, end: to } = branch.dataset;
+      return { key: "n" + from, from: Number(from), to: Number(to), clusters: new Set(leaves.map((leaf) => Number(leaf.dataset.k))) };
+    }
+    // The inside of a card is for reading
+    if (!chosen || (chosen.matches(".card") && !target.closest("summary"))) return null;
+    const k = Number(chosen.dataset.k);
+    return { key: "k" + k, from: null, clusters: new Set([k]) };
+  }
+  for (const event of ["pointerover", "focusin"]) {
+    document.addEventListener(event, ({ target }) => {
+      if (target.id !== "canvas") hover(hoverOf(target));
+    });
+  }
+  document.addEventListener("pointerleave", () => hover(null));
+
+  // ---- Map
+
+  const canvas = $("#canvas");
+  const tip = $("#tip");
+  const size = points.rows.length > 2000 ? 2.4 : points.rows.length > 400 ? 3.2 : 4.5;
+  let selected = -1;
+  let places = []; // in pixels of the style sheet
+
+  function draw() {
+    if (!canvas || !canvas.clientWidth) return;
+    const wide = canvas.clientWidth;
+    const fine = window.devicePixelRatio || 1;
+    const style = getComputedStyle(canvas);
+    if (canvas.width !== Math.round(wide * fine)) canvas.width = canvas.height = Math.round(wide * fine);
+    const pen = canvas.getContext("2d");
+    pen.setTransform(fine, 0, 0, fine, 0, 0);
+    pen.clearRect(0, 0, wide, wide);
+    const edge = 20;
+    const scale = (wide - 2 * edge) / 1000;
+    places = points.x.map((x, at) => [edge + x * scale, wide - edge - points.y[at] * scale]);
+    const lit = points.rows.map((_, at) => litPoint(at));
+    for (const pass of [false, true]) {
+      pen.globalAlpha = pass ? 0.85 : 0.1;
+      for (let at = 0; at < places.length; at++) {
+        if (lit[at] !== pass) continue;
+        const k = points.cluster[at];
+        pen.fillStyle = k < 0 ? "#8a8f98" : clusters[k][2];
+        pen.beginPath();
+        pen.arc(places[at][0], places[at][1], size, 0, 7);
+        pen.fill();
+      }
+    }
+    pen.globalAlpha = 1;
+    labels(pen, style);
+    if (selected >= 0) {
+      for (const [width, ink] of [[6, style.backgroundColor], [2.5, style.color]]) {
+        pen.lineWidth = width;
+        pen.strokeStyle = ink;
+        pen.beginPath();
+        pen.arc(...places[selected], size + 5, 0, 7);
+        pen.stroke();
+      }
+    }
+  }
+  const middles = clusters.map((_, k) => {
+    const mine = points.rows.map((_, at) => at).filter((at) => points.cluster[at] === k);
+    const middle = (values) => mine.map((at) => values[at]).sort((a, b) => a - b)[mine.length >> 1];
+    return mine.length ? [middle(points.x), middle(points.y)] : null;
+  });
+  function labels(pen, style) {
+    const scale = (canvas.clientWidth - 40) / 1000;
+    pen.font = `650 ${clusters.length > 12 ? 10 : 12}px ${style.fontFamily}`;
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    clusters.forEach(([tag, , color], k) => {
+      if (!middles[k] || !litCluster(k)) return;
+      const x = 20 + middles[k][0] * scale;
+      const y = canvas.clientWidth - 20 - middles[k][1] * scale;
+      const half = Math.max(pen.measureText(tag).width / 2 + 4, 9);
+      pen.fillStyle = style.backgroundColor;
+      pen.strokeStyle = color;
+      pen.lineWidth = 2;
+      pen.beginPath();
+      pen.roundRect(x - half, y - 9, 2 * half, 18, 5);
+      pen.fill();
+      pen.stroke();
+      pen.fillStyle = style.color;
+      pen.fillText(tag, x, y + 0.5);
+    });
+  }
+  function nearest(event) {
+    const box = canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    let [best, least] = [-1, 14 ** 2];
+    places.forEach(([a, b], at) => {
+      const apart = (a - x) ** 2 + (b - y) ** 2;
+      if (apart < least) [best, least] = [at, apart];
+    });
+    return best;
+  }
+  const called = (at) => (points.names ? points.names[at] : "row " + points.rows[at]);
+
+  if (canvas) {
+    canvas.addEventListener("pointermove", (event) => {
+      const at = nearest(event);
+      tip.hidden = at < 0;
+      if (at < 0) return hover(null);
+      const k = points.cluster[at];
+      hover({ key: "k" + k, from: null, clusters: new Set([k]) });
+      tip.replaceChildren(name(called(at)), make("br"), k < 0 ? "" : `cluster ${clusters[k][0]}: `, make("bdi", {}, clusterName(k)));
+      const left = Math.min(places[at][0] + 12, canvas.clientWidth - tip.offsetWidth);
+      Object.assign(tip.style, { left: Math.max(0, left) + "px", top: places[at][1] + 14 + "px" });
+    });
+    canvas.addEventListener("pointerleave", () => {
+      tip.hidden = true;
+      hover(null);
+    });
+    canvas.addEventListener("click", (event) => {
+      const at = nearest(event);
+      if (at >= 0) select(at);
+    });
+    const ways = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    canvas.addEventListener("keydown", (event) => {
+      const way = ways[event.key];
+      if (!way) return;
+      event.preventDefault();
+      if (selected < 0) return select(0);
+      // The nearest point that lies ahead more than aside
+      let [best, least] = [-1, Infinity];
+      places.forEach(([x, y], at) => {
+        const [dx, dy] = [x - places[selected][0], y - places[selected][1]];
+        const ahead = dx * way[0] + dy * way[1];
+        const aside = Math.abs(dx * way[1] + dy * way[0]);
+        if (ahead > 0 && ahead >= aside && ahead + 2 * aside < least) [best, least] = [at, ahead + 2 * aside];
+      });
+      if (best >= 0) select(best);
+    });
+    new ResizeObserver(draw).observe(canvas);
+  }
+  for (const entry of $$(".entry")) {
+    entry.addEventListener("click", () => {
+      const k = Number(entry.dataset.k);
+      if (!pinned.delete(k)) pinned.add(k);
+      entry.setAttribute("aria-pressed", pinned.has(k));
+      hovered = null;
+      paint();
+    });
+  }
+
+  // ---- A point
+
+  function select(at) {
+    selected = at;
+    const [cluster, rival, logit] = [points.cluster[at], points.rival[at], points.logit[at]];
+    const input = $("#row");
+    if (document.activeElement !== input) input.value = points.rows[at];
+    const title = make("h3", {}, name(called(at)), " ", cluster < 0 ? "is noise" : named(cluster));
+    const next = rival < 0 || cluster < 0 ? null : make("p", { class: "quiet" }, "Nearest other cluster ", named(rival), logit === null ? "" : ` · lead (logit) ${number(logit)}`);
+    const shown = $(`figure[data-item="${points.rows[at]}"]`);
+    const media = shown ? make("figure", {}, ...$$("img, p", shown).map((part) => part.cloneNode(true))) : null;
+    $("#detail").replaceChildren(...[title, next, media, ...waterfall(at), ...change(at), ...path(at)].filter(Boolean));
+    draw();
+  }
+  function waterfall(at) {
+    const packed = points.strongest[at];
+    const logit = points.logit[at];
+    if (!packed.length || logit === null) return [];
+    const rows = [];
+    for (let i = 0; i < packed.length; i += 3) rows.push([valued(packed[i], packed[i + 2]), packed[i + 1] / 1000]);
+    const rest = 1 - rows.reduce((sum, row) => sum + row[1], 0);
+    if (columns.length > rows.length && Math.abs(rest) > 0.004) rows.push([make("span", { class: "quiet" }, "all other columns"), rest]);
+    let [sum, least, most] = [0, 0, 1];
+    for (const [, share] of rows) {
+      sum += share;
+      [least, most] = [Math.min(least, sum), Math.max(most, sum)];
+    }
+    const zero = (-least / (most - least)) * 100;
+    const across = (share) => ((share - least) / (most - least)) * 100;
+    const digits = Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(logit) || 1))));
+    const fixed = (part) => minus(part.toFixed(digits));
+    const grid = make("div", { class: "fall", style: `--zero:${zero}%` });
+    const bar = (from, to, kind) => {
+      const style = `left:${across(Math.min(from, to))}%;width:${across(Math.max(from, to)) - across(Math.min(from, to))}%`;
+      return make("i", { class: kind, style, ...(kind ? {} : { "data-k": points.cluster[at] }) });
+    };
+    sum = 0;
+    for (const [label, share] of rows) {
+      const kind = share >= 0 ? "for" : "against";
+      grid.append(label, make("span", { class: "track" }, bar(sum, sum + share, kind)), make("span", { class: "n" }, (share > 0 ? "+" : "") + fixed(share * logit)));
+      sum += share;
+    }
+    grid.append(make("span", { class: "sum" }, "logit"), make("span", { class: "track" }, bar(0, 1, "")), make("span", { class: "n sum" }, fixed(logit)));
+    return [make("h4", {}, "Why this cluster: from 0 to its logit"), grid];
+  }
+  function change(at) {
+    const found = points.changes[at];
+    if (!found) return [];
+    const [cluster, distance, moves] = found;
+    const list = make("ol", {}, ...moves.map(([column, before, after]) => make("li", {}, name(columns[column][0]), value(column, before), "→", value(column, after))));
+    return [make("h4", {}, `Least change to another cluster: ${number(distance)} spreads`), make("p", { class: "quiet" }, named(cluster)), list];
+  }
+  function path(at) {
+    for (const node of $$(".onpath")) node.classList.remove("onpath");
+    const leaf = document.getElementById("t" + points.leaf[at]);
+    if (!leaf) return [];
+    const steps = [];
+    for (let item = leaf; item; item = item.parentElement.closest("li")) {
+      const node = $(".node", item);
+      node.classList.add("onpath");
+      const parent = item.parentElement.closest("li");
+      if (parent) {
+        $("details", parent).open = true;
+        steps.unshift(make("li", {}, make("code", { dir: "auto" }, $("code", parent).textContent), make("span", { class: "answer" }, $(".answer", node).textContent)));
+      }
+    }
+    const end = make("li", {}, named(Number(leaf.dataset.k)));
+    return [make("h4", {}, "Path through the tree"), make("ol", {}, ...steps, end)];
+  }
+  function find(text) {
+    if (byRow.has(Number(text)) && text.trim()) return byRow.get(Number(text));
+    return points.names ? points.names.indexOf(text) : -1;
+  }
+  const input = $("#row");
+  if (input) {
+    input.addEventListener("input", () => {
+      const at = find(input.value);
+      const wrong = at < 0 && input.value.trim() !== "";
+      input.setAttribute("aria-invalid", wrong);
+      $("#rowhelp").textContent = wrong ? "is not among the points of the map" : "";
+      if (at >= 0) select(at);
+    });
+  }
+  document.addEventListener("click", ({ target }) => {
+    const item = target.closest("[data-row]");
+    if (item) select(byRow.get(Number(item.dataset.row)));
+    const link = target.closest('a[href^="#c"]');
+    const card = link && document.getElementById(link.hash.slice(1));
+    if (card && card.matches(".card")) {
+      card.open = true;
+      card.hidden = false;
+    }
+  });
+
+  // ---- Cards: order, filter
+
+  const cards = $$(".card");
+  function arrange() {
+    const by = $("#sort").value;
+    const wanted = $("#filter").value.trim().toLowerCase();
+    const orders = {
+      given: (a, b) => a.dataset.k - b.dataset.k,
+      size: (a, b) => b.dataset.size - a.dataset.size,
+      fidelity: (a, b) => a.dataset.fidelity - b.dataset.fidelity,
+      name: (a, b) => a.dataset.name.localeCompare(b.dataset.name),
+    };
+    $("#cards").append(...cards.sort(orders[by]));
+    for (const card of cards) card.hidden = !card.textContent.toLowerCase().includes(wanted);
+    const found = cards.filter((card) => !card.hidden).length;
+    $("#found").textContent = wanted ? `${found} of ${cards.length}` : "";
+  }
+  if (cards.length) {
+    $("#sort").addEventListener("change", arrange);
+    $("#filter").addEventListener("input", arrange);
+    const unfold = $("#unfold");
+    const told = () => (unfold.textContent = cards.every((card) => card.open) ? "Fold all" : "Unfold all");
+    unfold.addEventListener("click", () => {
+      const open = !cards.every((card) => card.open);
+      for (const card of cards) card.open = open;
+    });
+    for (const card of cards) card.addEventListener("toggle", told);
+    told();
+  }
+
+  // ---- A against B
+
+  const [a, b] = [$("#a"), $("#b")];
+  if (a) {
+    const known = new Map(pairs.flatMap((pair) => [[pair[0] + "," + pair[1], pair], [pair[1] + "," + pair[0], pair]]));
+    const option = (k) => make("option", { value: k }, `${clusters[k][0]} · ${clusterName(k)}`);
+    const all = clusters.map((_, k) => k).filter((k) => pairs.some((pair) => pair[0] === k || pair[1] === k));
+    a.append(...all.map(option));
+    const others = (k) => all.filter((other) => known.has(k + "," + other));
+    const choose = (first, second) => {
+      a.value = first;
+      b.replaceChildren(...others(first).map(option));
+      b.value = known.has(first + "," + second) ? second : others(first)[0];
+      duel(Number(a.value), Number(b.value));
+    };
+    a.addEventListener("change", () => choose(Number(a.value), Number(b.value)));
+    b.addEventListener("change", () => duel(Number(a.value), Number(b.value)));
+    $("#swap").addEventListener("click", () => choose(Number(b.value), Number(a.value)));
+
+    const duel = (first, second) => {
+      const [low, , relevance, rules, accuracy] = known.get(first + "," + second);
+      const sign = low === first ? 1 : -1;
+      const shares = relevance.map(([, share]) => share * sign);
+      const [forFirst, forSecond] = [Math.max(...shares, 0.02), Math.max(...shares.map((share) => -share), 0.02)];
+      const zero = (100 * forFirst) / (forFirst + forSecond);
+      const grid = make("div", { class: "duel", style: `--zero:${zero}%` });
+      grid.append(make("span"), make("span", { class: "sides" }, make("span", {}, "← for ", chip(first)), make("span", {}, "for ", chip(second), " →")), make("span"));
+      for (const [column, share] of relevance) {
+        const [wide, toFirst] = [(100 * Math.abs(share)) / (forFirst + forSecond), share * sign >= 0];
+        const bar = make("i", { "data-k": toFirst ? first : second, style: `left:${toFirst ? zero - wide : zero}%;width:${wide}%` });
+        grid.append(make("span", {}, name(columns[column][0])), make("span", { class: "track" }, bar), make("span", { class: "n" }, Math.round(100 * Math.abs(share)) + "%"));
+      }
+      const lines = rules.map(([k, text]) => make("li", {}, chip(k), " ", make("code", { dir: "auto" }, text)));
+      $("#duel").replaceChildren(
+        grid,
+        make("h3", {}, "The smallest tree that tells them apart"),
+        make("p", { class: "quiet" }, `It is right for ${percent(accuracy).slice(1)} of the points of the two.`),
+        make("ul", { class: "rules" }, ...lines),
+      );
+    };
+    choose(all[0], -1);
+  }
+
+  // ---- Theme, units, copying, printing
+
+  const theme = $("#theme");
+  const darkness = matchMedia("(prefers-color-scheme: dark)");
+  const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : darkness.matches);
+  const themed = () => {
+    theme.setAttribute("aria-pressed", dark());
+    draw();
+  };
+  theme.addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    themed();
+  });
+  darkness.addEventListener("change", themed);
+  if (units) {
+    units.addEventListener("click", () => {
+      for (const element of $$("data")) [element.textContent, element.value] = [element.value, element.textContent];
+      units.ariaPressed = String(units.ariaPressed !== "true");
+    });
+  }
+  for (const button of $$(".copy")) {
+    button.addEventListener("click", async () => {
+      const code = $("pre", button.closest(".code"));
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+      } catch {
+        getSelection().selectAllChildren(code); // a frame may not have the clipboard
+        document.execCommand("copy");
+      }
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 1500);
+    });
+  }
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = $$("details:not([open])");
+    for (const part of folded) part.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const part of folded) part.open = false;
+  });
+
+  for (const mark of $$("a.chip")) mark.title = clusterName(Number(mark.dataset.k));
+  themed();
+  const first = $("#cards [data-row]");
+  if (canvas && points.rows.length) select(first ? byRow.get(Number(first.dataset.row)) : 0);
+})();

@@ -1,0 +1,136 @@
+"""What the columns say for a cluster: how much, in words, and beside how they are distributed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neonxc.inputs import is_missing
+from neonxc.report.contents import Column, Statement
+from neonxc.report.numbers import rounded, text
+from neonxc.report.relevance import Relevance
+from neonxc.report.subject import Subject
+
+STATEMENTS = 8  # of a cluster
+BINS = 16
+ABSENT = "no "  # before a term that a cluster does without
+CATEGORIES = 8  # that are told apart in a distribution
+
+
+def columns_of(table: pd.DataFrame, names: list[str]) -> list[Column]:
+    """The columns of a report, with their values in `table`."""
+    return [_column(table.iloc[:, i], name) for i, name in enumerate(names)]
+
+
+def statements(
+    subject: Subject, relevance: Relevance, table: pd.DataFrame, names: list[str], cluster: int
+) -> list[Statement]:
+    """The columns that say most for and against a cluster, strongest first."""
+    inside = subject.own[relevance.index] == cluster
+    if not inside.any():
+        return []
+    logit = max(float(relevance.logit[inside].mean()), 1e-300)
+    share = relevance.values[inside].mean(0) / logit
+    order = np.argsort(-np.abs(share), kind="stable")[:STATEMENTS]
+    found = []
+    for column in sorted(order.tolist(), key=lambda column: -share[column]):
+        value = rounded([share[column]])[0]
+        statement = _statement(column, value, table.iloc[:, column], names[column], inside)
+        if subject.kind == "texts":
+            statement.text = _of_term(table.iloc[:, column].to_numpy() > 0, names[column], inside)
+        found.append(statement)
+    return found
+
+
+def _of_term(occurs: np.ndarray, name: str, inside: np.ndarray) -> str:
+    """Whether a term is more usual inside a cluster or outside."""
+    return name if occurs[inside].mean() >= occurs[~inside].mean() else f"{ABSENT}{name}"
+
+
+def is_category(values: pd.Series) -> bool:
+    """Whether a column holds categories."""
+    return values.dtype == bool or not pd.api.types.is_numeric_dtype(values)
+
+
+def _column(values: pd.Series, name: str) -> Column:
+    if is_category(values):
+        return Column(name, "category")
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    mean, spread = np.nanmean(numbers), np.nanstd(numbers)
+    return Column(name, "number", *rounded([mean, spread or 1.0], 6))
+
+
+def _statement(column: int, share: float, values: pd.Series, name: str, inside: np.ndarray) -> Statement:
+    if is_category(values):
+        return _of_categories(column, share, values, name, inside)
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    there = np.isfinite(numbers)
+    own, others = numbers[inside & there], numbers[~inside & there]
+    low, high = np.percentile(numbers[there], [0.5, 99.5])
+    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    shares = [_shares(np.histogram(part.clip(edges[0], edges[-1]), edges)[0]) for part in (own, others)]
+    middle, outside = (float(np.median(part)) if len(part) else float("nan") for part in (own, others))
+    return Statement(
+        column, share, f"{_level(middle, others)} {name}", rounded(edges, 4), *shares, text(middle), text(outside)
+    )
+
+
+def _level(middle: float, others: np.ndarray) -> str:
+    """Where a cluster's median lies among the other points."""
+    if not len(others):
+        return "typical"
+    below, up_to = float((others < middle).mean()), float((others <= middle).mean())
+    place = (below + up_to) / 2
+    return "high" if place > 0.6 else "low" if place < 0.4 else "medium"
+
+
+def _of_categories(column: int, share: float, values: pd.Series, name: str, inside: np.ndarray) -> Statement:
+    words = np.array([text(value) for value in values.tolist()], dtype=object)
+    frequent = pd.Series(words).value_counts()
+    kept = list(frequent.index[:CATEGORIES])
+    own = pd.Series(words[inside]).value_counts(normalize=True)
+    others = pd.Series(words[~inside]).value_counts(normalize=True)
+    lift = (own - others.reindex(own.index).fillna(0)).sort_values(ascending=False)
+    if len(lift) and lift.index[0] not in kept:
+        kept[-1] = lift.index[0]
+    shares = [rounded(part.reindex(kept).fillna(0)) for part in (own, others)]
+    typical = [str(part.index[0]) if len(part) else "" for part in (own, others)]
+    said = f"{name} is {lift.index[0]}" if len(lift) else name
+    return Statement(column, share, said, kept, *shares, *typical)
+
+
+def _shares(counts: np.ndarray) -> list[float]:
+    return rounded(counts / max(counts.sum(), 1))
+
+
+def cluster_names(found: list[list[Statement]], labels: list[str], given: dict[Any, str]) -> list[str]:
+    """A name for every cluster: the caller's, or its two strongest statements; three where two are not enough."""
+    named = {str(label): name for label, name in given.items()}
+    for length in (2, 3):
+        names = [_name(statements, length) for statements in found]
+        if len(set(names)) == len(names):
+            break
+    for i, label in enumerate(labels):
+        if label in named:
+            names[i] = named[label]
+        elif not names[i]:
+            names[i] = f"cluster {label}"
+    return [
+        name if names.count(name) == 1 else f"{name} ({label})" for name, label in zip(names, labels, strict=True)
+    ]
+
+
+def _name(statements: list[Statement], length: int) -> str:
+    said = [statement.text for statement in statements if statement.relevance > 0]
+    said.sort(key=lambda text: text.startswith(ABSENT))  # what is there comes first
+    return ", ".join(said[:length])
+
+
+def printed(values: pd.Series) -> list[Any]:
+    """Values of a column for the page: numbers with four digits, categories as text."""
+    if is_category(values):
+        return [None if is_missing(value) else text(value) for value in values.tolist()]
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return [None if not np.isfinite(value) else float(f"{value:.4g}") for value in numbers]

@@ -1,0 +1,282 @@
+"""What a report is about: a clustering, whatever form it is given in, and its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.pipeline import Pipeline, make_pipeline
+from torch import Tensor, nn
+
+from neonxc.contrast import some_rows
+from neonxc.given import GivenLabels
+from neonxc.inputs import NOISE, as_labels
+from neonxc.network import NeuralizedClustering
+from neonxc.neuralize import neuralize
+from neonxc.preparation import prepare
+from neonxc.report.contents import Kind
+
+LARGEST = 20_000  # points whose relevance is computed
+ENTRIES = 40_000_000  # of their relevance
+
+
+@dataclass
+class Subject:
+    """A clustering and its points.
+
+    Attributes
+    ----------
+    kind : {"table", "images", "locations", "texts"}
+    X : Any
+        Inputs as they were given.
+    whole : NeuralizedClustering
+        From the inputs to the clusters.
+    net : NeuralizedClustering
+        From the points to the clusters: without the feature network where there is one.
+    points : Any
+        What that network takes, point by point; the channels of images as a frame.
+    model : estimator or None
+        The clusterer; None where only labels, or a network, are known.
+    preparation : transformer or None
+        Fitted steps before the clusterer, or those that were made for labels of a table.
+    own : ndarray [n] of int
+        Position of every point's cluster; -1 for noise.
+    cluster_labels : list of str
+    cluster_names : mapping
+        The caller's names of clusters, by label.
+    notes : list of str
+        What was done to the data.
+    """
+
+    kind: Kind
+    X: Any
+    whole: NeuralizedClustering
+    net: NeuralizedClustering
+    points: Any
+    model: Any
+    preparation: Any
+    own: np.ndarray
+    cluster_labels: list[str]
+    cluster_names: Mapping[Any, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def n(self) -> int:
+        """Points."""
+        return len(self.own)
+
+    @property
+    def k(self) -> int:
+        """Clusters."""
+        return len(self.cluster_labels)
+
+    @property
+    def units(self) -> list[str]:
+        """Columns, channels or terms."""
+        return self.net.carrier.units
+
+    @property
+    def from_labels(self) -> bool:
+        """Whether a surrogate stands in for the clustering."""
+        return self.whole.fidelity_ is not None
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Points of every cluster, [k]."""
+        return np.bincount(self.own[self.own >= 0], minlength=self.k)
+
+    @cached_property
+    def sample(self) -> np.ndarray:
+        """Points whose relevance is looked at, in order: of every cluster its share, but not too few."""
+        return stratified(self.own, min(LARGEST, max(1000, ENTRIES // len(self.units))))
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """The clusterer's label of every point, [n]."""
+        found = self.net.classes_[self.own]
+        if (self.own < 0).any():
+            found[self.own < 0] = NOISE
+        return found
+
+    def inputs(self, index: np.ndarray) -> Any:
+        """Some of the points."""
+        return some_rows(self.points, index)
+
+    def columns(self, index: np.ndarray) -> Any:
+        """What trees cut, for some points: a frame, an array or a sparse matrix."""
+        found = self.net.carrier.columns(self.inputs(index))
+        return found.detach().cpu().numpy() if isinstance(found, Tensor) else found
+
+    @cached_property
+    def names(self) -> list[str] | None:
+        """What rules have to call the columns; None where these have names."""
+        return None if hasattr(self.columns(np.arange(1)), "iloc") else self.units
+
+    def reference(self, index: np.ndarray) -> Any:
+        """The clustering of some points as a reference for trees, in the space where it was made."""
+        given = GivenLabels(self.labels[index]).fit(index)
+        return given if self.preparation is None else make_pipeline(self.preparation, given)
+
+    def clustered(self, index: np.ndarray) -> Any:
+        """Some points as the clusterer was given them."""
+        if self.net.features is None:
+            return self.inputs(index)
+        return torch.cat(
+            [self.net.carrier.features(x) for x in self.net.carrier.parts(self.inputs(index))]
+        ).numpy()
+
+    def space(self, index: np.ndarray) -> Any:
+        """Some points where they were clustered, [m, p]: an array or a sparse matrix."""
+        if self.preparation is None:
+            found = self.columns(index)
+        else:
+            points = self.inputs(index)
+            found = self.preparation.transform(points.cpu().numpy() if isinstance(points, Tensor) else points)
+        return found if hasattr(found, "tocsr") else np.asarray(found, dtype=np.float64)
+
+
+def stratified(own: np.ndarray, most: int, least: int = 50, seed: int = 0) -> np.ndarray:
+    """At most about so many rows, in order: of each cluster its share, and `least` of it where it has them."""
+    if len(own) <= most:
+        return np.arange(len(own))
+    draw = np.random.default_rng(seed)
+    share = most / len(own)
+    found = []
+    for label in np.unique(own):
+        members = np.flatnonzero(own == label)
+        wanted = min(len(members), max(round(share * len(members)), least))
+        found.append(draw.permutation(members)[:wanted])
+    return np.sort(np.concatenate(found))
+
+
+def read(
+    model: Any,
+    X: Any,
+    labels: Any,
+    features: nn.Module | None,
+    names: Sequence[str] | None,
+    cluster_names: Mapping[Any, str] | None,
+) -> Subject:
+    """Find out what was given."""
+    if labels is not None and X is None:
+        model, X = None, model
+    elif labels is None and _are_labels(model, X):
+        model, labels = None, model
+    if X is None:
+        raise TypeError("explain needs the inputs: neonxc.explain(model, X), or neonxc.explain(X, labels=...)")
+    if labels is not None and model is not None:
+        raise TypeError("explain takes a model or labels, not both")
+    X = _named(X, names)
+    if labels is not None and features is None and _is_table(X):
+        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(_array(X), columns=_default_names(X)))
+        X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
+        net = neuralize(make_pipeline(preparation, GivenLabels(_array(labels)).fit(X)), X)
+    elif labels is not None:
+        preparation, notes = None, []
+        net = neuralize(labels=labels, X=X, features=features)
+    else:
+        preparation, notes = _steps(model), []
+        net = model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features)
+    kind = _kind(net, X)
+    points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
+    own = _own(net, X, labels if labels is not None else _remembered(model, net))
+    if len(np.unique(own[own >= 0])) < 2:
+        raise ValueError("X has points of one cluster alone: there is nothing to tell it from")
+    return Subject(
+        kind,
+        X,
+        net,
+        head,
+        points,
+        None if isinstance(model, NeuralizedClustering) else model,
+        preparation,
+        own,
+        [str(label) for label in net.classes_.tolist()],
+        dict(cluster_names or {}),
+        notes,
+    )
+
+
+def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, NeuralizedClustering]:
+    """Features of images, a row for every point, and the clustering of these."""
+    names = [f"channel {i}" for i in range(net.head.n_features)]
+    head = NeuralizedClustering(net.head, None, net.classes_, names, net.noise)
+    head.beta = net.beta
+    return net.carrier.columns(X).set_axis(names, axis=1), head
+
+
+def _are_labels(model: Any, X: Any) -> bool:
+    """Whether the first argument is one label per input."""
+    if X is None or isinstance(model, type) or hasattr(model, "fit") or isinstance(model, nn.Module):
+        return False
+    return np.ndim(model) == 1 and len(model) == _length(X)
+
+
+def _length(X: Any) -> int:
+    return X.shape[0] if hasattr(X, "shape") else len(X)
+
+
+def _is_table(X: Any) -> bool:
+    if hasattr(X, "tocsr"):
+        return False
+    return hasattr(X, "iloc") or np.ndim(X if isinstance(X, Tensor) else np.asarray(X)) == 2
+
+
+def _named(X: Any, names: Sequence[str] | None) -> Any:
+    """A table with names for its columns."""
+    if names is None:
+        return X
+    names = [str(name) for name in names]
+    width = X.shape[1] if hasattr(X, "shape") and len(X.shape) == 2 else None
+    if width != len(names):
+        raise ValueError(f"names needs one name per column of X, got {len(names)} for {width} columns")
+    if hasattr(X, "tocsr"):
+        return pd.DataFrame.sparse.from_spmatrix(X, columns=names)
+    if hasattr(X, "iloc"):
+        return X.set_axis(names, axis=1)
+    return pd.DataFrame(_array(X), columns=names)
+
+
+def _array(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _default_names(X: Any) -> list[str]:
+    return [f"x{i}" for i in range(X.shape[1] if hasattr(X, "shape") else len(X[0]))]
+
+
+def _steps(model: Any) -> Any:
+    if not isinstance(model, Pipeline) or len(model.steps) < 2:
+        return None
+    return model[:-1]
+
+
+def _kind(net: NeuralizedClustering, X: Any) -> Kind:
+    if net.carrier.missing == "word" or (isinstance(X, list | tuple) and len(X) and isinstance(X[0], str)):
+        return "texts"
+    if net.features is None or np.ndim(X) == 2:
+        return "table"
+    with torch.no_grad():
+        first = net.carrier.features(next(iter(net.carrier.parts(some_rows(X, np.arange(1))))))
+    return "images" if first.ndim == 2 else "locations"
+
+
+def _remembered(model: Any, net: NeuralizedClustering) -> Any:
+    """The labels of a clusterer that knows nothing else."""
+    final = model[-1] if isinstance(model, Pipeline) else model
+    return getattr(final, "labels_", None) if net.fidelity_ is not None else None
+
+
+def _own(net: NeuralizedClustering, X: Any, labels: Any) -> np.ndarray:
+    """Position [n] of every point's cluster; -1 for noise."""
+    if labels is None:
+        labels = _array(net.predict(X)).reshape(-1)
+    position, classes, there = as_labels(labels, len(labels), torch.device("cpu"))
+    at = {label: i for i, label in enumerate(net.classes_.tolist())}
+    place = np.array([at[label] for label in classes.tolist()])
+    return np.where(there.numpy(), place[position.numpy()], -1)

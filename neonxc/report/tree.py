@@ -1,0 +1,137 @@
+"""The tree of a report: as few leaves as will do, measured on points that it was not grown on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from neonxc.evaluation import cost_ratio
+from neonxc.report.contents import Curve, TreeNode
+from neonxc.report.subject import Subject
+
+ENOUGH = 0.95  # fidelity of a tree that need not be longer
+WORTH = 0.02  # by which longer trees have to be better than shorter ones, or by one standard error
+SAMPLE = 20_000  # points on which lengths are tried
+
+
+@dataclass
+class TreePart:
+    """A fitted tree, and how well it does.
+
+    Attributes
+    ----------
+    explainer : TreeExplainer
+    fidelity, held_out : float
+        Share of points with the clustering's own label: of those that it was grown on, and of others, 0 to 1.
+    price : float
+        Its k-means cost over the clustering's.
+    curves : list of Curve
+        Cost of trees of several lengths.
+    leaf : ndarray [n]
+        The leaf of every point; -1 for noise.
+    """
+
+    explainer: Any
+    fidelity: float
+    held_out: float
+    price: float
+    curves: list[Curve]
+    leaf: np.ndarray
+
+    @property
+    def tree(self) -> Any:
+        """The tree itself."""
+        return self.explainer.tree_
+
+
+def grow(subject: Subject) -> TreePart:
+    """Grow the shortest of several trees that is nearly as faithful as the best of them."""
+    clustered = np.flatnonzero(subject.own >= 0)
+    some = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
+    train, test = _halves(subject, some)
+    tried = [(*candidate, *_measured(subject, candidate[1], train, test)) for candidate in _candidates(subject)]
+    best = max(held_out for *_, held_out, _ in tried)
+    enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
+    _, explainer, _, held_out, _ = next(entry for entry in tried if entry[3] >= enough)
+    fitted = _fit(subject, explainer, clustered)
+    own, labels = np.asarray(fitted.labels_), subject.labels[clustered]
+    leaf = np.full(subject.n, -1)
+    columns = subject.columns(clustered)
+    leaf[clustered] = fitted.tree_.apply(columns)
+    space = subject.space(clustered)
+    price = cost_ratio(space, own, labels)
+    return TreePart(fitted, float((own == labels).mean()), held_out, price, _curves(tried), leaf)
+
+
+def _candidates(subject: Subject) -> list[tuple[str, Any]]:
+    """Explainers with ever more leaves."""
+    from neonxc.trees import CART, ExShallow
+
+    k = subject.k
+    found: list[tuple[str, Any]] = [] if subject.kind == "texts" else [("ExShallow", ExShallow(k))]
+    for leaves in sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k}):
+        found.append(("CART", CART(k, max_leaves=leaves)))
+    return sorted(found, key=lambda entry: getattr(entry[1], "max_leaves", None) or k)
+
+
+def _fit(subject: Subject, explainer: Any, index: np.ndarray) -> Any:
+    from sklearn.base import clone
+
+    explainer, columns = clone(explainer), subject.columns(index)
+    explainer.set_params(n_clusters=len(np.unique(subject.own[index])))
+    if type(explainer).__name__ == "CART":  # costs play no part
+        return explainer.fit(columns, labels=subject.labels[index])
+    return explainer.set_params(reference=subject.reference(index)).fit(columns)
+
+
+def _measured(subject: Subject, explainer: Any, train: np.ndarray, test: np.ndarray) -> tuple[int, float, float]:
+    fitted = _fit(subject, explainer, train)
+    found = np.asarray(fitted.predict(subject.columns(test)))
+    ratio = cost_ratio(subject.space(train), np.asarray(fitted.labels_), subject.labels[train])
+    return fitted.tree_.n_leaves, float((found == subject.labels[test]).mean()), ratio
+
+
+def _halves(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Four fifths to grow on, and one to measure on, of every cluster its share where it has two points."""
+    few = np.bincount(subject.own[index], minlength=subject.k) < 2
+    return train_test_split(
+        index,
+        test_size=0.2,
+        random_state=0,
+        stratify=None if few[subject.own[index]].any() else subject.own[index],
+    )
+
+
+def _curves(tried: list[Any]) -> list[Curve]:
+    found = []
+    for name in dict.fromkeys(entry[0] for entry in tried):
+        points = sorted({entry[2]: entry[4] for entry in tried if entry[0] == name}.items())
+        found.append(Curve(name, [float(leaves) for leaves, _ in points], [float(ratio) for _, ratio in points]))
+    return found
+
+
+def nodes(part: TreePart, subject: Subject) -> list[TreeNode]:
+    """The nodes of the tree for the page."""
+    from neonxc.trees.wording import node_words
+
+    tree = part.tree
+    position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
+    of_class = [position[label] for label in tree.classes.tolist()]
+    parents, left, right = (column.tolist() for column in (tree.parents, tree.left, tree.right))
+    words = node_words(tree, subject.names, None, None)
+    counts = np.zeros((tree.n_nodes, subject.k))
+    np.add.at(counts, (part.leaf[part.leaf >= 0], subject.own[part.leaf >= 0]), 1)
+    for node in range(tree.n_nodes - 1, 0, -1):  # children come after their parents
+        counts[parents[node]] += counts[node]
+    found = []
+    for node in range(tree.n_nodes):
+        leaf = left[node] < 0
+        cluster = of_class[int(tree.label[node])] if leaf else int(counts[node].argmax())
+        samples = int(counts[node].sum())
+        mistakes = samples - int(counts[node, cluster]) if leaf else int(tree.mistakes[node])
+        text = "" if leaf else words[node].branch(True)
+        found.append(TreeNode(parents[node], left[node], right[node], text, cluster, samples, mistakes))
+    return found

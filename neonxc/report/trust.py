@@ -1,0 +1,140 @@
+"""Why to believe a report: pixel-flipping, refits, agreement of tree and network."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import Pipeline
+from tqdm import tqdm
+
+from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
+from neonxc.evaluation.comparison import mean_error
+from neonxc.report.contents import Curve
+from neonxc.report.numbers import rounded
+from neonxc.report.subject import Subject, stratified
+from neonxc.report.tree import TreePart
+
+FLIPPED = 200  # points whose columns are flipped
+BACKGROUND = 1000  # points that stand in for missing columns
+STEPS = 20
+REFITS = 5
+REFITTED = 10_000  # points that a clustering is refitted on
+SHARE = 0.8  # of them that a refit sees
+
+
+@dataclass
+class FlippingPart:
+    """Pixel-flipping of NEON and of other methods.
+
+    Attributes
+    ----------
+    auc, best : float
+        The area under NEON's curve, and the greatest of the others', 0 to 100.
+    rival : str
+        Which method that is.
+    behind : bool
+        Whether it is ahead of NEON by more than one standard error of their difference over the points.
+    curves : list of Curve
+        NEON's first.
+    """
+
+    auc: float
+    best: float
+    rival: str
+    behind: bool
+    curves: list[Curve]
+
+
+def flip(subject: Subject) -> FlippingPart:
+    """Compare NEON with methods that cost no more, by pixel-flipping on a sample."""
+    clustered = np.flatnonzero(subject.own >= 0)
+    some = clustered[stratified(subject.own[clustered], FLIPPED, least=5)]
+    base = clustered[stratified(subject.own[clustered], BACKGROUND, least=20)]
+    x = subject.net.batch(subject.inputs(some)).tensor
+    background = subject.net.batch(subject.inputs(base)).tensor
+    others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
+    if subject.net.carrier.missing == "word":
+        imputer: Imputer = WordImputer(background)
+    else:  # words have no slopes
+        imputer = KDEImputer(background)
+        others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
+    target, steps = subject.own[some], min(STEPS, x.shape[1])
+    found = compare(subject.net, x, others, imputer, repeats=3, target=target, steps=steps)
+    curves = [
+        Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
+        for name, one in found.results.items()
+    ]
+    auc = {name: one.auc for name, one in found.results.items()}
+    rival = max((name for name in auc if name != "NEON"), key=lambda name: auc[name])
+    ahead, error = mean_error(found.results[rival].auc_per_input - found.results["NEON"].auc_per_input)
+    return FlippingPart(auc["NEON"], auc[rival], rival, ahead > error, curves)
+
+
+@dataclass
+class RefitPart:
+    """Refits on other points, from other seeds.
+
+    Attributes
+    ----------
+    seeds : list of float
+        Adjusted Rand index of each refit with the clustering, on the points that it saw.
+    kept : ndarray [k]
+        Mean share of a cluster, by Jaccard's index, that is one cluster of a refit: 0 to 1.
+    """
+
+    seeds: list[float]
+    kept: np.ndarray
+
+
+def refit(subject: Subject, progress: bool) -> RefitPart | None:
+    """Cluster again five times, each on four fifths of the points; None where the clusterer is not known."""
+    model = subject.model
+    if model is None or not hasattr(model, "fit_predict") or not _can_refit(model):
+        return None
+    index = stratified(subject.own, REFITTED)
+    seeds, kept = [], []
+    for seed in tqdm(range(REFITS), desc="refits", leave=False, delay=2, disable=not progress):
+        rows = np.sort(np.random.default_rng(seed).permutation(index)[: max(subject.k, int(SHARE * len(index)))])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # convergence of a refit is not the reader's concern
+            labels = np.asarray(_seeded(model, seed).fit_predict(subject.clustered(rows)))
+        seeds.append(float(adjusted_rand_score(subject.own[rows], labels)))
+        kept.append(_overlap(subject.own[rows], labels, subject.k))
+    return RefitPart(seeds, np.nanmean(kept, axis=0))
+
+
+def _can_refit(model: Any) -> bool:
+    final = model[-1] if isinstance(model, Pipeline) else model
+    return (hasattr(final, "get_params") and type(final).__module__.split(".")[0] != "neonxc") or hasattr(
+        final, "n_clusters"
+    )
+
+
+def _seeded(model: Any, seed: int) -> Any:
+    """An unfitted copy from another seed, where it has one."""
+    copy = clone(model)
+    seeds = {name: seed for name in copy.get_params() if name.split("__")[-1] == "random_state"}
+    return copy.set_params(**seeds)
+
+
+def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
+    """Of every cluster, the greatest Jaccard index with a cluster of other labels."""
+    found = np.full(k, np.nan)
+    for cluster in np.unique(own[own >= 0]).tolist():
+        inside = own == cluster
+        values, counts = np.unique(labels[inside], return_counts=True)
+        sizes = np.array([(labels == value).sum() for value in values])
+        found[cluster] = float((counts / (sizes + inside.sum() - counts)).max())
+    return found
+
+
+def agree(subject: Subject, tree: TreePart) -> tuple[np.ndarray, np.ndarray]:
+    """Rank correlation [k] of tree and network over the columns, and the sample's points where they differ."""
+    index = subject.sample[subject.own[subject.sample] >= 0]
+    found = agreement(subject.net, tree.explainer, subject.inputs(index))
+    return found.correlation, index[found.rows]

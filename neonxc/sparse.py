@@ -1,0 +1,196 @@
+"""Sparse rows: points of which only the entries other than zero are stored, such as counts of terms."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from neonxc.blocks import blocks
+from neonxc.inputs import Batch, compute_dtype
+
+MOST = 1 << 30  # bytes of an array that is laid out as a result, 1 GiB
+ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
+
+
+class SparseRows:
+    """Sparse points [N, d] that do what carriers and heads ask of a tensor, and products and norms besides.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse CSR matrix [N, d]
+        Of float32 or float64.
+    device : torch.device
+        Where what is computed of them shall be; the products themselves are computed on the CPU, in float64.
+    whole : bool
+        Whether a slice of them is sparse as well. False: it is a tensor, for what has no sparse form.
+    """
+
+    ndim = 2
+
+    def __init__(self, matrix: Any, device: torch.device, whole: bool = True) -> None:
+        self.matrix, self.device, self.whole = matrix, device, whole
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[0])
+
+    def __getitem__(self, rows: slice) -> Any:
+        part = SparseRows(self.matrix[rows], self.device)
+        return part if self.whole else part.dense()
+
+    @property
+    def shape(self) -> torch.Size:
+        """Points and columns, (N, d)."""
+        return torch.Size(self.matrix.shape)
+
+    @property
+    def entries(self) -> Tensor:
+        """What is stored, [entries]."""
+        return torch.from_numpy(self.matrix.data)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the entries."""
+        return self.entries.dtype
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes that a row is stored in, on average."""
+        return 16 * self.matrix.nnz // max(1, len(self))
+
+    def element_size(self) -> int:
+        """Bytes of an entry."""
+        return self.entries.element_size()
+
+    def dense(self) -> Tensor:
+        """Lay the points out, [N, d]."""
+        return torch.from_numpy(self.matrix.toarray()).to(self.device)
+
+    def place(self, entry: int) -> tuple[int, int]:
+        """Row and column of a stored entry."""
+        row = int(np.searchsorted(self.matrix.indptr, entry, side="right")) - 1
+        return row, int(self.matrix.indices[entry])
+
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Rows and columns [entries] of all that is stored."""
+        rows = np.repeat(np.arange(len(self)), np.diff(self.matrix.indptr))
+        return torch.from_numpy(rows), torch.from_numpy(self.matrix.indices.astype(np.int64))
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        """Product [N, p] with a matrix [d, p], in float64."""
+        product = self.matrix.astype(np.float64, copy=False) @ other.detach().double().cpu().numpy()
+        return torch.from_numpy(product).to(self.device)
+
+    def norms(self, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+        """Norms [N] (l1, l2 or max) of ``weight x + bias`` for a diagonal [d] or a matrix [p, d], in float64."""
+        if weight.ndim == 1 and not bool(bias.any()):
+            rows, columns = self.places()
+            sizes = (self.entries.double() * weight.cpu().double()[columns]).abs() ** min(ORDERS[kind], 2)
+            found = sizes.new_zeros(len(self))
+            if kind == "max":
+                return found.scatter_reduce(0, rows, sizes, "amax").sqrt().to(self.device)
+            return found.index_add(0, rows, sizes).pow(1 / ORDERS[kind]).to(self.device)
+        weight, bias, parts = weight.double(), bias.double(), []
+        for some in blocks(len(self), 32 * max(weight.shape[0], 1), self.device):
+            part = SparseRows(self.matrix[some], self.device)
+            z = part.dense().double() * weight if weight.ndim == 1 else part @ weight.T
+            parts.append(torch.linalg.vector_norm(z + bias, ORDERS[kind], dim=1))
+        return torch.cat(parts)
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether data is a sparse matrix or array of SciPy."""
+    return sparse.issparse(X)
+
+
+def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") -> Batch:
+    """Sparse points [N, d] of SciPy, checked, in place of the tensor that :func:`neonxc.inputs.as_batch` gives.
+
+    Results are handed back as arrays.
+
+    Raises
+    ------
+    ValueError
+        No numbers, no points, other than two dimensions, or values that are not finite; the message names the
+        column.
+    """
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"{name} needs real numbers, got sparse rows of {X.dtype}")
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"{name} needs shape [points, features] and points, got {list(X.shape)}")
+    source = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    matrix = X.tocsr().astype(source, copy=False)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    rows = SparseRows(matrix, device, whole)
+    if not np.isfinite(matrix.data).all():
+        entry = int(np.argmin(np.isfinite(matrix.data)))
+        row, column = rows.place(entry)
+        value = matrix.data[entry]
+        raise ValueError(f"{name} has a value that is not finite: {value} in row {row}, column {column}")
+
+    def restore(result: Tensor) -> np.ndarray:
+        keep = compute_dtype(rows.dtype) if X.dtype.kind == "f" else result.dtype
+        return result.detach().cpu().to(keep).numpy()
+
+    # the rows stand in for a tensor: they are sliced, and asked for their length, type and device
+    return Batch(cast(Tensor, rows), None, restore, lambda values: values)
+
+
+def moments(X: Any) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations [d] of the columns of a sparse matrix, or of its rows; of a constant column 1."""
+    batch = X if isinstance(X, SparseRows) else sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
+    rows = cast(SparseRows, batch)
+    n, (_, columns), entries = len(rows), rows.places(), rows.entries.double()
+    zero = entries.new_zeros(rows.shape[1])
+    mean = zero.index_add(0, columns, entries) / n
+    of_entries = zero.index_add(0, columns, (entries - mean[columns]).square())
+    absent = n - torch.bincount(columns, minlength=len(zero))
+    spread = ((of_entries + absent * mean.square()) / n).sqrt()
+    return mean, torch.where(spread > 0, spread, 1.0)
+
+
+def dense(x: Any) -> Tensor:
+    """Lay sparse points out; tensors are returned as they are."""
+    return x.dense() if isinstance(x, SparseRows) else x
+
+
+def laid_out(X: Any, *, name: str = "X") -> Any:
+    """A sparse matrix as an array, for what has no sparse form; other data is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        The array takes more than a gibibyte.
+    """
+    if not is_sparse(X):
+        return X
+    n, d = X.shape
+    if n > _room(d, 8):
+        raise ValueError(
+            f"{name} is sparse, and a surrogate needs it laid out; {n} points with {d} columns take too much "
+            f"memory: give it at most {_room(d, 8)} points, or fewer columns (TruncatedSVD)"
+        )
+    return X.toarray()
+
+
+def check_room(x: Any) -> None:
+    """Raise a ValueError if relevance of sparse points, which is not sparse, takes more than a gibibyte."""
+    if not isinstance(x, SparseRows):
+        return
+    n, d = x.shape
+    if n > (most := _room(d, x.element_size())):
+        size = n * d * x.element_size() / (1 << 30)
+        raise ValueError(
+            f"relevance is not sparse, as absent terms speak too: of {n} points with {d} columns it takes "
+            f"{size:.1f} GiB; ask for at most {most} points at once, or for NEON.summary, which lays nothing out"
+        )
+
+
+def _room(d: int, size: int) -> int:
+    """How many rows of d numbers may be laid out."""
+    return max(1, MOST // (d * size))

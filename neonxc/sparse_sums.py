@@ -1,0 +1,73 @@
+"""Relevance of many sparse points, added up by cluster without laying out that of any point."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neonxc.blocks import blocks
+from neonxc.detection import LinearDetection
+from neonxc.head import Decision, Head
+from neonxc.sparse import SparseRows
+
+
+@torch.no_grad()
+def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor, total: Tensor) -> None:
+    """Add the relevance of sparse points to the sums [K + 1, d] of the clusters in `column` [N]; K is left out.
+
+    With ``y = (x - root) / n(x) - origin``, relevance is ``const(weights, own) - slope(weights) * y``: linear in
+    x, and in the weights for a given `own`. So the constant parts of all points that have one `own` are that of
+    their summed weights, and what is left takes the stored entries alone.
+
+    Parameters
+    ----------
+    head : Head
+        Of linear neurons.
+    decision : Decision
+        Of the N points, for their own clusters.
+    x : SparseRows [N, d]
+    column : Tensor [N] of int64
+        K for points that are in no cluster.
+    total : Tensor [K + 1, d] of float64, on the CPU
+    """
+    detection = decision.detection
+    assert isinstance(detection, LinearDetection)
+    inside = column < len(total) - 1
+    weights = torch.where(inside[:, None], decision.weights.double(), 0.0)
+    norm = detection.row_norm(x)
+    scaled = weights / norm
+    if decision.own is None:
+        of_point = torch.nn.functional.one_hot(column, len(total)).double()
+        cluster = torch.arange(len(total), device=column.device)
+    else:  # by the neuron of a point's cluster that stands for it; soft minima share it among several
+        of_point = decision.own.double()
+        groups = None if head.grouping is None else head.grouping.groups
+        cluster = torch.arange(of_point.shape[1], device=column.device) if groups is None else groups
+    _add_constant(detection, decision.own is None, of_point.T @ weights, of_point.T @ scaled, cluster, total)
+    _add_entries(detection, x, scaled, column, total)
+
+
+def _add_constant(
+    detection: LinearDetection, alone: bool, weights: Tensor, scaled: Tensor, cluster: Tensor, total: Tensor
+) -> None:
+    """Add what relevance is where x is zero, for weights [R, M] that are summed over points of one `own`."""
+    own = None if alone else torch.eye(len(weights), dtype=weights.dtype, device=weights.device)
+    root = detection.root.double()
+    for some in blocks(len(weights), 48 * detection.n_features, weights.device):
+        zero = weights.new_zeros(len(weights[some]), detection.n_features)
+        found = detection.relevance(zero, weights[some], None if own is None else own[some])
+        # at zero the root was divided by the norm there, instead of each point's own
+        there = weights[some] / detection.row_norm(zero)
+        found += root * ((scaled[some] - there) @ detection.directions.double())
+        total.index_add_(0, cluster[some].cpu(), found.cpu())
+
+
+def _add_entries(detection: LinearDetection, x: SparseRows, scaled: Tensor, column: Tensor, total: Tensor) -> None:
+    """Subtract the slope times the entry at every entry that is stored."""
+    scaled, column = scaled.cpu(), column.cpu()
+    slopes_of = detection.directions.double().cpu().T.contiguous()
+    (rows, columns), entries = x.places(), x.entries.double()
+    for some in blocks(len(entries), 32 * scaled.shape[1]):
+        slope = torch.linalg.vecdot(scaled[rows[some]], slopes_of[columns[some]])
+        place = column[rows[some]] * total.shape[1] + columns[some]
+        total.view(-1).index_add_(0, place, entries[some] * slope, alpha=-1)

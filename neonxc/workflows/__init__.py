@@ -1,0 +1,43 @@
+"""What the commands do, as functions: cluster, explain, draw, write."""
+
+from neonxc.workflows.application import applied
+from neonxc.workflows.clusters import by_column, by_kmeans, kmeans
+from neonxc.workflows.images import (
+    composite,
+    demo_photo,
+    extractor,
+    fitted,
+    image_heatmaps,
+    positive_inside,
+    spatial_heatmaps,
+)
+from neonxc.workflows.reports import photo_of, photo_report, table_report, text_report
+from neonxc.workflows.result import Result, show, show_choice
+from neonxc.workflows.rules import cluster_rules, without_rules, write_rules
+from neonxc.workflows.tables import number_of_clusters, table_attributions
+
+__all__ = [
+    "Result",
+    "applied",
+    "by_column",
+    "by_kmeans",
+    "cluster_rules",
+    "composite",
+    "demo_photo",
+    "extractor",
+    "fitted",
+    "image_heatmaps",
+    "kmeans",
+    "number_of_clusters",
+    "photo_of",
+    "photo_report",
+    "positive_inside",
+    "show",
+    "show_choice",
+    "spatial_heatmaps",
+    "table_attributions",
+    "table_report",
+    "text_report",
+    "without_rules",
+    "write_rules",
+]

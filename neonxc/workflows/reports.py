@@ -1,0 +1,96 @@
+"""Reports of tables, photos and texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from torch import Tensor
+
+from neonxc.preparation import Preparation
+from neonxc.report.explain import explain
+from neonxc.report.report import Report
+from neonxc.workflows.clusters import Clusters, kmeans
+from neonxc.workflows.images import fitted
+
+if TYPE_CHECKING:
+    from neonxc.models import FeatureExtractor
+
+PHOTOS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+TERMS = 5000
+"""Terms of texts at most, the most frequent ones."""
+
+
+def table_report(prepared: Preparation, clusters: Clusters) -> Report:
+    """Explain the clusters of a table."""
+    title = clusters.what[:1].upper() + clusters.what[1:]
+    return explain(clusters.model, prepared.frame, title=title, notes=prepared.notes, progress=True)
+
+
+def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: int, whole: bool) -> Report:
+    """Cluster the locations of a folder's photos, or the photos, and explain the clusters.
+
+    Raises
+    ------
+    ValueError
+        No photos, or fewer of them than clusters.
+    """
+    from neonxc.models import load_image
+
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in PHOTOS)
+    if not files:
+        raise ValueError(f"{folder} has no photos; known are {', '.join(PHOTOS)}")
+    if whole and len(files) < clusters:
+        raise ValueError(f"{clusters} clusters need at least as many photos, {folder} has {len(files)}")
+    photos = [fitted(_square(load_image(path, size)), features) for path in files]
+    x = features.preprocess(torch.stack(photos)).to(next(features.parameters()).device)
+    points = features.points(x).cpu().numpy()
+    model = kmeans(points, clusters, "photos" if whole else "locations")
+    title = (
+        f"{clusters} clusters of {len(files)} photos"
+        if whole
+        else f"{clusters} kinds of places in {len(files)} photos"
+    )
+    return explain(model, x, features, row_names=[path.stem for path in files], title=title, progress=True)
+
+
+def photo_of(name: str, photo: Tensor, clusters: int, features: FeatureExtractor) -> Report:
+    """Cluster the locations of one photo and explain the clusters."""
+    x = features.preprocess(photo[None])
+    model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {name}")
+    return explain(model, x, features, row_names=[name], title=f"{clusters} kinds of places in {name}")
+
+
+def text_report(file: Path, clusters: int) -> Report:
+    """Cluster texts, one per line, by the TF-IDF of their terms, and explain the clusters.
+
+    Raises
+    ------
+    ValueError
+        Fewer texts than clusters, or a file that is no text.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} can't be read as text: {error}") from None
+    texts = [line.strip() for line in lines if line.strip()]
+    if len(texts) < clusters:
+        raise ValueError(f"{clusters} clusters need at least as many texts, {file} has {len(texts)} lines")
+    least = 2 if len(texts) >= 50 else 1
+    vectorizer = TfidfVectorizer(
+        max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True
+    )
+    counts = vectorizer.fit_transform(texts)
+    model = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
+    return explain(model, texts, title=f"{clusters} clusters of {len(texts)} texts of {file.name}", progress=True)
+
+
+def _square(photo: Tensor) -> Tensor:
+    """The middle of a photo [3, H, W], so that photos of all shapes make a batch."""
+    height, width = photo.shape[1:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return photo[:, top : top + side, left : left + side]

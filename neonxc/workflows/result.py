@@ -1,0 +1,53 @@
+"""What a command computed: a table for the terminal, and files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from neonxc.evaluation import Choice
+
+
+@dataclass
+class Result:
+    """What a workflow computed, as a table for the terminal, and the files that it wrote."""
+
+    title: str
+    header: list[str]
+    out: Path
+    rows: list[list[str]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+
+
+def show(result: Result) -> None:
+    """Print what was computed and where the files are."""
+    table = Table(title=Text(result.title), title_justify="left")
+    for name in result.header:
+        table.add_column(name, overflow="fold")
+    for row in result.rows:
+        table.add_row(*map(Text, row))  # as it is: names may look like markup
+    console = Console()
+    console.print(table)
+    if "inside" in result.header:
+        console.print("inside: share of the positive relevance that lies in the cluster's own region")
+    for file in result.files:
+        console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
+
+
+def show_choice(choice: Choice) -> None:
+    """Print the measures of several numbers of clusters, the suggested one in bold, and why it is suggested."""
+    table = Table(title=Text(f"k-means on {choice.rows} rows"), title_justify="left")
+    for name in ("k", *choice.frame.columns):
+        table.add_column(name.replace("_", " "), justify="right")
+    for k, values in choice.frame.iterrows():
+        style = "bold" if k == choice.k else None
+        table.add_row(str(k), *(f"{value:.4g}" for value in values), style=style)
+    console = Console()
+    console.print(table)
+    console.print(f"{choice.reason}; going on with it", soft_wrap=True, highlight=False)

@@ -1,0 +1,86 @@
+"""A short rule for every cluster of a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from neonxc.files import save
+from neonxc.preparation import Preparation
+from neonxc.rules import Rules
+from neonxc.workflows.clusters import Clusters
+
+HELD_OUT = 0.2
+ENOUGH = 50
+"""Rows from which on some are held out."""
+SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".sql": "sql", ".py": "python", ".json": "json"}
+
+
+def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None = None) -> Rules:
+    """Rules of a tree: ExShallow for k-means, CART for the labels of a column.
+
+    The tree sees four fifths of the rows; on the others, the rules are measured. Of few rows, or where a cluster
+    has a single one, it sees all.
+
+    Parameters
+    ----------
+    prepared : Preparation
+    clusters : Clusters
+    leaves : int, optional
+        Rules at most. Default: one for each cluster of k-means, two for each label.
+    """
+    from neonxc.trees import CART, ExShallow
+
+    table, labels = prepared.frame, clusters.labels
+    seen, held_out = _split(labels)
+    if clusters.given:
+        most = 2 * clusters.k if leaves is None else leaves
+        tree = CART(n_clusters=clusters.k, max_leaves=most).fit(table.iloc[seen], labels=labels[seen]).tree_
+    else:
+        explainer = ExShallow(n_clusters=clusters.k, reference=clusters.model, max_leaves=leaves)
+        tree = explainer.fit(table.iloc[seen]).tree_
+    rules = tree.rules()
+    return rules.measure(table.iloc[held_out], labels[held_out]) if len(held_out) else rules
+
+
+def without_rules(rules: Rules, clusters: Clusters) -> list[str]:
+    """Clusters that no rule is for."""
+    return [str(label) for label in np.unique(clusters.labels) if label not in rules.clusters]
+
+
+def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) -> str | None:
+    """Write rules in a format, by default what the suffix of the file says; without a file they are returned."""
+    if out is not None and out.suffix == ".safetensors" and format is None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        save(rules, out)
+        return None
+    text = rendered(rules, table, format or (SUFFIXES.get(out.suffix, "text") if out else "text"))
+    if out is None:
+        return text
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text + "\n", encoding="utf-8")
+    return None
+
+
+def rendered(rules: Rules, table: str, format: str) -> str:
+    """Rules as text, markdown, html, sql, python or json; in SQL the table is called `table`."""
+    if format == "sql":
+        return str(rules.to_sql(table))
+    if format == "python":
+        return rules.to_python()
+    if format == "json":
+        return json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
+    return {"text": rules.to_text, "markdown": rules.to_markdown, "html": rules.to_html}[format]()
+
+
+def _split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that a tree sees and rows that are held out, some of every cluster in both."""
+    rows = np.arange(len(labels))
+    _, sizes = np.unique(labels, return_counts=True)
+    if len(rows) < ENOUGH or sizes.min() < 2 or HELD_OUT * len(rows) < len(sizes):
+        return rows, rows[:0]
+    seen, held_out = train_test_split(rows, test_size=HELD_OUT, stratify=labels, random_state=0)
+    return np.sort(seen), np.sort(held_out)

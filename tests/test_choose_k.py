@@ -1,0 +1,108 @@
+"""Numbers of clusters side by side: measures by their definitions, and suggestions where the answer is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.preprocessing import StandardScaler
+
+from neonxc.evaluation import choose_k, kmeans_cost
+from neonxc.evaluation.choice import STABLE, _suggested
+from neonxc.preparation import prepare
+from neonxc.trees import ExShallow
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    return make_blobs(150, centers=4, cluster_std=0.7, random_state=2)[0]
+
+
+def test_measures_are_what_they_say(blobs):
+    choice = choose_k(blobs, [2, 4], random_state=0)
+    assert choice.k == 4
+    assert choice.rows == 150
+    assert choice.frame.index.tolist() == [2, 4]
+    random = np.random.RandomState(0)
+    halves = [random.permutation(150)[:75] for _ in range(5)]
+    seed = random.randint(1 << 30)
+    for k in (2, 4):
+        model = KMeans(k, n_init=10, random_state=seed).fit(blobs)
+        refits = [KMeans(k, n_init=3, random_state=seed).fit(blobs[half]).predict(blobs) for half in halves]
+        found = choice.frame.loc[k]
+        assert found["inertia"] == pytest.approx(model.inertia_)
+        assert found["silhouette"] == pytest.approx(silhouette_score(blobs, model.labels_))
+        expected = np.mean([adjusted_rand_score(model.labels_, refit) for refit in refits])
+        assert found["stability"] == pytest.approx(expected)
+        assert (expected < 0.9) == (k == 2)
+        tree = ExShallow(k).fit(blobs, centers=model.cluster_centers_)
+        assert found["tree_price"] == pytest.approx(kmeans_cost(blobs, tree.labels_) / model.inertia_)
+
+
+def test_wine_has_three_clusters():
+    choice = choose_k(load_wine(as_frame=True).data, range(2, 6), preprocessing=StandardScaler())
+    assert choice.k == 3
+    assert (
+        choice.reason
+        == "k = 3 has the greatest silhouette (0.28) of those that are found again on half of the rows"
+    )
+    assert str(choice).endswith(choice.reason)
+    figure = choice.plot()
+    assert len(figure.axes) == 4
+
+
+def test_the_suggestion():
+    frame = pd.DataFrame(
+        {"silhouette": [0.5, 0.4, 0.3], "stability": [STABLE - 0.1, STABLE, 0.9]}, index=[2, 3, 4]
+    )
+    assert _suggested(frame)[0] == 3  # 2 is not stable
+    frame["stability"] -= 0.2
+    k, reason = _suggested(frame)
+    assert k == 4
+    assert reason == "k = 4 is the most stable (adjusted Rand index 0.70); none is found again reliably"
+
+
+def test_what_goes_in_does_not_matter(blobs):
+    expected = choose_k(blobs, [2, 3]).frame
+    for X in (pd.DataFrame(blobs, columns=["a", "b"]), torch.tensor(blobs), blobs.tolist()):
+        pd.testing.assert_frame_equal(choose_k(X, [3, 2, 3]).frame, expected)
+    again = choose_k(blobs.astype(np.float32), [2, 3]).frame
+    pd.testing.assert_frame_equal(again, expected, rtol=1e-4)
+
+
+def test_rows_are_drawn_from_many(blobs):
+    choice = choose_k(blobs, [4], max_rows=60)
+    assert choice.rows == 60
+    drawn = np.sort(np.random.RandomState(0).choice(150, 60, replace=False))
+    assert choice.frame["inertia"][4] == pytest.approx(
+        KMeans(4, n_init=10, random_state=0).fit(blobs[drawn]).inertia_
+    )
+
+
+def test_a_table_with_words_and_gaps(blobs):
+    frame = pd.DataFrame({"a": blobs[:, 0], "b": blobs[:, 1], "word": np.where(blobs[:, 0] > 0, "x", "y")})
+    frame.loc[::7, "a"] = np.nan
+    frame.loc[::9, "word"] = None
+    prepared = prepare(frame)
+    choice = choose_k(prepared.frame, [2, 3], preprocessing=prepared.pipeline)
+    assert (choice.frame["tree_price"] >= 1 - 1e-9).all()
+    points = prepared.pipeline.fit_transform(prepared.frame)
+    assert choice.frame["inertia"][2] == pytest.approx(KMeans(2, n_init=10, random_state=0).fit(points).inertia_)
+
+
+@pytest.mark.parametrize(
+    ("X", "clusters", "message"),
+    [
+        (np.eye(4), [], "clusters needs numbers of at least 2"),
+        (np.eye(4), [1, 2], "clusters needs numbers of at least 2"),
+        (np.eye(4), [2, 4], "4 clusters need more different rows than that; there are 4"),
+        (np.ones((9, 2)), [2], "2 clusters need more different rows than that; there are 1"),
+        (np.array([[1.0, np.nan]] * 5), [2], "not finite"),
+        (np.array([["a"], ["b"]]), [2], "numbers"),
+    ],
+)
+def test_errors(X, clusters, message):
+    with pytest.raises(ValueError, match=message):
+        choose_k(X, clusters)

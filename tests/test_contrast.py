@@ -1,0 +1,147 @@
+"""One cluster against another, and two explanations side by side."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import neonxc
+from neonxc.evaluation import agreement
+from neonxc.trees import CART, IMM, ExShallow
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X = load_wine(as_frame=True).data
+    model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(X)
+    return X, model, neonxc.neuralize(model, X)
+
+
+@pytest.mark.parametrize("kind", [lambda X: X, np.asarray, lambda X: torch.tensor(X.to_numpy())])
+def test_contrast_is_the_mean_of_attributions_with_a_competitor(wine, kind):
+    X, _, net = wine
+    net = (
+        neonxc.neuralize(wine[1], X)
+        if kind(X) is X
+        else neonxc.neuralize(KMeans(3, random_state=0).fit(X.to_numpy()))
+    )
+    data = kind(X)
+    labels = np.asarray(net.predict(data))
+    found = neonxc.contrast(net, data, 2, 0)
+    neon = neonxc.NEON(net)
+    for own, other in ((2, 0), (0, 2)):
+        relevance = np.asarray(neon.attribute(data, target=own, competitor=other))[labels == own]
+        np.testing.assert_allclose(found.relevance[str(own)], relevance.mean(0), rtol=1e-6)
+
+
+def test_the_tree_of_a_contrast_is_the_smallest_that_does(wine):
+    X, _, net = wine
+    found = neonxc.contrast(net, X, 0, 2)
+    labels = net.predict(X)
+    both = np.isin(labels, [0, 2])
+    told = found.tree.predict(X[both])
+    shares = [(told[labels[both] == label] == label).mean() for label in (0, 2)]
+    assert found.accuracy == pytest.approx(np.mean(shares))
+    assert found.accuracy >= 0.95
+    assert found.tree.n_leaves == 2  # one cut is enough for these two
+    assert {rule.label for rule in found.rules} == {0, 2}
+    assert "0 against 2" in str(found)
+
+
+def test_clusters_of_different_sizes_count_the_same():
+    draw = np.random.default_rng(0)
+    X = np.concatenate([draw.normal(0, 1, (2000, 3)), draw.normal((6, 0, 0), 1, (20, 3))])
+    net = neonxc.neuralize(np.array([[0.0, 0, 0], [6, 0, 0]]), X)
+    found = neonxc.contrast(net, X, 0, 1)
+    assert found.accuracy > 0.95
+    assert {rule.label for rule in found.rules} == {0, 1}
+
+
+def test_contrast_on_the_features_of_a_network():
+    torch.manual_seed(0)
+    features = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU()).eval()
+    X, _ = make_blobs(120, 6, centers=3, random_state=1)
+    x = torch.tensor(X, dtype=torch.float32)
+    with torch.no_grad():
+        model = KMeans(3, n_init=3, random_state=0).fit(features(x).numpy())
+    net = neonxc.neuralize(model, x, features)
+    found = neonxc.contrast(net, x, 0, 1)
+    assert list(found.relevance.index) == ["x0", "x1", "x2", "x3"]
+    assert found.tree.n_features == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((0, 0), "same cluster"),
+        ((0, 7), r"b needs one of the clusters \[0, 1, 2\], got 7"),
+        (("a", 1), "a needs one of the clusters"),
+    ],
+)
+def test_contrast_refuses(wine, options, message):
+    with pytest.raises(ValueError, match=message):
+        neonxc.contrast(wine[2], wine[0], *options)
+
+
+def test_contrast_needs_points_of_both_clusters_and_a_network(wine):
+    X, model, net = wine
+    with pytest.raises(ValueError, match="no points of cluster"):
+        neonxc.contrast(net, X[net.predict(X) == 0], 0, 1)
+    with pytest.raises(TypeError, match="needs a network"):
+        neonxc.contrast(model, X, 0, 1)
+    with pytest.raises(ValueError, match="accuracy"):
+        neonxc.contrast(net, X, 0, 1, accuracy=2)
+
+
+def test_agreement_by_hand(wine):
+    X, model, net = wine
+    explainer = ExShallow(3, reference=model).fit(X)
+    found = agreement(net, explainer, X)
+    of_tree = neonxc.neuralize(explainer, X)
+    labels, leaves = net.predict(X), explainer.predict(X)
+    for k in range(3):
+        shares = []
+        for network, own in ((net, labels), (of_tree, leaves)):
+            mean = neonxc.NEON(network).attribute(X).to_numpy()[own == k].mean(0).clip(min=0)
+            shares.append(mean / mean.sum())
+        np.testing.assert_allclose(found.network.iloc[k], shares[0], rtol=1e-6)
+        np.testing.assert_allclose(found.tree.iloc[k], shares[1], rtol=1e-6)
+        assert found.correlation[k] == pytest.approx(spearmanr(*shares).statistic)
+        assert found.same[k] == pytest.approx((leaves[labels == k] == k).mean())
+    assert found.rows.tolist() == np.flatnonzero(labels != leaves).tolist()
+    assert found.frame.loc[0, "tree"] in X.columns
+
+
+def test_a_tree_agrees_with_itself():
+    X, y = make_blobs(200, 4, centers=3, random_state=0)
+    tree = CART(3).fit(X, labels=y)
+    found = agreement(neonxc.neuralize(tree, X), tree, X)
+    np.testing.assert_allclose(found.correlation, 1)
+    assert not len(found.rows)
+
+
+def test_a_cluster_without_a_leaf():
+    X, y = make_blobs(200, 4, centers=3, random_state=0)
+    y[y == 2] = 1
+    y[:3] = 2  # scattered, so that no leaf is theirs
+    tree = CART(3, max_leaves=2).fit(X, labels=y)
+    net = neonxc.neuralize(GaussianMixture(3, random_state=0).fit(X), X)
+    found = agreement(net, tree, X)
+    empty = [k for k in range(3) if k not in tree.tree_.classes[tree.tree_.label[tree.tree_.leaves].numpy()]]
+    assert np.isnan(found.correlation[empty]).all()
+    assert (found.tree.loc[empty] == 0).all(axis=None)
+
+
+def test_agreement_refuses(wine):
+    X, model, net = wine
+    with pytest.raises(TypeError, match="label_agreement"):
+        agreement(model.predict(X), model.predict(X), X)
+    with pytest.raises(ValueError, match="columns"):
+        agreement(net, IMM(3).fit(X.iloc[:, :5]), X)
+    assert isinstance(agreement(net, IMM(3).fit(X), X).frame, pd.DataFrame)

@@ -1,0 +1,428 @@
+"""Counterfactuals against fine grids and a solver of quadratic programs."""
+
+import warnings
+
+import hypothesis.strategies as st
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from scipy.optimize import LinearConstraint, linprog, minimize
+from sklearn.cluster import Birch, BisectingKMeans, KMeans
+from sklearn.datasets import load_iris, make_blobs, make_moons
+from sklearn.decomposition import PCA
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+import neonxc
+from neonxc.counterfactuals.projection import shortest
+from neonxc.models import KernelKMeans
+from neonxc.trees import IMM, ExShallow, KernelIMM
+
+
+def blobs(d=2, centers=4, n=300, seed=0):
+    return make_blobs(n, d, centers=centers, random_state=seed, cluster_std=2.0)[0]
+
+
+def kmeans(X, k=4):
+    return KMeans(k, n_init=2, random_state=0).fit(X)
+
+
+def grid(X, cells=300):
+    """Points that are no farther apart than a cell, far beyond the data."""
+    low, high = X.min(0), X.max(0)
+    axes = [np.linspace(a - (b - a), b + (b - a), cells) for a, b in zip(low, high, strict=True)]
+    return np.stack(np.meshgrid(*axes), -1).reshape(-1, 2), max(
+        (axis[1] - axis[0]) / s for axis, s in zip(axes, X.std(0), strict=True)
+    )
+
+
+def nearest_on_grid(net, X, points, labels, spread, allowed=None):
+    at = points / spread
+    wanted = net.predict(points)
+    found = []
+    for i, (x, label) in enumerate(zip(X, labels, strict=True)):
+        some = wanted == label
+        if allowed is not None:
+            some = some & allowed(i, points)
+        found.append(np.sqrt(((at[some] - x / spread) ** 2).sum(1).min()) if some.any() else np.inf)
+    return np.array(found)
+
+
+MODELS = {
+    "kmeans": lambda X: kmeans(X),
+    "scaled": lambda X: make_pipeline(StandardScaler(), KMeans(4, n_init=2, random_state=0)).fit(X),
+    "birch": lambda X: Birch(n_clusters=3, threshold=1.5).fit(X),
+    "bisecting": lambda X: BisectingKMeans(5, random_state=0).fit(X),
+    "turned": lambda X: make_pipeline(PCA(2), IMM(4, random_state=0)).fit(X),
+    "tree": lambda X: ExShallow(5, random_state=0).fit(X),
+    "tied": lambda X: GaussianMixture(3, covariance_type="tied", random_state=0).fit(X),
+}
+CURVED = {
+    "kernel": lambda X: KernelKMeans(4, random_state=0).fit(X),
+    "mixture": lambda X: GaussianMixture(4, random_state=0).fit(X),
+    "normalized": lambda X: make_pipeline(Normalizer(), KMeans(3, n_init=2, random_state=0)).fit(X),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nearest_on_a_grid(name):
+    X = blobs()
+    net = neonxc.neuralize(MODELS[name](X), X)
+    points, cell = grid(X)
+    some = X[:40]
+    cf = neonxc.counterfactual(net, some)
+    assert cf.found.all()
+    assert cf.exact
+    assert cf.converged.all()
+    assert (cf.labels == cf.target).all()
+    assert (net.predict(cf.points) == cf.target).all()
+    assert (cf.target != net.predict(some)).all()
+    np.testing.assert_allclose(cf.distance, np.linalg.norm(cf.changes / X.std(0), axis=1), rtol=1e-9)
+    witness = nearest_on_grid(net, some, points, cf.target, X.std(0))
+    assert (cf.distance <= witness + 1e-6).all()
+    # thin pieces may have no point of the grid, so that the witness is only an upper bound there
+    assert np.mean(witness - cf.distance <= 2 * cell) > 0.9
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_nearly_nearest_on_a_grid_where_boundaries_are_curved(name):
+    X = blobs() + 4
+    net = neonxc.neuralize(CURVED[name](X), X)
+    points, cell = grid(X)
+    some = X[:40]
+    cf = neonxc.counterfactual(net, some)
+    assert not cf.exact
+    assert cf.found.all()
+    assert (net.predict(cf.points) == cf.target).all()
+    assert cf.converged.mean() >= 0.9
+    witness = nearest_on_grid(net, some, points, cf.target, X.std(0))
+    near = cf.distance <= witness * 1.01 + 1e-6
+    assert near.mean() >= 0.9, (cf.distance[~near], witness[~near])
+
+
+def test_noise_is_no_target():
+    X, y = make_moons(300, noise=0.05, random_state=0)
+    far = np.random.default_rng(0).uniform([-3, -3], [4, 4], (40, 2))
+    X, y = np.concatenate([X, far]), np.concatenate([y, np.full(40, -1)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net = neonxc.neuralize(labels=y, X=X)
+    noise = X[net.predict(X) == -1]
+    assert len(noise)
+    cf = neonxc.counterfactual(net, noise)
+    assert cf.found.all()
+    assert (net.predict(cf.points) == cf.target).all()
+    assert "cluster -1 -> " in str(cf)
+    points, _ = grid(X, 400)
+    witness = nearest_on_grid(net, noise, points, cf.target, X.std(0))
+    assert (cf.distance <= witness * 1.01 + 1e-6).mean() > 0.9
+
+
+def test_trees_of_intervals():
+    X, _ = make_moons(300, noise=0.05, random_state=0)
+    tree = KernelIMM(3, random_state=0).fit(X)
+    net = neonxc.neuralize(tree)
+    points, _ = grid(X)
+    cf = neonxc.counterfactual(net, X[:40], spread=X.std(0))
+    assert cf.found.all()
+    assert cf.exact
+    witness = nearest_on_grid(net, X[:40], points, cf.target, X.std(0))
+    assert (cf.distance <= witness + 1e-6).all()
+    # behind a map that mixes columns the same tests are half-spaces
+    turned = make_pipeline(PCA(2), KernelIMM(3, random_state=0)).fit(X)
+    net = neonxc.neuralize(turned, X)
+    cf = neonxc.counterfactual(net, X[:40])
+    assert cf.found.all()
+    witness = nearest_on_grid(net, X[:40], points, cf.target, X.std(0))
+    assert (cf.distance <= witness + 1e-6).all()
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6))
+def test_quadratic_programs(seed):
+    g = np.random.default_rng(seed)
+    d, H, n = g.integers(1, 7), g.integers(0, 9), 3
+    normals = g.normal(size=(n, H, d))
+    normals /= np.linalg.norm(normals, axis=2, keepdims=True)
+    limits = g.normal(size=(n, H))
+    low = np.where(g.random((n, d)) < 0.4, -np.inf, 0.3 - 2 * g.random((n, d)))
+    high = np.where(g.random((n, d)) < 0.4, np.inf, 2 * g.random((n, d)) - 0.1)
+    fixed = g.random((n, d)) < 0.1
+    low[fixed] = high[fixed] = 0
+    u, found, _ = shortest(*map(torch.as_tensor, (normals, limits, low, high)))
+    for i in range(n):
+        bounds = list(zip(low[i], high[i], strict=True))
+        if (low[i] > high[i]).any():
+            assert not found[i]
+            continue
+        feasible = linprog(np.zeros(d), normals[i], limits[i], bounds=bounds)
+        assert bool(found[i]) == (feasible.status == 0)
+        if not found[i]:
+            continue
+        z = u[i].numpy()
+        assert (normals[i] @ z <= limits[i] + 1e-9).all()
+        assert (low[i] - 1e-9 <= z).all() and (z <= high[i] + 1e-9).all()
+        inside = [LinearConstraint(normals[i], ub=limits[i])] if H else []
+        best = minimize(
+            lambda z: (z @ z) / 2, feasible.x, jac=lambda z: z, bounds=bounds, constraints=inside, method="SLSQP",
+            options={"ftol": 1e-14, "maxiter": 500},
+        )  # fmt: skip
+        assert z @ z / 2 <= best.fun + 1e-8
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6))
+def test_half_spaces_of_pipelines(seed):
+    g = np.random.default_rng(seed)
+    d, k = int(g.integers(2, 7)), int(g.integers(2, 6))
+    X = g.normal(size=(80, d)) * g.uniform(0.1, 100, d) + g.normal(size=d) * 100
+    model = make_pipeline(
+        StandardScaler(), PCA(int(g.integers(1, d + 1))), KMeans(k, n_init=1, random_state=0)
+    ).fit(X)
+    net = neonxc.neuralize(model, X)
+    cf = neonxc.counterfactual(net, X[:3])
+    assert cf.found.all()
+    spread = X.std(0)
+    centers = model[-1].cluster_centers_
+    weight = model[1].components_ / model[0].scale_ * spread
+    for i in range(3):
+        z = model[:-1].transform(X[i : i + 1])[0]
+        c = centers[cf.target[i]]
+        others = np.delete(centers, cf.target[i], axis=0)
+        normal = 2 * (others - c) @ weight
+        limit = (others**2).sum(1) - (c**2).sum() - 2 * (others - c) @ z
+        start = linprog(np.zeros(d), normal, limit, bounds=(None, None)).x
+        best = minimize(
+            lambda u: u @ u / 2, start, jac=lambda u: u, constraints=[LinearConstraint(normal, ub=limit)],
+            method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+        )  # fmt: skip
+        assert cf.distance[i] <= np.sqrt(2 * best.fun) * (1 + 1e-6) + 1e-6
+        assert cf.distance[i] >= np.sqrt(2 * best.fun) * (1 - 1e-3) - 1e-6  # SLSQP ends a little outside
+
+
+@pytest.mark.parametrize("name", ["kmeans", "birch", "tree", "kernel"])
+def test_fixed_columns_and_bounds(name):
+    X = blobs(d=2)
+    net = neonxc.neuralize((MODELS | CURVED)[name](X), X)
+    points, cell = grid(X, 400)
+    some = X[:30]
+    cf = neonxc.counterfactual(net, some, target=1, fixed=[1])
+    assert (np.asarray(cf.changes)[:, 1] == 0).all()
+    assert (net.predict(cf.points)[cf.found] == 1).all()
+    line = points[np.unique(points[:, 0], return_index=True)[1]]
+    for i, x in enumerate(some):
+        line[:, 1] = x[1]
+        there = line[net.predict(line) == 1, 0]
+        if len(there):
+            assert cf.found[i]
+            assert cf.distance[i] <= np.abs(there - x[0]).min() / X[:, 0].std() * (1.001) + 1e-6
+        elif name != "kernel":
+            assert not cf.found[i] or cf.distance[i] > X[:, 0].std()
+    low, high = float(X[:, 0].min()), float(np.median(X[:, 0]))
+    some = X[X[:, 0] <= high][:30]
+    cf = neonxc.counterfactual(net, some, bounds={0: (low, high)})
+    after = np.asarray(cf.points)[:, 0]
+    assert (after >= low - 1e-12).all() and (after <= high + 1e-12).all()
+    witness = nearest_on_grid(
+        net, some, points, cf.target, X.std(0), lambda i, p: (p[:, 0] >= low) & (p[:, 0] <= high)
+    )
+    assert (cf.found | np.isinf(witness)).all()
+    assert (cf.distance <= witness * 1.01 + 1e-6).mean() > 0.9
+    if name != "kernel":
+        assert (cf.distance <= witness + 1e-6).all()
+
+
+@pytest.mark.parametrize("name", ["kmeans", "birch", "tree", "bisecting"])
+def test_whole_numbers(name):
+    X = np.round(blobs(d=2) * 1.5)
+    net = neonxc.neuralize(MODELS[name](X), X)
+    axis = np.arange(-40, 41.0)
+    points = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    some = X[:40]
+    cf = neonxc.counterfactual(net, some, integer=[0, 1])
+    assert cf.exact
+    assert cf.found.all()
+    assert (cf.points == np.round(cf.points)).all()
+    witness = nearest_on_grid(net, some, points, cf.target, X.std(0))
+    np.testing.assert_allclose(cf.distance, witness, atol=1e-9)
+
+
+def test_columns_that_are_whole_numbers_by_enumeration():
+    g = np.random.default_rng(0)
+    X = np.column_stack([g.integers(0, 6, (200, 3)), g.normal(size=200)]).astype(float)
+    net = neonxc.neuralize(kmeans(X, 3), X)
+    cf = neonxc.counterfactual(net, X[:10], integer=[0, 1, 2], columns=2)
+    assert cf.exact
+    assert ((np.asarray(cf.changes) != 0).sum(1) <= 2).all()
+    axis = np.arange(-8, 15.0)
+    whole = np.stack(np.meshgrid(axis, axis, axis), -1).reshape(-1, 3)
+    best = []
+    for x, label in zip(X[:10], cf.target, strict=True):
+        least = np.inf
+        for value in np.concatenate([[x[3]], np.linspace(-10, 10, 801)]):
+            all_ = np.column_stack([whole, np.full(len(whole), value)])
+            few = (all_ != x).sum(1) <= 2
+            way = (((all_ - x) / X.std(0)) ** 2).sum(1)
+            few &= way < least
+            if few.any():
+                there = net.predict(all_[few]) == label
+                least = min(least, way[few][there].min(initial=np.inf))
+        best.append(np.sqrt(least))
+    assert (cf.distance <= np.array(best) + 1e-6).all()
+    assert (cf.distance >= np.array(best) - 0.03).all()
+
+
+@pytest.mark.parametrize("name", ["kmeans", "birch", "tree"])
+def test_few_columns(name):
+    from itertools import combinations
+
+    X = blobs(d=5)
+    net = neonxc.neuralize(MODELS[name](X), X)
+    some = X[:20]
+    cf = neonxc.counterfactual(net, some, columns=2)
+    assert cf.exact
+    assert ((np.asarray(cf.changes) != 0).sum(1) <= 2).all()
+    best = np.full(20, np.inf)
+    for pair in combinations(range(5), 2):
+        others = [i for i in range(5) if i not in pair]
+        best = np.minimum(best, neonxc.counterfactual(net, some, cf.target, fixed=others).distance)
+    np.testing.assert_allclose(cf.distance, best, rtol=1e-6)
+
+
+def test_few_columns_of_curved_clusters_are_a_heuristic():
+    X = blobs(d=4)
+    net = neonxc.neuralize(CURVED["mixture"](X), X)
+    cf = neonxc.counterfactual(net, X[:10], columns=2, integer=[0])
+    assert not cf.exact
+    points = np.asarray(cf.points)[cf.found]
+    assert cf.found.mean() > 0.8
+    assert (points[:, 0] == np.round(points[:, 0])).all()
+    assert ((np.asarray(cf.changes) != 0).sum(1) <= 2).all()
+
+
+@pytest.mark.parametrize(
+    "make", [np.asarray, torch.as_tensor, lambda X: torch.as_tensor(X).float(), np.float32, pd.DataFrame]
+)
+@pytest.mark.parametrize("name", ["kmeans", "tree", "birch", "kernel"])
+def test_what_goes_in_comes_out(make, name):
+    X = blobs(d=3)
+    net = neonxc.neuralize((MODELS | CURVED)[name](X), X)
+    x = make(X[:20])
+    cf = neonxc.counterfactual(net, x)
+    for values in (cf.points, cf.changes):
+        assert type(values) is type(x)
+        assert values.shape == x.shape
+        if not isinstance(x, pd.DataFrame):
+            assert values.dtype == x.dtype
+    assert cf.found.all()
+    assert (np.asarray(net.predict(cf.points)) == cf.target).all()
+    assert isinstance(cf.labels, torch.Tensor if isinstance(x, torch.Tensor) else np.ndarray)
+
+
+def test_targets_are_labels():
+    X = load_iris(as_frame=True).data
+    names = np.array(["a", "b", "c"])[KMeans(3, n_init=1, random_state=0).fit_predict(X)]
+    net = neonxc.neuralize(labels=names, X=X)
+    cf = neonxc.counterfactual(net, X[::10], target="b")
+    assert cf.found.all()
+    assert (cf.labels == "b").all()
+    there = net.predict(X[::10]) == "b"
+    assert (cf.distance[there] == 0).all()
+    assert "it is there already" in str(cf)
+    each = np.array(["a", "b", "c"] * 5)
+    cf = neonxc.counterfactual(net, X[::10], target=each)
+    assert (cf.labels == each).all()
+    assert list(cf.points.columns) == list(X.columns)
+    assert list(cf.points.index) == list(X.index[::10])
+
+
+def test_lines_of_text():
+    X = pd.DataFrame(load_iris().data, columns=["sl", "sw", "pl", "pw"])
+    net = neonxc.neuralize(kmeans(X, 3), X)
+    cf = neonxc.counterfactual(net, X[:30], columns=1)
+    lines = str(cf).split("\n")
+    assert len(lines) == 21
+    assert lines[-1] == "... and 10 more rows"
+    assert lines[0].startswith("row 0: cluster")
+    assert " spreads): pl 1.4 -> " in lines[0]
+
+
+def test_what_can_not_be_found():
+    X = blobs(d=3)
+    net = neonxc.neuralize(kmeans(X), X)
+    cf = neonxc.counterfactual(net, X[:5], fixed=[0, 1, 2])
+    assert not cf.found.any()
+    assert np.isinf(cf.distance).all()
+    assert (cf.points == X[:5]).all()
+    assert "no point of this cluster was found within the limits" in str(cf)
+    constant = np.column_stack([X, np.zeros(len(X))])
+    net = neonxc.neuralize(kmeans(constant), constant)
+    cf = neonxc.counterfactual(net, constant[:5], fixed=[0, 1, 2])  # what is left does not tell clusters apart
+    assert not cf.found.any()
+
+
+def test_spread_is_what_distances_are_measured_in():
+    X = blobs()
+    net = neonxc.neuralize(kmeans(X), X)
+    np.testing.assert_allclose(net.spread_, X.std(0))
+    default = neonxc.counterfactual(net, X[:20])
+    given = neonxc.counterfactual(net, X[:20], spread=X.std(0))
+    data = neonxc.counterfactual(net, X[:20], spread=pd.DataFrame(X))
+    np.testing.assert_allclose(default.distance, given.distance)
+    np.testing.assert_allclose(default.distance, data.distance)
+    raw = neonxc.counterfactual(net, X[:20], spread=[1, 1])
+    np.testing.assert_allclose(raw.distance, np.linalg.norm(raw.changes, axis=1))
+    assert (np.linalg.norm(raw.changes, axis=1) <= np.linalg.norm(default.changes, axis=1) + 1e-9).all()
+    without = neonxc.neuralize(kmeans(X))
+    centers = neonxc.counterfactual(without, X[:20])
+    np.testing.assert_allclose(
+        centers.distance, np.linalg.norm(centers.changes / kmeans(X).cluster_centers_.std(0), axis=1)
+    )
+    tree = ExShallow(4, random_state=0).fit(X)
+    cf = neonxc.counterfactual(neonxc.neuralize(tree), X[:20])
+    np.testing.assert_allclose(cf.distance, np.linalg.norm(cf.changes / X.std(0), axis=1))
+
+
+def test_saved_networks_know_the_spread(tmp_path):
+    X = blobs()
+    net = neonxc.neuralize(kmeans(X), X)
+    neonxc.save(net, tmp_path / "net")
+    np.testing.assert_array_equal(neonxc.load(tmp_path / "net").spread_, net.spread_)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": 9}, "target 9 is no cluster"),
+        ({"target": [0, 1]}, r"one per point \(3\)"),
+        ({"fixed": "age"}, "fixed has an unknown column 'age'"),
+        ({"integer": [7]}, "integer has an unknown column 7"),
+        ({"bounds": {"b": (3, 1)}}, "low <= high"),
+        ({"bounds": {"b": 3}}, "bounds of column 'b'"),
+        ({"bounds": [(0, 1)]}, "dict"),
+        ({"bounds": {"zip": (0, 1)}}, "bounds has an unknown column 'zip'"),
+        ({"bounds": {"b": (1000, None)}}, "x is outside the bounds .* of column 'b'"),
+        ({"columns": 0}, "columns needs a whole number >= 1"),
+        ({"spread": [1, 2, 3]}, "spread needs a number > 0 for each of 2 columns"),
+        ({"spread": [1, 0]}, "spread needs a number > 0"),
+    ],
+)
+def test_bad_arguments(options, message):
+    X = pd.DataFrame(blobs(), columns=["a", "b"])
+    net = neonxc.neuralize(kmeans(X), X)
+    with pytest.raises(ValueError, match=message):
+        neonxc.counterfactual(net, X[:3], **options)
+
+
+def test_feature_networks_are_refused():
+    X = torch.randn(50, 4)
+    features = torch.nn.Linear(4, 3).eval()
+    with torch.no_grad():
+        net = neonxc.neuralize(kmeans(features(X).numpy(), 2), X, features=features)
+    with pytest.raises(ValueError, match="feature network"):
+        neonxc.counterfactual(net, X)
+    with pytest.raises(TypeError, match="neuralize"):
+        neonxc.counterfactual(features, X)

@@ -1,0 +1,196 @@
+"""Which columns of a table count, how they become numbers, and what is said about it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from sklearn.pipeline import make_pipeline
+
+import neonxc
+from neonxc.preparation import SCALES, prepare
+
+N = 40
+
+
+def table(**columns):
+    return pd.DataFrame({"number": np.sin(np.arange(N)), **columns})
+
+
+def test_numbers_are_filled_and_scaled():
+    frame = table(gaps=[np.nan, *range(1, N)], truth=[i % 3 == 0 for i in range(N)])
+    prepared = prepare(frame)
+    assert (prepared.numbers, prepared.categories) == (["number", "gaps"], ["truth"])
+    Z = prepared.pipeline.fit_transform(prepared.frame)
+    filled = frame["gaps"].fillna(frame["gaps"].median())
+    np.testing.assert_allclose(Z[:, 1], (filled - filled.mean()) / filled.std(ddof=0))
+    np.testing.assert_array_equal(Z[:, 3], frame["truth"])
+    assert prepared.notes[0] == "1 column of numbers has missing values: gaps (2%); the median stands in"
+
+
+def test_categories_are_one_hot_with_rare_ones_together():
+    words = ["a"] * 150 + ["b"] * 146 + [None] * 5 + ["c", "d"]
+    prepared = prepare(pd.DataFrame({"number": np.sin(np.arange(303)), "word": words}))
+    Z = prepared.pipeline.fit_transform(prepared.frame)
+    np.testing.assert_array_equal(Z[:, 1:].sum(0), [150, 146, 5, 2])
+    np.testing.assert_array_equal(Z[:, 1:].sum(1), 1)
+    assert "1 column of text is one-hot: word (4 values, 2 rare ones as one and missing ones)" in prepared.notes
+    new = prepared.pipeline.transform(pd.DataFrame({"number": [0.0], "word": ["new"]}))
+    assert new[0, 4] == 1  # an unknown one is rare
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_scales(scale):
+    frame = table(other=np.arange(N) ** 2.0)
+    Z = prepare(frame, scale=scale).pipeline.fit_transform(frame)[:, 1]
+    values = frame["other"].to_numpy()
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    expected = {
+        "none": values,
+        "standard": (values - values.mean()) / values.std(),
+        "minmax": values / values.max(),
+        "robust": (values - middle) / (high - low),
+    }[scale]
+    np.testing.assert_allclose(Z, expected)
+
+
+IDENTIFIERS = {
+    "counting": np.arange(N),
+    "from_one": np.arange(1, N + 1),
+    "user_id": np.arange(N)[::-1] * 7,
+    "userId": np.arange(N)[::-1] * 7,
+    "name": [f"n{i}" for i in range(N)],
+    "text": [f"n{i}" for i in range(N - 10)] + ["x"] * 10,
+}
+NO_IDENTIFIERS = {
+    "year": np.arange(1990, 1990 + N),
+    "rank": np.random.default_rng(0).permutation(N),
+    "valid": np.arange(N) * 7,  # ends in "id"
+    "id": np.arange(N) // 2,
+    "word": ["abcde"[i % 5] for i in range(N)],
+    "truth": [i % 2 == 0 for i in range(N)],
+    "measured_id": np.sin(np.arange(N)),
+}
+
+
+@pytest.mark.parametrize("name", IDENTIFIERS)
+def test_identifiers_are_left_out_and_can_be_kept(name):
+    frame = table(**{name: IDENTIFIERS[name], "last": np.cos(np.arange(N))})
+    prepared = prepare(frame)
+    assert list(prepared.frame) == ["number", "last"]
+    assert prepared.left_out == [name]
+    assert prepared.notes[0].startswith(name)
+    assert prepared.notes[0].endswith(f"left out; --keep {name} keeps it")
+    kept = prepare(frame, keep=[name])
+    assert list(kept.frame) == ["number", name, "last"]
+    assert kept.left_out == []
+
+
+@pytest.mark.parametrize("name", NO_IDENTIFIERS)
+def test_what_is_no_identifier(name):
+    assert list(prepare(table(**{name: NO_IDENTIFIERS[name]})).frame) == ["number", name]
+
+
+def test_few_rows_prove_nothing():
+    assert list(prepare(pd.DataFrame({"a": [0, 1, 2], "b": [5.0, 3, 4]})).frame) == ["a", "b"]
+    assert list(prepare(pd.DataFrame({"a": ["x", "y", "x"], "b": [5.0, 3, 4]})).frame) == ["a", "b"]
+
+
+DATES = [
+    "2020-01-05",
+    "5.1.2020",
+    "01/05/20",
+    "2020/1/5 12:30",
+    "2020-01-05T12:30:59.5Z",
+    "2020-01-05 12:30:00+01:00",
+]
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_dates_are_left_out(date):
+    prepared = prepare(table(until=[date.replace("5", "6"), date, None, date] * (N // 4)))
+    assert list(prepared.frame) == ["number"]
+    assert "until holds dates: left out; write what matters of them as a number" in prepared.notes
+
+
+def test_dates_of_pandas_and_words_that_are_none():
+    days = pd.date_range("2020-01-01", periods=N)
+    prepared = prepare(table(day=days, span=days - days[0], words=["2020-01-05", "soon"] * (N // 2)))
+    assert list(prepared.frame) == ["number", "words"]
+    assert "day, span hold dates: left out; write what matters of them as a number" in prepared.notes
+
+
+def test_columns_that_say_nothing():
+    prepared = prepare(table(one=1, word="x", none=np.nan, gaps=[1, None] * (N // 2), some=["x", None] * (N // 2)))
+    assert list(prepared.frame) == ["number", "some"]  # missing text is a category, a missing number has no value
+    assert prepared.notes[:2] == ["one, word, gaps have one value alone: left out", "none has no values: left out"]
+
+
+@pytest.mark.parametrize("name", ["label", "Class", "true_label", "target", "species", "y"])
+def test_labels_are_pointed_out_by_their_name(name):
+    prepared = prepare(table(**{name: np.arange(N) % 4, "last": np.cos(np.arange(N))}))
+    assert list(prepared.frame) == ["number", name, "last"]
+    assert prepared.notes == [
+        f"{name} looks like a label (4 values, its name) and counts all the same; --ignore {name} leaves it out"
+    ]
+
+
+def test_labels_by_their_place():
+    income = ["low", "high"] * (N // 2)
+    note = "income looks like a label (2 values, the last column) and counts all the same"
+    assert prepare(table(income=income)).notes[-1] == f"{note}; --ignore income leaves it out"
+    assert not any(note in told for told in prepare(table(income=income, last=np.cos(np.arange(N)))).notes)
+    assert prepare(table(income=income), ignore=["income"]).notes == []
+    for other in ({"display": np.arange(N) % 2}, {"y": np.sin(np.arange(N) + 1)}, {"class": np.arange(N) * 3}):
+        assert prepare(table(**other)).notes == []
+
+
+def test_notes_of_reading_come_first():
+    frame = table(one=1)
+    frame.attrs["notes"] = ["read so"]
+    assert prepare(frame).notes == ["read so", "one has one value alone: left out"]
+    assert frame.attrs["notes"] == ["read so"]
+
+
+def test_long_lists_are_cut():
+    frame = table(**{f"c{i}": [np.nan, *range(1, N)] for i in range(14)})
+    assert prepare(frame).notes[0].endswith("c9 (2%), and 4 more; the median stands in")
+
+
+def test_errors():
+    frame = table(b=np.arange(N) % 3)
+    with pytest.raises(
+        ValueError, match=r"ignore: there is no column \['x', 'y'\]; the columns are \['number', 'b'\]"
+    ):
+        prepare(frame, ignore=["x", "b", "y"])
+    with pytest.raises(ValueError, match=r"keep: there is no column \['x'\]"):
+        prepare(frame, keep=["x"])
+    with pytest.raises(ValueError, match="scale needs one of"):
+        prepare(frame, scale="log")
+    with pytest.raises(ValueError, match="no column left to cluster by; one has one value alone: left out"):
+        prepare(pd.DataFrame({"one": [1, 1]}))
+    with pytest.raises(ValueError, match=r"several columns of the same name: \['b'\]"):
+        prepare(frame.set_axis(["b", "b"], axis=1))
+
+
+@given(data=st.data(), n=st.integers(12, 40))
+@settings(max_examples=10, deadline=None)
+def test_whatever_is_prepared_can_be_clustered_and_explained(data, n):
+    numbers = st.one_of(st.none(), st.floats(-100, 100).map(lambda x: round(x, 2)))
+    words = st.sampled_from(["a", "b", "c", None])
+    frame = pd.DataFrame(
+        {
+            "fixed": np.sin(np.arange(n)),
+            "number": pd.Series(data.draw(st.lists(numbers, min_size=n, max_size=n)), dtype=float),
+            "word": data.draw(st.lists(words, min_size=n, max_size=n)),
+            "truth": data.draw(st.lists(st.booleans(), min_size=n, max_size=n)),
+        }
+    )
+    prepared = prepare(frame)
+    model = make_pipeline(prepared.pipeline, KMeans(2, n_init=3, random_state=0)).fit(prepared.frame)
+    net = neonxc.neuralize(model, prepared.frame)
+    np.testing.assert_array_equal(net.predict(prepared.frame), model.predict(prepared.frame))
+    relevance = neonxc.NEON(net).attribute(prepared.frame)
+    assert list(relevance) == list(prepared.frame)
+    assert np.isfinite(relevance.to_numpy()).all()

@@ -1,0 +1,313 @@
+"""Reports of clusterings of every kind."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.cluster import DBSCAN, KMeans
+from sklearn.datasets import load_iris, load_wine, make_moons
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import neonxc
+from neonxc.evaluation import cost_ratio
+from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
+from neonxc.report.numbers import percent, rounded, text
+from neonxc.report.subject import stratified
+from neonxc.trees import IMM
+
+HOSTILE = '<script>alert("1")</script>'
+
+
+@pytest.fixture(scope="module")
+def wine():
+    return load_wine(as_frame=True).data
+
+
+@pytest.fixture(scope="module")
+def model(wine):
+    return make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(wine)
+
+
+@pytest.fixture(scope="module")
+def report(model, wine):
+    return neonxc.explain(model, wine)
+
+
+def test_cards_say_what_the_network_says(report, model, wine):
+    found, labels = report.contents, model.predict(wine)
+    assert (found.n, found.k, found.noise, found.kind) == (178, 3, 0, "table")
+    summary = neonxc.NEON(report.net).summary(wine)
+    logit = neonxc.NEON(report.net).attribute(wine).sum(axis=1).to_numpy()
+    for k, card in enumerate(found.cards):
+        assert card.size == (labels == k).sum()
+        assert [item.row for item in card.prototypes] == summary.prototypes[k][:4].tolist()
+        for statement in card.statements:
+            share = summary.relevance[k, statement.column] / logit[labels == k].mean()
+            assert statement.relevance == pytest.approx(share, rel=5e-3)
+            assert found.columns[statement.column].name in statement.text
+            assert sum(statement.inside) == pytest.approx(1, abs=0.02)
+            assert sum(statement.outside) == pytest.approx(1, abs=0.02)
+        worst = np.flatnonzero(labels == k)[np.argsort(logit[labels == k])[:4]]
+        assert [item.row for item in card.borderline] == worst.tolist()
+
+
+def test_rules_and_tree_are_those_of_the_fitted_tree(report, model, wine):
+    labels, leaf = model.predict(wine), report.tree.tree_.apply(wine)
+    nodes = report.contents.tree
+    for k, card in enumerate(report.contents.cards):
+        for rule in card.rules:
+            inside = leaf == rule.node
+            assert rule.samples == inside.sum()
+            assert rule.coverage == pytest.approx((inside & (labels == k)).sum() / (labels == k).sum())
+            assert rule.precision == pytest.approx((labels[inside] == k).mean())
+            assert nodes[rule.node].cluster == k
+        assert card.fidelity == pytest.approx((report.tree.labels_[labels == k] == k).mean())
+    for i, node in enumerate(nodes):
+        assert (node.left < 0) == (node.text == "")
+        if node.left >= 0:
+            assert nodes[node.left].parent == nodes[node.right].parent == i
+            assert node.samples == nodes[node.left].samples + nodes[node.right].samples
+        else:
+            assert node.mistakes == (labels[leaf == i] != node.cluster).sum()
+
+
+def test_figures_are_measured(report, model, wine):
+    figures = {figure.key: figure for figure in report.contents.figures}
+    space = model[:-1].transform(wine)
+    price = cost_ratio(space, report.tree.labels_, model.predict(wine))
+    assert figures["price"].value == pytest.approx(price)
+    assert 0.8 < figures["fidelity"].value <= 1
+    assert figures["auc"].value > 90
+    assert figures["stability"].value == pytest.approx(np.mean(report.contents.trust.seeds))
+    assert len(report.contents.trust.seeds) == 5
+    names = [curve.name for curve in report.contents.trust.flipping]
+    assert names[0] == "NEON"
+    assert "random" in names
+
+
+def test_points_of_the_map(report, model, wine):
+    points, labels = report.contents.points, model.predict(wine)
+    assert points.rows == list(range(178))
+    assert points.cluster == labels.tolist()
+    assert points.leaf == report.tree.tree_.apply(wine).tolist()
+    logits = report.net(torch.tensor(wine.to_numpy())).numpy()
+    np.testing.assert_allclose(points.logit, logits.max(1), rtol=5e-3)
+    relevance = neonxc.NEON(report.net).attribute(wine).to_numpy() / logits.max(1)[:, None]
+    np.testing.assert_allclose(np.array(points.relevance).T, relevance, atol=0.01, rtol=0.06)
+    rival = np.argsort(logits, axis=1)[:, -2]
+    assert points.rival == rival.tolist()
+    for place in range(0, 178, 20):
+        change = points.changes[place]
+        assert change.cluster == rival[place]
+        assert 1 <= len(change.values) <= 3
+    assert min(points.x) == 0
+    assert max(points.y) == 1000
+
+
+def test_pairs_are_contrasts(report, wine):
+    pairs = {(pair.a, pair.b): pair for pair in report.contents.pairs}
+    assert list(pairs) == [(0, 1), (0, 2), (1, 2)]
+    found = neonxc.contrast(report.net, wine, 0, 2)
+    assert [text for _, text in pairs[0, 2].rules] == [rule.text() for rule in found.rules]
+    strongest = report.contents.columns[pairs[0, 2].relevance[0][0]].name
+    assert strongest == found.top(1).index[0]
+
+
+def test_forms_of_a_report(report, tmp_path):
+    frame = report.to_frame()
+    assert list(frame.index) == ["0", "1", "2"]
+    assert frame["size"].sum() == 178
+    said = str(report)
+    assert all(card.name in said for card in report.contents.cards)
+    report.save(tmp_path / "report.json")
+    assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(report.to_dict()))
+    report.save(tmp_path / "report.html")
+    assert report.contents.cards[0].name in (tmp_path / "report.html").read_text()
+    assert "srcdoc" in report._repr_html_()
+    with pytest.raises(ValueError, match=r"\.html or \.json"):
+        report.save(tmp_path / "report.pdf")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
+
+
+def test_labels_alone_and_names_of_ones_own():
+    iris = load_iris(as_frame=True)
+    species = iris.target_names[iris.target]
+    found = neonxc.explain(
+        iris.data.to_numpy(), labels=species, names=list("abcd"), cluster_names={"setosa": "small"}, title="Iris"
+    ).contents
+    assert found.title == "Iris"
+    assert [column.name for column in found.columns] == list("abcd")
+    assert [card.label for card in found.cards] == ["setosa", "versicolor", "virginica"]
+    assert found.cards[0].name == "small"
+    assert found.figures[0].key == "surrogate"
+    assert [card.size for card in found.cards] == [50, 50, 50]
+    assert not found.trust.seeds  # nothing to refit
+    again = neonxc.explain(species, iris.data).contents
+    assert [card.size for card in again.cards] == [50, 50, 50]
+
+
+def test_noise_is_in_no_cluster():
+    X, _ = make_moons(300, noise=0.05, random_state=0)
+    X[:5] += np.array([[9.0, 9], [-9, 9], [9, -9], [-9, -9], [0, 12]])
+    model = DBSCAN(0.2).fit(X)
+    found = neonxc.explain(model, X).contents
+    assert found.noise == (model.labels_ == -1).sum() >= 5
+    assert sum(card.size for card in found.cards) + found.noise == 300
+    assert found.points.cluster.count(-1) == found.noise
+
+
+def test_a_tree_a_kernel_and_a_network(wine):
+    X = wine.to_numpy()[:, :5]
+    tree = IMM(3, random_state=0).fit(X)
+    found = neonxc.explain(tree, X).contents
+    assert {figure.key: figure.value for figure in found.figures}["fidelity"] == 1
+    kernel = KernelKMeans(3, random_state=0).fit(torch.tensor(X))
+    assert neonxc.explain(kernel, torch.tensor(X)).contents.k == 3
+    net = neonxc.neuralize(KMeans(3, n_init=3, random_state=0).fit(X), X)
+    assert neonxc.explain(net, X).net is net
+
+
+def test_a_messy_table_with_hostile_names():
+    draw = np.random.default_rng(0)
+    kind = draw.choice(["a", "b", "c"], 240).astype(object)
+    size = draw.normal(0, 1, 240) + 4 * (kind == "a")
+    size[::17] = np.nan
+    kind[::23] = None
+    frame = pd.DataFrame({HOSTILE: kind, 'si"ze\n': size, "flag": draw.random(240) < 0.5})
+    labels = np.where(size > 2, "large</script>", "small")
+    report = neonxc.explain(frame, labels=labels)
+    found = report.contents
+    assert {column.name for column in found.columns} == {HOSTILE, 'si"ze\n', "flag"}
+    assert {column.kind for column in found.columns} == {"category", "number"}
+    assert found.notes  # what was done to the table
+    assert HOSTILE not in report.html()
+
+
+def test_texts_by_their_terms():
+    texts = ["the sun and the moon shine", "salt the soup", "stars, sun and moon", "stir the soup, salt"] * 6
+    pipeline = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts)
+    found = neonxc.explain(pipeline, texts).contents
+    assert found.kind == "texts"
+    card = found.cards[pipeline.predict(["salt soup"])[0]]
+    assert {"salt", "soup"} <= {statement.text for statement in card.statements}
+    item = card.prototypes[0]
+    marked = {item.text[start:end] for start, end, value in item.marks if value > 0}
+    assert "soup" in marked
+
+
+def test_texts_by_word_vectors():
+    texts = ["the sun and the moon shine", "salt the soup", "stars, sun and moon", "stir the soup with salt"] * 6
+    words = WordVectors.from_texts(texts, n_dimensions=3)
+    model = KernelKMeans(2, 2, random_state=0).fit(words.points(texts))
+    found = neonxc.explain(model, texts, features=words).contents
+    assert found.kind == "texts"
+    assert any("soup" in card.name for card in found.cards)
+    assert found.cards[0].prototypes[0].marks
+
+
+@pytest.fixture(scope="module")
+def photos():
+    torch.manual_seed(0)
+    x = torch.rand(12, 3, 16, 16) * 0.2
+    x[:6, 0] += 0.7
+    return x
+
+
+def extractor(**options):
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3, padding=1), torch.nn.ReLU()).eval()
+    return FeatureExtractor(net, "1", mean=(0.0,) * 3, std=(1.0,) * 3, **options)
+
+
+def test_whole_images(photos):
+    torch.manual_seed(0)
+    features = extractor(pool="avg")
+    model = KMeans(2, n_init=3, random_state=0).fit(features.points(photos).numpy())
+    found = neonxc.explain(model, photos, features, row_names=[f"p{i}" for i in range(12)]).contents
+    assert found.kind == "images"
+    assert sorted(card.size for card in found.cards) == [6, 6]
+    item = found.cards[0].prototypes[0]
+    assert item.name.startswith("p")
+    assert item.picture.startswith("data:image/webp;base64,")
+    assert item.heatmap.startswith("data:image/webp;base64,")
+    assert found.cards[0].name == "cluster 0"  # channels say nothing to a reader
+
+
+def test_locations_of_photos(photos):
+    torch.manual_seed(0)
+    features = extractor()
+    x = photos[:3]
+    model = KMeans(2, n_init=3, random_state=0).fit(features.points(x).numpy())
+    found = neonxc.explain(model, x, features).contents
+    assert (found.kind, found.n) == ("locations", 3 * 256)
+    assert found.photo.startswith("data:image/webp")
+    assert found.regions.startswith("data:image/webp")
+    for card, size in zip(found.cards, np.bincount(model.labels_), strict=True):
+        assert card.size == size
+        assert card.prototypes[0].heatmap
+
+
+def test_warnings_in_plain_words(wine):
+    raw = neonxc.explain(KMeans(3, n_init=3, random_state=0).fit(wine), wine).contents
+    assert any("One column decides nearly alone: proline" in warning.text for warning in raw.warnings)
+    draw = np.random.default_rng(0)
+    even = pd.DataFrame(draw.random((300, 6)), columns=list("abcdef"))
+    found = neonxc.explain(KMeans(7, n_init=1, random_state=0).fit(even), even).contents
+    texts = " ".join(warning.text for warning in found.warnings)
+    assert "Clusters change from run to run" in texts
+    assert "The rules give" in texts
+
+
+def test_more_points_than_are_shown():
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(22_000, 3)) + 8 * draw.integers(0, 2, (22_000, 1))
+    found = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X).contents
+    assert found.n == 22_000
+    assert any("a sample of every cluster" in note for note in found.notes)
+    assert len(found.points.rows) <= 5000
+    assert sum(card.size for card in found.cards) == 22_000
+
+
+def test_projections(model, wine):
+    found = neonxc.explain(model, wine.iloc[::3], projection="tsne").contents
+    assert found.points.axes == "t-SNE"
+    with pytest.raises(ValueError, match="projection needs"):
+        neonxc.explain(model, wine, projection="mds")
+
+
+def test_unusable_arguments(model, wine):
+    labels = model.predict(wine)
+    with pytest.raises(TypeError, match="needs the inputs"):
+        neonxc.explain(model)
+    with pytest.raises(TypeError, match="not both"):
+        neonxc.explain(model, wine, labels=labels)
+    with pytest.raises(ValueError, match="names needs one name per column"):
+        neonxc.explain(wine.to_numpy(), labels=labels, names=["a"])
+    with pytest.raises(ValueError, match="row_names needs one name per input"):
+        neonxc.explain(model, wine, row_names=["a"])
+    with pytest.raises(ValueError, match="one cluster alone"):
+        neonxc.explain(model, wine[labels == 0])
+    with pytest.raises(ValueError, match="labels"):
+        neonxc.explain(wine, labels=labels[:10])
+
+
+def test_numbers_as_they_are_printed():
+    assert [text(value) for value in (3, 3.0, 0.123456, 1e-7, None, True, "x", 1234567.0)] == [
+        "3", "3", "0.1235", "1e-07", "missing", "yes", "x", "1234567",
+    ]  # fmt: skip
+    assert rounded([1.23456, float("nan"), 1234567]) == [1.23, 0, 1230000]
+    assert [percent(share) for share in (0.5, 0.994, 1, 0.003, 0)] == ["50%", "99.4%", "100%", "0.3%", "0%"]
+
+
+def test_samples_have_points_of_small_clusters():
+    own = np.repeat([0, 1, 2], [10_000, 30, 500])
+    found = stratified(own, 1000)
+    assert np.array_equal(np.unique(found), found)
+    sizes = np.bincount(own[found])
+    assert sizes[1] == 30
+    assert sizes[2] == 50
+    assert 900 < sizes[0] < 1000
+    assert np.array_equal(stratified(own, 20_000), np.arange(len(own)))

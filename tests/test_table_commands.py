@@ -1,0 +1,348 @@
+"""Commands on tables: what they write, what they say, and one readable line for every mistake."""
+
+import csv
+import gzip
+import io
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import neonxc
+from neonxc import workflows
+from neonxc.encoding import Encoding, Number
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
+    code, out, _ = neonxc_command("table", wine_csv, "-k", 3, "--ignore", "target", "--out", "result")
+    assert code == 0
+    assert "what speaks for it" in out
+    rows = read(tmp_path / "result" / "relevance.csv")
+    assert rows[0][:3] == ["cluster", "logit", "alcohol"]
+    assert len(rows) == 179
+    numbers = np.array(rows[1:], dtype=float)
+    np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
+    assert (numbers[:, 1] >= 0).all()
+    summary = np.array([row[3:] for row in read(tmp_path / "result" / "clusters.csv")[1:]], dtype=float)
+    for k in range(3):
+        np.testing.assert_allclose(summary[k], numbers[numbers[:, 0] == k, 2:].mean(0))
+    net = neonxc.load(tmp_path / "result" / "model.safetensors")
+    X = np.array(read(wine_csv)[1:], dtype=float)[:, :-1]
+    np.testing.assert_array_equal(net.predict(X), numbers[:, 0])
+    assert net.feature_names_ == rows[0][2:]
+
+
+@pytest.mark.parametrize("scale", ["none", "minmax", "robust"])
+def test_table_scales(neonxc_command, wine_csv, tmp_path, scale):
+    assert neonxc_command("table", wine_csv, "-k", 2, "--scale", scale, "--out", "r")[0] == 0
+    assert (tmp_path / "r" / "clusters.png").stat().st_size > 0
+
+
+def test_table_reads_gz_semicolons_and_no_header(neonxc_command, tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    with gzip.open("a.csv.gz", "wt") as file:
+        file.write("\n".join(";".join(map(repr, row)) for row in X.tolist()))
+    assert neonxc_command("table", "a.csv.gz", "-k", 2, "--out", "r")[0] == 0
+    assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "x0", "x1", "x2"]
+
+
+@pytest.fixture
+def people_csv(tmp_path):
+    """A table as people have them: two groups, numbers and words with gaps, an identifier, a date, an income."""
+    rng = np.random.default_rng(0)
+    lines = ["id;age;hours;work;since;income"]
+    for i in range(60):
+        old = i % 2
+        age = "?" if i % 15 == 3 else f"{rng.normal(30 + 25 * old, 3):.1f}".replace(".", ",")
+        hours = "NA" if i % 20 == 5 else rng.integers(20, 60)
+        work = "" if i % 12 == 7 else ("office", "farm")[old]
+        lines.append(f"p{i};{age};{hours};{work};20{i % 20 + 10}-03-01;{('low', 'high')[old]}")
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
+    code, _, err = neonxc_command("table", people_csv, "-k", 2, "--ignore", "income", "--out", "r")
+    assert code == 0, err
+    notes = err.splitlines()
+    for told in (
+        "note: decimal commas were understood in age (",
+        "note: id looks like an identifier (every value is different): left out; --keep id keeps it",
+        "note: since holds dates: left out",
+        "note: 2 columns of numbers have missing values: age (7%), hours (5%); the median stands in",
+        "note: 1 column of text is one-hot: work (2 values and missing ones)",
+    ):
+        assert any(note.startswith(told) for note in notes), told
+    header, *rows = read(tmp_path / "r" / "relevance.csv")
+    assert header == ["cluster", "logit", "age", "hours", "work"]
+    numbers = np.array(rows, dtype=float)
+    np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
+    own = numbers[:, 0] == numbers[0, 0]
+    assert own.tolist() == [i % 2 == 0 for i in range(60)]
+
+
+def test_a_column_names_the_clusters(neonxc_command, people_csv, tmp_path):
+    code, out, err = neonxc_command("table", people_csv, "--labels", "income", "--out", "r")
+    assert code == 0, err
+    assert "2 clusters of people.csv by income, 60 rows" in out
+    header, *rows = read(tmp_path / "r" / "relevance.csv")
+    assert header == ["label", "cluster", "logit", "age", "hours", "work"]
+    assert [row[0] for row in rows] == ["low", "high"] * 30
+    assert [row[1] for row in rows] == ["low", "high"] * 30
+    net = neonxc.load(tmp_path / "r" / "model.safetensors")
+    assert net.fidelity_ == 1
+
+
+def test_numbers_of_clusters_side_by_side(neonxc_command, wine_csv, tmp_path):
+    code, out, err = neonxc_command("table", wine_csv, "-k", "2-4", "--ignore", "target", "--out", "r")
+    assert code == 0, err
+    assert "k = 3 has the greatest silhouette (0.28)" in out
+    assert "going on with it" in out
+    header, *rows = read(tmp_path / "r" / "choose-k.csv")
+    assert header == ["k", "inertia", "silhouette", "stability", "tree_price"]
+    assert [row[0] for row in rows] == ["2", "3", "4"]
+    assert (tmp_path / "r" / "choose-k.png").stat().st_size > 0
+    assert len(read(tmp_path / "r" / "clusters.csv")) == 4
+    code, _, err = neonxc_command("table", wine_csv, "-k", "2-500")
+    assert code == 2
+    assert "500 clusters need at least as many different rows of wine.csv; got 178" in err
+
+
+def test_tables_from_standard_input_and_parquet(neonxc_command, wine_csv, tmp_path, monkeypatch):
+    import pandas as pd
+
+    pd.read_csv(wine_csv).to_parquet(tmp_path / "wine.parquet")
+    found = []
+    for source in (wine_csv, "wine.parquet", "-"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(wine_csv.read_bytes())))
+        code, out, err = neonxc_command("rules", source, "-k", 3, "--ignore", "target", "--format", "json")
+        assert code == 0, err
+        found.append(json.loads(out))
+    assert found[0] == found[1] == found[2]
+
+
+FORMATS = {
+    "text": "held out: ",
+    "markdown": "### high",
+    "html": "<table",
+    "sql": 'FROM "people"',
+    "python": "def cluster(row):",
+    "json": '"rules"',
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_rules_in_every_format(neonxc_command, people_csv, tmp_path, format):
+    code, out, err = neonxc_command("rules", people_csv, "--labels", "income", "--format", format)
+    assert code == 0, err
+    assert FORMATS[format] in out
+    suffix = {"text": "txt", "markdown": "md", "python": "py"}.get(format, format)
+    code, told, err = neonxc_command("rules", people_csv, "--labels", "income", "--out", f"new/rules.{suffix}")
+    assert (code, told) == (0, f"new/rules.{suffix}\n"), err
+    assert (tmp_path / "new" / f"rules.{suffix}").read_text(encoding="utf-8") == out
+
+
+def test_rules_of_kmeans_and_of_labels(neonxc_command, people_csv):
+    code, out, err = neonxc_command("rules", people_csv, "-k", 2, "--ignore", "income")
+    assert code == 0, err
+    assert "work is" in out or "age" in out
+    assert out.count("cluster ") == 2
+    assert "held out: " in out
+    code, out, _ = neonxc_command("rules", people_csv, "--labels", "income", "--leaves", 2)
+    assert code == 0
+    assert out.count("mistake") >= 2
+    code, _, err = neonxc_command("rules", people_csv, "-k", 3, "--leaves", 2)
+    assert (code, err) == (2, "neonxc: 3 clusters need at least as many --leaves, got 2\n")
+
+
+def test_a_label_without_a_rule_is_told(neonxc_command, tmp_path):
+    lines = ["a,kind", *(f"{i % 3},{'xyz'[i % 3]}" for i in range(60))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    code, _, err = neonxc_command("rules", "t.csv", "--labels", "kind", "--leaves", 2)
+    assert code == 0
+    assert re.search("note: no rule tells [xyz]: more --leaves may", err)
+
+
+def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, tmp_path, monkeypatch):
+    from neonxc.tables import read_table
+    from neonxc.trees import ExShallow
+
+    assert neonxc_command("table", people_csv, "-k", 2, "--ignore", "income", "--out", "r")[0] == 0
+    assert neonxc_command("rules", people_csv, "-k", 2, "--ignore", "income", "--out", "rules.safetensors")[0] == 0
+    frame = read_table(people_csv)
+    X = frame[["age", "hours", "work"]]
+    tree = ExShallow().fit(X, labels=frame["income"])
+    neonxc.save(tree, tmp_path / "tree.safetensors")
+    neonxc.save(tree.tree_, tmp_path / "bare.safetensors")
+    wanted = {"r/model": "01" * 30, "rules": "01" * 30, "tree": ["low", "high"] * 30, "bare": ["low", "high"] * 30}
+    for model, expected in wanted.items():
+        code, out, err = neonxc_command("apply", f"{model}.safetensors", people_csv)
+        assert code == 0, err
+        header, *rows = csv.reader(io.StringIO(out))
+        logit = ["logit"] if model == "r/model" else []
+        assert header == ["id", "age", "hours", "work", "since", "income", "cluster", *logit]
+        clusters = [row[6] for row in rows]
+        if model in ("r/model", "rules"):
+            assert len(set(clusters[::2])) == len(set(clusters[1::2])) == 1
+            assert clusters[0] != clusters[1]
+        else:
+            assert clusters == expected
+    relevance = read(tmp_path / "r" / "relevance.csv")[1:]
+    code, _, err = neonxc_command("apply", "r/model.safetensors", people_csv, "--out", "new/rows.csv")
+    assert code == 0
+    rows = read(tmp_path / "new" / "rows.csv")[1:]
+    assert [row[6] for row in rows] == [row[0] for row in relevance]
+    np.testing.assert_allclose([float(row[7]) for row in rows], [float(row[1]) for row in relevance])
+
+    new = "work;age;more;cluster\nfarm;60,5;1;x\noffice;?;oops;y\n"  # another order, further columns, fewer
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(new.encode())))
+    code, _, err = neonxc_command("apply", "r/model.safetensors", "-")
+    assert (code, err.splitlines()[-1]) == (
+        2,
+        "neonxc: standard input has no column ['hours']; its columns are ['work', 'age', 'more', 'cluster']",
+    )
+    new = new.replace(";more", ";more;hours").replace(";1;", ";1;40;").replace(";oops;", ";oops;50;")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(new.encode())))
+    code, out, err = neonxc_command("apply", "r/model.safetensors", "-")
+    assert code == 0, err
+    header, old, young = csv.reader(io.StringIO(out))
+    assert header == ["work", "age", "more", "hours", "cluster", "cluster_2", "logit"]
+    assert [old[5], young[5]] == [relevance[1][0], relevance[0][0]]
+
+
+def test_what_has_no_clusters_is_not_applied(neonxc_command, people_csv, tmp_path):
+    neonxc.save(Encoding(("age",), (Number(0),)), tmp_path / "encoding.safetensors")
+    code, _, err = neonxc_command("apply", "encoding.safetensors", people_csv)
+    assert (code, err) == (2, "neonxc: encoding.safetensors holds no clustering but Encoding of rows\n")
+    code, _, err = neonxc_command("apply", people_csv, people_csv)
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
+    def warned(*_):
+        warnings.warn("take\n care", UserWarning, stacklevel=1)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("neonxc.workflows.by_kmeans", warned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = neonxc_command("table", people_csv, "-k", 2)
+    assert code == 2
+    assert err.splitlines()[-2:] == ["note: take care", "neonxc: far enough"]
+
+
+BAD_LABELS = {
+    ("--labels", "nope"): "people.csv has no column 'nope' of labels; its columns are ['id', 'age', ",
+    ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
+    ("--labels", "work"): "column 'work' of people.csv has no label in 5 rows",
+    ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
+    ("--labels", "income", "-k", "2"): "either --clusters or --labels is needed, not both",
+    (): "either --clusters or --labels is needed",
+    ("-k", "4-2"): "a range goes up",
+    ("-k", "1-3"): "at least 2 clusters are needed",
+    ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
+    ("-k", "2", "--keep", "nope"): "keep: there is no column ['nope']",
+}
+
+
+@pytest.mark.parametrize("args", BAD_LABELS)
+def test_bad_choices_of_clusters(neonxc_command, people_csv, args):
+    code, _, err = neonxc_command("table", people_csv, *args)
+    assert code == 2
+    assert BAD_LABELS[args] in err.splitlines()[-1]
+
+
+def test_kmeans_is_that_of_scikit_learn():
+    from sklearn.cluster import KMeans
+
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    for k in (2, 5, 9):
+        ours, theirs = workflows.kmeans(X, k, "rows"), KMeans(k, n_init=10, random_state=0).fit(X)
+        np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+        np.testing.assert_array_equal(ours.cluster_centers_, theirs.cluster_centers_)
+
+
+def test_names_are_taken_as_they_are(neonxc_command, tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    lines = ["speed [m/s][/b],$\\frac{$", *(f"{a},{b}" for a, b in X.tolist())]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    code, out, _ = neonxc_command("table", "a.csv", "-k", 2, "--out", "r [b]")
+    assert code == 0
+    assert "speed [m/s][/b]" in out
+    assert "r [b]" in out
+
+
+def test_a_failure_leaves_nothing_and_spares_what_was_there(neonxc_command, wine_csv, tmp_path, monkeypatch):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "relevance.csv").write_text("mine")
+    monkeypatch.setattr("neonxc.workflows.tables.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    code, _, err = neonxc_command("table", wine_csv, "-k", 2, "--out", "r")
+    assert code == 2
+    assert err.splitlines()[-1] == "neonxc: disk full"
+    assert [file.name for file in (tmp_path / "r").iterdir()] == ["relevance.csv"]
+    assert (tmp_path / "r" / "relevance.csv").read_text() == "mine"
+    assert {file.name for file in tmp_path.iterdir()} == {"r", "wine.csv"}
+
+
+BAD_TABLES = {
+    "\n".join(
+        ["a,b", *(f"{i},{i * i}" for i in range(15)), "", "3,x"]
+    ): "line 18, column 'b': 'x' is not a number",
+    "a,b\n1,2\n3,inf\n": "line 3, column 'b': 'inf' is not a finite number",
+    "a,b\n1,2\n1\n": "line 3 has 1 cells, the first line has 2",
+    "a,b\n": "a header and no data",
+    "": "is empty",
+    "a,b\n1,2\n": "the table has no column left to cluster by; a, b have one value alone: left out",
+    "a,b\n1,2\n1,2\n1,2\n": "a, b have one value alone",
+    "a,b\n1,2\n2,2\n2,2\n": "as many different rows of bad.csv; only 2 of the 3 are different",
+    "a,b\n1,2\n2,3\n": "3 clusters need at least as many different rows of bad.csv; got 2",
+    "%PDF-1.7": "bad.csv is no table but a PDF document: export it as CSV",
+    "one\ntwo words\n": "bad.csv is no table but one column of text",
+}
+
+
+@pytest.mark.parametrize("text", BAD_TABLES, ids=BAD_TABLES.values())
+def test_bad_tables(neonxc_command, tmp_path, text):
+    (tmp_path / "bad.csv").write_text(text)
+    code, _, err = neonxc_command("table", "bad.csv", "-k", 3, "--out", "r")
+    assert code == 2
+    *notes, last = err.splitlines()
+    assert last.startswith("neonxc: ")
+    assert BAD_TABLES[text] in last
+    assert all(note.startswith("note: ") for note in notes)
+    assert not (tmp_path / "r").exists()
+
+
+DAMAGES = {
+    "cut short": lambda packed: packed[: len(packed) // 2],
+    "a wrong byte": lambda packed: packed[:15] + bytes([packed[15] ^ 255]) + packed[16:],
+    "not packed": lambda packed: b"a,b",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_gz_is_one_line(neonxc_command, tmp_path, damage):
+    packed = gzip.compress("\n".join(["a,b", *(f"{i},{i * i}" for i in range(500))]).encode())
+    (tmp_path / "bad.csv.gz").write_bytes(DAMAGES[damage](packed))
+    code, _, err = neonxc_command("table", "bad.csv.gz", "-k", 2)
+    assert code == 2
+    assert err.startswith("neonxc: bad.csv.gz can't be read as a table: ")
+    assert err.count("\n") == 1
+
+
+def test_columns_of_one_name_and_of_ours(neonxc_command, tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    (tmp_path / "a.csv").write_text("\n".join(["a,a,cluster", *(",".join(map(str, row)) for row in X)]))
+    code, _, err = neonxc_command("table", "a.csv", "-k", 2, "--out", "r")
+    assert code == 0, err
+    assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "a", "a_2", "cluster"]
+    assert "column 2 is called a_2" in err

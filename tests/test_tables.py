@@ -1,0 +1,272 @@
+"""Tables are read as people have them, and what is no table is told apart."""
+
+import gzip
+import io
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neonxc.tables import read_table
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Write a file and read it: text in UTF-8, bytes as they are."""
+
+    def written(content, name="t.csv", **options):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_table(path, **options)
+
+    return written
+
+
+def columns(frame):
+    return frame.to_dict("list")
+
+
+NUMBERS = {"a": [1, 2], "b": [0.5, -3e-5]}
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_separators_and_ends_of_lines(read, separator, end):
+    text = end.join(["a,b", "1,0.5", "2,-3e-5", ""]).replace(",", separator)
+    frame = read(text)
+    assert columns(frame) == NUMBERS
+    assert list(map(str, frame.dtypes)) == ["int64", "float64"]
+    assert frame.attrs["notes"] == []
+
+
+def test_the_first_line_may_be_data(read):
+    frame = read("1,0.5\n2,-3e-5\n")
+    assert columns(frame) == {"x0": [1, 2], "x1": [0.5, -3e-5]}
+    assert frame.attrs["notes"] == ["the first line is data: the columns are called x0 ... x1"]
+    mixed = read("39,Private,?\n40,Private,1\n41,State,2\n")  # every word of the first line is there again
+    assert columns(mixed)["x1"] == ["Private", "Private", "State"]
+    assert np.isnan(columns(mixed)["x2"][0])
+    header = read("country,2000,2001\nA,1,2\nB,3,4\n")
+    assert list(header) == ["country", "2000", "2001"]
+    assert list(read("1,5;2,5\n1,7;2,7\n")) == ["x0", "x1"]
+
+
+def test_quotes(read):
+    frame = read('"a, b","c ""d"""\n"1","two\nlines"\n2,"x; y"\n')
+    assert columns(frame) == {"a, b": [1, 2], 'c "d"': ["two\nlines", "x; y"]}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_encodings(read, encoding):
+    if encoding == "utf-16":
+        for codec, mark in (("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff")):
+            assert columns(read(mark + "größe,b\n1,é\n2,x\n".encode(codec))) == {"größe": [1, 2], "b": ["é", "x"]}
+    frame = read("größe,b\n1,é\n2,x\n".encode(encoding))
+    assert columns(frame) == {"größe": [1, 2], "b": ["é", "x"]}
+    assert bool(frame.attrs["notes"]) == (encoding == "cp1252")
+
+
+def test_gz_by_its_content(read):
+    packed = gzip.compress(b"a,b\n1,0.5\n2,-3e-5\n")
+    assert columns(read(packed, "t.csv.gz")) == columns(read(packed, "t.csv")) == NUMBERS
+
+
+def test_standard_input(monkeypatch):
+    for content in (b"a,b\n1,0.5\n2,-3e-5\n", gzip.compress(b"a,b\n1,0.5\n2,-3e-5\n")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert columns(read_table("-")) == NUMBERS
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1\n")))
+    with pytest.raises(ValueError, match="standard input can't be read as a table: line 2 has 1 cells"):
+        read_table("-")
+
+
+def test_parquet(read):
+    frame = pd.DataFrame(
+        {
+            "whole": [1, 2, 3],
+            "gaps": pd.array([1, None, 3], dtype="Int64"),
+            "word": ["x", None, "z"],
+            "true": [True, False, True],
+            "kind": pd.Categorical(["a", "b", "a"]),
+            "day": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"]),
+        }
+    )
+    found = read(frame.to_parquet(), "t.parquet")
+    assert list(map(str, found.dtypes[["whole", "gaps", "true"]])) == ["int64", "float64", "bool"]
+    assert found["gaps"].isna().tolist() == [False, True, False]
+    assert found["word"].tolist()[::2] == ["x", "z"]
+    assert found["word"].isna().tolist() == [False, True, False]
+    assert found["kind"].tolist() == ["a", "b", "a"]
+    assert found["day"].dtype.kind == "M"
+    named = frame[["whole"]].set_axis(pd.Index([7, 8, 9], name="town"))
+    assert columns(read(named.to_parquet(), "n.parquet")) == {"town": [7, 8, 9], "whole": [1, 2, 3]}
+    unnamed = frame[["whole"]].set_axis([7, 8, 9])
+    assert list(read(unnamed.to_parquet(), "u.parquet")) == ["whole"]
+    with pytest.raises(ValueError, match="columns and no data"):
+        read(frame.iloc[:0].to_parquet(), "e.parquet")
+    with pytest.raises(ValueError, match=r"b.parquet can't be read as a table"):
+        read(frame.to_parquet()[:-20], "b.parquet")
+    with pytest.raises(ValueError, match=r"i.parquet, row 2, column 'a': 'inf' is not a finite number"):
+        read(pd.DataFrame({"a": [1.0, np.inf]}).to_parquet(), "i.parquet")
+
+
+@pytest.mark.parametrize("marker", ["", "NA", "N/A", "?", "nan", "NaN", "null", "NULL", "None", "-", "#N/A", " "])
+def test_missing_values(read, marker):
+    frame = read(f"a,b\n1,x\n{marker},{marker}\n3,y\n")
+    assert frame["a"].dtype == np.float64
+    assert frame.isna().to_numpy().tolist() == [[False, False], [True, True], [False, False]]
+
+
+def test_truth_values(read):
+    frame = read("a,b,c\n1,true,True\n2,FALSE,\n3,True,false\n")
+    assert frame["b"].dtype == bool
+    assert frame["b"].tolist() == [True, False, True]
+    assert frame["c"].dropna().tolist() == ["True", "false"]
+
+
+COMMAS = {
+    "a;b\n1,5;2,3\n?;4\n": ({"a": [1.5, None], "b": [2.3, 4]}, "decimal commas"),
+    "a;b\n1,234;x\n2,5;y\n": ({"a": [1.234, 2.5], "b": ["x", "y"]}, "decimal commas"),
+    "a;b\n1,234;x\n2,500;y\n": ({"a": [1.234, 2.5], "b": ["x", "y"]}, "decimal commas"),
+    "a;b\n1.234,5;x\n12,25;y\n": ({"a": [1234.5, 12.25], "b": ["x", "y"]}, "decimal commas"),
+    "a;b\n-1,5e-3;1.234\n2,5;10.000\n": ({"a": [-0.0015, 2.5], "b": [1234, 10000]}, "points between thousands"),
+    "a;b\n1,5;1.5\n2,5;10.25\n": ({"a": [1.5, 2.5], "b": [1.5, 10.25]}, "decimal commas"),
+    "a;b\n1,5;0.125\n2,5;0.250\n": ({"a": [1.5, 2.5], "b": [0.125, 0.25]}, "decimal commas"),
+    'a,b\n"1,234",x\n"12,000",y\n': ({"a": [1234, 12000], "b": ["x", "y"]}, "commas between thousands"),
+    'a,b\n"1,234.5",x\n7,y\n': ({"a": [1234.5, 7], "b": ["x", "y"]}, "commas between thousands"),
+    'a,b\n"1,5",x\n"12,25",y\n': ({"a": [1.5, 12.25], "b": ["x", "y"]}, "decimal commas"),
+    "a\tb\n1,234,567\tx\n12\ty\n": ({"a": [1234567, 12], "b": ["x", "y"]}, "commas between thousands"),
+    "a;b\n1,2,3;x\n4,5;y\n": ({"a": ["1,2,3", "4,5"], "b": ["x", "y"]}, None),
+}
+
+
+@pytest.mark.parametrize("text", COMMAS)
+def test_commas_in_numbers(read, text):
+    expected, note = COMMAS[text]
+    frame = read(text)
+    pd.testing.assert_frame_equal(frame, pd.DataFrame(expected), check_dtype=False)
+    assert [note in told for told in frame.attrs["notes"]][-1:] == ([True] if note else [])
+
+
+@given(
+    values=st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=2, max_size=6),
+    style=st.sampled_from(["point", "comma", "german", "english"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_numbers_come_back_however_they_are_written(tmp_path_factory, values, style):
+    values = [*values, 0.25]  # some value tells which is the decimal sign
+    texts = [f"{value:,.4f}" if style in ("german", "english") else f"{value:.4f}" for value in values]
+    if style == "german":
+        texts = [text.translate(str.maketrans(",.", ".,")) for text in texts]
+    if style == "comma":
+        texts = [text.replace(".", ",") for text in texts]
+    path = tmp_path_factory.mktemp("numbers") / "t.csv"
+    path.write_text("\n".join(["a;b", *(f"{text};x{i}" for i, text in enumerate(texts))]))
+    np.testing.assert_array_equal(read_table(path)["a"], values)
+
+
+def test_a_column_that_numbers_the_rows_is_dropped(read):
+    for start in (0, 1):
+        frame = read("\n".join([",a", *(f"{i + start},{i * i}" for i in range(5))]))
+        assert columns(frame) == {"a": [0, 1, 4, 9, 16]}
+        assert frame.attrs["notes"] == ["the first column has no name and numbers the rows: it was dropped"]
+    assert list(read("Unnamed: 0,a\n7,1\n9,2\n")) == ["a"]  # of rows that were selected
+    assert list(read(",a\n1,1\n1,2\n")) == ["Unnamed: 0", "a"]
+    assert list(read(",a\nx,1\ny,2\n")) == ["Unnamed: 0", "a"]
+    assert list(read(",a\n0,1\n1,2\n", needed=["Unnamed: 0"])) == ["Unnamed: 0", "a"]
+    frame = read('"a";"b"\n"r1";1;2\n"r2";3;4\n')  # as R writes it
+    assert columns(frame) == {"Unnamed: 0": ["r1", "r2"], "a": [1, 3], "b": [2, 4]}
+
+
+def test_names_of_columns(read):
+    frame = read("a,a, b ,,\n1,2,3,4,\n5,6,7,8,\n")
+    assert columns(frame) == {"a": [1, 5], "a_2": [2, 6], "b": [3, 7], "x3": [4, 8]}
+    assert frame.attrs["notes"] == [
+        "'a' is the name of several columns: column 2 is called a_2",
+        "column 4 has no name and is called x3",
+    ]
+
+
+NO_TABLES = {
+    b"\x89PNG\r\n\x1a\n": "is no table but a PNG image: export it as CSV",
+    b"\xff\xd8\xff\xe0": "a JPEG image",
+    b"%PDF-1.7\n": "a PDF document",
+    b"PK\x03\x04....xl/workbook.xml": "an Excel file: save the sheet as CSV",
+    b"PK\x03\x04....a.csv": "a zip archive: unpack it",
+    b"\xd0\xcf\x11\xe0\xa1\xb1": "an old Excel or Office file",
+    b"SQLite format 3\0": "an SQLite database",
+    b"\x80\x04\x95": "a pickle",
+    b"<!DOCTYPE html>\n<html><body>a,b</body></html>": "an HTML page",
+    b"\n<HTML>": "an HTML page",
+    b'<?xml version="1.0"?>': "an XML file",
+    b'[{"a": 1, "b": 2}]': "a JSON file",
+    b'{"a": 1, "b": 2}\n{"a": 3, "b": 4}\n': "a JSON file",
+    b"a\0,\0b\0": "binary data, or text in UTF-16 without a byte order mark",
+    b"": "it is empty",
+    b" \n\n": "it is empty",
+    "\ufeff".encode(): "it is empty",
+    gzip.compress(b""): "it is empty",
+    gzip.compress(b"\x89PNG\r\n"): "a PNG image",
+    b"Once upon a time\nthere was a king\n": "is no table but one column of text",
+    b"a b c\n1 2 3\n4 5 6\n": "is no table but one column of text",
+    b"It was, he said, late.\nYes.\nNo, no, no, she said.\nWell, then.\n": "its lines have between 1 and 4 cells",
+}
+
+
+@pytest.mark.parametrize("content", NO_TABLES, ids=NO_TABLES.values())
+def test_what_is_no_table(read, content):
+    with pytest.raises(ValueError, match=r"t\.csv ") as error:
+        read(content)
+    assert NO_TABLES[content] in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_folders_and_files_that_are_not_there(tmp_path):
+    with pytest.raises(ValueError, match="is a folder"):
+        read_table(tmp_path)
+    with pytest.raises(ValueError, match="no such file"):
+        read_table(tmp_path / "none.csv")
+
+
+MANY = [f"{i},{i * 1.5}" for i in range(12)]
+BAD = {
+    "a,b\n1,2\n1\n": "line 3 has 1 cells, the first line has 2",
+    "a,b\n1,2\n1,2,3\n3,4\n": "line 3 has 3 cells, the first line has 2",
+    "\na;b\n\n1;2\n\n3\n": "line 6 has 1 cells, the first line has 2",
+    "A table of mine\n\na,b\n1,2\n3,4\n": "the first line has 1 cells, most others have 2; remove what is above",
+    "a,b\n": "a header and no data",
+    "a,b\n1,2\n3,inf\n": "line 3, column 'b': 'inf' is not a finite number",
+    "\n".join(
+        ["a,b", *MANY, "", "12,oops", "13,7"]
+    ): "line 15, column 'b': 'oops' is not a number, as the others are",
+    "\n".join(["a,b", '1,"\n2"', *MANY, "zz,1"]): "line 16, column 'a': 'zz' is not a number",
+    'a,b\n1,2\n"3,4\n5,6\n': "can't be read as a table",
+}
+
+
+@pytest.mark.parametrize("text", BAD, ids=BAD.values())
+def test_errors_name_the_place(read, text):
+    with pytest.raises(ValueError, match=r"t\.csv") as error:
+        read(text)
+    assert BAD[text] in str(error.value)
+
+
+def test_a_column_with_mistakes_can_be_left_out(read):
+    text = "\n".join(["a,b", *MANY, "12,oops"])
+    assert list(read(text, ignore=["b"])) == ["a"]
+    assert read(text, needed=["a"])["b"].tolist()[-1] == "oops"
+    with pytest.raises(ValueError, match="oops"):
+        read(text, needed=["a", "b"])
+    assert read("\n".join(["a,b", *MANY, *["0,word"] * 4]))["b"].tolist()[-1] == "word"  # too many to be mistakes
+
+
+def test_columns_that_are_not_there_are_all_named(read):
+    with pytest.raises(ValueError, match=r"t\.csv has no column \['x', 'y'\]; its columns are \['a', 'b'\]"):
+        read("a,b\n1,2\n", ignore=["x", "a", "y"])
+    with pytest.raises(ValueError, match=r"t\.csv has no column \['x', 'y'\]"):
+        read("a,b\n1,2\n", needed=["x", "a", "y"])
+    with pytest.raises(ValueError, match="no column left"):
+        read("a,b\n1,2\n", ignore=["a", "b"])

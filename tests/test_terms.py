@@ -1,0 +1,352 @@
+"""Texts behind a vectorizer: counts, weights of terms, and where the terms stand."""
+
+import json
+import re
+from collections import Counter
+from importlib import import_module
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from sklearn.cluster import DBSCAN, KMeans
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import Normalizer
+
+import neonxc
+from neonxc import NEON
+from neonxc.terms import Terms
+
+TEXTS = [
+    "Simmer the onions in butter, then stir in the flour and the stock.",
+    "Stir the soup, add salt and pepper, and simmer until the onions are soft.",
+    "Butter and flour make the sauce thick; salt makes it taste.",
+    "A pinch of salt, a little pepper: the soup, the soup needs no more.",
+    "The probe took pictures of the moons while it was in orbit around Saturn.",
+    "Two moons orbit Mars, and the larger one is falling towards the planet.",
+    "Astronomers found a planet in orbit around a star like our sun.",
+    "The telescope shows the rings of Saturn and the moons of Jupiter.",
+    "The violins repeat the theme, and the orchestra answers with a loud chord.",
+    "She played the sonata slowly, and every chord was a surprise.",
+    "Play the theme again, a little slower, and hold the last chord.",
+    "In the second movement the violins play the theme of the sonata.",
+]
+OTHERS = ["Salt on the moons of Mars!", "???", "A theme, a chord, a planet."]
+
+
+def kmeans():
+    return KMeans(3, n_init=5, random_state=0)
+
+
+def shouted(text):
+    return text.upper()
+
+
+PIPELINES = {
+    "tf-idf": lambda: make_pipeline(TfidfVectorizer(), kmeans()),
+    "counts": lambda: make_pipeline(CountVectorizer(), kmeans()),
+    "binary": lambda: make_pipeline(CountVectorizer(binary=True, dtype=np.float32), kmeans()),
+    "sublinear": lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True, norm="l1", use_idf=False), kmeans()),
+    "no norm": lambda: make_pipeline(TfidfVectorizer(norm=None, smooth_idf=False), kmeans()),
+    "two steps": lambda: make_pipeline(CountVectorizer(), TfidfTransformer(sublinear_tf=True), kmeans()),
+    "lsa": lambda: make_pipeline(
+        CountVectorizer(stop_words="english", ngram_range=(1, 2)),
+        TfidfTransformer(),
+        TruncatedSVD(5, random_state=0),
+        Normalizer(),
+        kmeans(),
+    ),
+    "nested": lambda: Pipeline(
+        [("terms", make_pipeline(CountVectorizer(), TfidfTransformer())), ("km", kmeans())]
+    ),
+    "characters": lambda: make_pipeline(TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 3)), kmeans()),
+}
+
+
+def fitted(name):
+    pipeline = PIPELINES[name]().fit(TEXTS)
+    return pipeline, neonxc.neuralize(pipeline, TEXTS)
+
+
+# --- networks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_decisions_and_relevance(name, tmp_path):
+    pipeline, net = fitted(name)
+    np.testing.assert_array_equal(net.predict(TEXTS), pipeline.predict(TEXTS))
+    np.testing.assert_array_equal(net.predict(OTHERS), pipeline.predict(OTHERS))
+    relevance = NEON(net).attribute(TEXTS)
+    assert list(relevance.columns) == net.encoding.names == net.feature_names_
+    counts = net.encoding.encode(TEXTS)
+    logits = net(torch.from_numpy(counts.toarray()))
+    np.testing.assert_allclose(relevance.to_numpy().sum(1), logits.amax(1), atol=1e-10)
+    np.testing.assert_allclose(NEON(net).attribute(counts), relevance, atol=1e-12)  # counts are taken, too
+    means = relevance.groupby(net.predict(TEXTS)).mean()
+    summary = NEON(net).summary(TEXTS)
+    np.testing.assert_allclose(summary.relevance, means.to_numpy(), atol=1e-10)
+    assert summary.top(0, 1)[0][0] == means.loc[0].idxmax()
+
+    neonxc.save(net, tmp_path / "net.safetensors")
+    loaded = neonxc.load(tmp_path / "net.safetensors")
+    pd.testing.assert_frame_equal(NEON(loaded).attribute(TEXTS), relevance)
+    np.testing.assert_array_equal(loaded.predict(OTHERS), pipeline.predict(OTHERS))
+
+
+def test_beta_is_that_of_the_vectors():
+    """The pipeline's own last columns, explained without any vectorizer: same logits, so the same beta."""
+    pipeline, net = fitted("tf-idf")
+    inner = neonxc.neuralize(pipeline[-1], pipeline[:-1].transform(TEXTS))
+    assert net.beta == pytest.approx(inner.beta)
+    expected = NEON(inner).attribute(pipeline[:-1].transform(TEXTS).toarray()).sum(1)
+    np.testing.assert_allclose(NEON(net).attribute(TEXTS).to_numpy().sum(1), expected)
+
+
+def test_forms_of_texts():
+    pipeline, net = fitted("tf-idf")
+    expected = NEON(net).attribute(TEXTS)
+    series = pd.Series(TEXTS, index=[f"d{i}" for i in range(12)])
+    assert list(NEON(net).attribute(series).index) == list(series.index)
+    for texts in (series, np.array(TEXTS), np.array(TEXTS, dtype=object), iter(TEXTS)):
+        np.testing.assert_allclose(NEON(net).attribute(texts), expected)
+    np.testing.assert_array_equal(net.predict(series), pipeline.predict(TEXTS))
+    np.testing.assert_allclose(NEON(net).attribute(TEXTS, 1, 2).shape, expected.shape)
+    assert NEON(net).residual(TEXTS).shape == (12,)
+    np.testing.assert_allclose(net.batch(TEXTS).tensor, net.encoding.encode(TEXTS).toarray())
+    without = neonxc.neuralize(pipeline)
+    np.testing.assert_array_equal(without.predict(TEXTS), net.predict(TEXTS))
+
+
+def test_surrogate_of_texts():
+    pipeline = make_pipeline(TfidfVectorizer(stop_words="english"), DBSCAN(1.3, min_samples=2)).fit(TEXTS)
+    assert len(set(pipeline[-1].labels_) - {-1}) > 1
+    net = neonxc.neuralize(pipeline, TEXTS)
+    assert net.fidelity_ > 0.9
+    assert NEON(net).summary(TEXTS).top(0, 1)[0][0] in pipeline[0].vocabulary_
+
+
+def test_a_later_fit_leaves_the_network_as_it_is():
+    pipeline, net = fitted("tf-idf")
+    before = NEON(net).attribute(TEXTS)
+    pipeline.fit(OTHERS)
+    pd.testing.assert_frame_equal(NEON(net).attribute(TEXTS), before)
+
+
+# --- highlights --------------------------------------------------------------------------------------------
+
+ANALYZERS = [
+    {},
+    {"ngram_range": (1, 3)},
+    {"ngram_range": (2, 2), "stop_words": "english"},
+    {"analyzer": "char", "ngram_range": (1, 3)},
+    {"analyzer": "char", "ngram_range": (3, 4)},
+    {"analyzer": "char_wb", "ngram_range": (1, 5)},
+    {"analyzer": "char_wb", "ngram_range": (4, 6), "strip_accents": "unicode"},
+    {"strip_accents": "unicode"},
+    {"strip_accents": "ascii", "ngram_range": (1, 2)},
+    {"lowercase": False},
+    {"token_pattern": r"(\w)\w*"},
+    {"tokenizer": str.split, "token_pattern": None, "stop_words": ["soup"]},
+    {"preprocessor": shouted},
+]
+PIECES = [
+    "Salt",
+    "the",
+    "soup",
+    "Été",
+    "à",
+    "Zürich",
+    "İstanbul",
+    "ΣΑΣ",
+    "ﬁne",
+    "ete\u0301",
+    "x",
+    "  ",
+    "\n",
+    ",",
+    "-",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join), options=st.sampled_from(ANALYZERS))
+def test_terms_are_found_where_the_analyzer_finds_them(text, options):
+    vectorizer = CountVectorizer(**options).fit([" ".join(PIECES), "the soup"])
+    spans, occurrences = import_module("neonxc.highlights")._occurrences(Terms(vectorizer), text)
+    assert Counter(term for term, _ in occurrences) == Counter(vectorizer.build_analyzer()(text))
+    assert all(atoms and all(0 <= atom < len(spans) for atom in atoms) for _, atoms in occurrences)
+
+
+def test_words_are_where_they_stand():
+    spans, occurrences = import_module("neonxc.highlights")._occurrences(
+        Terms(CountVectorizer(strip_accents="unicode").fit(["a bb"])), "Été, İstanbul; the ﬁne ete\u0301s"
+    )
+    words = ["Été", "İstanbul", "the", "ﬁne", "ete\u0301s"]
+    assert ["Été, İstanbul; the ﬁne ete\u0301s"[slice(*span)] for span in spans] == words
+    assert [term for term, _ in occurrences] == ["ete", "istanbul", "the", "fine", "etes"]
+
+
+@pytest.mark.parametrize("name", ["tf-idf", "lsa", "characters"])
+def test_highlights(name):
+    _, net = fitted(name)
+    relevance = NEON(net).attribute(TEXTS)
+    marks = neonxc.highlights(net, TEXTS, relevance)
+    there = net.encoding.encode(TEXTS).toarray() > 0
+    for row, (text, found) in enumerate(zip(TEXTS, marks, strict=True)):
+        stops = [0, *(stop for _, stop, _ in found)]
+        assert all(
+            stop <= start < end <= len(text) for stop, (start, end, _) in zip(stops[:-1], found, strict=True)
+        )
+        total = relevance.to_numpy()[row][there[row]].sum()
+        assert sum(value for *_, value in found) == pytest.approx(total, abs=1e-12)
+    page = neonxc.plot.text(
+        TEXTS,
+        [[value for *_, value in found] for found in marks],
+        [[(start, stop) for start, stop, _ in found] for found in marks],
+    )
+    assert "soup" in page.html() or name == "characters"
+
+
+def test_shares_of_words():
+    """Of "the soup, the soup": a word has half of its own term, and half of what each pair around it has."""
+    vectorizer = CountVectorizer(ngram_range=(1, 2)).fit(["the soup the soup"])
+    pipeline = make_pipeline(vectorizer, KMeans(2, n_init=1)).fit(["the soup the soup", "soup"])
+    net = neonxc.neuralize(pipeline)
+    worth = {"the": 1.0, "soup": 10.0, "the soup": 100.0, "soup the": 1000.0}
+    marks = neonxc.highlights(net, ["The soup, the soup"], [[worth[name] for name in net.feature_names_]])[0]
+    assert [mark[:2] for mark in marks] == [(0, 3), (4, 8), (10, 13), (14, 18)]
+    np.testing.assert_allclose([mark[2] for mark in marks], [25.5, 530, 525.5, 30])
+
+
+class Stemmed(CountVectorizer):
+    def build_analyzer(self):
+        analyze = super().build_analyzer()
+        return lambda text: [word[:4] for word in analyze(text)]
+
+
+def halves(text):
+    return [text[: len(text) // 2]]
+
+
+def doubled(text):
+    return text + text
+
+
+@pytest.mark.parametrize(
+    ("vectorizer", "message"),
+    [
+        (Stemmed(), r"Stemmed has an analyzer of its own, which does not tell where in a text its terms are"),
+        (CountVectorizer(analyzer=halves), r"has an analyzer of its own"),
+        (CountVectorizer(preprocessor=lambda text: text + " end"), r"preprocessor does not tell where"),
+        (CountVectorizer(tokenizer=lambda text: ["absent"], token_pattern=None), r"makes the token 'absent'"),
+    ],
+)
+def test_terms_that_can_not_be_placed(vectorizer, message):
+    pipeline = make_pipeline(vectorizer, KMeans(2, n_init=1, random_state=0))
+    net = neonxc.neuralize(pipeline.fit(TEXTS[:2] + OTHERS[:1])) if "absent" not in message else None
+    if net is None:
+        pipeline.named_steps["countvectorizer"].tokenizer = str.split
+        net = neonxc.neuralize(pipeline.fit(TEXTS))
+        net.encoding.vectorizer.tokenizer = lambda text: ["absent"]
+    with pytest.raises(ValueError, match=message):
+        neonxc.highlights(net, TEXTS, np.zeros((len(TEXTS), net.encoding.width)))
+
+
+# --- errors ------------------------------------------------------------------------------------------------
+
+
+def test_unusable_texts():
+    pipeline, net = fitted("tf-idf")
+    for entry in (net.predict, NEON(net).attribute, NEON(net).summary, net.calibrate):
+        with pytest.raises(ValueError, match=r"X needs a sequence of strings; a single one is \[text\]"):
+            entry("a text")
+        with pytest.raises(ValueError, match=r"X needs a sequence of strings; text 1 is a NoneType"):
+            entry(["a text", None])
+        with pytest.raises(ValueError, match=r"X is empty"):
+            entry([])
+        with pytest.raises(
+            ValueError, match=rf"X has 3 features, the clustering was fitted on {net.encoding.width}"
+        ):
+            entry(np.zeros((2, 3)))
+    with pytest.raises(TypeError, match=r"net\(x\) takes a tensor, got list: net\(net\.batch\(x\)\.tensor\)"):
+        net(TEXTS)
+    with pytest.raises(TypeError, match=r"features= takes what a network does"):
+        neonxc.neuralize(pipeline, TEXTS, torch.nn.Identity())
+
+
+def test_pipelines_that_are_refused():
+    hashing = make_pipeline(HashingVectorizer(), kmeans()).fit(TEXTS)
+    with pytest.raises(ValueError, match=r"step 'hashingvectorizer': a HashingVectorizer does not know its terms"):
+        neonxc.neuralize(hashing, TEXTS)
+    files = make_pipeline(CountVectorizer(), kmeans()).fit(TEXTS)
+    files[0].input = "filename"
+    with pytest.raises(ValueError, match=r"CountVectorizer needs input='content', got 'filename'"):
+        neonxc.neuralize(files)
+
+
+def test_highlights_need_terms():
+    pipeline, net = fitted("tf-idf")
+    with pytest.raises(ValueError, match=r"relevance needs shape \(12, \d+\), got \(2, 2\)"):
+        neonxc.highlights(net, TEXTS, np.zeros((2, 2)))
+    plain = neonxc.neuralize(pipeline[-1])
+    with pytest.raises(
+        ValueError, match=r"highlights needs the network of a pipeline that begins with a vectorizer"
+    ):
+        neonxc.highlights(plain, TEXTS, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("option", ["tokenizer", "preprocessor", "analyzer", "strip_accents"])
+def test_functions_are_not_saved(option, tmp_path):
+    function = str.split if option in ("tokenizer", "analyzer") else shouted
+    options = {option: function} | ({"token_pattern": None} if option == "tokenizer" else {})
+    net = neonxc.neuralize(make_pipeline(CountVectorizer(**options), kmeans()).fit(TEXTS), TEXTS)
+    assert net.predict(TEXTS).shape == (12,)
+    with pytest.raises(TypeError, match=rf"can't save a CountVectorizer with a function as its {option}"):
+        neonxc.save(net, tmp_path / "net")
+
+
+def test_what_a_file_holds(tmp_path):
+    words = {"stop_words": ["the", "a"], "vocabulary": {"soup": 1, "salt": 0, "chord": 2}}
+    net = neonxc.neuralize(make_pipeline(CountVectorizer(**words), KMeans(2, random_state=0)).fit(TEXTS))
+    neonxc.save(net, tmp_path / "net")
+    with safe_open(tmp_path / "net", framework="pt") as file:
+        header = json.loads(file.metadata()["neonxc"])
+    stored = header["plain"]["parts"]["encoding"]["values"]
+    assert stored["names"] == ["salt", "soup", "chord"]
+    assert stored["options"]["stop_words"] == ["a", "the"]
+    stemmed = neonxc.neuralize(make_pipeline(Stemmed(), kmeans()).fit(TEXTS))
+    with pytest.raises(TypeError, match=r"can't save a Stemmed, a class of its own"):
+        neonxc.save(stemmed, tmp_path / "other")
+
+
+def test_damaged_files(tmp_path):
+    _, net = fitted("tf-idf")
+    path = tmp_path / "net"
+    neonxc.save(net, path)
+    files = import_module("neonxc.files")
+    kind, plain, tensors = files.read(path, {files.KIND})
+    for change in (
+        lambda values: values["options"].pop("analyzer"),
+        lambda values: values["options"].update(tokenizer="split"),
+        lambda values: values["names"].pop(),
+        lambda values: values["names"].__setitem__(0, 3),
+    ):
+        broken = json.loads(json.dumps(plain))
+        change(broken["parts"]["encoding"]["values"])
+        files.write(path, kind, broken, tensors)
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            neonxc.load(path)
+
+
+def test_no_imputer_behind_terms():
+    pipeline = make_pipeline(CountVectorizer(), SimpleImputer(), kmeans()).fit(TEXTS)
+    with pytest.raises(ValueError, match=r"X is sparse, as counts of terms are; encoders and imputers need"):
+        neonxc.neuralize(pipeline, TEXTS)
+    with pytest.raises(ValueError, match=r"behind a vectorizer a pipeline has counts of terms, and no encoder"):
+        neonxc.neuralize(pipeline)

@@ -1,0 +1,101 @@
+"""Relevance as an explanation of shap."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_iris
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+
+import neonxc
+from neonxc import NEON
+from neonxc.models import KernelKMeans
+
+IRIS = load_iris(as_frame=True)
+X = IRIS.data
+VALUES = X.to_numpy()
+KMEANS = KMeans(3, n_init=2, random_state=0).fit(X)
+
+
+@pytest.fixture
+def explanation():
+    return pytest.importorskip("shap").Explanation
+
+
+GIVEN = {
+    "frame": X,
+    "array": VALUES,
+    "tensor": torch.tensor(VALUES),
+    "float32": torch.tensor(VALUES, dtype=torch.float32),
+    "sparse": sp.csr_matrix(VALUES),
+}
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_points(kind, explanation):
+    given = GIVEN[kind]
+    net = neonxc.neuralize(KMEANS, X)
+    relevance = NEON(net).attribute(given)
+    found = neonxc.to_shap(relevance, net, given)
+    assert isinstance(found, explanation)
+    tolerance = 1e-4 if kind == "float32" else 1e-10
+    logits = net(torch.tensor(VALUES)).amax(1)
+    np.testing.assert_allclose(found.values.sum(1) + found.base_values, logits, atol=tolerance)
+    np.testing.assert_allclose(found.base_values, 0, atol=tolerance)
+    np.testing.assert_allclose(found.data, VALUES, rtol=1e-6)
+    assert found.feature_names == list(X.columns)
+
+
+@pytest.mark.parametrize("target", [1, np.arange(150) % 3])
+def test_targets_and_what_no_column_has(target, explanation):
+    net = neonxc.neuralize(KernelKMeans(3, n_support=3, random_state=0).fit(VALUES), VALUES)
+    neon = NEON(net)
+    found = neonxc.to_shap(neon.attribute(VALUES, target), net, VALUES, target)
+    np.testing.assert_allclose(found.base_values, neon.residual(VALUES, target), atol=1e-9)
+    assert np.abs(found.base_values).max() > 1e-3
+    assert found.feature_names == ["x0", "x1", "x2", "x3"]
+
+
+def test_texts(explanation):
+    texts = ["salt the soup", "stir the soup", "stars shine", "the stars and the sun shine"]
+    pipeline = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=2, random_state=0)).fit(texts)
+    net = neonxc.neuralize(pipeline, texts)
+    found = neonxc.to_shap(NEON(net).attribute(texts), net, texts)
+    assert found.feature_names == list(pipeline[0].get_feature_names_out())
+    np.testing.assert_array_equal(found.data, net.encoding.encode(texts).toarray())
+    np.testing.assert_allclose(found.base_values, 0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_plots_take_it(explanation):
+    import matplotlib.pyplot as plt
+    import shap
+
+    net = neonxc.neuralize(KMEANS, X)
+    found = neonxc.to_shap(NEON(net).attribute(X), net, X)
+    for plot, some in ((shap.plots.bar, found), (shap.plots.waterfall, found[0]), (shap.plots.beeswarm, found)):
+        plot(some, show=False)
+        plt.close("all")
+
+
+def test_errors(explanation):
+    net = neonxc.neuralize(KMEANS, X)
+    with pytest.raises(ValueError, match=r"relevance needs shape \(150, 4\), got \(10, 4\)"):
+        neonxc.to_shap(np.zeros((10, 4)), net, X)
+    with pytest.raises(ValueError, match=r"target 5 is outside"):
+        neonxc.to_shap(np.zeros((150, 4)), net, X, 5)
+    deep = neonxc.neuralize(KMEANS, VALUES, torch.nn.Identity())
+    with pytest.raises(ValueError, match=r"to_shap is for points; this network has a feature network"):
+        neonxc.to_shap(np.zeros((150, 4)), deep, VALUES)
+
+
+def test_without_shap(monkeypatch):
+    monkeypatch.setitem(sys.modules, "shap", None)
+    net = neonxc.neuralize(KMEANS, X)
+    with pytest.raises(ImportError, match=r'to_shap needs shap: pip install "neonxc\[shap\]"'):
+        neonxc.to_shap(pd.DataFrame(np.zeros((150, 4))), net, X)

@@ -1,0 +1,408 @@
+"""Trees of data frames with categories and missing values."""
+
+import json
+import sqlite3
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.api.types import is_numeric_dtype
+from sklearn.cluster import KMeans
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+import neonxc
+from neonxc.evaluation import wad, waes
+from neonxc.rules import Column, Condition, Rules
+from neonxc.trees import (
+    CART,
+    CUBT,
+    EMN,
+    IMM,
+    CLTree,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    KernelExKMC,
+    KernelExpand,
+    KernelIMM,
+    RandomThresholds,
+    SpExClique,
+    SpExGraph,
+    SpExKNN,
+    export_text,
+    plot_tree,
+)
+
+GUIDED = (IMM, EMN, ExGreedy, ExShallow, ExKMC, CART, RandomThresholds, KDTree, SpExClique)
+KERNEL = (KernelIMM, KernelExKMC, KernelExpand)
+EVERY = (*GUIDED, *KERNEL, SpExKNN, SpExGraph, CUBT, CLTree)
+SAME = "same in every column"  # of centers that no test tells apart
+MESSY = ["age", "work", "member", "size", "income", "children"]
+
+
+def messy(n=120, seed=0):
+    """People, with gaps in numbers and in categories; and clusters that depend on both."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": np.where(rng.random(n) < 0.2, np.nan, rng.integers(17, 70, n)),
+            "work": rng.choice(np.array(["Private", "State", "it's", None], dtype=object), n),
+            "member": rng.random(n) < 0.5,
+            "size": pd.Categorical(rng.choice(["S", "M", "L"], n), ordered=True, categories=["S", "M", "L", "XL"]),
+            "income": rng.normal(size=n).round(2),
+            "children": pd.array(rng.integers(0, 4, n), dtype="Int64"),
+        }
+    )
+    frame.loc[rng.random(n) < 0.1, "children"] = pd.NA
+    return frame, np.where(frame.work == "Private", 0, np.where((frame.age <= 35) | frame.age.isna(), 1, 2))
+
+
+def parted(frame, left, right):
+    """Every way in which one test parts the rows, and two centers: (rows on the left, both centers' sides)."""
+    for name in frame:
+        column, (mine, other) = frame[name], (left, right)
+        gone = column.isna().to_numpy()
+        if gone.any():
+            yield from shares(gone, mine, other)
+        if not is_numeric_dtype(column):
+            for value in column.dropna().unique():
+                yield from shares((column == value).to_numpy(), mine, other)
+            continue
+        values = column.fillna(column.median()).to_numpy(float)
+        centers = values[mine].mean(), values[other].mean()
+        ordered = np.unique([*column.dropna(), *centers])
+        for bound in (ordered[1:] + ordered[:-1]) / 2:
+            for with_missing in (False, True):
+                goes = np.where(gone, with_missing, values <= bound)
+                yield goes, (centers[0] <= bound, centers[1] <= bound)
+
+
+def shares(is_it, mine, other):
+    """Indicators: centers are shares of their points, and any bound between 0 and 1 may part them."""
+    one, two = is_it[mine].mean(), is_it[other].mean()
+    marks = np.unique([0, 1, one, two])
+    for bound in (marks[1:] + marks[:-1]) / 2:
+        yield ~is_it, (one <= bound, two <= bound)
+
+
+def gini(y):
+    return len(y) - (np.unique(y, return_counts=True)[1] ** 2).sum() / max(len(y), 1)
+
+
+@st.composite
+def frames(draw, least=6):
+    """Small tables of numbers, strings and gaps, and labels of two clusters."""
+    n = draw(st.integers(least, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    columns = {}
+    for i in range(draw(st.integers(1, 3))):
+        if draw(st.booleans()):
+            column = rng.integers(0, 5, n).astype(float)
+            column[rng.random(n) < draw(st.sampled_from([0, 0.3, 0.7]))] = np.nan
+        else:
+            column = rng.choice(np.array(["a", "b", "c", None], dtype=object)[: draw(st.integers(2, 4))], n)
+        columns[f"c{i}"] = column
+    y = rng.integers(0, 2, n)
+    y[:2] = 0, 1
+    return pd.DataFrame(columns), y
+
+
+@settings(max_examples=60)
+@given(frames())
+def test_imm_makes_the_fewest_mistakes_of_all_tests(case):
+    frame, y = case
+    found = [
+        np.where(y == 0, goes != sides[0], goes != sides[1]).sum()
+        for goes, sides in parted(frame, y == 0, y == 1)
+        if sides[0] != sides[1]
+    ]
+    if not found:
+        with pytest.raises(ValueError, match=SAME):
+            IMM(2).fit(frame, labels=y)
+        return
+    tree = IMM(2).fit(frame, labels=y)
+    assert (tree.labels_ != y).sum() == min(found) == tree.tree_.mistakes[0]
+
+
+@settings(max_examples=60)
+@given(frames())
+def test_cart_gains_most_of_all_tests(case):
+    frame, y = case
+    least = min((gini(y[goes]) + gini(y[~goes]) for goes, _ in parted(frame, y == 0, y == 1)), default=gini(y))
+    leaf = CART(2, max_leaves=2).fit(frame, labels=y).tree_.apply(frame)
+    own = sum(gini(y[leaf == one]) for one in np.unique(leaf))
+    assert own == pytest.approx(min(least, gini(y)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_numbers_with_gaps_are_cut_as_scikit_learn_cuts_them(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 4))
+    y = (X[:, 0] > 0) + 2 * (X[:, 1] > 0.5)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[y == 1, 2] = np.nan
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for leaves in (2, 5, 12):
+        ours = CART(max_leaves=leaves).fit(frame, labels=y)
+        theirs = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0).fit(X, y)
+        impurity = sum(gini(y[theirs.apply(X) == leaf]) for leaf in np.unique(theirs.apply(X)))
+        own = ours.tree_.apply(frame)
+        assert sum(gini(y[own == leaf]) for leaf in np.unique(own)) == pytest.approx(impurity)
+        assert (ours.predict(frame) == theirs.predict(X)).mean() > 0.99
+
+
+def forms(rules, frame):
+    """The cluster of every row by SQL, by queries, by Python and by JSON."""
+    with sqlite3.connect(":memory:") as database:
+        plain = frame.astype({name: object for name in frame}).where(frame.notna(), None)
+        plain.to_sql("people", database, index=False)
+        yield "sql", [label for (label,) in database.execute(f"SELECT {rules.to_sql('people').case} FROM people")]
+    queried = pd.Series(None, index=frame.index, dtype=object)
+    for label, query in rules.to_query().items():
+        queried[frame.query(query).index] = label
+    yield "query", queried.tolist()
+    made = {}
+    exec(rules.to_python("cluster"), made)  # as users do
+    yield "python", [made["cluster"](row) for _, row in frame.iterrows()]
+    yield "json", Rules.from_dict(json.loads(json.dumps(rules.to_dict()))).predict(frame).tolist()
+
+
+@pytest.mark.parametrize("model", EVERY)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_every_explainer_reads_a_messy_frame(model, labelled, tmp_path):
+    frame, y = messy()
+    fitted = model(3).fit(frame, labels=y if labelled else None)
+    tree, labels = fitted.tree_, fitted.labels_
+    np.testing.assert_array_equal(fitted.predict(frame), labels)
+    np.testing.assert_array_equal(tree.predict(frame), labels)
+    rules = tree.rules()
+    np.testing.assert_array_equal(rules.predict(frame), labels)
+    np.testing.assert_array_equal(tree.rules(merge=True).predict(frame), labels)
+    for form, found in forms(rules, frame):
+        assert found == labels.tolist(), form
+    assert [sum(rule.matches(frame)) for rule in rules] == [rule.samples for rule in rules]
+    assert all(tree.feature_names[condition.feature] == condition.column.key for condition in conditions(rules))
+    assert tree.feature_importances.shape == (6,)
+    assert float(tree.feature_importances.sum()) == pytest.approx(1)
+    assert 0 < waes(tree) <= wad(tree)
+    assert fitted.score(frame) == pytest.approx(-fitted.inertia_)
+    neonxc.save(fitted, tmp_path / "tree.safetensors")
+    again = neonxc.load(tmp_path / "tree.safetensors")
+    assert again.tree_.encoding == tree.encoding
+    np.testing.assert_array_equal(again.predict(frame), labels)
+    assert again.score(frame) == fitted.score(frame)
+    assert again.tree_.rules() == rules
+    texts = export_text(tree).splitlines()
+    assert len(texts) == tree.n_nodes - 1
+    plot_tree(tree)
+    classifier = tree.to_sklearn()
+    np.testing.assert_array_equal(classifier.predict(tree.encoding.encode(frame)), labels)
+
+
+def conditions(rules):
+    return [condition for rule in rules for condition in rule.conditions]
+
+
+@settings(max_examples=40)
+@given(frames(least=10), st.sampled_from([CART, SpExClique, KDTree]), st.booleans())
+def test_rules_in_all_forms_say_what_the_tree_predicts(case, model, merge):
+    frame, y = case
+    fitted = model(2, max_leaves=6).fit(frame, labels=y)
+    rules = fitted.tree_.rules(merge=merge)
+    assert all(len({one.column for one in rule.conditions}) == len(rule.conditions) for rule in rules)
+    # also of rows that it has not seen: other numbers, other categories, gaps where there were some
+    rng = np.random.default_rng(len(y))
+    other = frame.apply(lambda column: rng.permutation(column.to_numpy()))
+    for name in other:
+        if not is_numeric_dtype(other[name]):
+            other.loc[rng.random(len(y)) < 0.3, name] = rng.choice(["a", "new"])
+        else:
+            other[name] += rng.choice([0, 0.5, -9, 9], len(y))
+    for rows in (frame, other):
+        expected = fitted.predict(rows).tolist()
+        assert rules.predict(rows).tolist() == expected
+        for form, found in forms(rules, rows):
+            assert found == expected, form
+
+
+def test_how_rules_are_worded():
+    age = [20.0, 30, 35, 40, 50, 60, np.nan, np.nan]
+    frame = pd.DataFrame({"age": age, "work": ["a", "b"] * 4})
+
+    def said(labels, **options):
+        return [rule.text() for rule in CART(max_leaves=8, **options).fit(frame, labels=labels).tree_.rules()]
+
+    assert said([0, 0, 0, 1, 1, 1, 0, 0]) == ["age ≤ 37 or missing", "age > 37"]
+    assert said([0, 0, 0, 1, 1, 1, 1, 1]) == ["age ≤ 37", "age > 37 or missing"]
+    assert said([0, 0, 0, 0, 0, 0, 1, 1]) == ["age is not missing", "age is missing"]
+    assert said([0, 1] * 4) == ["work is not b", "work is b"]
+    assert sorted(said([0, 0, 0, 1, 1, 1, 2, 2])) == ["age > 37", "age is missing", "age ≤ 37"]
+    tree = CART().fit(frame, labels=[0, 0, 0, 1, 1, 1, 0, 0]).tree_
+    assert tree.rules(units={"age": "years"})[0].text() == "age ≤ 37 years or missing"
+    assert export_text(tree, class_names=["young", "old"]).splitlines() == [
+        "|--- age ≤ 37 or missing: young (5 samples, 0 mistakes)",
+        "|--- age > 37: old (3 samples, 0 mistakes)",
+    ]
+    assert '"age" <= 37.5e0 OR "age" IS NULL' in tree.rules().to_sql("people").case
+
+
+def test_conditions_that_missing_numbers_meet():
+    age = Column(0, "age")
+    condition = Condition(age, ((-np.inf, 35), (60, np.inf)), missing=True)
+    assert str(condition) == "age ≤ 35 or age > 60 or missing"
+    values = [20, 50, 70, np.nan]
+    assert condition.met_by(values).tolist() == [True, False, True, True]
+    assert condition.met_by(torch.tensor(values)).tolist() == [True, False, True, True]
+    assert Condition(age, ((-np.inf, 35),)).met_by(values).tolist() == [True, False, False, False]
+    assert condition.both(Condition(age, ((0, 10),))) == Condition(age, ((0, 10),))
+    assert condition.both(Condition(age, ((0, 10),), missing=True)).missing
+    assert Condition(age, missing=True).is_always_met
+
+
+def test_missing_numbers_go_to_the_side_that_scores_better():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=400)
+    y = (x > 0).astype(int)
+    for side in (0, 1):
+        gone = (rng.random(400) < 0.5) & (y == side)
+        frame = pd.DataFrame({"x": np.where(gone, np.nan, x)})
+        for model in (IMM, CART, EMN, SpExClique):
+            assert (model(2).fit(frame, labels=y).labels_ == y).all(), (model, side)
+
+
+def test_values_that_were_not_there_when_the_tree_was_fitted():
+    frame = pd.DataFrame({"a": [0.0, 1, 2, 3], "b": [1.0, np.nan, 1, 2], "c": ["x", "x", "y", "y"]})
+    tree = CART().fit(frame, labels=[0, 0, 1, 1]).tree_
+    with pytest.raises(ValueError, match="missing value in row 1, column 'a', and there was none"):
+        tree.predict(frame.assign(a=[0.0, None, 2, 3]))
+    assert tree.predict(frame.assign(b=np.nan, c="z")).tolist() == [0, 0, 1, 1]  # b and c are not tested
+    tree = CART().fit(frame[["c"]], labels=[0, 0, 1, 1]).tree_
+    assert tree.predict(pd.DataFrame({"c": ["x", "y", "z", None]})).tolist() == [0, 1, 0, 0]
+
+
+def test_costs_are_those_of_standardized_numbers_and_categories():
+    frame, _ = messy()
+    numbers, others = ["age", "income", "children"], ["work", "member", "size"]
+    to_numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    plain = frame.assign(age=frame.age, children=frame.children.astype(float))
+    steps = make_column_transformer(
+        (to_numbers, numbers), (OneHotEncoder(sparse_output=False), others), remainder="drop"
+    )
+    space = steps.fit_transform(plain)
+    ours = CART(3, random_state=0).fit(frame)
+    means = np.stack([space[ours.labels_ == label].mean(0) for label in range(3)])
+    assert ours.inertia_ == pytest.approx(((space - means[ours.labels_]) ** 2).sum())
+    reference = make_pipeline(steps, KMeans(3, n_init=10, random_state=0))
+    theirs = CART(reference=reference).fit(plain)
+    assert theirs.inertia_ == pytest.approx(ours.inertia_, rel=0.02)
+    assert theirs.score(plain) == pytest.approx(-theirs.inertia_)
+
+
+def test_centers_of_numbers_and_categories():
+    frame = pd.DataFrame({"a": [0.0, 2, 10, np.nan], "b": ["x", "y", "y", "y"]})
+    tree = IMM(2).fit(frame, labels=[0, 0, 1, 1])
+    assert tree.tree_.encoding.names == ["a_missing", "a", "a", "b_y"]
+    np.testing.assert_allclose(tree.cluster_centers_, [[0, 1, 1, 0.5], [0.5, 6, 6, 1]])
+
+
+@pytest.mark.parametrize("model", [CART, ExShallow, IMM, SpExClique])
+def test_weights_are_points_repeated_also_beside_gaps(model):
+    frame, y = messy(60)
+    weight = np.random.default_rng(0).integers(0, 4, 60)
+    weighted = model(3).fit(frame, labels=y, sample_weight=weight)
+    repeated = model(3).fit(frame.loc[frame.index.repeat(weight)], labels=y.repeat(weight))
+    assert weighted.tree_.rules() == repeated.tree_.rules()
+
+
+def test_noise_is_left_out_of_numbers_and_has_a_label():
+    frame, y = messy()
+    y[frame.age.isna()] = -1
+    fitted = CART(max_leaves=9).fit(frame, labels=y)
+    np.testing.assert_array_equal(fitted.labels_[y >= 0], y[y >= 0])
+    assert fitted.predict(frame).tolist() == fitted.labels_.tolist()
+
+
+def test_a_frame_of_numbers_is_read_as_ever():
+    frame, y = messy()
+    numbers = frame[["income", "member"]].assign(x=np.arange(len(y)))
+    tree = CART().fit(numbers, labels=y).tree_
+    assert tree.encoding is None
+    assert tree.n_columns == 3
+    with pytest.raises(ValueError, match="not numeric"):
+        tree.predict(frame[["income", "work"]].assign(x=1))
+    with pytest.raises(ValueError, match="not finite"):
+        tree.predict(numbers.assign(x=np.nan))
+
+
+def test_tensors_where_only_numbers_are_missing():
+    X = np.array([[0.0, 1], [np.nan, 1], [5, 1], [6, 2]])
+    tree = CART().fit(pd.DataFrame(X, columns=["a", "b"]), labels=[0, 0, 1, 1])
+    assert isinstance(tree.predict(torch.from_numpy(X)), torch.Tensor)
+    assert tree.predict(torch.from_numpy(X)).tolist() == tree.labels_.tolist() == [0, 0, 1, 1]
+
+
+def test_a_tree_can_be_expanded_on_its_own_table():
+    frame, y = messy()
+    base = IMM(3).fit(frame, labels=y)
+    grown = ExKMC(3, base=base.tree_, max_leaves=6).fit(frame, labels=y)
+    assert grown.tree_.n_leaves >= base.tree_.n_leaves
+    with pytest.raises(ValueError, match="another table"):
+        ExKMC(3, base=base.tree_).fit(frame.fillna({"age": 0}), labels=y)
+
+
+def test_numbers_in_columns_of_objects():
+    frame = pd.DataFrame({"a": pd.Series([1, 2.5, None, 9], dtype=object), "b": ["x"] * 4})
+    tree = CART().fit(frame, labels=[0, 0, 1, 1]).tree_
+    assert [rule.text() for rule in tree.rules()] == ["a ≤ 6", "a > 6 or missing"]
+
+
+def test_reference_that_reads_frames_itself():
+    class Halves(KMeans):
+        def fit_predict(self, X, y=None, sample_weight=None):
+            self.labels_ = (X["work"] == "Private").to_numpy().astype(int)
+            self.cluster_centers_ = np.zeros((2, 3))
+            return self.labels_
+
+    frame, _ = messy()
+    fitted = IMM(2, reference=Halves(2)).fit(frame)
+    assert [rule.text() for rule in fitted.tree_.rules()] == ["work is not Private", "work is Private"]
+
+
+ERRORS = {
+    "dates": (lambda frame: frame.assign(when=pd.Timestamp("2020")), {}, r"neither numbers nor .* \['when'\]"),
+    "objects": (
+        lambda frame: frame.assign(work=[(1,)] * len(frame)),
+        {},
+        "'work' of X: a category needs to be text",
+    ),
+    "infinite": (lambda frame: frame.assign(income=np.inf), {}, "not finite in column 'income'"),
+    "centers": (lambda frame: frame, {"centers": np.zeros((2, 6))}, "centers needs a table of numbers"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_frames_that_cannot_be_read(name):
+    frame, y = messy()
+    change, options, message = ERRORS[name]
+    with pytest.raises(ValueError, match=message):
+        IMM(3).fit(change(frame), **(options or {"labels": y}))
+
+
+def test_other_columns_are_refused():
+    frame, y = messy()
+    fitted = CART().fit(frame, labels=y)
+    for wrong in (frame[MESSY[::-1]], frame.drop(columns="age"), frame.to_numpy()[:, 1:]):
+        with pytest.raises(ValueError, match=r"columns|features|feature names"):
+            fitted.predict(wrong)
+        with pytest.raises(ValueError, match=r"columns|features"):
+            fitted.tree_.predict(wrong)
+    with pytest.raises(ValueError, match="categories are known"):
+        fitted.tree_.rules(categories={"work": ["Private"]})

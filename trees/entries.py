@@ -1,0 +1,207 @@
+"""Sparse columns as codes: those of the entries, and one code per column for all that is zero.
+
+Codes of all columns are numbered one after the other: these numbers are *bins*. Points that have no entry in a column
+are never listed; how many they are follows from the points of a node and its entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from neonxc.trees.table import Table
+
+
+@dataclass
+class Entries:
+    """The entries of a node's points in those columns that may be cut there.
+
+    Attributes
+    ----------
+    n, n_all : int
+        Points of the node, and of the table.
+    features : Tensor [f] of int64
+        The columns, in order.
+    start : Tensor [f + 1] of int64
+        Where the entries of every column begin.
+    row, bin : Tensor [entries] of int64
+        Their points and bins, one column after the other.
+    value : Tensor [entries] of float64
+    first : Tensor [f + 1] of int64
+        Where the bins of every column begin.
+    code : Tensor [bins] of int64
+        The code of the table that a bin is.
+    zero : Tensor [f] of int64
+        The bin of zero.
+    which : Tensor [c] of int64
+        The centers of the node, in order.
+    centers : Tensor [f, c] of int64
+        Their bins.
+    """
+
+    n: int
+    n_all: int
+    features: Tensor
+    start: Tensor
+    row: Tensor
+    bin: Tensor
+    value: Tensor
+    first: Tensor
+    code: Tensor
+    zero: Tensor
+    which: Tensor
+    centers: Tensor
+    _places: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+
+    def places(self, rows: Tensor) -> Tensor:
+        """The position in `rows` of every entry's point, -1 where it is not there; those asked for last are at hand."""
+        if self._places is None or self._places[0] is not rows:
+            place = torch.full((self.n_all,), -1)
+            place[rows] = torch.arange(len(rows))
+            self._places = rows, place.index_select(0, self.row)
+        return self._places[1]
+
+    def of(self, there: Tensor, n: int, which: Tensor) -> Entries:
+        """The entries of some of the points.
+
+        Parameters
+        ----------
+        there : Tensor [all points] of bool
+        n : int
+            How many there are.
+        which : Tensor of int64
+            The centers that stay, in order.
+        """
+        centers = self.centers.index_select(1, torch.searchsorted(self.which, which))
+        kept = there.index_select(0, self.row)
+        held = torch.zeros(len(self.code), dtype=torch.bool)
+        held[self.bin.masked_select(kept)] = True
+        if len(which):
+            may_be_cut = centers.amin(1) < centers.amax(1)
+        else:
+            held[self.zero] |= _counted(kept, self.start) < n
+            may_be_cut = _counted(held, self.first) > 1
+        held[self.zero] = True
+        held[centers] = True
+        held &= may_be_cut.repeat_interleave(self.first.diff())
+        kept &= may_be_cut.repeat_interleave(self.start.diff())
+        number = held.cumsum(0).sub_(1)
+        return Entries(
+            n,
+            self.n_all,
+            self.features[may_be_cut],
+            _starts(_counted(kept, self.start)[may_be_cut]),
+            self.row.masked_select(kept),
+            number.index_select(0, self.bin.masked_select(kept)),
+            self.value.masked_select(kept),
+            _starts(_counted(held, self.first)[may_be_cut]),
+            self.code.masked_select(held),
+            number[self.zero[may_be_cut]],
+            which,
+            number[centers[may_be_cut]],
+        )
+
+    def among(self, features: Tensor) -> Tensor:
+        """Positions in `features` of those of some columns that may be cut."""
+        place = torch.searchsorted(self.features, features).clamp_(max=max(len(self.features) - 1, 0))
+        return place[self.features[place] == features] if len(self.features) else place[:0]
+
+
+@dataclass
+class SparseColumns:
+    """The codes of a sparse table.
+
+    Attributes
+    ----------
+    entries : Entries
+        Of all points, in all columns.
+    """
+
+    entries: Entries
+
+    @cached_property
+    def centers(self) -> Tensor:
+        """Codes of the centers, [d, k]."""
+        return self.entries.centers - self.entries.first[:-1, None]
+
+    def column(self, feature: int) -> Tensor:
+        """The codes of all points in a column, [n]."""
+        entries, own = self.entries, slice(*self.entries.start[feature : feature + 2].tolist())
+        codes = entries.zero[feature].repeat(entries.n).index_copy_(0, entries.row[own], entries.bin[own])
+        return codes - entries.first[feature]
+
+    def at(self, feature: Tensor, rows: Tensor) -> Tensor:
+        """The codes of points in a column of their own each, [points]."""
+        result = torch.empty_like(rows)
+        for column in feature.unique().tolist():
+            here = feature == column
+            result[here] = self.column(column).index_select(0, rows[here])
+        return result
+
+    def of(self, rows: Tensor, which: Tensor) -> Entries:
+        """The entries of some points, in columns that may be cut between them or between some centers."""
+        there = torch.zeros(self.entries.n, dtype=torch.bool)
+        there[rows] = True
+        return self.entries.of(there, len(rows), which)
+
+
+def coded(table: Table, centers: Tensor, max_bins: int | None = None) -> SparseColumns:
+    """Code a sparse table; parameters as for :func:`neonxc.trees.codes.code`."""
+    (k, d), data = centers.shape, table.data
+    start = torch.from_numpy(data.indptr).to(torch.int64)
+    n_entries, every = start.diff(), torch.arange(d)
+    own = torch.from_numpy(data.data).to(torch.float64)
+    values = torch.cat([own, torch.zeros(d, dtype=torch.float64), centers.T.flatten()])
+    column = torch.cat([every.repeat_interleave(n_entries), every, every.repeat_interleave(k)])
+    order = values.argsort(stable=True)
+    order = order[column[order].argsort(stable=True)]
+    values, column = values[order], column[order]
+    begin = _starts(n_entries + 1 + k)  # of every column in that order
+    new = torch.ones_like(order, dtype=torch.bool)
+    new[1:] = (values[1:] != values[:-1]) | (column[1:] != column[:-1])
+    if max_bins is not None:
+        mass = torch.ones_like(order)
+        mass[(order >= len(own)) & (order < len(own) + d)] = table.n - n_entries
+        new = _quantiles(new, column, begin, mass, max_bins)
+    rank = new.cumsum(0).sub_(1)
+    bins = torch.empty_like(rank).index_copy_(0, order, rank)
+    first = torch.cat([rank[begin[:-1]], rank[-1:] + 1])
+    entries = Entries(
+        table.n,
+        table.n,
+        every,
+        start,
+        torch.from_numpy(data.indices).to(torch.int64),
+        bins[: len(own)],
+        own,
+        first,
+        torch.arange(int(first[-1])) - first[:-1].repeat_interleave(first.diff()),
+        bins[len(own) : len(own) + d],
+        torch.arange(k),
+        bins[len(own) + d :].view(d, k),
+    )
+    return SparseColumns(entries)
+
+
+def _quantiles(new: Tensor, column: Tensor, begin: Tensor, mass: Tensor, max_bins: int) -> Tensor:
+    """Where a code begins, if columns of too many codes have `max_bins` of about equally many points."""
+    before = _starts(mass)[:-1]
+    place = (before - before[begin[:-1]][column])[new][new.cumsum(0) - 1]  # of equals, the first one's
+    total = _starts(mass)[begin].diff()
+    quantile = place * max_bins // total[column]
+    wide = torch.ones_like(new)
+    wide[1:] = (quantile[1:] != quantile[:-1]) | (column[1:] != column[:-1])
+    return torch.where((_counted(new, begin) > max_bins)[column], wide, new)
+
+
+def _starts(lengths: Tensor) -> Tensor:
+    """Where parts of these lengths begin, and where the last one ends."""
+    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+
+def _counted(flags: Tensor, start: Tensor) -> Tensor:
+    """How many flags are set in every part."""
+    return _starts(flags.to(torch.int64)).index_select(0, start).diff()
