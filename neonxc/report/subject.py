@@ -182,6 +182,8 @@ def read(
     else:
         preparation, notes = _steps(model), []
         net = model if isinstance(model, NeuralizedClustering) else neuralize(model, X, features)
+    if names is not None and hasattr(X, "tocsr"):
+        net.feature_names_ = [str(name) for name in names]
     kind = _kind(net, X)
     points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
     own = _own(net, X, labels if labels is not None else _remembered(model, net))
@@ -235,8 +237,8 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
     width = X.shape[1] if hasattr(X, "shape") and len(X.shape) == 2 else None
     if width != len(names):
         raise ValueError(f"names needs one name per column of X, got {len(names)} for {width} columns")
-    if hasattr(X, "tocsr"):
-        return pd.DataFrame.sparse.from_spmatrix(X, columns=names)
+    if hasattr(X, "tocsr"):  # a matrix has no names: its network gets them
+        return X
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
     return pd.DataFrame(_array(X), columns=names)
