@@ -5,8 +5,8 @@ The data set ships with scanpy: 700 blood cells by 765 genes, with clusters foun
     pip install scanpy
     python examples/single_cell.py --out single-cell
 
-writes report.html, and markers.csv: for every cluster a rule of at most three genes that was found on two thirds of
-the cells, with its precision and recall on the other third.
+writes report.html, and markers.csv: for every cluster a rule of at most three genes, which was found on two thirds
+of the cells, with its precision and recall on the other third.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def main(out: Annotated[Path, typer.Option(help="Folder for the results.")] = Pa
     """Explain the clusters of cells, and find marker rules."""
     cells = load()
     out.mkdir(parents=True, exist_ok=True)
-    clusters = cells.obs["louvain"].astype(str).to_numpy()
     report = neonxc.explain(
-        cells.X, labels=clusters, names=cells.var_names, title="700 blood cells", progress=True
+        cells.X, labels=cells.obs["louvain"], names=cells.var_names, title="700 blood cells", progress=True
     )
     report.save(out / "report.html")
+    clusters = cells.obs["louvain"].astype(str).to_numpy()
     counts = cells.raw.to_adata()  # logarithms of normalised counts, mostly zero
     found = markers(counts.X, clusters, list(counts.var_names))
     types = pd.crosstab(clusters, cells.obs["bulk_labels"].to_numpy()).idxmax(axis=1)

@@ -63,6 +63,16 @@ def measure(subject: Subject) -> Relevance:
     column = own[:, None]
     mine = logit.gather(1, column)[:, 0].numpy()
     rival = logit.scatter(1, column, -torch.inf).argmax(1).numpy()
-    weight = np.abs(values).mean(0)
-    shown = np.sort(np.argsort(-weight, kind="stable")[:SHOWN])
+    shown = _shown(values, subject.own[index])
     return Relevance(index, values[:, shown], mine, rival, shown, values.sum(1) - values[:, shown].sum(1))
+
+
+def _shown(values: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """The columns that matter: of every cluster the same number of those that say most for or against it."""
+    if values.shape[1] <= SHOWN:
+        return np.arange(values.shape[1])
+    clusters = np.unique(own[own >= 0])
+    means = np.stack([np.abs(values[own == cluster].mean(0)) for cluster in clusters])
+    best = np.argsort(-means, axis=1, kind="stable").T  # the strongest of every cluster come first
+    different = list(dict.fromkeys(best.ravel().tolist()))
+    return np.sort(different[:SHOWN])

@@ -22,6 +22,7 @@ from neonxc.report.tree import TreePart
 FLIPPED = 200  # points whose columns are flipped
 BACKGROUND = 1000  # points that stand in for missing columns
 STEPS = 20
+LITTLE = 1.0  # of 100: a difference that matters to nobody
 REFITS = 5
 REFITTED = 10_000  # points that a clustering is refitted on
 SHARE = 0.8  # of them that a refit sees
@@ -38,7 +39,7 @@ class FlippingPart:
     rival : str
         Which method that is.
     behind : bool
-        Whether it is ahead of NEON by more than one standard error of their difference over the points.
+        Whether it is ahead of NEON, by more than a point and one standard error of their difference.
     curves : list of Curve
         NEON's first.
     """
@@ -72,7 +73,7 @@ def flip(subject: Subject) -> FlippingPart:
     auc = {name: one.auc for name, one in found.results.items()}
     rival = max((name for name in auc if name != "NEON"), key=lambda name: auc[name])
     ahead, error = mean_error(found.results[rival].auc_per_input - found.results["NEON"].auc_per_input)
-    return FlippingPart(auc["NEON"], auc[rival], rival, ahead > error, curves)
+    return FlippingPart(auc["NEON"], auc[rival], rival, ahead > max(error, LITTLE), curves)
 
 
 @dataclass
