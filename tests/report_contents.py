@@ -3,6 +3,7 @@
 import base64
 import io
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,24 @@ from neonxc.report.contents import (
     Trust,
     Warning,
 )
+from neonxc.report.page import render
+
+HELP = [
+    "Share of the points to which the tree gives their own cluster. 100% would be a tree that says the same.",
+    "Cost of the tree's clusters over that of the clustering itself. 1 would be no loss.",
+    "Area under the curve of flipping: how soon the columns said to matter decide the cluster, 0 to 100.",
+    "Adjusted Rand index with the same clustering from other starts. 1 would be no difference.",
+]
+SQL = """SELECT *, CASE
+  WHEN "proline" <= 755 AND "od280" <= 2.19 THEN 1
+  WHEN "proline" <= 755 THEN 0
+  ELSE 2
+END AS cluster FROM points"""
+PYTHON = """def cluster(x):
+    if x["proline"] <= 755:
+        return 1 if x["od280"] <= 2.19 else 0
+    return 2
+"""
 
 
 def wine(k=3):
@@ -55,9 +74,11 @@ def table(X, k, title):
     mean, spread = numbers.mean().to_numpy(), numbers.std().to_numpy()
     Z = (numbers.to_numpy() - mean) / spread
     columns = [
-        Column(str(name), "number", float(mean[at]), float(spread[at])) if name in numbers else Column(str(name), "category")
+        Column(str(name), "number", float(mean[at]), float(spread[at]))
+        if name in numbers
+        else Column(str(name), "category")
         for at, name in enumerate(X)
-    ]  # fmt: skip
+    ]
     model = KMeans(k, n_init=1, random_state=0).fit(Z)
     y, centers = model.labels_, model.cluster_centers_
     distances = ((Z[:, None] - centers) ** 2).sum(-1)
@@ -67,7 +88,9 @@ def table(X, k, title):
     logit = others.min(1) - distances.min(1)
     relevance = (Z - centers[rival]) ** 2 - (Z - centers[y]) ** 2
     relevance = np.pad(relevance / logit[:, None], ((0, 0), (0, len(columns) - Z.shape[1])))
-    tree = DecisionTreeClassifier(max_leaf_nodes=2 * k if k < 10 else k + 5, random_state=0).fit(numbers.to_numpy(), y)
+    tree = DecisionTreeClassifier(max_leaf_nodes=2 * k if k < 10 else k + 5, random_state=0).fit(
+        numbers.to_numpy(), y
+    )
     leaf = tree.apply(numbers.to_numpy())
     nodes, texts, order = _nodes(tree, numbers, y)
     given = tree.predict(numbers.to_numpy())
@@ -138,12 +161,12 @@ def table(X, k, title):
         f"A tree with {tree.get_n_leaves()} rules reproduces {fidelity:.1%} of the clustering. "
         f"The columns that its rules use are the ones that the clusters rest on.",
         [
-            Figure("fidelity", "Fidelity", fidelity, f"{fidelity:.1%}", "Share of the points to which the tree gives their own cluster. 100% would be a tree that says the same."),
-            Figure("price", "Price", 1.08, "1.08×", "Cost of the tree's clusters over that of the clustering itself. 1 would be no loss."),
-            Figure("auc", "Flipping", 71.3, "71.3", "Area under the curve of flipping: how soon the columns said to matter decide the cluster, 0 to 100. Random columns reach 52.0."),
-            Figure("stability", "Stability", float(np.mean(seeds)), f"{np.mean(seeds):.2f}", "Adjusted Rand index with the same clustering from other starts. 1 would be no difference."),
+            Figure("fidelity", "Fidelity", fidelity, f"{fidelity:.1%}", HELP[0]),
+            Figure("price", "Price", 1.08, "1.08×", HELP[1]),
+            Figure("auc", "Flipping", 71.3, "71.3", HELP[2]),
+            Figure("stability", "Stability", float(np.mean(seeds)), f"{np.mean(seeds):.2f}", HELP[3]),
         ],
-        [Warning(f"The rules of {len(worst)} clusters hold for fewer of their points than those of the others.", worst)],
+        [Warning(f"The rules of {len(worst)} clusters hold for fewer of their points than the others'.", worst)],
         ["12 missing values were replaced by the columns' medians."],
         columns, cards, pairs, nodes, points,
         Trust(
@@ -152,16 +175,19 @@ def table(X, k, title):
                 Curve("gradient × input", grid.tolist(), (1 - (1 - grid) ** 2.6).tolist(), "AUC 70.1"),
                 Curve("random", grid.tolist(), grid.tolist(), "AUC 52.0"),
             ],
-            [Curve("ExShallow", [3, 4, 6, 9], [1.21, 1.12, 1.08, 1.06]), Curve("ExKMC", [3, 4, 6, 9], [1.3, 1.2, 1.07, 1.04])],
+            [
+                Curve("ExShallow", [3, 4, 6, 9], [1.21, 1.12, 1.08, 1.06]),
+                Curve("ExKMC", [3, 4, 6, 9], [1.3, 1.2, 1.07, 1.04]),
+            ],
             seeds, [_item(r, printed, relevance, logit, rival) for r in np.flatnonzero(given != y)[:4]],
             ["The network gives the clustering's own answer for all points."],
         ),
         Reproduce(
             [("neonxc", "0.2.0"), ("scikit-learn", "1.9.0"), ("torch", "2.15.0")],
-            [("model", f"KMeans(n_clusters={k}, n_init=1, random_state=0)"), ("rules", "ExShallow, at most 6 leaves")],
+            [("model", f"KMeans(n_clusters={k}, n_init=1, random_state=0)"), ("rules", "ExShallow")],
             [
-                ("The rules as SQL", "sql", "SELECT *, CASE\n" + "\n".join(f"  WHEN \"{columns[0].name}\" <= {i} THEN {i}" for i in range(6)) + "\nEND AS cluster FROM points"),
-                ("The rules in Python", "python", "def cluster(x):\n    if x['proline'] <= 755:\n        return 0\n    return 1\n"),
+                ("The rules as SQL", "sql", SQL),
+                ("The rules in Python", "python", PYTHON),
             ],
         ),
         "2026-03-01T09:30:00",
@@ -179,14 +205,17 @@ def photos(k=4, tile=48):
         photo = np.clip(np.array(code) + rng.normal(0, 50, (tile, tile, 3)), 0, 255)
         photo[tile // 4 : tile // 2, tile // 3 : -tile // 3] //= 3
         heat = photo * 0.5 + np.hypot(*np.mgrid[-1 : 1 : tile * 1j, -1 : 1 : tile * 1j])[..., None] * [120, 20, 30]
-        return Item(row, f"IMG_{row:04d}.jpg", 2.5 - row / 100, (c + 1) % k, picture=webp(photo), heatmap=webp(heat))
+        return Item(
+            row, f"IMG_{row:04d}.jpg", 2.5 - row / 100, (c + 1) % k, picture=webp(photo), heatmap=webp(heat)
+        )
 
     cards = [
         replace(
             card, name=name, statements=[replace(s, bins=[], inside=[], outside=[]) for s in card.statements[:3]],
-            prototypes=[item(10 * c + i, c) for i in range(6)], borderline=[item(10 * c + 6 + i, c) for i in range(4)],
+            prototypes=[item(10 * c + i, c) for i in range(6)],
+            borderline=[item(10 * c + 6 + i, c) for i in range(4)],
         )
-        for c, (card, name) in enumerate(zip(base.cards, ["blue sky", "orange light", "leaves", "flowers"][:k], strict=True))
+        for c, (card, name) in enumerate(zip(base.cards, ["sky", "fire", "leaves", "flowers"][:k], strict=True))
     ]  # fmt: skip
     trust = replace(base.trust, disagreements=[item(7, 0)])
     points = replace(base.points, values=[], relevance=[], changes=[None] * len(base.points.rows))
@@ -200,7 +229,10 @@ def regions():
     return replace(
         base, title="A cat in three parts", kind="locations", photo=base.cards[0].prototypes[0].picture,
         regions=base.cards[1].prototypes[0].heatmap, pairs=[], tree=[],
-        cards=[replace(card, heatmap=card.prototypes[0].heatmap, prototypes=[], borderline=[], rules=[]) for card in base.cards],
+        cards=[
+            replace(card, heatmap=card.prototypes[0].heatmap, prototypes=[], borderline=[], rules=[])
+            for card in base.cards
+        ],
         points=replace(base.points, leaf=[-1] * len(base.points.rows)),
     )  # fmt: skip
 
@@ -208,7 +240,10 @@ def regions():
 def texts():
     """Texts with highlighted words."""
     base = wine()
-    said = "The launch of the new satellite was put off: its orbit <b>had</b> to be computed again, and the rocket's engine failed a test."
+    said = (
+        "The launch of the new satellite was put off: its orbit <b>had</b> to be computed again, "
+        "and the rocket's engine failed a test."
+    )
     marks = [(said.index(word), said.index(word) + len(word), value) for word, value in TERMS]
 
     def item(row, c):
@@ -264,6 +299,13 @@ def hostile():
     )  # fmt: skip
 
 
+@cache
+def contents(name):
+    """The contents of one of the functions here, and their page: made once, to be read only."""
+    made = globals()[name]()
+    return made, render(made)
+
+
 def webp(pixels):
     buffer = io.BytesIO()
     Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(buffer, "webp", quality=60)
@@ -289,7 +331,7 @@ def _statement(series, j, mine, relevance):
         inside, outside = ([float((series[part] == name).mean()) for name in names] for part in (mine, ~mine))
         typical = series[mine].mode()[0], series[~mine].mode()[0]
         return Statement(j, relevance, f"{series.name} is {typical[0]}", names, inside, outside, *typical)
-    counts, edges = np.histogram(series, 12)
+    edges = np.histogram_bin_edges(series, 12)
     inside, outside = (np.histogram(series[part], edges)[0] / part.sum() for part in (mine, ~mine))
     typical = float(series[mine].median()), float(series[~mine].median())
     text = f"{'high' if typical[0] > typical[1] else 'low'} {series.name}"

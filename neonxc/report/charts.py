@@ -1,4 +1,4 @@
-"""Small charts as inline SVG; their colours are the style sheet's."""
+"""Bars and distributions as inline SVG; their colours are the style sheet's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from neonxc.report.contents import Curve, Statement
+from neonxc.report.contents import Statement
 from neonxc.report.printing import number, share
 
 WIDTH, HEIGHT = 120, 32  # of a distribution
@@ -79,83 +79,3 @@ def _categories(rows: list[tuple[str, float, float, float, float]]) -> Markup:
         )
         for at, (name, inside, outside, high, low) in enumerate(rows)
     )
-
-
-def curves(lines: Sequence[Curve], x_label: str, y_label: str, percent: bool) -> Markup:
-    """Curves with their names at their ends, on axes with the least and the greatest value."""
-    wide, high, left, bottom, right = 440, 250, 40, 36, 132
-    xs, ys = ([v for line in lines for v in getattr(line, axis)] for axis in "xy")
-    (x0, x1), (y0, y1) = ((0.0, 1.0), (0.0, 1.0)) if percent else (_span(xs), _span(ys))
-    printed = share if percent else number
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        across = left + (x - x0) / (x1 - x0) * (wide - left - right)
-        return across, 12 + (y1 - y) / (y1 - y0) * (high - bottom - 12)
-
-    parts = []
-    for tick in (0.0, 0.5, 1.0):
-        x, y = x0 + tick * (x1 - x0), y0 + tick * (y1 - y0)
-        across, down = place(x, y)
-        parts.append(
-            Markup(
-                '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
-                '<text x="{}" y="{:.1f}" text-anchor="end">{}</text>'
-                '<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>'
-            ).format(
-                left,
-                wide - right,
-                down,
-                down,
-                left - 6,
-                down + 4,
-                printed(y),
-                across,
-                high - bottom + 18,
-                printed(x),
-            )
-        )
-    ends = _apart([place(line.x[-1], line.y[-1])[1] for line in lines], 38)
-    for at, (line, end) in enumerate(zip(lines, ends, strict=True)):
-        way = [place(x, y) for x, y in zip(line.x, line.y, strict=True)]
-        drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in way)
-        parts.append(
-            Markup(
-                '<g class="curve n{}"><polyline points="{}"/><path d="M{} {:.1f}h18"/>'
-                '<text class="name" x="{}" y="{:.1f}">{}<title>{}</title></text>'
-                '<text x="{}" y="{:.1f}">{}</text></g>'
-            ).format(
-                at % 6, drawn, wide - right + 10, end,
-                wide - right + 34, end + 4, _short(line.name), line.name, wide - right + 34, end + 19, line.text,
-            )
-        )  # fmt: skip
-    middle = left + (wide - left - right) / 2
-    return Markup(
-        '<svg class="curves" viewBox="0 0 {} {}" role="img" aria-label="{}"><text x="{}" y="{}" '
-        'text-anchor="middle">{}</text>{}</svg>'
-    ).format(wide, high, _told(lines, x_label, y_label), middle, high - 2, x_label, Markup("").join(parts))
-
-
-def _told(lines: Sequence[Curve], x_label: str, y_label: str) -> str:
-    return f"{y_label} against {x_label}: " + "; ".join(f"{line.name} {line.text}".strip() for line in lines)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 18 else name[:17] + "…"
-
-
-def _span(values: Sequence[float]) -> tuple[float, float]:
-    least, most = min(values), max(values)
-    return (least, most) if most > least else (least - 0.5, most + 0.5)
-
-
-def _apart(places: list[float], gap: float) -> list[float]:
-    """Heights of labels, in the order of what they stand beside, at least `gap` apart."""
-    moved = list(places)
-    order = sorted(range(len(places)), key=lambda at: places[at])
-    for before, after in pairwise(order):
-        moved[after] = max(moved[after], moved[before] + gap)
-    over = max([0.0, *(place - 205 for place in moved)])
-    for after, before in pairwise(order[::-1]):
-        moved[after] = min(moved[after], 205) if after == order[-1] else moved[after]
-        moved[before] = min(moved[before], moved[after] - gap) if over else moved[before]
-    return moved

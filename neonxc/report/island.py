@@ -16,8 +16,8 @@ CANONICAL = re.compile(r"-?(0|[1-9]\d{0,11})(\.\d{0,8}[1-9])?")  # printed by Ja
 def island(contents: Contents, tags: list[str], colors: list[str]) -> dict[str, Any]:
     """Clusters, columns, pairs and points as lists, in the places that report.js names.
 
-    Of a point there are the columns with the greatest relevance, each as column, thousandths of the logit, value;
-    a value that is a text is its position in ``words``, in a list of its own.
+    A point has the columns with its greatest relevance, one after the other: column, thousandths of the logit,
+    value. A value that is a text is written as the list of its position in ``words``.
     """
     return {
         "clusters": [
@@ -42,24 +42,22 @@ def _points(points: Points, kept: list[int]) -> dict[str, Any]:
     words: dict[str, int] = {}
 
     def value(printed: Any) -> Any:
-        """A number as such; a text as the position of its first occurrence, in a list of its own."""
         one = _as_number(printed)
         return [words.setdefault(one, len(words))] if isinstance(one, str) else one
+
+    def known(j: int, at: int) -> Any:
+        return value(points.values[j][at]) if points.values else None
 
     def change(at: int) -> list[Any] | None:
         one = points.changes[at]
         if one is None:
             return None
-        old = [value(points.values[j][at]) if points.values else None for j, _ in one.values]
-        moves = [[j, before, value(new)] for before, (j, new) in zip(old, one.values, strict=True)]
-        return [one.cluster, _rounded(one.distance), moves]
+        return [one.cluster, _rounded(one.distance), [[j, known(j, at), value(new)] for j, new in one.values]]
 
     def strongest(at: int) -> list[Any]:
-        shares = [(round(1000 * column[at]) if math.isfinite(column[at]) else 0) for column in points.relevance]
-        order = sorted((j for j in range(len(shares)) if shares[j]), key=lambda j: -abs(shares[j]))[:STRONGEST]
-        return [
-            part for j in order for part in (j, shares[j], value(points.values[j][at]) if points.values else None)
-        ]
+        shares = [round(1000 * column[at]) if math.isfinite(column[at]) else 0 for column in points.relevance]
+        order = sorted((j for j, share in enumerate(shares) if share), key=lambda j: -abs(shares[j]))
+        return [part for j in order[:STRONGEST] for part in (j, shares[j], known(j, at))]
 
     whole = ("rows", "x", "y", "cluster", "rival", "leaf")
     return {

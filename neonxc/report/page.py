@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from neonxc.report import charts, colors, printing
 from neonxc.report.contents import Card, Column, Contents, Item, Pair
+from neonxc.report.curves import curves
 from neonxc.report.island import as_json, island
 from neonxc.report.outline import outline
 
@@ -122,7 +123,7 @@ def _template() -> Callable[..., str]:
         "bar": charts.bar,
         "distribution": charts.distribution,
         "said": charts.said,
-        "curves": charts.curves,
+        "curves": curves,
         "picture": _picture,
         "highlighted": _highlighted,
         "used": _used,
@@ -150,7 +151,7 @@ def _tag(label: str) -> str:
 
 
 def _picture(source: str | None) -> str:
-    """A picture's address; an SVG becomes an image of its own, in which no script runs. Anything else is dropped."""
+    """A picture's address; an SVG becomes an image, in which no script runs. Anything else is dropped."""
     source = source or ""
     if source.lstrip().startswith("<svg"):
         return "data:image/svg+xml," + quote(source, safe=" :/=,.-_'()+!*$;@?")

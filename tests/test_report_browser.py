@@ -1,0 +1,383 @@
+"""The page of a report in a browser: what it does, that it asks for nothing, and that everybody can use it."""
+
+import shutil
+
+import pytest
+import report_contents as reports
+
+from neonxc.report.page import embedded
+
+playwright = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        try:
+            browser = started.chromium.launch(executable_path=shutil.which("chromium"))
+        except playwright.Error as error:
+            pytest.skip(f"no browser: {error.message.splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Pages by the name of their contents, written once."""
+    folder, written = tmp_path_factory.mktemp("pages"), {}
+
+    def file(name):
+        if name not in written:
+            written[name] = folder / f"{name}.html"
+            written[name].write_text(reports.contents(name)[1], encoding="utf-8")
+        return written[name].as_uri()
+
+    return file
+
+
+@pytest.fixture
+def visit(browser, files):
+    """Open pages; whatever they write to the console or ask for fails the test."""
+    contexts, trouble = [], []
+
+    def open_page(name="wine", width=1400, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(5_000)
+        page.on("console", lambda message: trouble.append(message.text) if _ours(message.text) else None)
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("request", lambda request: trouble.append(request.url) if _outside(request.url) else None)
+        page.goto(files(name))
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert trouble == []
+
+
+def _ours(message):
+    return "getImageData" not in message  # the tests look at the map's pixels
+
+
+def _outside(url):
+    return not url.startswith(("file:", "data:", "about:"))
+
+
+def dimmed(page, kind):
+    return page.eval_on_selector_all(f"{kind}.dim", "all => all.map((one) => Number(one.dataset.k))")
+
+
+def place(page, at):
+    """A point's place on the map, as the script computes it."""
+    points = page.evaluate("JSON.parse(document.getElementById('data').textContent).points")
+    wide = page.evaluate("document.getElementById('canvas').clientWidth")
+    scale = (wide - 40) / 1000
+    return {"x": 20 + points["x"][at] * scale, "y": wide - 20 - points["y"][at] * scale}
+
+
+def test_map_hover_and_click(visit):
+    page, contents = visit(), reports.contents("wine")[0]
+    page.locator("#canvas").hover(position=place(page, 17))
+    assert page.locator("#tip").is_visible()
+    k = contents.points.cluster[17]
+    assert contents.cards[k].name in page.locator("#tip").inner_text()
+    assert dimmed(page, ".card") == [one for one in range(3) if one != k]
+    page.locator("#canvas").click(position=place(page, 17))
+    row = int(page.locator("#row").input_value())
+    assert (contents.points.x[row], contents.points.y[row]) == (contents.points.x[17], contents.points.y[17])
+    page.locator("h1").hover()
+    assert dimmed(page, ".card") == []
+    assert page.locator("#tip").is_hidden()
+
+
+def test_map_draws_every_cluster(visit):
+    page = visit()
+    count = """colors => {
+      const canvas = document.getElementById("canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return colors.map((color) => {
+        const [r, g, b] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+        const far = (i) => Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b);
+        return data.filter((_, i) => i % 4 === 0 && far(i) < 12 && data[i + 3] > 150).length;
+      });
+    }"""
+    tints = [card.color for card in reports.contents("wine")[0].cards]
+    before = page.evaluate(count, tints)
+    assert min(before) > 500
+    page.locator(".entry[data-k='1']").click()
+    after = page.evaluate(count, tints)
+    assert after[0] < before[0] / 5
+    assert after[1] > before[1] / 2
+
+
+def test_legend_keeps_clusters_highlighted(visit):
+    page = visit()
+    page.locator(".entry[data-k='1']").click()
+    page.locator("h1").hover()
+    assert dimmed(page, ".card") == [0, 2]
+    assert page.locator(".entry[data-k='1']").get_attribute("aria-pressed") == "true"
+    page.locator(".entry[data-k='2']").click()
+    page.locator("h1").hover()
+    assert dimmed(page, ".card") == [0]
+    page.locator(".entry[data-k='1']").click()
+    page.locator(".entry[data-k='2']").click()
+    page.locator("h1").hover()
+    assert dimmed(page, ".card") == []
+
+
+def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
+    page, contents = visit(), reports.contents("wine")[0]
+    assert "row 115" in page.locator("#detail h3").inner_text()  # the first prototype, to begin with
+    page.locator("#row").fill("43")
+    detail = page.locator("#detail").inner_text()
+    at, tree = 43, contents.tree
+    assert f"row {at}" in detail
+    assert contents.cards[contents.points.cluster[at]].name in detail
+    assert f"logit) {contents.points.logit[at]:.3g}" in detail
+    node, path = contents.points.leaf[at], []
+    while node >= 0:
+        path.append(node)
+        node = tree[node].parent
+    marked = page.eval_on_selector_all(
+        ".onpath", "all => all.map((one) => Number(one.closest('li').dataset.node))"
+    )
+    assert marked == path[::-1]
+    assert all(tree[node].text in detail for node in path)
+    shares = page.eval_on_selector_all("#detail .fall > .n", "all => all.map((one) => one.textContent)")
+    *parts, total = [float(text.replace("−", "-")) for text in shares]
+    assert total == pytest.approx(contents.points.logit[at], rel=0.01)
+    assert sum(parts) == pytest.approx(total, abs=0.02 * abs(total) + 0.1)
+    change = contents.points.changes[at]
+    assert f"{change.distance:.3g} spreads" in detail
+    assert change.values[0][1].replace("-", "−") in detail
+
+    page.locator("#row").fill("99999")
+    assert page.locator("#row").get_attribute("aria-invalid") == "true"
+    page.locator("#c1 a[data-row]").first.click()
+    assert page.locator("#row").input_value() == str(contents.cards[1].prototypes[0].row)
+
+    page.locator("#canvas").focus()
+    for key in ("ArrowRight", "ArrowUp", "ArrowLeft", "ArrowDown"):
+        before = contents.points.rows.index(int(page.locator("#row").input_value()))
+        page.keyboard.press(key)
+        after = contents.points.rows.index(int(page.locator("#row").input_value()))
+        if after != before:
+            axis = contents.points.x if key in ("ArrowRight", "ArrowLeft") else contents.points.y
+            assert (axis[after] > axis[before]) == (key in ("ArrowRight", "ArrowUp"))
+
+
+def test_sort_and_filter(visit):
+    page, contents = visit("many"), reports.contents("many")[0]
+    order = "all => all.filter((one) => !one.hidden).map((one) => Number(one.dataset.k))"
+    cards = contents.cards
+
+    def shown():
+        return page.eval_on_selector_all(".card", order)
+
+    page.locator("#sort").select_option("size")
+    assert [cards[k].size for k in shown()] == sorted((card.size for card in cards), reverse=True)
+    page.locator("#sort").select_option("fidelity")
+    assert [cards[k].fidelity for k in shown()] == sorted(card.fidelity for card in cards)
+    page.locator("#sort").select_option("given")
+    assert shown() == list(range(50))
+    page.locator("#filter").fill(cards[7].name.upper())
+    assert 7 in shown()
+    assert len(shown()) < 50
+    assert page.locator("#found").inner_text() == f"{len(shown())} of 50"
+    page.locator("#filter").fill("")
+    assert len(shown()) == 50
+    page.locator("#unfold").click()
+    assert page.locator(".card[open]").count() == 50
+    page.locator("#unfold").click()
+    assert page.locator(".card[open]").count() == 0
+    page.locator(".entry[data-k='30']").focus()
+    assert len(dimmed(page, ".card")) == 49
+    assert len(dimmed(page, ".leaf")) > 40
+
+
+def test_units(visit):
+    page, contents = visit(), reports.contents("wine")[0]
+    item, column = contents.cards[0].prototypes[0], contents.columns
+    j, printed, _ = item.values[0]
+    scaled = f"{(float(printed) - column[j].mean) / column[j].spread:+.2f}".replace("-", "−")
+    cell = page.locator("#c0 tbody tr:nth-child(2) data").first
+    assert cell.inner_text() == printed
+    detail = page.locator("#detail .fall data").first
+    assert detail.inner_text() == printed
+    page.locator("#units").click()
+    assert cell.inner_text() == scaled
+    assert detail.inner_text() == scaled
+    page.locator("#row").fill("3")  # written anew, in the unit that was chosen
+    assert page.locator("#detail .fall data").first.inner_text()[0] in "+−"
+    page.locator("#units").click()
+    assert cell.inner_text() == printed
+    assert page.locator("#detail .fall data").first.inner_text()[0] not in "+"
+
+
+def test_a_against_b(visit):
+    page, contents = visit(), reports.contents("wine")[0]
+    assert (page.locator("#a").input_value(), page.locator("#b").input_value()) == ("0", "1")
+    page.locator("#b").select_option("2")
+    (pair,) = [pair for pair in contents.pairs if (pair.a, pair.b) == (0, 2)]
+    text = page.locator("#duel").inner_text()
+    assert all(rule in text for _, rule in pair.rules)
+    assert all(contents.columns[j].name in text for j, _ in pair.relevance)
+    sides = "all => all.map((one) => Number(one.dataset.k))"
+    bars = page.eval_on_selector_all("#duel .track i", sides)
+    assert bars == [0 if share >= 0 else 2 for _, share in pair.relevance]
+    left = """all => all.map((one) => {
+      const zero = parseFloat(one.closest(".duel").style.getPropertyValue("--zero"));
+      return Math.abs(parseFloat(one.style.left) - zero) < 0.01;
+    })"""
+    assert page.eval_on_selector_all("#duel .track i", left) == [share < 0 for _, share in pair.relevance]
+    page.locator("#swap").click()
+    assert (page.locator("#a").input_value(), page.locator("#b").input_value()) == ("2", "0")
+    assert page.eval_on_selector_all("#duel .track i", sides) == bars
+    assert page.eval_on_selector_all("#duel .track i", left) == [share >= 0 for _, share in pair.relevance]
+
+
+def test_only_known_pairs_are_offered(visit):
+    page, contents = visit("many"), reports.contents("many")[0]
+    page.locator("#a").select_option("20")
+    offered = page.eval_on_selector_all("#b option", "all => all.map((one) => Number(one.value))")
+    pairs = [{pair.a, pair.b} for pair in contents.pairs]
+    assert offered == [k for k in range(50) if {k, 20} in pairs]
+
+
+def test_tree_folds_and_highlights(visit):
+    page, contents = visit(), reports.contents("wine")[0]
+    node = page.locator("#t1 > details")
+    assert node.evaluate("one => one.open")
+    node.locator("> summary > code").click()
+    assert not node.evaluate("one => one.open")
+    node.locator("> summary").press("Enter")
+    assert node.evaluate("one => one.open")
+    leaf = next(at for at, one in enumerate(contents.tree) if one.left < 0)
+    page.locator(f"#t{leaf} .name").hover()
+    k = contents.tree[leaf].cluster
+    assert dimmed(page, ".card") == [one for one in range(3) if one != k]
+
+
+def test_theme(visit):
+    page = visit(color_scheme="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(paper)
+    page.locator("#theme").click()
+    assert page.evaluate(paper) != light
+    assert page.locator("#theme").get_attribute("aria-pressed") == "true"
+    assert visit(color_scheme="dark").evaluate(paper) != light
+    page.locator("#theme").click()
+    assert page.evaluate(paper) == light
+
+
+def test_copy(visit):
+    page, contents = visit(permissions=["clipboard-read", "clipboard-write"]), reports.contents("wine")[0]
+    page.locator(".copy").first.click()
+    playwright.expect(page.locator(".copy").first).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == contents.reproduce.code[0][2]
+
+
+def test_photos_and_texts_of_a_point(visit):
+    page = visit("photos")
+    page.locator("#c2 a[data-row]").nth(3).click()
+    assert page.locator("#detail img").count() == 2
+    assert page.evaluate("[...document.images].every((one) => one.complete && one.naturalWidth)")
+    page = visit("texts")
+    page.locator("#c1 a[data-row]").first.click()
+    assert page.locator("#detail mark.for").count() == 4
+    assert page.locator("#detail mark.against").count() == 2
+
+
+def test_hostile_names_are_shown_and_nothing_else(visit):
+    page, said = visit("hostile"), []
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    assert page.locator("h1").inner_text() == reports.HOSTILE[0]
+    for at in (0, 3, 60):
+        page.locator("#canvas").click(position=place(page, at))
+    page.locator("#a").select_option("1")
+    page.locator("#row").fill(reports.HOSTILE[1])
+    assert reports.HOSTILE[1] in page.locator("#detail h3").inner_text()
+    assert page.evaluate("document.querySelectorAll('script').length") == 2
+    assert said == []
+
+
+@pytest.mark.parametrize("name", ["wine", "many", "photos", "regions", "texts", "hostile"])
+def test_no_page_is_wider_than_a_phone(visit, name):
+    page = visit(name, 390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator("#theme").click()
+    assert page.locator("nav").evaluate("one => one.getBoundingClientRect().top") < 10  # still there: it sticks
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"), [("wine", "light"), ("wine", "dark"), ("photos", "dark"), ("texts", "light")]
+)
+def test_axe_finds_nothing_serious(visit, name, scheme):
+    page = visit(name, color_scheme=scheme, bypass_csp=True)  # axe is a script of its own
+    found = axe.Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in serious] == []
+
+
+def test_all_can_be_reached_by_keyboard(visit):
+    page = visit()
+    reached = set()
+    about = """() => {
+      const one = document.activeElement;
+      return [one.id || one.className || one.textContent, getComputedStyle(one).outlineStyle];
+    }"""
+    for start in ("#theme", "#c2 summary", "#swap", "#t1 > details > summary", "#trust a[data-row]"):
+        page.locator(start).first.focus()
+        for _ in range(16):
+            page.keyboard.press("Tab")
+            name, outline = page.evaluate(about)
+            assert outline != "none" or name == ""
+            reached.add(name)
+    assert {"canvas", "entry", "row", "sort", "filter", "unfold", "a", "b", "node", "chip", "copy js"} <= reached
+
+
+def test_without_javascript_it_can_be_read(visit):
+    page, contents = visit(java_script_enabled=False), reports.contents("wine")[0]
+    assert page.locator(".picture").is_visible()
+    for gone in ("#canvas", "#point", "#sort", "#units", "#a", ".copy"):
+        assert page.locator(gone).first.is_hidden()
+    text = page.locator("main").inner_text()
+    for card in contents.cards:
+        assert card.rules[0].text in text
+        assert card.statements[0].text in text
+    assert all(node.text in text for node in contents.tree)
+    assert page.locator(".pairs table").is_visible()
+    page.locator(".tile summary").first.click()
+    assert page.locator(".tile p").first.is_visible()
+
+
+def test_print_unfolds_everything_and_takes_the_controls_away(visit):
+    page, contents = visit("many"), reports.contents("many")[0]
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".card[open]").count() == 50
+    for gone in ("header", "#canvas", "#sort", "#unfold", ".copy"):
+        assert page.locator(gone).first.is_hidden()
+    assert page.locator(".picture").is_visible()
+    assert page.locator("#c49 .rules").first.is_visible()
+    assert contents.figures[0].help in page.locator("#verdict").inner_text()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".card[open]").count() == 12
+
+
+def test_in_a_frame_of_a_notebook(visit, browser):
+    page, trouble = browser.new_page(), []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("request", lambda request: trouble.append(request.url) if _outside(request.url) else None)
+    page.set_content(f"<p>notebook</p>{embedded(reports.contents('wine')[0])}")
+    frame = page.frame_locator("iframe")
+    frame.locator("#row").fill("43")
+    playwright.expect(frame.locator("#detail h3")).to_contain_text("row 43")
+    frame.locator("#theme").click()
+    frame.locator(".copy").first.click()
+    playwright.expect(frame.locator(".copy").first).to_have_text("Copied")
+    page.close()
+    assert trouble == []
