@@ -138,8 +138,8 @@ class NEON(Attribution):
         Like `inputs`
             In units of the logit. On raw columns it sums to the target's logit (to the contrast where there is a
             competitor), up to what no column has (:meth:`residual`). A negative logit says that the point is not
-            in the target, and is shared among the clusters that beat it. Sparse matrices get an array, as relevance
-            is not sparse (what is absent speaks, too), and texts behind a vectorizer a data frame [N, terms].
+            in the target, and is shared among the clusters that beat it. Sparse matrices get an array, as
+            relevance is not sparse (what is absent speaks, too), and texts behind a vectorizer a data frame.
 
         Raises
         ------

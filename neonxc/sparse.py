@@ -142,7 +142,7 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
 
 
 def moments(X: Any) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations [d] of the columns of a sparse matrix, or of its rows; of a constant column 1."""
+    """Means and standard deviations [d] of the columns of a sparse matrix or sparse rows; 1 for constants."""
     batch = X if isinstance(X, SparseRows) else sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
     rows = cast(SparseRows, batch)
     n, (_, columns), entries = len(rows), rows.places(), rows.entries.double()
