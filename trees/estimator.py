@@ -23,7 +23,7 @@ from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.labelling import majority
-from neonxc.trees.mixed import Mixed, is_mixed, mixed
+from neonxc.trees.mixed import in_columns, is_mixed, mixed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.table import Table
@@ -330,18 +330,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if not bool(counts.any()):
             raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
         return counts.nonzero()[:, 0]
-
-
-def in_columns(found: Reference, made: Mixed | None, metric: str, weight: Tensor | None) -> Reference:
-    """A reference clustering of a data frame with categories or missing values, with centers in its columns."""
-    if made is None:
-        return found
-    k = len(found.classes)
-    centers = references.centers_of(made.filled, found.labels, k, metric, weight)
-    if found.steps is not None:  # a pipeline has a space of its own
-        return replace(found, centers=centers)
-    space_centers = references.centers_of(made.space, found.labels, k, metric, weight)
-    return replace(found, centers=centers, space_centers=space_centers, steps=made.steps)
 
 
 def _inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from neonxc.encoding import Encoding, Indicator, Number, Part, as_frame, plain
 from neonxc.estimators import pack_fields
 from neonxc.registry import register
-from neonxc.trees.reference import medians
+from neonxc.trees.reference import Reference, centers_of, medians
 from neonxc.trees.table import Table
 
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # as pandas infers types of objects
@@ -116,6 +116,18 @@ def mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> Mixed:
     tested = table(cut)
     middles = tested if cut == filled else table(filled)
     return Mixed(Encoding(columns, tuple(cut)), tested, middles, points, steps)
+
+
+def in_columns(found: Reference, made: Mixed | None, metric: str, weight: Tensor | None) -> Reference:
+    """A reference clustering of a data frame with categories or missing values, with centers in its columns."""
+    if made is None:
+        return found
+    k = len(found.classes)
+    centers = centers_of(made.filled, found.labels, k, metric, weight)
+    if found.steps is not None:  # a pipeline has a space of its own
+        return replace(found, centers=centers)
+    space_centers = centers_of(made.space, found.labels, k, metric, weight)
+    return replace(found, centers=centers, space_centers=space_centers, steps=made.steps)
 
 
 def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple[list[Part], ...] | None:
