@@ -171,6 +171,18 @@ def test_a_label_without_a_rule_is_told(neonxc_command, tmp_path):
     assert re.search("note: no rule tells [xyz]: more --leaves may", err)
 
 
+def test_a_column_with_noise(neonxc_command, tmp_path):
+    lines = ["a,label", *(f"{i % 3 + i / 1000},{i % 3 - 1}" for i in range(60))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    code, out, err = neonxc_command("rules", "t.csv", "--labels", "label", "--leaves", 2)
+    assert (code, err) == (0, "")
+    assert out.count("cluster ") == 2
+    code, out, err = neonxc_command("table", "t.csv", "--labels", "label", "--out", "r")
+    assert code == 0, err
+    assert "2 clusters of t.csv by label, 60 rows" in out
+    assert [row[1] for row in read(tmp_path / "r" / "relevance.csv")[1:]] == ["-1", "0", "1"] * 20
+
+
 def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, tmp_path, monkeypatch):
     from neonxc.tables import read_table
     from neonxc.trees import ExShallow
@@ -221,7 +233,7 @@ def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, t
 def test_what_has_no_clusters_is_not_applied(neonxc_command, people_csv, tmp_path):
     neonxc.save(Encoding(("age",), (Number(0),)), tmp_path / "encoding.safetensors")
     code, _, err = neonxc_command("apply", "encoding.safetensors", people_csv)
-    assert (code, err) == (2, "neonxc: encoding.safetensors holds no clustering but Encoding of rows\n")
+    assert (code, err) == (2, "neonxc: encoding.safetensors holds no clustering but Encoding\n")
     code, _, err = neonxc_command("apply", people_csv, people_csv)
     assert code == 2
     assert err.count("\n") == 1
@@ -245,8 +257,7 @@ BAD_LABELS = {
     ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
     ("--labels", "work"): "column 'work' of people.csv has no label in 5 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
-    ("--labels", "income", "-k", "2"): "either --clusters or --labels is needed, not both",
-    (): "either --clusters or --labels is needed",
+    ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
     ("-k", "4-2"): "a range goes up",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",

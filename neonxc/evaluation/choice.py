@@ -122,7 +122,7 @@ def choose_k(
     if not numbers or numbers[0] < 2:
         raise ValueError(f"clusters needs numbers of at least 2, got {numbers}")
     random = check_random_state(random_state)
-    X = X if hasattr(X, "iloc") else np.asarray(X.cpu() if isinstance(X, Tensor) else X)
+    X = as_batch(X).tensor.cpu().numpy() if isinstance(X, Tensor) else X if hasattr(X, "iloc") else np.asarray(X)
     if len(X) > max_rows:
         drawn = np.sort(random.choice(len(X), max_rows, replace=False))
         X = X.iloc[drawn] if hasattr(X, "iloc") else X[drawn]

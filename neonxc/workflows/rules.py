@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from neonxc.files import save
+from neonxc.inputs import NOISE
 from neonxc.preparation import Preparation
 from neonxc.rules import Rules
 from neonxc.workflows.clusters import Clusters
@@ -47,8 +48,9 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
 
 
 def without_rules(rules: Rules, clusters: Clusters) -> list[str]:
-    """Clusters that no rule is for."""
-    return [str(label) for label in np.unique(clusters.labels) if label not in rules.clusters]
+    """Clusters that no rule is for; noise is no cluster."""
+    labels = set(clusters.labels.tolist()) - {NOISE}
+    return [str(label) for label in sorted(labels - set(rules.clusters))]
 
 
 def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) -> str | None:
