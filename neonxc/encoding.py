@@ -41,6 +41,9 @@ INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """What takes :data:`FUNCTIONS` back."""
 
+LEAST = {"log": 0.0, "log1p": -1.0, "log2": 0.0, "log10": 0.0, "sqrt": 0.0}
+"""Where the functions begin that are not defined for all numbers."""
+
 
 @dataclass(frozen=True)
 class Number:
@@ -66,6 +69,13 @@ class Number:
             for function in self.functions:
                 values = FUNCTIONS[function](values)
         return values
+
+    def clipped(self, value: float) -> float:
+        """A number behind the functions, each at the end of its domain that is nearest."""
+        with np.errstate(all="ignore"):
+            for function in self.functions:
+                value = float(FUNCTIONS[function](np.float64(max(value, LEAST.get(function, -np.inf)))))
+        return value
 
     def undo(self, values: np.ndarray) -> np.ndarray:
         """The numbers that :meth:`apply` takes to some."""

@@ -21,9 +21,9 @@ TOLERANCE = 1e-6
 """Of the last step, relative to the distance."""
 HALVINGS = 30
 CURVATURES = (0.1, 1e6)
-KNOWN = 16
+KNOWN = 8
 """Known points of a cluster that are tried as places to start from."""
-MOST_NODES = 16
+MOST_NODES = 8
 """What search comes upon then is good, and never certain to be the best."""
 
 Contrasts = Callable[[Tensor, Tensor], Tensor]
@@ -89,7 +89,7 @@ class Curved:
         return torch.cat([found, self.noise.margin(self.head, y).gather(1, cluster[:, None])], dim=1)
 
     def _known_points(self, task: Task, nodes: Nodes) -> Tensor:
-        """Changes [m, k, d] to the nearest known points of the target, as far as the box allows; zeros are none."""
+        """Changes [m, k, d] to the nearest known points of the target, as far as the box allows; or zeros."""
         here = task.x[nodes.point]
         unit = torch.where(task.fixed, torch.inf, task.spread)
         distance = torch.cdist(here / unit, self.known / unit)
@@ -122,7 +122,7 @@ class Best:
         return self.curved.contrasts(self.task, self.nodes.point[some], self.nodes.piece[some], u)
 
     def inside(self, known: Tensor) -> Tensor:
-        """Of the known points of each node, [m, k, d], the first that is inside of the target; zero without any."""
+        """Of the known points of each node, [m, k, d], the first that is inside of the target; or zeros."""
         result = torch.zeros_like(self.u)
         live = torch.arange(len(result), device=result.device)
         for u in known.unbind(dim=1):

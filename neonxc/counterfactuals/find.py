@@ -16,8 +16,10 @@ from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.polyhedra import Polyhedra
 from neonxc.counterfactuals.result import Counterfactual
 from neonxc.counterfactuals.search import Found
+from neonxc.counterfactuals.space import space_of
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
 from neonxc.head import Head
+from neonxc.inputs import NOISE
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_whole
 
@@ -45,7 +47,8 @@ def counterfactual(
     net : NeuralizedClustering
         From :func:`neonxc.neuralize`, of raw columns: without a feature network.
     x : array, frame or tensor [N, d]
-        Points, one or many.
+        Points, one or many. In a table with categories, which the network encodes, these stay as they are, and so
+        do numbers that it encodes in several ways.
     target : label, or N labels, optional
         Of ``net.classes_``: where points shall belong. Points that do already stay. Default: each point's
         runner-up, the cluster of the second greatest logit; of noise, the nearest cluster.
@@ -58,10 +61,11 @@ def counterfactual(
     columns : int, optional
         How many columns of a point may change. Default: all.
     spread : array [d], or data [n, d], optional
-        What a change of each column is measured in, in the units of the column, or data whose standard deviations
-        are taken. Default: those of the X that :func:`~neonxc.neuralize` was given, ``net.spread_``; without it, of
-        the centers, supports or means that the clustering consists of, or what a threshold tree remembers, and 1
-        for columns in which these don't differ.
+        What a change of each column is measured in, in the units of the column (of an encoded column, behind its
+        functions), or data whose standard deviations are taken. Default: those of the X that
+        :func:`~neonxc.neuralize` was given, ``net.spread_``; without it, of the centers, supports or means that
+        the clustering consists of, or what a threshold tree remembers, and 1 for columns in which these don't
+        differ.
 
     Returns
     -------
@@ -111,46 +115,49 @@ def counterfactual(
     if net.features is not None:
         raise ValueError("counterfactual changes raw columns, and this network has a feature network before them")
     batch = net.batch(x)
-    given = batch.tensor
-    d, device = given.shape[1], given.device
-    names = net.feature_names_ or batch.names or [f"x{i}" for i in range(d)]
-    points = given.double()
+    space = space_of(net, x, batch)
+    given, device = batch.tensor, batch.tensor.device
     own = _columns(net, given)
     goal = _targets(net, target, given, own)
-    low, high = bounds_of(bounds, names, points)
+    low, high = bounds_of(bounds, space)
     if columns is not None:
         check_whole("columns", columns)
-    default = net.head.detection.units() if net.spread_ is None else torch.as_tensor(net.spread_)
-    still = mask(fixed, names, "fixed")
+    still = mask(fixed, space, "fixed") | space.still
     task = Task(
-        points,
+        given.double(),
         given.dtype,
         goal,
-        spread_of(spread, names, default).to(device),
+        spread_of(spread, net).to(device),
         low.to(device),
         high.to(device),
         still.to(device),
-        (mask(integer, names, "integer") & ~still).to(device),
+        (mask(integer, space, "integer") & ~still).to(device),
         columns,
     )
     found = _nearest(net, task, own)
     after = found.points.to(given.dtype)
-    distance = torch.where(found.found, task.distance(found.points), torch.inf)
-    classes = np.append(net.classes_, -1) if net.noise is not None else net.classes_
+    points = space.points(after)
+    labels, wanted = net.predict(points), net.classes_[goal.cpu().numpy()]
+    there = found.found.cpu().numpy() & (_array(labels) == wanted)
+    classes = np.append(net.classes_, NOISE) if net.noise is not None else net.classes_
     return Counterfactual(
-        batch.restore(after),
-        batch.restore(after - given),
-        net.predict(batch.restore(after)),
-        distance.cpu().numpy(),
-        found.found.cpu().numpy(),
+        points,
+        space.changes(after),
+        labels,
+        np.where(there, task.distance(found.points).cpu().numpy(), np.inf),
+        there,
         bool(found.exact.all()),
         found.converged.cpu().numpy(),
-        net.classes_[goal.cpu().numpy()],
+        wanted,
         classes[own.cpu().numpy()],
-        (points.cpu().numpy(), found.points.cpu().numpy()),
-        names,
-        task.spread.cpu().numpy(),
+        (space.raw(given), space.raw(after)),
+        ((found.points - task.x) / task.spread).cpu().numpy(),
+        space.encoded_names,
     )
+
+
+def _array(labels: Any) -> np.ndarray:
+    return labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
 
 
 def region_of(net: NeuralizedClustering) -> Region:

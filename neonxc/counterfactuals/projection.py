@@ -35,7 +35,8 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     -----
     The method of Goldfarb and Idnani (Mathematical Programming 27, 1983), for the identity as quadratic form: it
     starts where half-spaces don't count, and takes in the one that is violated most, while those that are in the
-    way are let go. No step shortens the distance, so that it ends at the nearest point, or shows that there is none.
+    way are let go. No step shortens the distance, so that it ends at the nearest point, or shows that there is
+    none.
     """
     n, H, d = normals.shape
     low, high = low.expand(n, d), high.expand(n, d)

@@ -21,7 +21,7 @@ class Counterfactual:
     points : array, frame or Tensor [N, d]
         The nearest points in the target clusters; the given ones where there is none.
     changes : array, frame or Tensor [N, d]
-        ``points - x``.
+        ``points - x``; 0 for categories.
     labels : array or Tensor [N]
         What ``net.predict`` gives for `points`.
     distance : ndarray [N] of float64
@@ -48,8 +48,8 @@ class Counterfactual:
     target: np.ndarray
     _before: np.ndarray = field(repr=False)
     _values: tuple[np.ndarray, np.ndarray] = field(repr=False)
+    _size: np.ndarray = field(repr=False)
     _names: Sequence[str] = field(repr=False)
-    _spread: np.ndarray = field(repr=False)
 
     def __str__(self) -> str:
         n = len(self.found)
@@ -63,10 +63,10 @@ class Counterfactual:
         if not self.found[row]:
             return f"{way}: no point of this cluster was found within the limits"
         before, after = (values[row] for values in self._values)
-        moved = np.flatnonzero(before != after)
+        moved = np.flatnonzero(self._size[row])
         if not len(moved):
             return f"{way}: it is there already"
-        order = moved[np.argsort(-np.abs((after - before) / self._spread)[moved], kind="stable")]
+        order = moved[np.argsort(-np.abs(self._size[row])[moved], kind="stable")]
         parts = [_change(self._names[i], before[i], after[i]) for i in order[:MOST_CHANGES]]
         more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
         return f"{way} ({self.distance[row]:.3g} spreads): {', '.join(parts)}{more}"

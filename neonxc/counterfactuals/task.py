@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.inputs import as_batch, check_width, spreads
+from neonxc.counterfactuals.space import Space
+from neonxc.inputs import spreads
+from neonxc.network import NeuralizedClustering
 
 
 @dataclass(frozen=True)
@@ -93,59 +95,63 @@ def positions(value: Any, names: Sequence[str], name: str) -> list[int]:
     return found
 
 
-def mask(value: Any, names: Sequence[str], name: str) -> Tensor:
-    """Whether each column is among some, [d]."""
-    result = torch.zeros(len(names), dtype=torch.bool)
-    result[positions(value, names, name)] = True
+def mask(value: Any, space: Space, name: str) -> Tensor:
+    """Whether each column of the head is among some, [D]."""
+    places = [space.place(column, name) for column in positions(value, space.names, name)]
+    result = torch.zeros_like(space.still)
+    result[[place for place in places if place >= 0]] = True
     return result
 
 
-def bounds_of(bounds: Any, names: Sequence[str], x: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower and upper bounds [d], infinite where there are none; all points [n, d] need to be inside."""
-    low = torch.full((len(names),), -torch.inf, dtype=torch.float64)
-    high = -low
+def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, Tensor]:
+    """Lower and upper bounds [D], infinite where there are none; all points need to be inside."""
+    x, names = space.batch.tensor, space.names
+    low, high = (
+        torch.tensor([space.apply(place, end) for place in range(x.shape[1])], dtype=torch.float64)
+        for end in (-np.inf, np.inf)
+    )
     if bounds is None:
         return low, high
     if not isinstance(bounds, Mapping):
         raise ValueError(f"bounds needs a dict of columns to (low, high), got {type(bounds).__name__}")
     for column, pair in bounds.items():
-        (at,) = positions(column, names, "bounds")
-        try:
-            least, most = (
-                end if bound is None else float(bound) for bound, end in zip(pair, (-np.inf, np.inf), strict=True)
-            )
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"bounds of column {names[at]!r} need a pair (low, high) of numbers, got {pair!r}"
-            ) from None
-        if not least <= most:
-            raise ValueError(f"bounds of column {names[at]!r} need low <= high, got {pair!r}")
-        outside = (x[:, at] < least) | (x[:, at] > most)
+        (at,) = positions([column], names, "bounds")
+        place = space.place(at, "bounds")
+        least, most = _pair(pair, names[at])
+        low[place], high[place] = space.apply(place, least), space.apply(place, most)
+        outside = (x[:, place] < low[place].item()) | (x[:, place] > high[place].item())
         if bool(outside.any()):
             row = int(outside.to(torch.int8).argmax())
-            value = float(x[row, at])
+            value = space.raw(x)[row, place]
             raise ValueError(f"x is outside the bounds {pair!r} of column {names[at]!r}: {value:g} in row {row}")
-        low[at], high[at] = least, most
     return low, high
 
 
-def spread_of(spread: Any, names: Sequence[str], default: Tensor) -> Tensor:
-    """What columns are measured in, [d]: as given, of data, or the default."""
-    if spread is None:
-        return default
-    if np.ndim(spread) == 2:
-        batch = as_batch(spread, name="spread")
-        check_width(batch.tensor.shape[1], len(names), name="spread")
-        return spreads(batch.tensor)
+def _pair(pair: Any, column: str) -> tuple[float, float]:
     try:
-        found = torch.as_tensor(
-            np.asarray(spread.cpu() if isinstance(spread, Tensor) else spread, dtype=np.float64)
-        )
+        low, high = pair
+        least, most = -np.inf if low is None else float(low), np.inf if high is None else float(high)
+    except (TypeError, ValueError):
+        raise ValueError(f"bounds of column {column!r} need a pair (low, high) of numbers, got {pair!r}") from None
+    if not least <= most:
+        raise ValueError(f"bounds of column {column!r} need low <= high, got {pair!r}")
+    return least, most
+
+
+def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
+    """What columns of the head are measured in, [D]: as given, of data, or what the network knows."""
+    D = net.head.n_features
+    if spread is None:
+        return net.head.detection.units() if net.spread_ is None else torch.as_tensor(net.spread_)
+    if np.ndim(spread) == 2:
+        return spreads(net.batch(spread).tensor)
+    try:
+        found = np.asarray(spread.cpu() if isinstance(spread, Tensor) else spread, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"spread needs one number per column, or data, got {spread!r}") from None
-    if found.shape != (len(names),) or not bool((found.isfinite() & (found > 0)).all()):
-        raise ValueError(f"spread needs a number > 0 for each of {len(names)} columns, or data, got {spread!r}")
-    return found
+    if found.shape != (D,) or not (np.isfinite(found) & (found > 0)).all():
+        raise ValueError(f"spread needs a number > 0 for each of {D} columns, or data, got {spread!r}")
+    return torch.as_tensor(found)
 
 
 def _some(names: Sequence[str], most: int = 20) -> str:
