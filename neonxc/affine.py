@@ -134,4 +134,4 @@ def _scaled(folded: Preprocessing, scale: Any, shift: Any, d: int) -> Preprocess
 
 
 def _tensor(array: Any) -> Tensor:
-    return torch.as_tensor(np.asarray(array), dtype=torch.float64)
+    return torch.as_tensor(np.ascontiguousarray(array), dtype=torch.float64)  # components may be views

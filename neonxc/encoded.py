@@ -28,7 +28,7 @@ class EncodedTable(Columns):
             return self._encoded_already(X)
         if is_sparse(X):
             return as_batch(X)  # says that it needs to be an array
-        table = X if hasattr(X, "iloc") and hasattr(X, "columns") else np.asarray(X)
+        table: Any = X if hasattr(X, "iloc") and hasattr(X, "columns") else np.asarray(X)
         given = table
         if self.names is None and hasattr(X, "iloc"):  # columns without names go by their positions
             check_width(table.shape[1], len(self.module.columns))

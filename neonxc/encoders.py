@@ -154,8 +154,8 @@ def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, 
     if not as_it_is:
         raise ValueError("it needs columns as they are, and a step before it scales them; put that step after it")
     if isinstance(part, Number):
-        filled = _filled(source, part.fill)
-        return Number(source.column, filled.fill, source.functions + part.functions), 1.0, 0.0
+        filled = source if part.fill is None else _filled_number(source, part.fill)
+        return replace(filled, functions=source.functions + part.functions), 1.0, 0.0
     if source.functions:
         raise ValueError(f"it needs columns as they are, and a step before it takes their {source.functions[0]}")
     return _of_filled(part, source), 1.0, 0.0
@@ -178,6 +178,11 @@ def _filled(source: Part, fill: Any) -> Part:
     if isinstance(source, Code):
         codes = tuple(fill if np.isnan(code) else code for code in source.numbers.values())
         return replace(source, codes=codes, unknown=fill if source.unknown is None else source.unknown)
+    return _filled_number(source, fill)
+
+
+def _filled_number(source: Number, fill: Any) -> Number:
+    """A source whose functions give a number where it is missing."""
     if source.fill is not None:
         return source
     number = fill
@@ -218,7 +223,7 @@ def _value(part: Part, value: Any) -> float:
     if not isinstance(part, Number):
         numbers, unknown = _numbers(part)
         return numbers.get(value, unknown)
-    found = part.fill if value is None else value
+    found: Any = part.fill if value is None else value
     for name in part.functions if found is not None else ():
         with np.errstate(all="ignore"):
             found = float(FUNCTIONS[name](found))

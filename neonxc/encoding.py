@@ -300,7 +300,7 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
         if columns is not None:
             check_width(array.shape[1], len(columns), name=name)
         frame = pd.DataFrame(array, columns=columns or [f"x{i}" for i in range(array.shape[1])])
-    if 0 in frame.shape:
+    if frame.size == 0:
         raise ValueError(f"{name} is empty: shape {list(frame.shape)}")
     return frame
 
@@ -317,21 +317,19 @@ def plain(value: Any) -> Any:
 
 def _pack(encoding: Encoding) -> Values:
     parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
-    known = [[column, values] for column, values in encoding.known.items()]
-    return {"columns": encoding.columns, "parts": parts, "known": known}
+    return {"columns": encoding.columns, "parts": parts, "known": list(encoding.known.items())}
 
 
 def _unpack(cls: type[Encoding], values: Values) -> Encoding:
     kinds, columns = {"Number": Number, "Indicator": Indicator, "Code": Code}, tuple(values["columns"])
-    described = ([tuple(item) if isinstance(item, list) else item for item in part] for part in values["parts"])
-    parts = [kinds[kind](*rest) for kind, *rest in described]
-    functions = {name for part in parts for name in getattr(part, "functions", ())}
+    described = [[tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]]
+    parts = tuple(kinds[str(kind)](*rest) for kind, *rest in described)
     known = {column: tuple(allowed) for column, allowed in values["known"]}
-    if not all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)]):
-        raise TypeError("its encoding is of columns that are not there")
-    if not (all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
-        raise TypeError("its encoding has columns without a name, or functions that are not known")
-    return cls(columns, tuple(parts), known)
+    there = all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)])
+    functions = {name for part in parts for name in getattr(part, "functions", ())}
+    if not (there and all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
+        raise TypeError("its encoding has columns that are not there, without a name, or unknown functions")
+    return cls(columns, parts, known)
 
 
 register(Encoding, _pack, _unpack)

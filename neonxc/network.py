@@ -258,9 +258,8 @@ def _pack(net: NeuralizedClustering) -> Values:
 def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedClustering:
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
-    values.setdefault("encoding", None)
-    names = ("head", "features", "classes", "feature_names", "noise", "encoding")
-    net = cls(*(values[name] for name in names))
+    names = ("head", "features", "classes", "feature_names", "noise")
+    net = cls(**{name: values[name] for name in names}, encoding=values.get("encoding"))
     net.beta = float(values["beta"])
     net._beta = values["beta"]  # in its own precision
     net.fidelity_, net.fidelity_held_out_ = values["fidelity"]

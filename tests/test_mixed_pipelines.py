@@ -141,6 +141,10 @@ APART = {
 # Columns of numbers are mixed after that
 MIXED = {
     "principal components": (APART["usual"], PCA(4, random_state=0)),
+    "of sparse columns": (
+        columns((OneHotEncoder(handle_unknown="ignore"), ["age", "hours", "city"])),
+        PCA(3, random_state=0),
+    ),
     "whitened": (APART["rare and unknown"], PCA(3, whiten=True, random_state=0)),
     "singular vectors": (APART["usual"], TruncatedSVD(4, random_state=0)),
     "scaled, then components": (APART["codes"], StandardScaler(), PCA(2)),
