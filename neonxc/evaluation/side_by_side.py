@@ -110,8 +110,8 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     labels, leaves = _flat(net.predict(X)), _flat(other.predict(columns))
     same = np.array([_mean((leaves == label)[labels == label]) for label in ours.classes])
     correlation = np.array([_rank_correlation(*pair) for pair in zip(*shares, strict=True)])
-    frames = [pd.DataFrame(share, index=ours.classes, columns=units) for share in shares]
-    return Agreement(ours.classes, *frames, correlation, same, np.flatnonzero(labels != leaves))
+    network, of_tree = (pd.DataFrame(share, index=ours.classes, columns=units) for share in shares)
+    return Agreement(ours.classes, network, of_tree, correlation, same, np.flatnonzero(labels != leaves))
 
 
 def _shares(relevance: np.ndarray) -> np.ndarray:

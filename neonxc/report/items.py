@@ -72,8 +72,10 @@ def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[l
         index = row.topk(min(most, len(row))).indices
         index = index[row[index] > 0].numpy()
         x = some_rows(subject.X, index)
-        maps = _tensor(NEON(subject.whole).heatmaps(x, [cluster]))[:, 0] if len(index) else []
-        pictures = zip(index.tolist(), photos(subject, x), maps, strict=True) if len(index) else []
+        pictures: Any = []
+        if len(index):
+            maps = _tensor(NEON(subject.whole).heatmaps(x, [cluster]))[:, 0]
+            pictures = zip(index.tolist(), photos(subject, x), maps, strict=True)
         found.append(
             [
                 Item(

@@ -25,9 +25,8 @@ def text(value: Any) -> str:
     if isinstance(value, int | np.integer):
         return str(value)
     if isinstance(value, float | np.floating):
-        if value == int(value) and abs(value) < 1e9 if np.isfinite(value) else False:
-            return str(int(value))
-        return f"{value:.4g}"
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) < 1e9 else f"{number:.4g}"
     return str(value)
 
 

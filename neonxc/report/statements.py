@@ -59,7 +59,7 @@ def _column(values: pd.Series, name: str) -> Column:
         return Column(name, "category")
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     mean, spread = np.nanmean(numbers), np.nanstd(numbers)
-    return Column(name, "number", *rounded([mean, spread or 1.0], 6))
+    return Column(name, "number", rounded([mean], 6)[0], rounded([spread or 1.0], 6)[0])
 
 
 def _statement(column: int, share: float, values: pd.Series, name: str, inside: np.ndarray) -> Statement:
@@ -70,11 +70,10 @@ def _statement(column: int, share: float, values: pd.Series, name: str, inside: 
     own, others = numbers[inside & there], numbers[~inside & there]
     low, high = np.percentile(numbers[there], [0.5, 99.5])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
-    shares = [_shares(np.histogram(part.clip(edges[0], edges[-1]), edges)[0]) for part in (own, others)]
+    of_own, of_others = (_shares(np.histogram(part.clip(low, edges[-1]), edges)[0]) for part in (own, others))
     middle, outside = (float(np.median(part)) if len(part) else float("nan") for part in (own, others))
-    return Statement(
-        column, share, f"{_level(middle, others)} {name}", rounded(edges, 4), *shares, text(middle), text(outside)
-    )
+    said = f"{_level(middle, others)} {name}"
+    return Statement(column, share, said, rounded(edges, 4), of_own, of_others, text(middle), text(outside))
 
 
 def _level(middle: float, others: np.ndarray) -> str:
@@ -95,10 +94,10 @@ def _of_categories(column: int, share: float, values: pd.Series, name: str, insi
     lift = (own - others.reindex(own.index).fillna(0)).sort_values(ascending=False)
     if len(lift) and lift.index[0] not in kept:
         kept[-1] = lift.index[0]
-    shares = [rounded(part.reindex(kept).fillna(0)) for part in (own, others)]
+    of_own, of_others = (rounded(part.reindex(kept).fillna(0)) for part in (own, others))
     typical = [str(part.index[0]) if len(part) else "" for part in (own, others)]
     said = f"{name} is {lift.index[0]}" if len(lift) else name
-    return Statement(column, share, said, kept, *shares, *typical)
+    return Statement(column, share, said, kept, of_own, of_others, *typical)
 
 
 def _shares(counts: np.ndarray) -> list[float]:
