@@ -17,7 +17,6 @@ from neonxc.options import (
     Keep,
     Labels,
     Mode,
-    Number,
     Numbers,
     Out,
     Page,
@@ -73,7 +72,11 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     typer.echo(
         "k-means on the features of EfficientNet-Lite0 at every location of the photo, explained in pixels ..."
     )
-    workflows.show(workflows.spatial_heatmaps([("chelsea", photo)], clusters, out))
+    features = workflows.extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
+    workflows.show(workflows.spatial_heatmaps([("chelsea", photo)], clusters, out, features))
+    typer.echo("and the same clusters as a report ...")
+    workflows.photo_of("chelsea", photo, clusters, features).save(out / "report.html")
+    typer.echo(str(out / "report.html"))
 
 
 @app.command()
@@ -183,7 +186,7 @@ def explain(
 @app.command()
 def rules(
     file: File,
-    clusters: Number = None,
+    clusters: Numbers = None,
     labels: Labels = None,
     leaves: Annotated[
         int | None,
@@ -206,18 +209,12 @@ def rules(
     keep: Keep = None,
 ) -> None:
     """Tell the clusters of a table by short rules: those of k-means, or of a column."""
-    if leaves is not None and clusters is not None and leaves < clusters:
-        raise ValueError(f"{clusters} clusters need at least as many --leaves, got {leaves}")
-    prepared, column = _prepared(
-        file, None if clusters is None else range(clusters, clusters + 1), labels, scale, ignore, keep
-    )
+    if leaves is not None and clusters is not None and leaves < clusters[-1]:
+        raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
+    prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
     from neonxc import workflows
 
-    if column is not None:
-        found = workflows.by_column(prepared, column, _name(file))
-    else:
-        assert clusters
-        found = workflows.by_kmeans(prepared, clusters, _name(file))
+    found, _ = _clusters(prepared, column, clusters, file, stderr=True)  # rules may go to another program
     result = workflows.cluster_rules(prepared, found, leaves)
     if left := workflows.without_rules(result, found):
         _note(f"no rule tells {', '.join(left)}: more --leaves may")
@@ -281,7 +278,7 @@ def _prepared(
 
 
 def _clusters(
-    prepared: Preparation, column: pd.Series | None, clusters: range | None, file: Path
+    prepared: Preparation, column: pd.Series | None, clusters: range | None, file: Path, stderr: bool = False
 ) -> tuple[Clustering, Choice | None]:
     """The clusters of a column, or of k-means; and how their number was chosen, if it was."""
     from neonxc import workflows
@@ -292,7 +289,7 @@ def _clusters(
     if len(numbers) == 1:
         return workflows.by_kmeans(prepared, numbers[0], _name(file)), None
     choice = workflows.number_of_clusters(prepared, numbers, _name(file))
-    workflows.show_choice(choice)
+    workflows.show_choice(choice, stderr)
     return workflows.by_kmeans(prepared, choice.k, _name(file)), choice
 
 

@@ -77,9 +77,6 @@ Out = Annotated[
     typer.Option("--out", file_okay=False, callback=can_be_made, help="Folder for the results; made if need be."),
 ]
 Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
-Number = Annotated[
-    int | None, typer.Option("--clusters", "-k", min=2, help="Number of clusters of k-means.", show_default=False)
-]
 Numbers = Annotated[
     range | None,
     typer.Option(
@@ -87,7 +84,7 @@ Numbers = Annotated[
         "-k",
         parser=_numbers,
         metavar="K|A-B",
-        help="Number of clusters of k-means, or a range to choose one from.",
+        help="Number of clusters of k-means, or a range to choose one from; default: 2-8.",
         show_default=False,
     ),
 ]

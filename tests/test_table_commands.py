@@ -357,3 +357,39 @@ def test_columns_of_one_name_and_of_ours(neonxc_command, tmp_path):
     assert code == 0, err
     assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "a", "a_2", "cluster"]
     assert "column 2 is called a_2" in err
+
+
+def test_a_report_of_a_table(neonxc_command, people_csv, tmp_path):
+    page = tmp_path / "new" / "report.html"
+    code, out, err = neonxc_command("explain", people_csv, "--clusters", "2", "--out", page)
+    assert code == 0, err
+    assert str(page) in out
+    assert "2 clusters of" in page.read_text()
+    code, _, err = neonxc_command("explain", people_csv, "--out", tmp_path / "report.pdf")
+    assert code == 2
+    assert ".html or .json" in err
+    code, _, err = neonxc_command("explain", tmp_path / "nothing.csv")
+    assert code == 2
+    assert "does not exist" in err
+
+
+def test_a_report_of_texts_and_of_photos(neonxc_command, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("sun and moon\nsalt the soup\nstars, sun, moon\nstir soup with salt\n" * 3)
+    code, _, err = neonxc_command("explain", texts, "--clusters", "2", "--out", tmp_path / "texts.json")
+    assert code == 0, err
+    assert '"kind": "texts"' in (tmp_path / "texts.json").read_text()
+    code, _, err = neonxc_command("explain", texts, "--out", tmp_path / "texts.json")
+    assert code == 2
+    assert "--clusters" in err
+    (tmp_path / "photos").mkdir()
+    code, _, err = neonxc_command("explain", tmp_path / "photos", "--clusters", "2", "--out", tmp_path / "a.html")
+    assert code == 2
+    assert "has no photos" in err
+
+
+def test_a_number_of_clusters_is_chosen_where_none_is_given(neonxc_command, wine_csv):
+    code, out, err = neonxc_command("rules", wine_csv, "--ignore", "target")
+    assert code == 0, err
+    assert "going on with it" in err  # the rules alone are the output
+    assert "cluster 0:" in out

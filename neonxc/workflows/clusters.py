@@ -45,7 +45,7 @@ class Clusters:
 
 def kmeans(points: Any, clusters: int, what: str) -> KMeans:
     """K-means, fitted; an error calls the points `what`."""
-    n, different = len(points), len(np.unique(points, axis=0))
+    n, different = points.shape[0], _different(points)
     if different < clusters:
         got = f"got {n}" if different == n else f"only {different} of the {n} are different"
         got = f"all {n} are the same" if different == 1 < n else got
@@ -57,6 +57,13 @@ def kmeans(points: Any, clusters: int, what: str) -> KMeans:
         key=lambda model: model.inertia_,
     )
     return best.set_params(n_init=10, random_state=0)
+
+
+def _different(points: Any) -> int:
+    """How many rows differ; of a sparse matrix, by a random projection."""
+    if hasattr(points, "tocsr"):
+        return len(np.unique(points @ np.random.default_rng(0).standard_normal(points.shape[1])))
+    return len(np.unique(points, axis=0))
 
 
 def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:

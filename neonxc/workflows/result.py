@@ -40,7 +40,7 @@ def show(result: Result) -> None:
         console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
 
 
-def show_choice(choice: Choice) -> None:
+def show_choice(choice: Choice, stderr: bool = False) -> None:
     """Print the measures of several numbers of clusters, the suggested one in bold, and why it is suggested."""
     table = Table(title=Text(f"k-means on {choice.rows} rows"), title_justify="left")
     for name in ("k", *choice.frame.columns):
@@ -48,6 +48,6 @@ def show_choice(choice: Choice) -> None:
     for k, values in choice.frame.iterrows():
         style = "bold" if k == choice.k else None
         table.add_row(str(k), *(f"{value:.4g}" for value in values), style=style)
-    console = Console()
+    console = Console(stderr=stderr)
     console.print(table)
     console.print(f"{choice.reason}; going on with it", soft_wrap=True, highlight=False)
