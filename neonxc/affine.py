@@ -134,4 +134,6 @@ def _scaled(folded: Preprocessing, scale: Any, shift: Any, d: int) -> Preprocess
 
 
 def _tensor(array: Any) -> Tensor:
-    return torch.as_tensor(np.ascontiguousarray(array), dtype=torch.float64)  # components may be views
+    values = np.asarray(array)
+    backwards = any(stride < 0 for stride in values.strides)  # as components of sparse matrices are
+    return torch.as_tensor(values.copy() if backwards else values, dtype=torch.float64)
