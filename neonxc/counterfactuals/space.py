@@ -134,4 +134,8 @@ def space_of(net: NeuralizedClustering, x: Any, batch: Batch) -> Space:
     if net.encoding is None:
         names = net.feature_names_ or batch.names or [f"x{i}" for i in range(batch.tensor.shape[1])]
         return Space(x, batch, names)
+    if not isinstance(net.encoding, Encoding):
+        raise ValueError(
+            "counterfactual changes the numbers of tables, and this network counts the terms of texts"
+        )
     return (Codes if isinstance(x, Tensor) else Table)(x, batch, net.encoding)
