@@ -286,6 +286,13 @@ def test_shares(value, text):
     assert printing.share(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.2, "+20%"), (-0.2, "−20%"), (0.0, "0%"), (1e-3, "<1%"), (math.nan, "–")]
+)
+def test_signed_shares(value, text):
+    assert printing.signed(value) == text
+
+
 def test_standardised_values():
     column = Column("a", mean=10.0, spread=2.0, unit="mg")
     assert printing.standardised(column, "1,013 mg") == "+501.50"
@@ -333,6 +340,7 @@ def test_bars_start_at_zero():
     assert 'class=against x="0%" width="25%"' in charts.bar(-1, -1, 3)
     assert 'class=for x="25%" width="75%"' in charts.bar(3, -1, 3)
     assert 'width="0%"' in charts.bar(0, 0, 0)
+    assert 'width="0%"' in charts.bar(math.nan, 0, 1)
 
 
 def test_labels_of_curves_do_not_meet():

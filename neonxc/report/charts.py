@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import isfinite
 
 from markupsafe import Markup
 
@@ -16,6 +17,7 @@ SHOWN = 10  # categories of a distribution
 
 def bar(value: float, least: float, most: float) -> Markup:
     """A bar from 0, on the scale from `least` (<= 0) to `most` (>= 0)."""
+    value = value if isfinite(value) else 0.0
     span = (most - least) or 1.0
     zero, end = -least / span * 100, (value - least) / span * 100
     return Markup(

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from neonxc.report.contents import Curve
 from neonxc.report.printing import number, share
 
-WIDTH, HEIGHT = 440, 250
+WIDTH, HEIGHT = 460, 250
 LEFT, RIGHT, TOP, BOTTOM = 40, 308, 12, 214  # of the axes; names stand on their right
 STEP = 38  # from one name to the next
 

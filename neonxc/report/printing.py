@@ -36,7 +36,8 @@ def share(value: float | None) -> str:
 
 def signed(value: float) -> str:
     """A share with its sign."""
-    return share(value) if value <= 0 or share(value).startswith("<") else f"+{share(value)}"
+    text = share(value)
+    return f"+{text}" if value > 0 and text[0].isdigit() else text
 
 
 def standardised(column: Column, value: Any) -> str | None:
