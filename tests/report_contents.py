@@ -134,11 +134,16 @@ def table(X, k, title):
             share = (centers[a] - centers[b]) ** 2 * np.where(np.arange(Z.shape[1]) % 5 == 4, -0.2, 1)
             first = np.argsort(-np.abs(share))[:6]
             j = int(first[0])
+            of_pair = centers[[a, b]] * spread + mean
             cut = _printed((centers[a, j] + centers[b, j]) / 2 * spread[j] + mean[j])
             low, high = (a, b) if centers[a, j] < centers[b, j] else (b, a)
             pairs.append(
                 Pair(
-                    a, b, [(int(i), float(share[i] / np.abs(share).sum())) for i in first],
+                    a, b,
+                    [
+                        (int(i), float(share[i] / np.abs(share).sum()), *(_printed(v) for v in of_pair[:, i]))
+                        for i in first
+                    ],
                     [(low, f"{columns[j].name} ≤ {cut}"), (high, f"{columns[j].name} > {cut}")], 0.97,
                 )
             )  # fmt: skip

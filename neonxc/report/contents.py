@@ -182,8 +182,9 @@ class Pair:
     ----------
     a, b : int
         Positions of two cards, ``a < b``.
-    relevance : list of (column, value)
-        For a against b where positive, for b against a where negative; shares of the total, strongest first.
+    relevance : list of (column, share, typical of a, typical of b)
+        What tells the two apart, in shares of the total, strongest first; negative where a column makes them alike,
+        and what is typical of either: the median, the most frequent category, or how many texts have a term.
     rules : list of (cluster, text)
         The smallest tree that tells the two apart.
     accuracy : float
@@ -192,7 +193,7 @@ class Pair:
 
     a: int
     b: int
-    relevance: list[tuple[int, float]]
+    relevance: list[tuple[int, float, str, str]]
     rules: list[tuple[int, str]]
     accuracy: float
 

@@ -25,7 +25,13 @@ def island(contents: Contents, tags: list[str], colors: list[str]) -> dict[str, 
         ],
         "columns": [[one.name, one.mean, one.spread, one.unit] for one in contents.columns],
         "pairs": [
-            [pair.a, pair.b, [[at, round(value, 3)] for at, value in pair.relevance], pair.rules, pair.accuracy]
+            [
+                pair.a,
+                pair.b,
+                [[at, round(share, 3), *typical] for at, share, *typical in pair.relevance],
+                pair.rules,
+                pair.accuracy,
+            ]
             for pair in contents.pairs
         ],
         "points": _points(contents.points, _kept(contents)),

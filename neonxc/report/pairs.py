@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 from tqdm import tqdm
 
 from neonxc.contrast import contrasted, some_of
 from neonxc.report.contents import Pair
 from neonxc.report.numbers import rounded
 from neonxc.report.relevance import Relevance
+from neonxc.report.statements import typical
 from neonxc.report.subject import Subject
 
 COLUMNS = 8
@@ -36,6 +38,18 @@ def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int]) ->
     values = found.relevance.sum(axis=1).to_numpy()
     shares = values / max(np.abs(values).sum(), 1e-300)
     order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][:COLUMNS]
-    signed = [(place[unit], rounded([shares[unit]])[0]) for unit in order]
+    sides = [_frame(subject, own) for own in members]
+    signed = [
+        (place[unit], rounded([shares[unit]])[0], *(typical(side.iloc[:, unit], subject.kind) for side in sides))
+        for unit in order
+    ]
     rules = [(a if rule.label == found.a else b, rule.text()) for rule in found.rules]
     return Pair(a, b, signed, rules, rounded([found.accuracy])[0])
+
+
+def _frame(subject: Subject, index: np.ndarray) -> pd.DataFrame:
+    """Values of all columns for some points."""
+    found = subject.columns(index)
+    if hasattr(found, "tocsr"):
+        found = found.toarray()
+    return found if hasattr(found, "iloc") else pd.DataFrame(found)

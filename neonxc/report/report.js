@@ -369,16 +369,19 @@
 
     const duel = (first, second) => {
       const [low, , relevance, rules, accuracy] = known.get(first + "," + second);
-      const sign = low === first ? 1 : -1;
-      const shares = relevance.map(([, share]) => share * sign);
-      const [forFirst, forSecond] = [Math.max(...shares, 0.02), Math.max(...shares.map((share) => -share), 0.02)];
-      const zero = (100 * forFirst) / (forFirst + forSecond);
-      const grid = make("div", { class: "duel", style: `--zero:${zero}%` });
-      grid.append(make("span"), make("span", { class: "sides" }, make("span", {}, "← for ", chip(first)), make("span", {}, "for ", chip(second), " →")), make("span"));
-      for (const [column, share] of relevance) {
-        const [wide, toFirst] = [(100 * Math.abs(share)) / (forFirst + forSecond), share * sign >= 0];
-        const bar = make("i", { "data-k": toFirst ? first : second, style: `left:${toFirst ? zero - wide : zero}%;width:${wide}%` });
-        grid.append(make("span", {}, name(columns[column][0])), make("span", { class: "track" }, bar), make("span", { class: "n" }, Math.round(100 * Math.abs(share)) + "%"));
+      const most = Math.max(...relevance.map(([, share]) => Math.abs(share)), 0.02);
+      const grid = make("div", { class: "duel" });
+      grid.append(make("span"), make("span", { class: "n" }, chip(first)), make("span", { class: "n" }, chip(second)), make("span"), make("span"));
+      for (const [column, share, ...typical] of relevance) {
+        const bar = make("i", { class: share < 0 ? "against" : "for", style: `width:${(100 * Math.abs(share)) / most}%` });
+        const [own, other] = low === first ? typical : [...typical].reverse();
+        grid.append(
+          make("span", {}, name(columns[column][0])),
+          make("span", { class: "n", title: own }, own),
+          make("span", { class: "n", title: other }, other),
+          make("span", { class: "track" }, bar),
+          make("span", { class: "n" }, Math.round(100 * share) + "%"),
+        );
       }
       const lines = rules.map(([k, text]) => make("li", {}, chip(k), " ", make("code", { dir: "auto" }, text)));
       $("#duel").replaceChildren(

@@ -9,7 +9,7 @@ import pandas as pd
 
 from neonxc.inputs import is_missing
 from neonxc.report.contents import Column, Statement
-from neonxc.report.numbers import rounded, text
+from neonxc.report.numbers import percent, rounded, text
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 
@@ -47,6 +47,15 @@ def statements(
 def _of_term(occurs: np.ndarray, name: str, inside: np.ndarray) -> str:
     """Whether a term is more usual inside a cluster or outside."""
     return name if occurs[inside].mean() >= occurs[~inside].mean() else f"{ABSENT}{name}"
+
+
+def typical(values: pd.Series, kind: str) -> str:
+    """The median of numbers, the most frequent category, or the share of texts that have a term."""
+    if kind == "texts":
+        return f"in {percent(float((values.to_numpy() > 0).mean()))}"
+    if is_category(values):
+        return text(values.mode(dropna=False).iloc[0])
+    return text(float(np.nanmedian(values.to_numpy(dtype=np.float64, na_value=np.nan))))
 
 
 def is_category(values: pd.Series) -> bool:
