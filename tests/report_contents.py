@@ -151,7 +151,7 @@ def table(X, k, title):
     place = axes.transform(Z)
     place = ((place - place.min(0)) / np.ptp(place, 0).max() * 1000).round().astype(int)
     points = Points(
-        list(range(len(X))), None, place[:, 0].tolist(), place[:, 1].tolist(), y.tolist(), rival.tolist(),
+        list(range(len(X))), None, place[:, 0].tolist(), (1000 - place[:, 1]).tolist(), y.tolist(), rival.tolist(),
         [order[node] for node in leaf], logit.tolist(), printed, relevance.T.tolist(),
         [_change(Z[r], centers, y[r], rival[r], mean, spread) for r in range(len(X))],
         "PCA: {:.0%} and {:.0%} of the variance".format(*axes.explained_variance_ratio_), _drawn(place, y, tints),

@@ -75,7 +75,7 @@ def place(page, at):
     points = page.evaluate("JSON.parse(document.getElementById('data').textContent).points")
     wide = page.evaluate("document.getElementById('canvas').clientWidth")
     scale = (wide - 40) / 1000
-    return {"x": 20 + points["x"][at] * scale, "y": wide - 20 - points["y"][at] * scale}
+    return {"x": 20 + points["x"][at] * scale, "y": 20 + points["y"][at] * scale}
 
 
 def test_map_hover_and_click(visit):
@@ -166,7 +166,7 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
         after = contents.points.rows.index(int(page.locator("#row").input_value()))
         if after != before:
             axis = contents.points.x if key in ("ArrowRight", "ArrowLeft") else contents.points.y
-            assert (axis[after] > axis[before]) == (key in ("ArrowRight", "ArrowUp"))
+            assert (axis[after] > axis[before]) == (key in ("ArrowRight", "ArrowDown"))
 
 
 def test_sort_and_filter(visit):
@@ -325,7 +325,7 @@ def test_all_can_be_reached_by_keyboard(visit):
       if (one === document.body) return null;
       return [one.id || one.className || one.textContent, getComputedStyle(one).outlineStyle];
     }"""
-    for start in ("#theme", "#c2 summary", "#swap", "#t1 > details > summary", "#trust a[data-row]"):
+    for start in ("#theme", "#row", "#c2 summary", "#swap", "#t1 > details > summary", "#trust a[data-row]"):
         page.locator(start).first.focus()
         for _ in range(16):
             page.keyboard.press("Tab")

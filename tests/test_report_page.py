@@ -214,6 +214,15 @@ def test_empty_parts_are_left_out():
     assert full == ["verdict", "map", "clusters", "versus", "tree", "trust", "reproduce"]
 
 
+def test_an_item_without_a_rival_names_none():
+    contents = reports.photos()
+    for card in contents.cards:
+        card.prototypes = [replace(card.prototypes[0], rival=-1)]
+        card.borderline, card.nearest, card.fidelity = [], None, None
+    page = Reader(render(replace(contents, pairs=[], tree=[], trust=Trust(), warnings=[])))
+    assert not [tag for tag, attributes in page.elements if attributes.get("class") == "chip" and tag == "a"]
+
+
 def test_a_frame_holds_the_whole_page_and_no_rights():
     contents, page = reports.contents("hostile")
     (frame,) = Reader(embedded(contents)).elements

@@ -251,7 +251,7 @@ class Points:
     names : list of str or None
         None: the row numbers.
     x, y : list of int
-        Places on the map, 0 to 1000.
+        Places on the map, 0 to 1000, from the left and from the top.
     cluster, rival, leaf : list of int
         Position of the card (-1: noise), of the nearest other cluster, and the tree's leaf (-1: no tree).
     logit : list of float

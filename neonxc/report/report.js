@@ -114,7 +114,7 @@
     pen.clearRect(0, 0, wide, wide);
     const edge = 20;
     const scale = (wide - 2 * edge) / 1000;
-    places = points.x.map((x, at) => [edge + x * scale, wide - edge - points.y[at] * scale]);
+    places = points.x.map((x, at) => [edge + x * scale, edge + points.y[at] * scale]);
     const lit = points.rows.map((_, at) => litPoint(at));
     for (const pass of [false, true]) {
       pen.globalAlpha = pass ? 0.85 : 0.1;
@@ -152,7 +152,7 @@
     clusters.forEach(([tag, , color], k) => {
       if (!middles[k] || !litCluster(k)) return;
       const x = 20 + middles[k][0] * scale;
-      const y = canvas.clientWidth - 20 - middles[k][1] * scale;
+      const y = 20 + middles[k][1] * scale;
       const half = Math.max(pen.measureText(tag).width / 2 + 4, 9);
       pen.fillStyle = style.backgroundColor;
       pen.strokeStyle = color;
@@ -245,7 +245,7 @@
     const rows = [];
     for (let i = 0; i < packed.length; i += 3) rows.push([valued(packed[i], packed[i + 2]), packed[i + 1] / 1000]);
     const rest = 1 - rows.reduce((sum, row) => sum + row[1], 0);
-    if (columns.length > rows.length && Math.abs(rest) > 0.004) rows.push([make("span", { class: "quiet" }, "all other columns"), rest]);
+    if (Math.abs(rest) > 0.006) rows.push([make("span", { class: "quiet" }, "all other columns"), rest]);
     let [sum, least, most] = [0, 0, 1];
     for (const [, share] of rows) {
       sum += share;
