@@ -183,7 +183,7 @@ class Pair:
     a, b : int
         Positions of two cards, ``a < b``.
     relevance : list of (column, share, typical of a, typical of b)
-        What tells the two apart, in shares of the total, strongest first; negative where a column makes them alike,
+        What tells the two apart, in shares of the total, strongest first; negative where it makes them alike,
         and what is typical of either: the median, the most frequent category, or how many texts have a term.
     rules : list of (cluster, text)
         The smallest tree that tells the two apart.
