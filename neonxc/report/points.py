@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import Any, Literal
 
 import numpy as np
@@ -10,10 +9,11 @@ import pandas as pd
 from sklearn.decomposition import PCA, TruncatedSVD
 
 from neonxc.counterfactuals import counterfactual
+from neonxc.report.colors import NOISE
 from neonxc.report.contents import Card, Change, Points
 from neonxc.report.numbers import rounded, text
 from neonxc.report.relevance import Relevance
-from neonxc.report.statements import printed
+from neonxc.report.statements import is_category, printed
 from neonxc.report.subject import Subject, stratified
 
 Projection = Literal["pca", "tsne", "umap"]
@@ -55,7 +55,7 @@ def points(
         [rounded(column, 2) for column in share.T],
         _changes(subject, relevance, index),
         axes,
-        _picture(x, y, own[places], cards),
+        _picture(x, 1000 - y, own[places], cards),
     )
 
 
@@ -91,39 +91,50 @@ def _scaled(values: np.ndarray) -> np.ndarray:
 
 
 def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -> str:
-    """The map as a small picture."""
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    from neonxc.report.items import data_uri
-
-    figure = Figure(figsize=(6, 4), dpi=100)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.axis("off")
-    colors = np.array([*(card.color for card in cards), "#888888"])
-    axes.scatter(x, y, s=6, c=colors[own], linewidths=0)
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png")
-    return data_uri(Image.open(buffer).convert("RGB"), quality=60)
+    """The map as SVG, with a path of dots for every cluster."""
+    paths = []
+    for cluster in np.unique(own).tolist():
+        color = cards[cluster].color if cluster >= 0 else NOISE
+        dots = "".join(
+            f"M{a} {b}h0" for a, b in zip(x[own == cluster].tolist(), y[own == cluster].tolist(), strict=True)
+        )
+        paths.append(f'<path stroke="{color}" d="{dots}"/>')
+    frame = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -10 1020 1020">'
+    return f'{frame}<g fill="none" stroke-width="9" stroke-linecap="round">{"".join(paths)}</g></svg>'
 
 
 def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
-    """The least change of a few columns that moves each point to its nearest other cluster."""
+    """The least change of a few columns, within the range of the data, that moves points to their nearest rival."""
     none: list[Change | None] = [None] * len(index)
-    if subject.kind != "table" or subject.net.encoding is not None:
+    if subject.kind != "table":
         return none
-    x = subject.inputs(index)
-    found = counterfactual(subject.net, x, columns=min(CHANGED, len(subject.units)), integer=_whole(x))
+    x = subject.columns(index)
+    x = x if hasattr(x, "iloc") else pd.DataFrame(x, columns=subject.units)
+    numbers = [name for name in x.columns if not is_category(x[name])]
+    whole = [name for name in numbers if x[name].dtype.kind in "iu"]
+    ends = {name: (float(x[name].min()), float(x[name].max())) for name in numbers}
+    found = counterfactual(
+        subject.net,
+        subject.inputs(index),
+        columns=min(CHANGED, len(subject.units)),
+        integer=_keys(subject, whole),
+        bounds=dict(zip(_keys(subject, numbers), ends.values(), strict=True)),
+    )
+    after = (
+        found.points
+        if hasattr(found.points, "iloc")
+        else pd.DataFrame(np.asarray(found.points), columns=x.columns)
+    )
+    moved = ~((after.to_numpy() == x.to_numpy()) | (after.isna().to_numpy() & x.isna().to_numpy()))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
-    before, after = (np.asarray(values) for values in (x, found.points))
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
-    for i in np.flatnonzero(found.found):
-        moved = [unit for unit in np.flatnonzero(before[i] != after[i]).tolist() if unit in place]
-        values = [(place[unit], text(after[i][unit])) for unit in moved]
+    for i in np.flatnonzero(found.found).tolist():
+        units = [unit for unit in np.flatnonzero(moved[i]).tolist() if unit in place]
+        values = [(place[unit], text(after.iat[i, unit])) for unit in units]
         none[i] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
     return none
 
 
-def _whole(x: Any) -> list[Any]:
-    """Columns of whole numbers."""
-    return [name for name, dtype in x.dtypes.items() if dtype.kind in "iu"] if hasattr(x, "dtypes") else []
+def _keys(subject: Subject, names: list[str]) -> list[Any]:
+    """Columns as the network calls them: by name, or by position where it has no names."""
+    return names if subject.names is None else [subject.units.index(name) for name in names]
