@@ -8,7 +8,10 @@ import numpy as np
 import pandas as pd
 from sklearn.decomposition import PCA, TruncatedSVD
 
+from neonxc.contrast import some_of
 from neonxc.counterfactuals import counterfactual
+from neonxc.counterfactuals.curved import Curved
+from neonxc.counterfactuals.find import region_of
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Card, Change, Points
 from neonxc.report.numbers import rounded, text
@@ -20,6 +23,7 @@ Projection = Literal["pca", "tsne", "umap"]
 MOST = 5000  # points of the map
 VALUES = 40_000  # that all of its points have together
 CHANGED = 3  # columns of a least change
+SLOW, FEW = 100, 12  # points, and columns, for which curved boundaries are searched
 
 
 def points(
@@ -104,35 +108,36 @@ def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -
 
 
 def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
-    """The least change of a few columns, within the range of the data, that moves points to their nearest rival."""
-    none: list[Change | None] = [None] * len(index)
-    if subject.kind != "table":
-        return none
-    x = subject.columns(index)
+    """The least changes that move points to their nearest other clusters, within the range of the data.
+
+    They change a few columns alone; curved boundaries, whose search takes far longer, some points in few columns.
+    """
+    changes: list[Change | None] = [None] * len(index)
+    curved, d = isinstance(region_of(subject.net), Curved), len(subject.units)
+    if subject.kind != "table" or (curved and d > FEW):
+        return changes
+    places = np.arange(len(index)) if not curved else some_of(np.arange(len(index)), SLOW)
+    x = subject.columns(index[places])
     x = x if hasattr(x, "iloc") else pd.DataFrame(x, columns=subject.units)
     numbers = [name for name in x.columns if not is_category(x[name])]
-    whole = [name for name in numbers if x[name].dtype.kind in "iu"]
-    ends = {name: (float(x[name].min()), float(x[name].max())) for name in numbers}
+    ends = [(float(x[name].min()), float(x[name].max())) for name in numbers]
     found = counterfactual(
         subject.net,
-        subject.inputs(index),
-        columns=min(CHANGED, len(subject.units)),
-        integer=_keys(subject, whole),
-        bounds=dict(zip(_keys(subject, numbers), ends.values(), strict=True)),
+        subject.inputs(index[places]),
+        columns=None if curved else min(CHANGED, d),
+        integer=_keys(subject, [name for name in numbers if x[name].dtype.kind in "iu"]),
+        bounds=dict(zip(_keys(subject, numbers), ends, strict=True)),
     )
-    after = (
-        found.points
-        if hasattr(found.points, "iloc")
-        else pd.DataFrame(np.asarray(found.points), columns=x.columns)
-    )
+    after = found.points
+    after = after if hasattr(after, "iloc") else pd.DataFrame(np.asarray(after), columns=x.columns)
     moved = ~((after.to_numpy() == x.to_numpy()) | (after.isna().to_numpy() & x.isna().to_numpy()))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
     for i in np.flatnonzero(found.found).tolist():
         units = [unit for unit in np.flatnonzero(moved[i]).tolist() if unit in place]
         values = [(place[unit], text(after.iat[i, unit])) for unit in units]
-        none[i] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
-    return none
+        changes[places[i]] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
+    return changes
 
 
 def _keys(subject: Subject, names: list[str]) -> list[Any]:
