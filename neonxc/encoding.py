@@ -74,7 +74,7 @@ class Number:
         """A number behind the functions, each at the end of its domain that is nearest."""
         with np.errstate(all="ignore"):
             for function in self.functions:
-                value = float(FUNCTIONS[function](np.float64(max(value, LEAST.get(function, -np.inf)))))
+                value = float(FUNCTIONS[function](np.array(max(value, LEAST.get(function, -np.inf)))))
         return value
 
     def undo(self, values: np.ndarray) -> np.ndarray:

@@ -190,7 +190,7 @@ def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> t
         enough = torch.where(
             there, enough, 0.1 * merit(here, h)
         )  # back to where there is a solution, or not at all
-        t = _step_length(lambda v, f=of_live, m=merit: m(v, f(v)), here, step, enough)
+        t = _step_length(partial(_merit_at, merit, of_live), here, step, enough)
         u[live] = here + t[:, None] * step
         size = curvature[:, 0].clamp(min=1) * torch.linalg.vector_norm(step, dim=1)
         ended = there & (size <= TOLERANCE * (1 + torch.linalg.vector_norm(here, dim=1)))
@@ -229,6 +229,12 @@ def _merit(there: Tensor, penalty: Tensor, margin: Tensor, u: Tensor, h: Tensor)
     """Half the squared distance [n], unless `there` is nothing yet to be near to, and penalties of contrasts."""
     short = torch.where(h.isfinite(), (margin - h).clamp(min=0), 0.0)
     return there * u.square().sum(dim=1) / 2 + (penalty * short).sum(dim=1)
+
+
+def _merit_at(
+    merit: Callable[[Tensor, Tensor], Tensor], contrasts: Callable[[Tensor], Tensor], u: Tensor
+) -> Tensor:
+    return merit(u, contrasts(u))
 
 
 def _step_length(merit: Callable[[Tensor], Tensor], u: Tensor, step: Tensor, enough: Tensor) -> Tensor:
