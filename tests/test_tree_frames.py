@@ -19,7 +19,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 import neonxc
 from neonxc.evaluation import wad, waes
-from neonxc.readers import ClusterModel
 from neonxc.rules import Column, Condition, Rules
 from neonxc.trees import (
     CART,
@@ -367,7 +366,6 @@ def test_numbers_in_columns_of_objects():
     assert [rule.text() for rule in tree.rules()] == ["a ≤ 6", "a > 6 or missing"]
 
 
-@pytest.mark.skipif("encoding" not in ClusterModel.__dataclass_fields__, reason="networks read numbers alone")
 @pytest.mark.parametrize("model", [CART, IMM, KernelExKMC])
 def test_trees_of_frames_are_networks(model):
     frame, y = messy()

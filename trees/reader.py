@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
 
 import torch
 from sklearn.utils.validation import check_is_fitted
@@ -43,15 +42,7 @@ def _model(tree: ThresholdTree, points: Tensor | None) -> ClusterModel:
         detection, grouping = _tests(tree, chain)
         return Head(detection, grouping, Path(_children(tree), leaves))
 
-    classes = tree.classes[used.numpy()]
-    if tree.encoding is None:
-        return ClusterModel(head, points, classes)
-    if "encoding" not in ClusterModel.__dataclass_fields__:
-        raise ValueError(
-            "a tree of a table with categories or missing values is no network yet; encode the table first"
-        )
-    more: dict[str, Any] = {"encoding": tree.encoding}
-    return ClusterModel(head, points, classes, **more)
+    return ClusterModel(head, points, tree.classes[used.numpy()], encoding=tree.encoding)
 
 
 def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
