@@ -110,13 +110,17 @@ def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -
 def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
     """The least changes that move points to their nearest other clusters, within the range of the data.
 
-    They change a few columns alone; curved boundaries, whose search takes far longer, some points in few columns.
+    They change a few columns alone. Curved boundaries and clusters of several parts take far longer: there some
+    points are moved, in any columns, if these are not many.
     """
     changes: list[Change | None] = [None] * len(index)
-    curved, d = isinstance(region_of(subject.net), Curved), len(subject.units)
-    if subject.kind != "table" or (curved and d > FEW):
+    if subject.kind != "table" or hasattr(subject.points, "tocsr"):
         return changes
-    places = np.arange(len(index)) if not curved else some_of(np.arange(len(index)), SLOW)
+    d = len(subject.units)
+    slow = isinstance(region_of(subject.net), Curved) or subject.net.head.grouping is not None
+    if slow and d > FEW:
+        return changes
+    places = some_of(np.arange(len(index)), SLOW) if slow else np.arange(len(index))
     x = subject.columns(index[places])
     x = x if hasattr(x, "iloc") else pd.DataFrame(x, columns=subject.units)
     numbers = [name for name in x.columns if not is_category(x[name])]
@@ -124,7 +128,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     found = counterfactual(
         subject.net,
         subject.inputs(index[places]),
-        columns=None if curved else min(CHANGED, d),
+        columns=None if slow else min(CHANGED, d),
         integer=_keys(subject, [name for name in numbers if x[name].dtype.kind in "iu"]),
         bounds=dict(zip(_keys(subject, numbers), ends, strict=True)),
     )
