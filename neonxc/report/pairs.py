@@ -39,10 +39,10 @@ def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int]) ->
     shares = values / max(np.abs(values).sum(), 1e-300)
     order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][:COLUMNS]
     sides = [_frame(subject, own) for own in members]
-    signed = [
-        (place[unit], rounded([shares[unit]])[0], *(typical(side.iloc[:, unit], subject.kind) for side in sides))
-        for unit in order
-    ]
+    signed = []
+    for unit in order:
+        of_a, of_b = (typical(side.iloc[:, unit], subject.kind) for side in sides)
+        signed.append((place[unit], rounded([shares[unit]])[0], of_a, of_b))
     rules = [(a if rule.label == found.a else b, rule.text()) for rule in found.rules]
     return Pair(a, b, signed, rules, rounded([found.accuracy])[0])
 
