@@ -130,6 +130,17 @@ def interpretable() -> None:
     figure.savefig(IMAGES / "interpretable-price.png", dpi=110)
 
 
+def report() -> None:
+    """The first screens of a report, in light and in dark, and the pictures of the gallery."""
+    from gallery import patients, photos, texts, wine
+
+    first = wine()
+    photograph(first, IMAGES / "report-light.png", "1200,1500", "--blink-settings=preferredColorScheme=1")
+    photograph(first, IMAGES / "report-dark.png", "1200,1500", "--blink-settings=preferredColorScheme=0")
+    for make in (patients, photos, texts):
+        photograph(make(), IMAGES / f"report-{make.__name__}.png", "1200,1500")
+
+
 def words() -> None:
     """Three texts of the guide, and why the last is not in another cluster; a browser takes the picture."""
     guide = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
@@ -148,7 +159,7 @@ def words() -> None:
     photograph(page, IMAGES / "words.png")
 
 
-def photograph(page: plot.HighlightedText, path: Path) -> None:
+def photograph(page: Any, path: Path, size: str = "860,1400", *more: str) -> None:
     """A page as a browser shows it, cut to what is on it."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
@@ -163,7 +174,12 @@ def photograph(page: plot.HighlightedText, path: Path) -> None:
             "--hide-scrollbars",
             f"--user-data-dir={folder}/user",
         ]
-        shot = ["--window-size=860,1400", "--force-device-scale-factor=1.5", f"--screenshot={folder}/page.png"]
+        shot = [
+            f"--window-size={size}",
+            "--force-device-scale-factor=1.5",
+            f"--screenshot={folder}/page.png",
+            *more,
+        ]
         subprocess.run([browser, *options, *shot, f"file://{folder}/page.html"], check=True, capture_output=True)
         image = Image.open(f"{folder}/page.png").convert("RGB")
     left, top, right, bottom = ImageChops.invert(image).getbbox() or (0, 0, *image.size)
@@ -177,4 +193,5 @@ if __name__ == "__main__":
     trees()
     interpretable()
     words()
+    report()
     flipping()
