@@ -13,8 +13,8 @@ from torch import Tensor
 
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.codes import Columns
-from neonxc.trees.entries import SparseColumns
 from neonxc.trees.decoding import same_tests
+from neonxc.trees.entries import SparseColumns
 from neonxc.trees.sums import exact, exact_
 from neonxc.trees.table import Table
 
