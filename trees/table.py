@@ -14,7 +14,7 @@ from neonxc.trees.sparse_table import SparsePart, canonical
 
 CHUNK = 1 << 21  # entries of a table whose columns are coded at once
 SMALL = 1 << 15  # rows of 8-bit differences whose sums float32 holds
-FEW = 8  # times the entries of a matrix: if that is less than its places, it is searched by its entries
+FEW = 16  # places per entry from which on entries take less memory than codes of all places, and often less time
 ROWS = 1 << 17  # entries whose rows are worked on at once: in float64 they stay in a core's cache
 
 
@@ -49,8 +49,8 @@ class Table:
 
     @property
     def few_entries(self) -> bool:
-        """Whether it is a sparse matrix of few entries."""
-        return self.sparse and FEW * self.data.nnz < self.n * self.d
+        """Whether it is a sparse matrix of so few entries that it is searched by them."""
+        return self.sparse and FEW * self.data.nnz <= self.n * self.d
 
     @cached_property
     def halves(self) -> tuple[Tensor, Table, Tensor, SparsePart]:
