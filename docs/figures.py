@@ -183,7 +183,8 @@ def photograph(page: Any, path: Path, size: str = "860,1400", *more: str) -> Non
         subprocess.run([browser, *options, *shot, f"file://{folder}/page.html"], check=True, capture_output=True)
         image = Image.open(f"{folder}/page.png").convert("RGB")
     left, top, right, bottom = ImageChops.invert(image).getbbox() or (0, 0, *image.size)
-    image.crop((left - 20, top - 20, right + 20, bottom + 20)).quantize(64).save(path, optimize=True)
+    ends = max(left - 20, 0), max(top - 20, 0), min(right + 20, image.width), min(bottom + 20, image.height)
+    image.crop(ends).quantize(128).save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import all_estimators
 
 import neonxc
 from neonxc.models import efficientnet_lite0, to_tensor
@@ -48,11 +49,11 @@ def wine() -> Report:
 
 def patients() -> Report:
     """A table with words and with gaps, which are made here: one cell in twenty is blank."""
-    X = datasets.load_diabetes(as_frame=True, scaled=False).data.rename(columns={"bp": "blood pressure"})
+    X = datasets.load_diabetes(as_frame=True, scaled=False).data.rename(columns={"bp": "blood pressure"}).copy()
     X["sex"] = X["sex"].map({1.0: "one", 2.0: "the other"})
-    X["weight"] = pd.cut(X["bmi"], [0, 25, 30, 99], labels=["normal", "overweight", "obese"]).astype(object)
+    X["bmi"] = pd.cut(X["bmi"], [0, 25, 30, 99], labels=["normal", "overweight", "obese"]).astype(object)
     blank = np.random.default_rng(0).random(X.shape) < 0.05
-    made = prepare(X.mask(blank).drop(columns="bmi"))
+    made = prepare(X.mask(blank).rename(columns={"bmi": "weight"}))
     model = make_pipeline(made.pipeline, KMeans(4, n_init=10, random_state=0)).fit(made.frame)
     return neonxc.explain(model, made.frame, title="442 patients", notes=made.notes)
 
@@ -70,15 +71,18 @@ def photos() -> Report:
 
 
 def texts() -> Report:
-    """Paragraphs of scikit-learn's descriptions of its data sets."""
-    paragraphs = []
-    for name in ("iris", "wine", "breast_cancer", "diabetes", "digits", "linnerud"):
-        text = getattr(datasets, f"load_{name}")().DESCR
-        parts = [re.sub(r"\W*\n\s*", " ", part).strip() for part in re.split(r"\n\s*\n|\n\s*-\s", text)]
-        paragraphs += [part for part in parts if sum(map(str.isalpha, part)) > 80]
-    vectorizer = TfidfVectorizer(stop_words="english", max_df=0.5, min_df=2, sublinear_tf=True)
-    model = make_pipeline(vectorizer, KMeans(5, n_init=10, random_state=0)).fit(paragraphs)
-    return neonxc.explain(model, paragraphs, title="Paragraphs about data sets")
+    """What the docstrings of scikit-learn's estimators say."""
+    found = {name: first_paragraphs(estimator.__doc__) for name, estimator in all_estimators()}
+    vectorizer = TfidfVectorizer(stop_words="english", max_df=0.3, min_df=3, sublinear_tf=True)
+    model = make_pipeline(vectorizer, KMeans(8, n_init=10, random_state=0)).fit(list(found.values()))
+    title = "scikit-learn's estimators, by their docstrings"
+    return neonxc.explain(model, list(found.values()), row_names=list(found), title=title)
+
+
+def first_paragraphs(text: str) -> str:
+    """What stands before the parameters."""
+    lines = re.split(r"\n\s*(?:Read more|Parameters)\b", text)[0].split()
+    return " ".join(lines)
 
 
 def cells() -> Report | None:

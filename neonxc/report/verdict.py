@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from neonxc.competition import Path
 from neonxc.report.contents import Figure, Warning
@@ -29,8 +32,16 @@ def what(subject: Subject) -> str:
     if subject.kind == "locations":
         things += f" of {len(subject.X)} photos"
     width = f" by {len(subject.units):,} columns" if subject.kind == "table" else ""
-    how = "given labels" if subject.model is None else one_line(subject.model)
+    how = "given labels" if subject.model is None else _how(subject.model)
     return f"{things}{width}, {subject.k} clusters, by {how}"
+
+
+def _how(model: Any) -> str:
+    """A clusterer with its parameters, and the names of the steps before it."""
+    if not isinstance(model, Pipeline):
+        return one_line(model)
+    steps = [type(step).__name__ for _, step in model.steps[:-1] if step not in (None, "passthrough")]
+    return one_line(model[-1]) + (f" behind {', '.join(steps)}" if steps else "")
 
 
 def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: RefitPart | None) -> list[Figure]:
