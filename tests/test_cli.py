@@ -44,7 +44,7 @@ def test_demo_draws_one_heatmap_per_cluster(neonxc_command, tmp_path):
     code, out, _ = neonxc_command("demo", "--clusters", 3)
     assert code == 0
     names = {file.name for file in (tmp_path / "neonxc-demo").iterdir()}
-    assert names == {"contact-sheet.png", *(f"chelsea-cluster-{k}.png" for k in range(3))}
+    assert names == {"contact-sheet.png", "report.html", *(f"chelsea-cluster-{k}.png" for k in range(3))}
     assert all(name in out for name in names)
 
 

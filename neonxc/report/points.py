@@ -74,7 +74,7 @@ def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
         try:
             from umap import UMAP
         except ImportError:
-            raise ImportError('projection="umap" needs umap-learn: pip install umap-learn') from None
+            raise ImportError('projection="umap" needs umap-learn: pip install "neonxc[umap]"') from None
         return UMAP(random_state=0).fit_transform(space), "UMAP"
     if space.shape[1] < 2:
         return np.column_stack([_dense(space)[:, 0], np.zeros(space.shape[0])]), "the only column"
