@@ -298,6 +298,7 @@ def test_few_columns(name):
     np.testing.assert_allclose(cf.distance, best, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_few_columns_of_curved_clusters_are_a_heuristic():
     X = blobs(d=4)
     net = neonxc.neuralize(CURVED["mixture"](X), X)

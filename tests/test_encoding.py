@@ -179,7 +179,7 @@ imputers = st.builds(
     add_indicator=st.booleans(),
 )
 word_imputers = st.builds(SimpleImputer, strategy=st.sampled_from(["most_frequent", "constant"]))
-slow = settings(deadline=None, max_examples=30)
+slow = settings(deadline=None, max_examples=15)
 
 
 @given(tables(), one_hot)

@@ -132,7 +132,9 @@ def test_metadata(unpacked):
     assert about["License-Expression"] == "BSD-3-Clause"
     assert about["License-File"] == "LICENSE"
     assert about["Requires-Python"] == ">=3.10"
-    assert {"demo", "timm", "shap", "umap", "train", "evaluation", "test", "docs", "dev"} == set(about.get_all("Provides-Extra"))
+    assert {"demo", "timm", "shap", "umap", "train", "evaluation", "test", "docs", "dev"} == set(
+        about.get_all("Provides-Extra")
+    )
 
 
 def test_wheel_in_a_bare_folder(unpacked):

@@ -16,7 +16,7 @@ import neonxc
 from neonxc.evaluation import cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.report.numbers import percent, rounded, text
-from neonxc.report.subject import stratified
+from neonxc.report.subject import read, stratified
 from neonxc.trees import IMM
 
 HOSTILE = '<script>alert("1")</script>'
@@ -146,8 +146,14 @@ def test_labels_alone_and_names_of_ones_own():
     assert found.figures[0].key == "surrogate"
     assert [card.size for card in found.cards] == [50, 50, 50]
     assert not found.trust.seeds  # nothing to refit
-    again = neonxc.explain(species, iris.data).contents
-    assert [card.size for card in again.cards] == [50, 50, 50]
+
+
+def test_labels_may_come_first(wine, model):
+    labels = model.predict(wine)
+    for given in ((labels, wine, None), (wine, None, labels)):
+        subject = read(*given[:2], given[2], None, None, None)
+        assert subject.own.tolist() == labels.tolist()
+        assert subject.from_labels
 
 
 def test_noise_is_in_no_cluster():

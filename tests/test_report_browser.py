@@ -317,6 +317,7 @@ def test_axe_finds_nothing_serious(visit, name, scheme):
     assert [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in serious] == []
 
 
+@pytest.mark.slow
 def test_all_can_be_reached_by_keyboard(visit):
     page = visit()
     reached = set()
@@ -352,6 +353,7 @@ def test_without_javascript_it_can_be_read(visit):
     assert page.locator(".tile p").first.is_visible()
 
 
+@pytest.mark.slow
 def test_print_unfolds_everything_and_takes_the_controls_away(visit):
     page, contents = visit("many"), reports.contents("many")[0]
     page.emulate_media(media="print")
@@ -366,6 +368,7 @@ def test_print_unfolds_everything_and_takes_the_controls_away(visit):
     assert page.locator(".card[open]").count() == 12
 
 
+@pytest.mark.slow
 def test_in_a_frame_of_a_notebook(visit, browser):
     page, trouble = browser.new_page(), []
     page.on("pageerror", lambda error: trouble.append(str(error)))
