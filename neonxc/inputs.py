@@ -137,6 +137,11 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
+def array_of(values: Any) -> np.ndarray:
+    """A tensor of any device, or anything array-like, as an array."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     """Labels as an array; whole numbers in an array of objects are numbers."""
     values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from neonxc.contrast import some_rows
 from neonxc.given import GivenLabels
-from neonxc.inputs import NOISE, as_labels
+from neonxc.inputs import NOISE, array_of, as_labels
 from neonxc.network import NeuralizedClustering
 from neonxc.neuralize import neuralize
 from neonxc.preparation import prepare
@@ -110,7 +110,7 @@ class Subject:
     def columns(self, index: np.ndarray) -> Any:
         """What trees cut, for some points: a frame, an array or a sparse matrix."""
         found = self.net.carrier.columns(self.inputs(index))
-        return found.detach().cpu().numpy() if isinstance(found, Tensor) else found
+        return array_of(found) if isinstance(found, Tensor) else found
 
     @cached_property
     def names(self) -> list[str] | None:
@@ -135,8 +135,7 @@ class Subject:
         if self.preparation is None:
             found = self.columns(index)
         else:
-            points = self.inputs(index)
-            found = self.preparation.transform(points.cpu().numpy() if isinstance(points, Tensor) else points)
+            found = self.preparation.transform(self.clustered(index))
         return found if hasattr(found, "tocsr") else np.asarray(found, dtype=np.float64)
 
 
@@ -173,9 +172,9 @@ def read(
         raise TypeError("explain takes a model or labels, not both")
     X = _named(X, names)
     if labels is not None and features is None and _is_table(X):
-        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(_array(X), columns=_default_names(X)))
+        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(array_of(X), columns=_default_names(X)))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
-        net = neuralize(make_pipeline(preparation, GivenLabels(_array(labels)).fit(X)), X)
+        net = neuralize(make_pipeline(preparation, GivenLabels(array_of(labels)).fit(X)), X)
     elif labels is not None:
         preparation, notes = None, []
         net = neuralize(labels=labels, X=X, features=features)
@@ -241,11 +240,7 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
         return X
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
-    return pd.DataFrame(_array(X), columns=names)
-
-
-def _array(values: Any) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return pd.DataFrame(array_of(X), columns=names)
 
 
 def _default_names(X: Any) -> list[str]:
@@ -277,7 +272,7 @@ def _remembered(model: Any, net: NeuralizedClustering) -> Any:
 def _own(net: NeuralizedClustering, X: Any, labels: Any) -> np.ndarray:
     """Position [n] of every point's cluster; -1 for noise."""
     if labels is None:
-        labels = _array(net.predict(X)).reshape(-1)
+        labels = array_of(net.predict(X)).reshape(-1)
     position, classes, there = as_labels(labels, len(labels), torch.device("cpu"))
     at = {label: i for i, label in enumerate(net.classes_.tolist())}
     place = np.array([at[label] for label in classes.tolist()])
