@@ -44,6 +44,8 @@ class Subject:
         The clusterer; None where only labels, or a network, are known.
     preparation : transformer or None
         Fitted steps before the clusterer, or those that were made for labels of a table.
+    own_features : bool
+        Whether the clusterer has a feature network of its own.
     own : ndarray [n] of int
         Position of every point's cluster; -1 for noise.
     cluster_labels : list of str
@@ -60,6 +62,7 @@ class Subject:
     points: Any
     model: Any
     preparation: Any
+    own_features: bool
     own: np.ndarray
     cluster_labels: list[str]
     cluster_names: Mapping[Any, str] = field(default_factory=dict)
@@ -124,11 +127,10 @@ class Subject:
 
     def clustered(self, index: np.ndarray) -> Any:
         """Some points as the clusterer was given them."""
-        if self.net.features is None:
-            return self.inputs(index)
-        return torch.cat(
-            [self.net.carrier.features(x) for x in self.net.carrier.parts(self.inputs(index))]
-        ).numpy()
+        points, carrier = self.inputs(index), self.net.carrier
+        if self.net.features is not None:
+            points = torch.cat([carrier.features(x) for x in carrier.parts(points)])
+        return array_of(points) if isinstance(points, Tensor) else points
 
     def space(self, index: np.ndarray) -> Any:
         """Some points where they were clustered, [m, p]: an array or a sparse matrix."""
@@ -196,6 +198,7 @@ def read(
         points,
         None if isinstance(model, NeuralizedClustering) else model,
         preparation,
+        features is None and net.features is not None,
         own,
         [str(label) for label in net.classes_.tolist()],
         dict(cluster_names or {}),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
-from sklearn.pipeline import Pipeline
 from tqdm import tqdm
 
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
@@ -93,10 +92,10 @@ class RefitPart:
 
 
 def refit(subject: Subject, progress: bool) -> RefitPart | None:
-    """Cluster again five times, each on four fifths of the points; None where the clusterer is not known."""
+    """Cluster again five times, each on four fifths of the points; None where it can't be."""
     model = subject.model
-    if model is None or not hasattr(model, "fit_predict") or not _can_refit(model):
-        return None
+    if subject.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
+        return None  # a network of its own takes too long to train
     index = stratified(subject.own, REFITTED)
     seeds, kept = [], []
     for seed in tqdm(range(REFITS), desc="refits", leave=False, delay=2, disable=not progress):
@@ -107,13 +106,6 @@ def refit(subject: Subject, progress: bool) -> RefitPart | None:
         seeds.append(float(adjusted_rand_score(subject.own[rows], labels)))
         kept.append(_overlap(subject.own[rows], labels, subject.k))
     return RefitPart(seeds, np.nanmean(kept, axis=0))
-
-
-def _can_refit(model: Any) -> bool:
-    final = model[-1] if isinstance(model, Pipeline) else model
-    return (hasattr(final, "get_params") and type(final).__module__.split(".")[0] != "neonxc") or hasattr(
-        final, "n_clusters"
-    )
 
 
 def _seeded(model: Any, seed: int) -> Any:
