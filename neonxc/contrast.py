@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
+from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_number
 
@@ -104,7 +105,7 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     first, second = _column(net, a, "a"), _column(net, b, "b")
     if first == second:
         raise ValueError(f"a and b are the same cluster, {a!r}")
-    labels = _array(net.predict(X))
+    labels = as_array(net.predict(X))
     members = [_members(labels, net.classes_[column]) for column in (first, second)]
     return contrasted(net, X, members, (first, second), accuracy)
 
@@ -150,7 +151,7 @@ def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple
     best: tuple[Any, float] | None = None
     for leaves in range(2, LEAVES + 1):
         explainer = CART(2, max_leaves=leaves).fit(table, labels=labels, sample_weight=weight)
-        share = float(weight[_array(explainer.labels_) == labels].sum() / len(labels))
+        share = float(weight[as_array(explainer.labels_) == labels].sum() / len(labels))
         if best is None or share > best[1] + 0.005:  # a leaf more has to be worth reading
             best = explainer.tree_, share
         if best[1] >= enough or explainer.tree_.n_leaves < leaves:
@@ -187,7 +188,3 @@ def _column(net: NeuralizedClustering, label: Any, name: str) -> int:
     if len(found) != 1:
         raise ValueError(f"{name} needs one of the clusters {net.classes_.tolist()}, got {label!r}")
     return int(found[0])
-
-
-def _array(labels: Any) -> np.ndarray:
-    return labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)

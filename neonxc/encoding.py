@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.inputs import check_names, check_width, is_missing
+from neonxc.inputs import as_array, check_names, check_width, is_missing
 from neonxc.registry import Values, register
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -294,7 +294,7 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
         check_names(names, columns, name=name)
         frame = X if list(X.columns) == names else X.set_axis(names, axis=1)
     else:
-        array = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
+        array = as_array(X)
         if array.ndim != 2:
             raise ValueError(f"{name} needs shape [points, columns], got {list(array.shape)}")
         if columns is not None:

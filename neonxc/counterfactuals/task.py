@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neonxc.counterfactuals.space import Space
-from neonxc.inputs import spreads
+from neonxc.inputs import as_array, spreads
 from neonxc.network import NeuralizedClustering
 
 
@@ -146,7 +146,7 @@ def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
     if np.ndim(spread) == 2:
         return spreads(net.batch(spread).tensor)
     try:
-        found = np.asarray(spread.cpu() if isinstance(spread, Tensor) else spread, dtype=np.float64)
+        found = as_array(spread).astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"spread needs one number per column, or data, got {spread!r}") from None
     if found.shape != (D,) or not (np.isfinite(found) & (found > 0)).all():

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
-from torch import Tensor
 
+from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
 
 
@@ -107,7 +107,7 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
         [theirs.relevance[at[c]] if c in at else np.zeros(len(units)) for c in ours.classes.tolist()]
     )
     shares = [_shares(ours.relevance), _shares(matched)]
-    labels, leaves = _flat(net.predict(X)), _flat(other.predict(columns))
+    labels, leaves = as_array(net.predict(X)).ravel(), as_array(other.predict(columns)).ravel()
     same = np.array([_mean((leaves == label)[labels == label]) for label in ours.classes])
     correlation = np.array([_rank_correlation(*pair) for pair in zip(*shares, strict=True)])
     network, of_tree = (pd.DataFrame(share, index=ours.classes, columns=units) for share in shares)
@@ -134,7 +134,3 @@ def _strongest(shares: pd.DataFrame) -> list[str]:
 
 def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def _flat(labels: Any) -> np.ndarray:
-    return (labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)).reshape(-1)
