@@ -17,7 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import neonxc
-from neonxc.encoding import FUNCTIONS, INVERSES, Code, Encoding, Indicator, Number, plain
+from neonxc.encoding import Encoding, plain
+from neonxc.encoding_parts import FUNCTIONS, INVERSES, Code, Indicator, Number
 from neonxc.folding import fold, settle
 
 ENCODING = Encoding(

@@ -12,7 +12,8 @@ import pytest
 
 import neonxc
 from neonxc import workflows
-from neonxc.encoding import Encoding, Number
+from neonxc.encoding import Encoding
+from neonxc.encoding_parts import Number
 
 
 def read(path):

@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.encoding import Encoding, Number, as_frame
+from neonxc.encoding import Encoding, as_frame
+from neonxc.encoding_parts import Number
 from neonxc.inputs import Batch
 from neonxc.network import NeuralizedClustering
 
