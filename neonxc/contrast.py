@@ -83,8 +83,10 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
 
     Raises
     ------
+    TypeError
+        No network from :func:`~neonxc.neuralize`.
     ValueError
-        A label that is no cluster, the same one twice, or one without points in X.
+        An accuracy that is no share, a label that is no cluster, the same one twice, or one without points in X.
 
     Examples
     --------

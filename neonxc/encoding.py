@@ -208,7 +208,13 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
 
 
 def plain(value: Any) -> Any:
-    """A category as a value that JSON has: None for a missing one, Python's own numbers, truth values and text."""
+    """A category as a value that JSON has: None for a missing one, Python's own numbers, truth values and text.
+
+    Raises
+    ------
+    ValueError
+        Any other object.
+    """
     if is_missing(value):
         return None
     value = value.item() if isinstance(value, np.generic) else value

@@ -253,7 +253,7 @@ def _drops_others(folding: Folding, X: Any) -> bool:
 
 @contextmanager
 def _named(place: str) -> Iterator[None]:
-    """Errors say the place in the pipeline."""
+    """Name the place in the pipeline in errors."""
     try:
         yield
     except NotFittedError as error:

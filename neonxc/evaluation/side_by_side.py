@@ -73,6 +73,8 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
 
     Raises
     ------
+    TypeError
+        Something else than a network as `net`.
     ValueError
         The tree has a single cluster, or other columns than the network.
 
