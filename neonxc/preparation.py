@@ -89,6 +89,7 @@ def prepare(
     Examples
     --------
     >>> import pandas as pd
+    >>> from neonxc.preparation import prepare
     >>> frame = pd.DataFrame({"town": ["Rome", "Turin", "Rome", None], "year": 2024, "age": [31, None, 52, 19]})
     >>> prepared = prepare(frame)
     >>> print(*prepared.notes, sep="\n")

@@ -59,6 +59,7 @@ def read_table(
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
+    >>> from neonxc.tables import read_table
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "people.csv"
     ...     _ = file.write_text("age;height;town\n31;1,75;Rome\n?;1,8;Turin\n")

@@ -101,7 +101,7 @@ def explain(
     >>> X = load_iris(as_frame=True).data
     >>> report = neonxc.explain(KMeans(3, n_init=10, random_state=0).fit(X), X)
     >>> report.to_frame().loc["1", "rule"]
-    'petal length (cm) ≤ 1.9'
+    'petal length (cm) ≤ 2'
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection needs "pca", "tsne" or "umap", got {projection!r}')
