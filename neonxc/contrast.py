@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
-from neonxc.inputs import array_of
+from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_number
 
@@ -83,8 +83,10 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
 
     Raises
     ------
+    TypeError
+        No network from :func:`~neonxc.neuralize`.
     ValueError
-        A label that is no cluster, the same one twice, or one without points in X.
+        An accuracy that is no share, a label that is no cluster, the same one twice, or one without points in X.
 
     Examples
     --------
@@ -105,7 +107,7 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     first, second = _column(net, a, "a"), _column(net, b, "b")
     if first == second:
         raise ValueError(f"a and b are the same cluster, {a!r}")
-    labels = array_of(net.predict(X))
+    labels = as_array(net.predict(X))
     members = [_members(labels, net.classes_[column]) for column in (first, second)]
     return contrasted(net, X, members, (first, second), accuracy)
 
@@ -151,7 +153,7 @@ def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple
     best: tuple[Any, float] | None = None
     for leaves in range(2, LEAVES + 1):
         explainer = CART(2, max_leaves=leaves).fit(table, labels=labels, sample_weight=weight)
-        share = float(weight[array_of(explainer.labels_) == labels].sum() / len(labels))
+        share = float(weight[as_array(explainer.labels_) == labels].sum() / len(labels))
         if best is None or share > best[1] + 0.005:  # a leaf more has to be worth reading
             best = explainer.tree_, share
         if best[1] >= enough or explainer.tree_.n_leaves < leaves:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any
@@ -12,23 +12,13 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.encoding import FUNCTIONS, Code, Indicator, Number, Part, plain
+from neonxc.encoding import plain
+from neonxc.encoding_parts import FUNCTIONS, Code, Indicator, Number, Part
 from neonxc.inputs import is_missing
 
 ENCODERS = "OneHotEncoder, OrdinalEncoder, SimpleImputer, FunctionTransformer of " + ", ".join(
     f"np.{name}" for name in FUNCTIONS
 )
-_INVERSES: dict[str, Callable[[Any], Any]] = {
-    "log": np.exp,
-    "log1p": np.expm1,
-    "log2": np.exp2,
-    "log10": lambda y: 10.0**y,
-    "sqrt": np.square,
-    "cbrt": lambda y: y**3,
-    "exp": np.log,
-    "expm1": np.log1p,
-    "arcsinh": np.sinh,
-}
 
 
 @dataclass(frozen=True)
@@ -185,10 +175,7 @@ def _filled_number(source: Number, fill: Any) -> Number:
     """A source whose functions give a number where it is missing."""
     if source.fill is not None:
         return source
-    number = fill
-    for name in reversed(source.functions):
-        with np.errstate(all="ignore"):
-            number = float(_INVERSES[name](number))
+    number = float(source.undo(np.asarray(fill))) if source.functions else fill
     filled = replace(source, fill=number)
     if source.functions and not np.isclose(_value(filled, None), fill, rtol=1e-9, atol=1e-12):
         raise ValueError(f"it fills with {fill:g}, which {' and '.join(source.functions)} before it never gives")
@@ -224,7 +211,6 @@ def _value(part: Part, value: Any) -> float:
         numbers, unknown = _numbers(part)
         return numbers.get(value, unknown)
     found: Any = part.fill if value is None else value
-    for name in part.functions if found is not None else ():
-        with np.errstate(all="ignore"):
-            found = float(FUNCTIONS[name](found))
-    return np.nan if found is None else found
+    if found is None:
+        return np.nan
+    return float(part.apply(np.asarray(found))) if part.functions else found

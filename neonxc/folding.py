@@ -17,7 +17,8 @@ from torch import Tensor
 
 from neonxc.affine import appended, remembered
 from neonxc.encoders import Encoded, behind, encoded, known_behind
-from neonxc.encoding import Encoding, Number, Part
+from neonxc.encoding import Encoding
+from neonxc.encoding_parts import Number, Part
 from neonxc.inputs import as_batch, check_width
 from neonxc.preprocessing import Preprocessing
 from neonxc.sparse import is_sparse, moments
@@ -252,7 +253,7 @@ def _drops_others(folding: Folding, X: Any) -> bool:
 
 @contextmanager
 def _named(place: str) -> Iterator[None]:
-    """Errors say the place in the pipeline."""
+    """Name the place in the pipeline in errors."""
     try:
         yield
     except NotFittedError as error:

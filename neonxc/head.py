@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.blocks import blocks
+from neonxc.centroids import centroids
 from neonxc.competition import Path, Rivals, Share
-from neonxc.detection import Detection, LinearDetection, centroids, full_precision
+from neonxc.detection import Detection, LinearDetection, full_precision
 from neonxc.grouping import Minimum, UnionOfIntervals
 from neonxc.pieces import Pieces
 from neonxc.pooling import take_most

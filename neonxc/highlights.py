@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from neonxc.inputs import as_texts
+from neonxc.inputs import as_array, as_texts
 from neonxc.network import NeuralizedClustering
 from neonxc.terms import Terms
 
@@ -65,7 +64,7 @@ def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) 
     if not isinstance(terms, Terms):
         raise ValueError("highlights needs the network of a pipeline that begins with a vectorizer of texts")
     texts = as_texts(texts)
-    values = relevance.detach().cpu().numpy() if isinstance(relevance, Tensor) else np.asarray(relevance)
+    values = as_array(relevance)
     if values.shape != (len(texts), terms.width):
         raise ValueError(f"relevance needs shape {(len(texts), terms.width)}, got {values.shape}")
     index = {name: i for i, name in enumerate(terms.names)}

@@ -87,6 +87,11 @@ def as_batch(
     return Batch(tensor, names, restore, labels)
 
 
+def as_array(values: Any) -> np.ndarray:
+    """A tensor, wherever it is, or anything like an array as an array."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
 def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
     """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
     listed = list(texts)
@@ -137,14 +142,9 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
-def array_of(values: Any) -> np.ndarray:
-    """A tensor of any device, or anything array-like, as an array."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     """Labels as an array; whole numbers in an array of objects are numbers."""
-    values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    values = as_array(labels)
     if values.dtype == object:
         inferred = np.asarray(values.tolist())
         values = inferred if inferred.dtype.kind in "iuf" else values

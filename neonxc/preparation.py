@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 SCALES = ("none", "standard", "minmax", "robust")
 RARE = 0.01
 """Share of the rows below which categories are put together."""
-FEW = 10
-"""Rows below which numbers that count up prove nothing; values up to which a column may be a label; names told."""
+FEW_ROWS = 10
+"""Rows below which numbers that count up prove nothing."""
+FEW_VALUES = 10
+"""Different values up to which a column may be a label, or text a category."""
+NAMES = 10
+"""Names that a note lists."""
 IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid|key|index|idx|rownum|row))$|[a-z](Id|ID)$")
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
@@ -85,6 +89,7 @@ def prepare(
     Examples
     --------
     >>> import pandas as pd
+    >>> from neonxc.preparation import prepare
     >>> frame = pd.DataFrame({"town": ["Rome", "Turin", "Rome", None], "year": 2024, "age": [31, None, 52, 19]})
     >>> prepared = prepare(frame)
     >>> print(*prepared.notes, sep="\n")
@@ -151,14 +156,13 @@ def _useless(values: pd.Series, kept: bool) -> str | None:
     often = there.value_counts()
     if len(often) == len(there):
         return "identifier"
-    return (
-        "different text" if len(often) > max(FEW, len(there) / 2) or often.iloc[0] < RARE * len(values) else None
-    )
+    different = len(often) > max(FEW_VALUES, len(there) / 2) or often.iloc[0] < RARE * len(values)
+    return "different text" if different else None
 
 
 def _counts(values: pd.Series, there: pd.Series) -> bool:
     """Whether numbers identify rows: they count up from 0 or 1, or are all different and called an id."""
-    if len(there) < max(len(values), FEW) or not (there == there.round()).all():
+    if len(there) < max(len(values), FEW_ROWS) or not (there == there.round()).all():
         return False
     start = int(there.iloc[0])
     counted = start in (0, 1) and bool((there.to_numpy() == np.arange(start, start + len(there))).all())
@@ -231,7 +235,7 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
         whole = not (frame[name].dtype.kind == "f" and (frame[name].dropna() % 1).any())
         last = name == frame.columns[-1] and frame.shape[1] > 1 and not _is_number(frame[name])
         named = LABEL.search(str(name)) is not None and whole and values <= len(frame) / 2
-        if named or (last and values <= FEW):
+        if named or (last and values <= FEW_VALUES):
             why = "its name" if named else "the last column"
             notes.append(
                 f"{name} looks like a label ({values} values, {why}) and counts all the same; "
@@ -241,8 +245,8 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
 
 
 def _listed(parts: list[str]) -> str:
-    more = len(parts) - FEW
-    return ", ".join([*parts[:FEW], f"and {more} more"] if more > 0 else parts)
+    more = len(parts) - NAMES
+    return ", ".join([*parts[:NAMES], f"and {more} more"] if more > 0 else parts)
 
 
 def _percent(share: float) -> str:

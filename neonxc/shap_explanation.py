@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from neonxc.carriers import Columns
+from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.sparse import dense
 from neonxc.targets import explained, part
@@ -56,7 +56,7 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
             "to_shap is for points; this network has a feature network, and its inputs are no columns"
         )
     stored = carrier.stored(X).tensor
-    values, names = _array(relevance), list(carrier.units)
+    values, names = as_array(relevance), list(carrier.units)
     if values.shape != (len(stored), len(names)):
         raise ValueError(f"relevance needs shape {(len(stored), len(names))}, got {values.shape}")
     logits = []
@@ -66,14 +66,10 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
         own = net.head.assign(x)
         column, _ = explained(part(target, "target", some, len(stored)), own, x, net.head.n_clusters)
         logits.append(of_clusters.gather(1, column[:, None])[:, 0])
-    base = _array(torch.cat(logits)) - values.sum(axis=1)
+    base = as_array(torch.cat(logits)) - values.sum(axis=1)
     return Explanation(values, base_values=base, data=_data(X, stored), feature_names=names)
 
 
 def _data(X: Any, stored: Any) -> np.ndarray:
     """What stands beside the values: the table as it was given, and of other things the head's columns."""
-    return X.to_numpy() if hasattr(X, "iloc") and hasattr(X, "columns") else _array(dense(stored))
-
-
-def _array(values: Any) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return X.to_numpy() if hasattr(X, "iloc") and hasattr(X, "columns") else as_array(dense(stored))

@@ -6,7 +6,7 @@ import csv
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
 from itertools import islice
@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from neonxc.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
-from neonxc.contents import text_of, unpacked
+from neonxc.file_contents import text_of, unpacked
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
 UNNAMED = "Unnamed: 0"
@@ -59,6 +59,7 @@ def read_table(
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
+    >>> from neonxc.tables import read_table
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "people.csv"
     ...     _ = file.write_text("age;height;town\n31;1,75;Rome\n?;1,8;Turin\n")
@@ -251,15 +252,21 @@ def _named(header: list[str], columns: dict[int, pd.Series], notes: list[str]) -
         if not name and i and not values.str.strip().any():
             continue
         given = name or (f"x{i}" if i else UNNAMED)
-        free, number = given, 2
-        while free in result:
-            free, number = f"{given}_{number}", number + 1
+        free = free_name(given, result)
         if free != given:
             notes.append(f"{given!r} is the name of several columns: column {i + 1} is called {free}")
         elif not name and i:
             notes.append(f"column {i + 1} has no name and is called {free}")
         result[free] = values
     return result
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """A name, numbered if it is taken."""
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
 
 
 def _numbers_rows(values: dict[str, pd.Series]) -> bool:

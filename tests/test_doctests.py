@@ -1,4 +1,4 @@
-"""The examples of everything public, found by the names that the packages export."""
+"""The examples of everything public, and of modules whose names no package exports."""
 
 import doctest
 import inspect
@@ -8,6 +8,22 @@ from importlib.util import find_spec
 import pytest
 
 PACKAGES = ["neonxc", "neonxc.evaluation", "neonxc.lrp", "neonxc.models", "neonxc.plot", "neonxc.trees"]
+
+MODULES = [
+    "neonxc.blocks",
+    "neonxc.preparation",
+    "neonxc.report.colors",
+    "neonxc.report.page",
+    "neonxc.rules.intervals",
+    "neonxc.rules.wording",
+    "neonxc.tables",
+    "neonxc.models.interpretable.columns",
+    "neonxc.models.scan.augment",
+    "neonxc.trees.graph",
+    "neonxc.trees.interval_scan",
+    "neonxc.trees.kernel_distances",
+    "neonxc.trees.kernel_features",
+]
 
 
 def public():
@@ -19,6 +35,9 @@ def public():
         module = import_module(package)
         found[package] = module
         found |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
+    for name in MODULES:
+        own = {key: thing for key, thing in vars(import_module(name)).items() if not key.startswith("_")}
+        found |= {f"{name}.{key}": own[key] for key in own if getattr(own[key], "__module__", None) == name}
     return found
 
 

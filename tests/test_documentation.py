@@ -20,6 +20,8 @@ PAGES = [
     "docs/lrp.md",
     "docs/trees.md",
     "docs/rules.md",
+    "docs/report.md",
+    "docs/counterfactuals.md",
     "docs/graphs.md",
     "docs/spaces.md",
     "docs/kernel_trees.md",

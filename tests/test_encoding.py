@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import neonxc
-from neonxc.encoders import _INVERSES
-from neonxc.encoding import FUNCTIONS, Code, Encoding, Indicator, Number, plain
+from neonxc.encoding import Encoding, plain
+from neonxc.encoding_parts import FUNCTIONS, INVERSES, Code, Indicator, Number
 from neonxc.folding import fold, settle
 
 ENCODING = Encoding(
@@ -106,7 +106,7 @@ def test_functions_are_increasing_and_known_both_ways(name):
     y = FUNCTIONS[name](x)
     assert (np.diff(y) > 0).all()
     assert FUNCTIONS[name] is getattr(np, name)
-    np.testing.assert_allclose(_INVERSES[name](y), x, rtol=1e-12)
+    np.testing.assert_allclose(INVERSES[name](y), x, rtol=1e-12)
 
 
 def dense(Z):

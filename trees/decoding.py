@@ -1,11 +1,12 @@
-"""Conditions on columns of numbers, said by the columns of the table that these are made from."""
+"""From conditions on columns of numbers to conditions on the columns of the table that these are made from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from neonxc.encoding import Encoding, Indicator, Number
+from neonxc.encoding import Encoding
+from neonxc.encoding_parts import Indicator, Number
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import EVERYTHING, Intervals
 
@@ -13,7 +14,7 @@ MISSING = (None,)
 
 
 class Decoding:
-    """What tests of a tree's columns of numbers say of the columns of a table.
+    """What tests of a tree's columns of numbers mean for the columns of a table.
 
     Parameters
     ----------
@@ -28,18 +29,18 @@ class Decoding:
         self.numbers = {part.column for part in encoding.parts if isinstance(part, Number)}
 
     def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Say conditions on columns of numbers by those of the table; those of one column become one."""
+        """Conditions on the table's columns, one for each column, from conditions on columns of numbers."""
         found: dict[int, Condition] = {}
         for condition in conditions:
             new = self._decoded(condition)
             old = found.get(new.feature)
             found[new.feature] = new if old is None else old.both(new)
-        said = map(_said, found.values())
-        return tuple(condition for condition in said if not condition.is_always_met)
+        decoded = map(_on_missing, found.values())
+        return tuple(condition for condition in decoded if not condition.is_always_met)
 
     def one(self, feature: int, test: Intervals) -> Condition:
-        """What a single test says."""
-        return _said(self._decoded(Condition(Column(feature), test)))
+        """A single test as a condition on a column of the table."""
+        return _on_missing(self._decoded(Condition(Column(feature), test)))
 
     def _decoded(self, condition: Condition) -> Condition:
         part, met = self.parts[condition.feature], condition.intervals
@@ -53,8 +54,8 @@ class Decoding:
         return one_of(column, part.values, zero, one)
 
 
-def _said(condition: Condition) -> Condition:
-    """A condition on a number that only asks whether it is missing, as such."""
+def _on_missing(condition: Condition) -> Condition:
+    """Write a condition on a number that only asks whether it is missing as a test of that."""
     if condition.values is None and not condition.intervals and condition.missing:
         return Condition(condition.column, values=MISSING)
     if condition.values is None and condition.intervals == EVERYTHING and not condition.missing:
@@ -70,7 +71,7 @@ def same_tests(encoding: Encoding) -> list[int]:
 
 
 def one_of(column: Column, values: Sequence[Any], zero: bool, one: bool) -> Condition:
-    """What is asked of a column by asking whether the indicator of some values may be 0, and 1."""
+    """The condition on a column whose indicator of some values may be 0, or 1, or both."""
     if zero and one:
         return Condition(column, values=(), negated=True)
     return Condition(column, values=tuple(values) if one or zero else (), negated=zero)

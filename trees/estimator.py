@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from neonxc.inputs import NOISE, as_batch, label_array
@@ -21,11 +21,12 @@ from neonxc.parameters import check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
+from neonxc.trees.counted import kept_points, weights_of
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.labelling import majority
 from neonxc.trees.mixed import in_columns, is_mixed, mixed
 from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reference import Reference
+from neonxc.trees.reference import Reference, filled, inertia
 from neonxc.trees.table import Table
 from neonxc.trees.tested import tested_columns
 from neonxc.trees.tree import ThresholdTree, like
@@ -180,9 +181,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if hasattr(points, "iloc") and centers is not None:
             raise ValueError("centers needs a table of numbers without gaps as X; pass labels instead")
         self._given = labels is not None or centers is not None
-        weight = self._weights(sample_weight, points)
+        weight = weights_of(sample_weight, points)
         labels = None if labels is None else label_array(labels)
-        kept = self._kept(labels, weight, points)
+        kept = kept_points(labels, weight, points)
         own = weight if weight is None or kept is None else weight[kept]
         made = mixed(points, kept, own) if hasattr(points, "iloc") else None
         if made is None:
@@ -267,10 +268,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self.tree_, self._steps = tree, found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
-        self._space_means = _filled(found.space.means(own, k, weight), found.space_centers)
-        self.inertia_ = _inertia(found, own, self._space_means, weight, self.metric)
+        self._space_means = filled(found.space.means(own, k, weight), found.space_centers)
+        self.inertia_ = inertia(found, own, self._space_means, weight, self.metric)
         same = found.space is table
-        means = self._space_means if same else _filled(problem.filled.means(own, k, weight), found.centers)
+        means = self._space_means if same else filled(problem.filled.means(own, k, weight), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
         every = leaf_of if data.kept is None else tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
@@ -300,55 +301,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """A table with categories or missing values, read."""
         validate_data(self, X=X, reset=reset, skip_check_array=True)
         return X, [str(name) for name in getattr(X, "columns", ())], partial(like, X)
-
-    def _weights(self, sample_weight: Any, data: Any) -> Tensor | None:
-        if sample_weight is None:
-            return None
-        if isinstance(sample_weight, Tensor):
-            sample_weight = sample_weight.cpu().numpy()
-        values = _check_sample_weight(sample_weight, np.empty((data.shape[0], 1)), dtype=np.float64)
-        if (values < 0).any():
-            raise ValueError("sample_weight needs weights >= 0, got negative ones")
-        if not values.any():
-            raise ValueError("sample_weight is 0 for every point")
-        return torch.from_numpy(values).to(data.device if isinstance(data, Tensor) else "cpu")
-
-    def _kept(self, labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
-        """The points that count; None for all of them."""
-        counts = torch.ones(
-            data.shape[0], dtype=torch.bool, device=data.device if isinstance(data, Tensor) else "cpu"
-        )
-        if labels is not None:
-            if labels.shape != (data.shape[0],):
-                raise ValueError(f"labels needs one label per point, shape ({data.shape[0]},), got {labels.shape}")
-            if labels.dtype.kind in "if":
-                counts &= torch.from_numpy(labels != NOISE).to(counts.device)
-        if weight is not None:
-            counts &= weight > 0
-        if bool(counts.all()):
-            return None
-        if not bool(counts.any()):
-            raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
-        return counts.nonzero()[:, 0]
-
-
-def _inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str) -> float:
-    """The k-means cost of clusters at their means: that at the reference centers, less what the means save."""
-    distances = found.distances
-    if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
-        mass = torch.bincount(own, weight, minlength=len(means)).to(torch.float64)
-        cost = distances.gather(1, own[:, None])[:, 0]
-        cost = cost.sum() if weight is None else cost @ weight
-        inertia = float(cost - mass @ (means - found.space_centers).square().sum(1))
-        farthest = distances.amax(1)
-        if inertia > 1e-4 * float(farthest.sum() if weight is None else farthest @ weight):  # else digits are gone
-            return inertia
-    return found.space.cost(means, own, weight)
-
-
-def _filled(means: Tensor, centers: Tensor) -> Tensor:
-    """Means, with the reference center for a cluster that has no points."""
-    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
 
 
 def plain(X: Any) -> Any:

@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.encoding import Encoding, Indicator, Number, Part, as_frame, plain
+from neonxc.encoding import Encoding, as_frame, plain
+from neonxc.encoding_parts import Indicator, Number, Part
 from neonxc.estimators import pack_fields
 from neonxc.registry import register
 from neonxc.trees.reference import Reference, centers_of, medians

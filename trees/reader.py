@@ -9,8 +9,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.centroids import frame
 from neonxc.competition import Path
-from neonxc.detection import Detection, LinearDetection, frame
+from neonxc.detection import Detection, LinearDetection
 from neonxc.edges import EdgeDetection
 from neonxc.grouping import UnionOfIntervals
 from neonxc.head import Head

@@ -192,6 +192,25 @@ def medians(values: Tensor, weight: Tensor | None) -> Tensor:
     return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
 
 
+def inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str) -> float:
+    """The k-means cost of clusters at their means: that at the reference centers, less what the means save."""
+    distances = found.distances
+    if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
+        mass = torch.bincount(own, weight, minlength=len(means)).to(torch.float64)
+        cost = distances.gather(1, own[:, None])[:, 0]
+        cost = cost.sum() if weight is None else cost @ weight
+        result = float(cost - mass @ (means - found.space_centers).square().sum(1))
+        farthest = distances.amax(1)
+        if result > 1e-4 * float(farthest.sum() if weight is None else farthest @ weight):  # else digits are gone
+            return result
+    return found.space.cost(means, own, weight)
+
+
+def filled(means: Tensor, centers: Tensor) -> Tensor:
+    """Means, with the reference center for a cluster that has no points."""
+    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
+
+
 def _flat(model: Any) -> Any:
     """A pipeline that ends in a pipeline as a single one, whose last step is the clusterer."""
     if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):

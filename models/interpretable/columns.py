@@ -80,7 +80,7 @@ def items(
     >>> from neonxc.models.interpretable.columns import items
     >>> codes, conditions = items([17, 20, 31, 31, 44, 60], "age", 2)
     >>> codes.tolist(), [str(condition) for condition in conditions]
-    ([0, 0, 0, 0, 1, 1], ['age ≤ 31', 'age > 31'])
+    ([0, 0, 1, 1, 1, 1], ['age ≤ 20', 'age > 20'])
     """
     coding = coded(column, n_bins, name)
     return coding.codes(column), conditions(coding, name, position)

@@ -19,7 +19,7 @@ from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.space import space_of
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
 from neonxc.head import Head
-from neonxc.inputs import NOISE
+from neonxc.inputs import NOISE, as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_whole
 
@@ -138,7 +138,7 @@ def counterfactual(
     after = found.points.to(given.dtype)
     points = space.points(after)
     labels, wanted = net.predict(points), net.classes_[goal.cpu().numpy()]
-    there = found.found.cpu().numpy() & (_array(labels) == wanted)
+    there = found.found.cpu().numpy() & (as_array(labels) == wanted)
     classes = np.append(net.classes_, NOISE) if net.noise is not None else net.classes_
     return Counterfactual(
         points,
@@ -154,10 +154,6 @@ def counterfactual(
         ((found.points - task.x) / task.spread).cpu().numpy(),
         space.encoded_names,
     )
-
-
-def _array(labels: Any) -> np.ndarray:
-    return labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
 
 
 def region_of(net: NeuralizedClustering) -> Region:
@@ -236,7 +232,7 @@ def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> 
         logits = torch.cat(parts)
         logits = torch.cat([logits, logits[:, :1]], dim=1)  # noise has a column, too
         return logits.scatter(1, own[:, None], -torch.inf)[:, :-1].argmax(dim=1)
-    labels = np.asarray(target.cpu() if isinstance(target, Tensor) else target)
+    labels = as_array(target)
     if labels.shape not in ((), (1,), (len(x),)):
         raise ValueError(f"target needs one label or one per point ({len(x)}), got shape {list(labels.shape)}")
     places = {label: column for column, label in enumerate(net.classes_.tolist())}

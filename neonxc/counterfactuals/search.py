@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -130,8 +130,7 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
     whole = ((task.x[nodes.point] + u * task.spread).round() - task.x[nodes.point]) / task.spread
     movable = task.integer & (low < high)
     low, high = torch.where(movable, whole, low), torch.where(movable, whole, high)
-    changed = Nodes(nodes.point, nodes.piece, nodes.bound, low, high, nodes.chosen)
-    found, there, converged = solve(changed)
+    found, there, converged = solve(replace(nodes, low=low, high=high))
     return nodes.take(there), found[there], converged[there]
 
 
@@ -141,7 +140,7 @@ def _children(task: Task, nodes: Nodes, u: Tensor, length: Tensor) -> Nodes:
     value = x + u * task.spread
     uneven = torch.where(task.integer, (value - value.round()).abs(), 0.0)
     uneven = torch.where(nodes.low < nodes.high, uneven, 0.0)
-    nodes = Nodes(nodes.point, nodes.piece, length, nodes.low, nodes.high, nodes.chosen)
+    nodes = replace(nodes, bound=length)
     changed = (u.abs() > UNCHANGED) & ~nodes.chosen
     many = torch.zeros_like(length, dtype=torch.bool)
     if task.most is not None:
@@ -152,29 +151,18 @@ def _children(task: Task, nodes: Nodes, u: Tensor, length: Tensor) -> Nodes:
     below = (value[split].gather(1, at).floor() - x[split].gather(1, at)) / task.spread[at]
     above = below + 1 / task.spread[at]
     halves = nodes.take(split)
-    lower = Nodes(
-        halves.point, halves.piece, halves.bound, halves.low, halves.high.scatter(1, at, below), halves.chosen
-    )
-    upper = Nodes(
-        halves.point, halves.piece, halves.bound, halves.low.scatter(1, at, above), halves.high, halves.chosen
-    )
+    lower = replace(halves, high=halves.high.scatter(1, at, below))
+    upper = replace(halves, low=halves.low.scatter(1, at, above))
     return by_column + lower + upper
 
 
 def _by_column(task: Task, nodes: Nodes, column: Tensor) -> Nodes:
     """Two nodes each: the column does not change, or it is chosen to."""
     at = column[:, None]
-    without = Nodes(
-        nodes.point,
-        nodes.piece,
-        nodes.bound,
-        nodes.low.scatter(1, at, 0.0),
-        nodes.high.scatter(1, at, 0.0),
-        nodes.chosen,
-    )
+    without = replace(nodes, low=nodes.low.scatter(1, at, 0.0), high=nodes.high.scatter(1, at, 0.0))
     chosen = nodes.chosen.scatter(1, at, True)
     low, high = _no_more(task, nodes.low, nodes.high, chosen)
-    return without + Nodes(nodes.point, nodes.piece, nodes.bound, low, high, chosen)
+    return without + replace(nodes, low=low, high=high, chosen=chosen)
 
 
 def _no_more(task: Task, low: Tensor, high: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.encoding import Encoding, Number, as_frame
+from neonxc.encoding import Encoding, as_frame
+from neonxc.encoding_parts import Number
 from neonxc.inputs import Batch
 from neonxc.network import NeuralizedClustering
 
@@ -130,7 +131,13 @@ class Table(Codes):
 
 
 def space_of(net: NeuralizedClustering, x: Any, batch: Batch) -> Space:
-    """What changes where this network is given x."""
+    """What changes where this network is given x.
+
+    Raises
+    ------
+    ValueError
+        A network that counts the terms of texts.
+    """
     if net.encoding is None:
         names = net.feature_names_ or batch.names or [f"x{i}" for i in range(batch.tensor.shape[1])]
         return Space(x, batch, names)

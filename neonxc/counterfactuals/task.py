@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neonxc.counterfactuals.space import Space
-from neonxc.inputs import spreads
+from neonxc.inputs import as_array, spreads
 from neonxc.network import NeuralizedClustering
 
 
@@ -104,7 +104,13 @@ def mask(value: Any, space: Space, name: str) -> Tensor:
 
 
 def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, Tensor]:
-    """Lower and upper bounds [D], infinite where there are none; all points need to be inside."""
+    """Lower and upper bounds [D] of float64, infinite where there are none.
+
+    Raises
+    ------
+    ValueError
+        Unknown columns, no pairs of numbers in order, or a point outside.
+    """
     x, names = space.batch.tensor, space.names
     low, high = (
         torch.tensor([space.apply(place, end) for place in range(x.shape[1])], dtype=torch.float64)
@@ -139,14 +145,20 @@ def _pair(pair: Any, column: str) -> tuple[float, float]:
 
 
 def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
-    """What columns of the head are measured in, [D]: as given, of data, or what the network knows."""
+    """What columns of the head are measured in, [D] of float64: as given, of data, or what the network knows.
+
+    Raises
+    ------
+    ValueError
+        Another number of columns, or one that is not positive and finite.
+    """
     D = net.head.n_features
     if spread is None:
         return net.head.detection.units() if net.spread_ is None else torch.as_tensor(net.spread_)
     if np.ndim(spread) == 2:
         return spreads(net.batch(spread).tensor)
     try:
-        found = np.asarray(spread.cpu() if isinstance(spread, Tensor) else spread, dtype=np.float64)
+        found = as_array(spread).astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"spread needs one number per column, or data, got {spread!r}") from None
     if found.shape != (D,) or not (np.isfinite(found) & (found > 0)).all():

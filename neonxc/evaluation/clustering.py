@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, nor
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
-from neonxc.inputs import as_batch
+from neonxc.inputs import as_array, as_batch
 
 if TYPE_CHECKING:
     from neonxc.trees import ThresholdTree
@@ -104,7 +104,7 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
     >>> cost_ratio(X, [0, 1, 1, 1], [0, 0, 1, 1])
     14.0
     """
-    if _array(reference).ndim == 2:
+    if as_array(reference).ndim == 2:
         points, weight = _read(X, sample_weight)
         base = float(weight @ _distances(points, reference).amin(1))
     else:
@@ -167,7 +167,7 @@ def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
     dict
         "ari", "ami", "nmi"; 1 for equal clusterings, whatever their numbers are.
     """
-    ours, theirs = _array(labels), _array(reference)
+    ours, theirs = as_array(labels), as_array(reference)
     return {
         "ari": float(adjusted_rand_score(theirs, ours)),
         "ami": float(adjusted_mutual_info_score(theirs, ours)),
@@ -201,7 +201,7 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
     >>> clustering_accuracy([1, 1, 0, 0, 0], ["a", "a", "a", "b", "b"])
     0.8
     """
-    ours, theirs = _array(labels), _array(truth)
+    ours, theirs = as_array(labels), as_array(truth)
     if ours.ndim != 1 or ours.shape != theirs.shape or not len(ours):
         raise ValueError(
             f"labels and truth need one value per point, both shape (n,); got {ours.shape} and {theirs.shape}"
@@ -216,16 +216,12 @@ def _average(tree: ThresholdTree, values: Tensor) -> float:
     return float((values[leaves] * samples).sum() / samples.sum())
 
 
-def _array(labels: Any) -> np.ndarray:
-    return np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-
-
 def _read(X: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
     """Points and their weights, in float64."""
     points = as_batch(X.toarray() if hasattr(X, "toarray") else X).tensor.to(torch.float64)
     if sample_weight is None:
         return points, points.new_ones(len(points))
-    weight = torch.from_numpy(_array(sample_weight).astype(np.float64)).to(points.device)
+    weight = torch.from_numpy(as_array(sample_weight).astype(np.float64)).to(points.device)
     if weight.shape != (len(points),):
         raise ValueError(f"sample_weight needs one weight per point, got shape {tuple(weight.shape)}")
     if not bool((weight >= 0).all()) or not bool((weight > 0).any()):
@@ -235,7 +231,7 @@ def _read(X: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
 
 def _numbered(labels: Any, points: Tensor) -> tuple[Tensor, int]:
     """The numbers of the points' clusters, and how many clusters there are."""
-    values = _array(labels)
+    values = as_array(labels)
     if values.shape != (len(points),):
         raise ValueError(f"labels needs one label per point, shape ({len(points)},), got {values.shape}")
     classes, index = np.unique(values, return_inverse=True)

@@ -8,7 +8,7 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.detection import centroids
+from neonxc.centroids import centroids
 from neonxc.head import Head
 from neonxc.preprocessing import Preprocessing
 from neonxc.quadratic import QuadraticDetection

@@ -41,6 +41,7 @@ def render(contents: Contents) -> str:
     Examples
     --------
     >>> from neonxc.report.contents import Contents, Points, Reproduce, Trust
+    >>> from neonxc.report.page import render
     >>> points = Points([], None, [], [], [], [], [], [], [], [], [], "", "")
     >>> contents = Contents(
     ...     "Wine & co",

@@ -12,7 +12,7 @@ from neonxc.contrast import some_of
 from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of
-from neonxc.inputs import array_of
+from neonxc.inputs import as_array
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Card, Change, Points
 from neonxc.report.numbers import rounded, text
@@ -134,7 +134,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
         bounds=dict(zip(_keys(subject, numbers), ends, strict=True)),
     )
     after = found.points
-    after = after if hasattr(after, "iloc") else pd.DataFrame(array_of(after), columns=x.columns)
+    after = after if hasattr(after, "iloc") else pd.DataFrame(as_array(after), columns=x.columns)
     moved = ~((after.to_numpy() == x.to_numpy()) | (after.isna().to_numpy() & x.isna().to_numpy()))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from neonxc.contrast import some_rows
 from neonxc.given import GivenLabels
-from neonxc.inputs import NOISE, array_of, as_labels
+from neonxc.inputs import NOISE, as_array, as_labels
 from neonxc.network import NeuralizedClustering
 from neonxc.neuralize import neuralize
 from neonxc.preparation import prepare
@@ -113,7 +113,7 @@ class Subject:
     def columns(self, index: np.ndarray) -> Any:
         """What trees cut, for some points: a frame, an array or a sparse matrix."""
         found = self.net.carrier.columns(self.inputs(index))
-        return array_of(found) if isinstance(found, Tensor) else found
+        return as_array(found) if isinstance(found, Tensor) else found
 
     @cached_property
     def names(self) -> list[str] | None:
@@ -130,7 +130,7 @@ class Subject:
         points, carrier = self.inputs(index), self.net.carrier
         if self.net.features is not None:
             points = torch.cat([carrier.features(x) for x in carrier.parts(points)])
-        return array_of(points) if isinstance(points, Tensor) else points
+        return as_array(points) if isinstance(points, Tensor) else points
 
     def space(self, index: np.ndarray) -> Any:
         """Some points where they were clustered, [m, p]: an array or a sparse matrix."""
@@ -174,9 +174,9 @@ def read(
         raise TypeError("explain takes a model or labels, not both")
     X = _named(X, names)
     if labels is not None and features is None and _is_table(X):
-        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(array_of(X), columns=_default_names(X)))
+        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X)))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
-        net = neuralize(make_pipeline(preparation, GivenLabels(array_of(labels)).fit(X)), X)
+        net = neuralize(make_pipeline(preparation, GivenLabels(as_array(labels)).fit(X)), X)
     elif labels is not None:
         preparation, notes = None, []
         net = neuralize(labels=labels, X=X, features=features)
@@ -243,7 +243,7 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
         return X
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
-    return pd.DataFrame(array_of(X), columns=names)
+    return pd.DataFrame(as_array(X), columns=names)
 
 
 def _default_names(X: Any) -> list[str]:
@@ -275,7 +275,7 @@ def _remembered(model: Any, net: NeuralizedClustering) -> Any:
 def _own(net: NeuralizedClustering, X: Any, labels: Any) -> np.ndarray:
     """Position [n] of every point's cluster; -1 for noise."""
     if labels is None:
-        labels = array_of(net.predict(X)).reshape(-1)
+        labels = as_array(net.predict(X)).reshape(-1)
     position, classes, there = as_labels(labels, len(labels), torch.device("cpu"))
     at = {label: i for i, label in enumerate(net.classes_.tolist())}
     place = np.array([at[label] for label in classes.tolist()])

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from neonxc.competition import Path
-from neonxc.inputs import array_of
+from neonxc.inputs import as_array
 from neonxc.report.contents import Figure, Warning
 from neonxc.report.numbers import percent
 from neonxc.report.relevance import Relevance
@@ -159,7 +159,7 @@ def warned(
 def _lost(subject: Subject) -> list[int]:
     """Clusters of which the surrogate loses many points."""
     index = subject.sample
-    labels = array_of(subject.net.predict(subject.inputs(index)))
+    labels = as_array(subject.net.predict(subject.inputs(index)))
     own = subject.own[index]
     return [
         k

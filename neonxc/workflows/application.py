@@ -12,7 +12,7 @@ import torch
 from neonxc.files import load
 from neonxc.network import NeuralizedClustering
 from neonxc.rules import Rules
-from neonxc.tables import read_table
+from neonxc.tables import free_name, read_table
 
 
 def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.DataFrame:
@@ -46,7 +46,7 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     if isinstance(fitted, NeuralizedClustering):
         new["logit"] = _logits(fitted, points)
     for name, values in new.items():
-        table[_free(name, list(table.columns))] = values
+        table[free_name(name, table.columns)] = values
     return table
 
 
@@ -63,10 +63,3 @@ def _logits(net: NeuralizedClustering, points: pd.DataFrame) -> np.ndarray:
     """Of every point, that of its own cluster: the greatest."""
     tensor = net.batch(points).tensor
     return torch.cat([net(tensor[part]).amax(dim=1) for part in net.carrier.blocks(tensor)]).cpu().numpy()
-
-
-def _free(name: str, taken: list[str]) -> str:
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    return free

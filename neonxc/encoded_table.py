@@ -57,7 +57,7 @@ class EncodedTable(Columns):
         return batch
 
     def stored(self, X: Any) -> Batch:
-        """Give the same: encoded columns are dense."""
+        """The same as :meth:`batch`: encoded columns are dense."""
         return self.batch(X)
 
     @property

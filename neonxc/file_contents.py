@@ -42,7 +42,13 @@ CURES = {
 
 
 def unpacked(name: str, data: bytes) -> bytes:
-    """The bytes of a file, unpacked if gzip packed them; an error names what they are if they are no table."""
+    """The bytes of a file, unpacked if gzip packed them.
+
+    Raises
+    ------
+    ValueError
+        A damaged or empty file, or one of another kind, which the message names.
+    """
     if data.startswith(b"\x1f\x8b"):
         try:
             data = gzip.decompress(data)
@@ -60,7 +66,13 @@ def unpacked(name: str, data: bytes) -> bytes:
 
 
 def text_of(name: str, data: bytes) -> tuple[str, list[str]]:
-    """The text of a file, and a note if its encoding was guessed."""
+    """The text of a file, with line feeds between its lines, and a note if its encoding was guessed.
+
+    Raises
+    ------
+    ValueError
+        An empty file, or one that is HTML, XML, JSON or no text, which the message names.
+    """
     notes = []
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text = data.decode("utf-16", errors="replace")

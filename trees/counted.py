@@ -1,0 +1,55 @@
+"""Which points of a table count, and how much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import _check_sample_weight
+from torch import Tensor
+
+from neonxc.inputs import NOISE
+
+
+def weights_of(sample_weight: Any, data: Any) -> Tensor | None:
+    """Checked weights of the points, [n] of float64 where the points are; None for none.
+
+    Raises
+    ------
+    ValueError
+        Another number of weights, negative ones, or 0 for every point.
+    """
+    if sample_weight is None:
+        return None
+    if isinstance(sample_weight, Tensor):
+        sample_weight = sample_weight.cpu().numpy()
+    values = _check_sample_weight(sample_weight, np.empty((data.shape[0], 1)), dtype=np.float64)
+    if (values < 0).any():
+        raise ValueError("sample_weight needs weights >= 0, got negative ones")
+    if not values.any():
+        raise ValueError("sample_weight is 0 for every point")
+    return torch.from_numpy(values).to(data.device if isinstance(data, Tensor) else "cpu")
+
+
+def kept_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
+    """The points that count, those that are neither noise nor of weight 0; None for all of them.
+
+    Raises
+    ------
+    ValueError
+        Another number of labels, or no point that counts.
+    """
+    counts = torch.ones(data.shape[0], dtype=torch.bool, device=data.device if isinstance(data, Tensor) else "cpu")
+    if labels is not None:
+        if labels.shape != (data.shape[0],):
+            raise ValueError(f"labels needs one label per point, shape ({data.shape[0]},), got {labels.shape}")
+        if labels.dtype.kind in "if":
+            counts &= torch.from_numpy(labels != NOISE).to(counts.device)
+    if weight is not None:
+        counts &= weight > 0
+    if bool(counts.all()):
+        return None
+    if not bool(counts.any()):
+        raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
+    return counts.nonzero()[:, 0]
