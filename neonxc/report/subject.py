@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from torch import Tensor, nn
 
 from neonxc.contrast import some_rows
+from neonxc.encoding import Encoding
 from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE, as_labels
 from neonxc.network import NeuralizedClustering
@@ -132,7 +133,9 @@ class Subject:
 
     def space(self, index: np.ndarray) -> Any:
         """Some points where they were clustered, [m, p]: an array or a sparse matrix."""
-        if self.preparation is None:
+        if self.preparation is None and isinstance(self.net.encoding, Encoding):
+            found = self.net.batch(self.inputs(index)).tensor.cpu().numpy()
+        elif self.preparation is None:
             found = self.columns(index)
         else:
             points = self.inputs(index)
@@ -171,7 +174,10 @@ def read(
         raise TypeError("explain needs the inputs: neonxc.explain(model, X), or neonxc.explain(X, labels=...)")
     if labels is not None and model is not None:
         raise TypeError("explain takes a model or labels, not both")
+    if hasattr(X, "fit") and not hasattr(X, "shape"):
+        raise TypeError(f"explain takes the model first: neonxc.explain(model, X), got {type(X).__name__} as X")
     X = _named(X, names)
+    _check_names(X)
     if labels is not None and features is None and _is_table(X):
         made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(_array(X), columns=_default_names(X)))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
@@ -186,6 +192,9 @@ def read(
         net.feature_names_ = [str(name) for name in names]
     kind = _kind(net, X)
     points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
+    unknown = set(map(str, cluster_names or {})) - set(map(str, net.classes_.tolist()))
+    if unknown:
+        raise ValueError(f"cluster_names has {sorted(unknown)}; the clusters are {net.classes_.tolist()}")
     own = _own(net, X, labels if labels is not None else _remembered(model, net))
     if len(np.unique(own[own >= 0])) < 2:
         raise ValueError("X has points of one cluster alone: there is nothing to tell it from")
@@ -242,6 +251,14 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
     return pd.DataFrame(_array(X), columns=names)
+
+
+def _check_names(X: Any) -> None:
+    """Refuse a frame with several columns of the same name."""
+    if hasattr(X, "columns"):
+        columns = [str(name) for name in X.columns]
+        if twice := sorted({name for name in columns if columns.count(name) > 1}):
+            raise ValueError(f"X has several columns of the same name: {twice}; names= gives them others")
 
 
 def _array(values: Any) -> np.ndarray:
