@@ -26,6 +26,8 @@ IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid|key|index|idx|rownum|ro
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
+LARGEST = 1e150
+"""Numbers whose squares can be added up."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
 DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?"
 
@@ -84,7 +86,7 @@ def prepare(
     Raises
     ------
     ValueError
-        An unknown column or scale, or no column left.
+        An unknown column or scale, numbers that are too large to be squared, or no column left.
 
     Examples
     --------
@@ -109,10 +111,16 @@ def prepare(
     useless = {name: why for name in names if name not in ignore and (why := _useless(frame[name], name in keep))}
     left_out = [name for name in names if name in useless or name in ignore]
     frame = frame[[name for name in names if name not in left_out]]
+    # truth values are categories for rules and databases, too, which can't compare them with numbers
+    frame = frame.astype({name: object for name in frame.columns if frame[name].dtype.kind == "b"})
     notes = [*frame.attrs.get("notes", []), *_reasons(useless)]
     if not frame.shape[1]:
         raise ValueError("; ".join(["the table has no column left to cluster by", *_reasons(useless)]))
     numbers = [name for name in frame.columns if _is_number(frame[name])]
+    if huge := [name for name in numbers if frame[name].abs().max() > LARGEST]:
+        raise ValueError(
+            f"columns {huge} have numbers greater than {LARGEST:g}, too large to square: rescale or --ignore them"
+        )
     categories = [name for name in frame.columns if name not in numbers]
     notes += _on_numbers(frame[numbers]) + _on_categories(frame[categories]) + _on_labels(frame)
     return Preparation(frame, _pipeline(numbers, categories, scale), numbers, categories, left_out, notes)

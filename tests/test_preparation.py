@@ -166,6 +166,8 @@ def test_errors():
         prepare(frame, ignore=["x", "b", "y"])
     with pytest.raises(ValueError, match=r"keep: there is no column \['x'\]"):
         prepare(frame, keep=["x"])
+    with pytest.raises(ValueError, match=r"columns \['a'\] have numbers greater than 1e\+150"):
+        prepare(pd.DataFrame({"a": [1e200, -1e200, 3.0]}))
     with pytest.raises(ValueError, match="scale needs one of"):
         prepare(frame, scale="log")
     with pytest.raises(ValueError, match="no column left to cluster by; one has one value alone: left out"):

@@ -6,18 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, KMeans
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, load_wine, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import neonxc
 from neonxc.evaluation import cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.report.numbers import percent, rounded, text
 from neonxc.report.subject import read, stratified
-from neonxc.trees import IMM
+from neonxc.trees import CART, IMM
 
 HOSTILE = '<script>alert("1")</script>'
 
@@ -106,6 +108,22 @@ def test_points_of_the_map(report, model, wine):
         assert 1 <= len(change.values) <= 3
     assert min(points.x) == 0
     assert max(points.y) == 1000
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "array", "tensor"])
+def test_least_changes_lead_there_as_they_are_printed(kind, model, wine):
+    given = wine if kind == "pipeline" else wine.to_numpy()[:, :5]
+    given = torch.tensor(given) if kind == "tensor" else given
+    clustering = model if kind == "pipeline" else KMeans(3, n_init=3, random_state=0).fit(wine.to_numpy()[:, :5])
+    made = neonxc.explain(clustering, given)
+    found, x = made.contents.points, wine.to_numpy().copy()[:, : given.shape[1]]
+    for row, change in zip(found.rows, found.changes, strict=True):
+        for column, value in change.values:
+            x[row, column] = float(value)
+    rows = [change.cluster for change in found.changes]
+    labels = made.net.predict(pd.DataFrame(x, columns=wine.columns) if kind == "pipeline" else x)
+    assert labels[found.rows].tolist() == rows
+    assert max(len(value) for change in found.changes for _, value in change.values) <= 12
 
 
 def test_pairs_are_contrasts(report, wine):
@@ -298,11 +316,17 @@ def test_unusable_arguments(model, wine):
         neonxc.explain(model, wine[labels == 0])
     with pytest.raises(ValueError, match="labels"):
         neonxc.explain(wine, labels=labels[:10])
+    with pytest.raises(TypeError, match=r"the model first: neonxc.explain\(model, X\)"):
+        neonxc.explain(wine, model)
+    with pytest.raises(ValueError, match=r"several columns of the same name: \['a'\]"):
+        neonxc.explain(model[-1], wine.set_axis(["a", "a", *wine.columns[2:]], axis=1))
+    with pytest.raises(ValueError, match=r"cluster_names has \['7'\]; the clusters are \[0, 1, 2\]"):
+        neonxc.explain(model, wine, cluster_names={7: "seven"})
 
 
 def test_numbers_as_they_are_printed():
     assert [text(value) for value in (3, 3.0, 0.123456, 1e-7, None, True, "x", 1234567.0)] == [
-        "3", "3", "0.1235", "1e-07", "missing", "yes", "x", "1234567",
+        "3", "3", "0.1235", "1e-07", "missing", "true", "x", "1234567",
     ]  # fmt: skip
     assert rounded([1.23456, float("nan"), 1234567]) == [1.23, 0, 1230000]
     assert [percent(share) for share in (0.5, 0.994, 1, 0.003, 0)] == ["50%", "99.4%", "100%", "0.3%", "0%"]
@@ -317,3 +341,64 @@ def test_samples_have_points_of_small_clusters():
     assert sizes[2] == 50
     assert 900 < sizes[0] < 1000
     assert np.array_equal(stratified(own, 20_000), np.arange(len(own)))
+
+
+def test_trees_and_networks_of_mixed_tables(wine):
+    table = wine.iloc[:, :3].assign(size=np.where(wine["alcohol"] > 13, "big", "small"))
+    labels = KMeans(3, n_init=3, random_state=0).fit_predict(wine)
+    found = neonxc.explain(CART(3).fit(table, labels=labels), table).contents
+    assert sum(card.size for card in found.cards) == len(table)
+    numbers = ColumnTransformer([("n", StandardScaler(), [*wine.columns[:3]]), ("c", OneHotEncoder(), ["size"])])
+    mixed = make_pipeline(numbers, KMeans(2, n_init=3, random_state=0)).fit(table)
+    labels = mixed.predict(table)
+    found = neonxc.explain(neonxc.neuralize(mixed, table), table).contents
+    assert [card.size for card in found.cards] == np.bincount(labels).tolist()
+
+
+def test_sparse_matrices(wine):
+    X = csr_matrix(StandardScaler().fit_transform(wine))
+    model = KMeans(3, n_init=3, random_state=0).fit(X)
+    found = neonxc.explain(model, X, names=list(wine.columns)).contents
+    dense = neonxc.explain(model, X.toarray(), names=list(wine.columns)).contents
+    for one, other in zip(found.cards, dense.cards, strict=True):
+        assert (one.size, one.name) == (other.size, other.name)
+        assert [s.relevance for s in one.statements] == pytest.approx([s.relevance for s in other.statements])
+
+
+def test_few_points_are_not_held_out():
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    found = neonxc.explain(KMeans(6, n_init=1, random_state=0).fit(X), X).contents
+    assert found.figures[0].value == 1
+    assert "not used" not in found.verdict
+    assert "too few to hold some of them out" in found.figures[0].help
+    assert not any("The rules give" in warning.text for warning in found.warnings)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_warnings_of_noise_and_of_clusters_without_rules():
+    draw = np.random.default_rng(0)
+    X = np.concatenate([draw.normal(size=(200, 2)), draw.normal(size=(3, 2)) * 0.01])
+    labels = np.r_[(X[:200, 0] > 0).astype(int), [2, 2, 2]]
+    found = neonxc.explain(X, labels=labels).contents
+    without = [k for k, card in enumerate(found.cards) if not card.rules]
+    assert without
+    assert "No rule of the tree leads to this cluster." in neonxc.explain(X, labels=labels).html()
+    assert [w.clusters for w in found.warnings if w.text.startswith("No rule leads to")] == [without]
+    labels[:80] = -1
+    found = neonxc.explain(X, labels=labels).contents
+    assert any(warning.text.startswith("39% of the points are noise") for warning in found.warnings)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_clusters_of_missing_values():
+    draw = np.random.default_rng(0)
+    a, b = np.where(np.arange(120) < 40, np.nan, draw.normal(size=120)), draw.normal(size=120)
+    b[80:] += 5
+    X = pd.DataFrame({"a": a, "b": b})
+    found = neonxc.explain(X, labels=np.repeat([0, 1, 2], 40)).contents
+    said = {found.columns[one.column].name: one for one in found.cards[0].statements}
+    assert (said["a"].text, said["a"].inside_typical) == ("a is missing", "missing")
+    pair = found.pairs[0]
+    assert {typical for column, _, typical, _ in pair.relevance if found.columns[column].name == "a"} == {
+        "missing"
+    }

@@ -383,6 +383,10 @@ def test_a_report_of_texts_and_of_photos(neonxc_command, tmp_path):
     code, _, err = neonxc_command("explain", texts, "--out", tmp_path / "texts.json")
     assert code == 2
     assert "--clusters" in err
+    texts.write_text("the\nof\nand\n")
+    code, _, err = neonxc_command("explain", texts, "--clusters", "2", "--out", tmp_path / "texts.json")
+    assert code == 2
+    assert "texts.txt has no terms to cluster by" in err
     (tmp_path / "photos").mkdir()
     code, _, err = neonxc_command("explain", tmp_path / "photos", "--clusters", "2", "--out", tmp_path / "a.html")
     assert code == 2

@@ -16,17 +16,17 @@ def rounded(values: Iterable[float], digits: int = 3) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in array]
 
 
-def text(value: Any) -> str:
-    """A value as it is printed: four significant digits, whole numbers in full."""
+def text(value: Any, digits: int = 4) -> str:
+    """A value as it is printed: a few significant digits, whole numbers in full."""
     if is_missing(value):
         return "missing"
     if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
+        return "true" if value else "false"  # as rules do
     if isinstance(value, int | np.integer):
         return str(value)
     if isinstance(value, float | np.floating):
         number = float(value)
-        return str(int(number)) if number.is_integer() and abs(number) < 1e9 else f"{number:.4g}"
+        return str(int(number)) if number.is_integer() and abs(number) < 1e9 else f"{number:.{digits}g}"
     return str(value)
 
 

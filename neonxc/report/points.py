@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ Projection = Literal["pca", "tsne", "umap"]
 MOST = 5000  # points of the map
 VALUES = 40_000  # that all of its points have together
 CHANGED = 3  # columns of a least change
+DIGITS = (4, 6, 9, 17)  # of changed values
 SLOW, FEW = 100, 12  # points, and columns, for which curved boundaries are searched
 
 
@@ -136,13 +138,48 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     after = found.points
     after = after if hasattr(after, "iloc") else pd.DataFrame(as_array(after), columns=x.columns)
     moved = ~((after.to_numpy() == x.to_numpy()) | (after.isna().to_numpy() & x.isna().to_numpy()))
+    short = _short(subject, x, after, moved, np.asarray(found.target))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
     for i in np.flatnonzero(found.found).tolist():
         units = [unit for unit in np.flatnonzero(moved[i]).tolist() if unit in place]
-        values = [(place[unit], text(after.iat[i, unit])) for unit in units]
+        values = [(place[unit], short[i][unit]) for unit in units]
         changes[places[i]] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
     return changes
+
+
+def _short(
+    subject: Subject, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray, target: np.ndarray
+) -> list[dict[int, str]]:
+    """Changed values as they are printed, by their columns: with as few digits as still lead to the target."""
+    found: list[dict[int, str]] = [{} for _ in range(len(after))]
+    open_ = np.arange(len(after))
+    for digits in DIGITS:
+        tried = after.iloc[open_].copy()
+        written: list[dict[int, str]] = []
+        for place, row in enumerate(open_.tolist()):
+            written.append({})
+            for unit in np.flatnonzero(moved[row]).tolist():
+                value = after.iat[row, unit]
+                if isinstance(value, float) and np.isfinite(value):
+                    value = _beyond(value, before.iat[row, unit], digits)
+                    tried.iat[place, unit] = value
+                written[-1][unit] = text(value, digits)
+        given = tried if subject.names is None else tried.to_numpy()
+        there = np.asarray(subject.net.predict(given)) == target[open_]
+        for place, row in enumerate(open_.tolist()):
+            if there[place] or digits == DIGITS[-1]:
+                found[row] = written[place]
+        open_ = open_[~there]
+        if not len(open_):
+            break
+    return found
+
+
+def _beyond(value: float, before: float, digits: int) -> float:
+    """A changed value with so many significant digits, rounded on from the old one: boundaries stay crossed."""
+    rounding = ROUND_CEILING if value > before else ROUND_FLOOR
+    return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(value))
 
 
 def _keys(subject: Subject, names: list[str]) -> list[Any]:

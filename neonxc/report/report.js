@@ -41,7 +41,7 @@
     const [, mean, spread, unit] = columns[column];
     const plain = Number(String(printed).replace(unit, "").replaceAll(",", "").replace("−", "-"));
     const raw = minus(String(printed));
-    if (mean === null || !spread || !Number.isFinite(plain)) return name(raw);
+    if (mean === null || !spread || !Number.isFinite(plain)) return name(String(printed));
     const scaled = (plain - mean) / spread;
     const standardised = minus((scaled < 0 ? "" : "+") + scaled.toFixed(2));
     return units && units.ariaPressed === "true" ? make("data", { value: raw }, standardised) : make("data", { value: standardised }, raw);

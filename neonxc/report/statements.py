@@ -55,7 +55,8 @@ def typical(values: pd.Series, kind: str) -> str:
         return f"in {percent(float((values.to_numpy() > 0).mean()))}"
     if is_category(values):
         return text(values.mode(dropna=False).iloc[0])
-    return text(float(np.nanmedian(values.to_numpy(dtype=np.float64, na_value=np.nan))))
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return text(float(np.median(numbers[np.isfinite(numbers)])) if np.isfinite(numbers).any() else None)
 
 
 def is_category(values: pd.Series) -> bool:
@@ -81,7 +82,8 @@ def _statement(column: int, share: float, values: pd.Series, name: str, inside: 
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     of_own, of_others = (_shares(np.histogram(part.clip(low, edges[-1]), edges)[0]) for part in (own, others))
     middle, outside = (float(np.median(part)) if len(part) else float("nan") for part in (own, others))
-    said = f"{_level(middle, others)} {name}"
+    absent = not len(own) or there[inside].mean() < 0.5
+    said = f"{name} is missing" if absent else f"{_level(middle, others)} {name}"
     return Statement(column, share, said, rounded(edges, 4), of_own, of_others, text(middle), text(outside))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from neonxc.contrast import some_rows
@@ -172,7 +173,10 @@ def read(
         raise TypeError("explain needs the inputs: neonxc.explain(model, X), or neonxc.explain(X, labels=...)")
     if labels is not None and model is not None:
         raise TypeError("explain takes a model or labels, not both")
+    if hasattr(X, "fit") and not hasattr(X, "shape"):
+        raise TypeError(f"explain takes the model first: neonxc.explain(model, X), got {type(X).__name__} as X")
     X = _named(X, names)
+    _check_names(X)
     if labels is not None and features is None and _is_table(X):
         made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X)))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
@@ -186,7 +190,12 @@ def read(
     if names is not None and hasattr(X, "tocsr"):
         net.feature_names_ = [str(name) for name in names]
     kind = _kind(net, X)
+    if kind == "table" and _is_known_alone(model):
+        preparation = _scaler(X)
     points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
+    unknown = set(map(str, cluster_names or {})) - set(map(str, net.classes_.tolist()))
+    if unknown:
+        raise ValueError(f"cluster_names has {sorted(unknown)}; the clusters are {net.classes_.tolist()}")
     own = _own(net, X, labels if labels is not None else _remembered(model, net))
     if len(np.unique(own[own >= 0])) < 2:
         raise ValueError("X has points of one cluster alone: there is nothing to tell it from")
@@ -204,6 +213,21 @@ def read(
         dict(cluster_names or {}),
         notes,
     )
+
+
+def _is_known_alone(model: Any) -> bool:
+    """Whether a network or a tree was given, which do not know in what space there were clusters."""
+    from neonxc.trees import ThresholdTree
+
+    return isinstance(model, NeuralizedClustering | ThresholdTree) or hasattr(model, "tree_")
+
+
+def _scaler(X: Any) -> Any:
+    """Steps that make columns comparable, fitted."""
+    if hasattr(X, "iloc"):
+        made = prepare(X)
+        return made.pipeline.fit(made.frame)
+    return StandardScaler(with_mean=not hasattr(X, "tocsr")).fit(as_array(X) if isinstance(X, Tensor) else X)
 
 
 def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, NeuralizedClustering]:
@@ -244,6 +268,14 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
     return pd.DataFrame(as_array(X), columns=names)
+
+
+def _check_names(X: Any) -> None:
+    """Refuse a frame with several columns of the same name."""
+    if hasattr(X, "columns"):
+        columns = [str(name) for name in X.columns]
+        if twice := sorted({name for name in columns if columns.count(name) > 1}):
+            raise ValueError(f"X has several columns of the same name: {twice}; names= gives them others")
 
 
 def _default_names(X: Any) -> list[str]:

@@ -14,6 +14,7 @@ from neonxc.report.subject import Subject
 
 ENOUGH = 0.95  # fidelity of a tree that need not be longer
 WORTH = 0.02  # by which longer trees have to be better than shorter ones, or by one standard error
+FEWEST = 50  # points from which on some are held out
 SAMPLE = 20_000  # points on which lengths are tried
 
 
@@ -26,6 +27,8 @@ class TreePart:
     explainer : TreeExplainer
     fidelity, held_out : float
         Share of points with the clustering's own label: of those that it was grown on, and of others, 0 to 1.
+    unseen : bool
+        Whether there are others; of few points none are held out.
     price : float
         Its k-means cost over the clustering's.
     curves : list of Curve
@@ -37,6 +40,7 @@ class TreePart:
     explainer: Any
     fidelity: float
     held_out: float
+    unseen: bool
     price: float
     curves: list[Curve]
     leaf: np.ndarray
@@ -51,7 +55,8 @@ def grow(subject: Subject) -> TreePart:
     """Grow the shortest of several trees that is nearly as faithful as the best of them."""
     clustered = np.flatnonzero(subject.own >= 0)
     some = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
-    train, test = _halves(subject, some)
+    unseen = len(some) >= FEWEST
+    train, test = _halves(subject, some) if unseen else (some, some)
     tried = [(*candidate, *_measured(subject, candidate[1], train, test)) for candidate in _candidates(subject)]
     best = max(held_out for *_, held_out, _ in tried)
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
@@ -63,7 +68,7 @@ def grow(subject: Subject) -> TreePart:
     leaf[clustered] = fitted.tree_.apply(columns)
     space = subject.space(clustered)
     price = cost_ratio(space, own, labels)
-    return TreePart(fitted, float((own == labels).mean()), held_out, price, _curves(tried), leaf)
+    return TreePart(fitted, float((own == labels).mean()), held_out, unseen, price, _curves(tried), leaf)
 
 
 def _candidates(subject: Subject) -> list[tuple[str, Any]]:

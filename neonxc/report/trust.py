@@ -55,8 +55,7 @@ def flip(subject: Subject) -> FlippingPart:
     clustered = np.flatnonzero(subject.own >= 0)
     some = clustered[stratified(subject.own[clustered], FLIPPED, least=5)]
     base = clustered[stratified(subject.own[clustered], BACKGROUND, least=20)]
-    x = subject.net.batch(subject.inputs(some)).tensor
-    background = subject.net.batch(subject.inputs(base)).tensor
+    x, background = (subject.net.batch(_laid_out(subject.inputs(rows))).tensor for rows in (some, base))
     others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if subject.net.carrier.missing == "word":
         imputer: Imputer = WordImputer(background)
@@ -73,6 +72,11 @@ def flip(subject: Subject) -> FlippingPart:
     rival = max((name for name in auc if name != "NEON"), key=lambda name: auc[name])
     ahead, error = mean_error(found.results[rival].auc_per_input - found.results["NEON"].auc_per_input)
     return FlippingPart(auc["NEON"], auc[rival], rival, ahead > max(error, LITTLE), curves)
+
+
+def _laid_out(points: Any) -> Any:
+    """A sparse matrix as an array: columns that are flipped are no longer sparse."""
+    return points.toarray() if hasattr(points, "tocsr") else points
 
 
 @dataclass

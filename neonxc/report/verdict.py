@@ -22,6 +22,7 @@ LOST = 0.8  # of a cluster's points with the right label, below which it is lost
 ALONE = 0.7  # share of a column in all relevance, from which it decides alone
 STABLE = 0.8  # adjusted Rand index of refits
 KEPT = 0.6  # Jaccard index of a cluster with its refits
+MUCH = 0.2  # noise among all points
 SMALL = 10  # points of a cluster about which little can be said
 
 THINGS = {"table": "rows", "images": "images", "locations": "locations", "texts": "texts"}
@@ -53,8 +54,8 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             "tree agrees",
             tree.held_out,
             percent(tree.held_out),
-            f"Share of points to which the tree of {tree.tree.n_leaves} leaves gives their own cluster, of those "
-            "that it was not grown on.",
+            f"Share of points to which the tree of {tree.tree.n_leaves} leaves gives their own cluster, "
+            + ("of those that it was not grown on." if tree.unseen else "too few to hold some of them out."),
         ),
         Figure(
             "price",
@@ -100,9 +101,9 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
     """The result in a sentence or two."""
     leaves = tree.tree.n_leaves
     rules = f"{leaves} rules" if leaves > 1 else "one rule"
-    right = (
-        f"{rules} give {percent(tree.held_out)} of the points their cluster, of those not used to find the rules"
-    )
+    unseen = ", of those not used to find the rules" if tree.unseen else ""
+    give = "give" if leaves > 1 else "gives"
+    right = f"{rules} {give} {percent(tree.held_out)} of the points their cluster{unseen}"
     compared = "By pixel-flipping no other method that was tried orders the columns better than the attribution"
     if flipping.behind:
         compared = f"By pixel-flipping {flipping.rival} orders the columns better than the attribution"
@@ -130,6 +131,11 @@ def warned(
     if not own_tree and total.sum() > 0 and total.max() / total.sum() >= ALONE and len(total) > 1:
         name = subject.units[relevance.shown[int(total.argmax())]]
         found.append(Warning(f"One column decides nearly alone: {name}. Is it on another scale than the others?"))
+    noise = int((subject.own < 0).sum())
+    if noise > MUCH * subject.n:
+        found.append(
+            Warning(f"{percent(noise / subject.n)} of the points are noise: rules and figures leave them out.")
+        )
     if tree.held_out < FAITHFUL:
         found.append(
             Warning(
@@ -137,6 +143,8 @@ def warned(
                 "readability; see cost against length."
             )
         )
+    if without := _without_rules(subject, tree):
+        found.append(Warning(f"No rule leads to {_listed([titles[k] for k in without])}.", without))
     if refits is not None:
         mean = float(np.mean(refits.seeds))
         weak = [k for k in range(subject.k) if refits.kept[k] < KEPT]
@@ -166,6 +174,13 @@ def _lost(subject: Subject) -> list[int]:
         for k in range(subject.k)
         if (own == k).any() and float((labels[own == k] == subject.net.classes_[k]).mean()) < LOST
     ]
+
+
+def _without_rules(subject: Subject, tree: TreePart) -> list[int]:
+    """Clusters that have points and no leaf."""
+    told = set(tree.tree.classes[tree.tree.label[tree.tree.leaves].numpy()].tolist())
+    labels = subject.net.classes_.tolist()
+    return [k for k in range(subject.k) if subject.sizes[k] and labels[k] not in told]
 
 
 def _listed(names: list[str]) -> str:

@@ -52,7 +52,7 @@ def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: 
     title = (
         f"{clusters} clusters of {len(files)} photos"
         if whole
-        else f"{clusters} kinds of places in {len(files)} photos"
+        else f"{clusters} kinds of places in {len(files)} photo{'s' if len(files) > 1 else ''}"
     )
     return explain(model, x, features, row_names=[path.stem for path in files], title=title, progress=True)
 
@@ -78,12 +78,15 @@ def text_report(file: Path, clusters: int) -> Report:
         raise ValueError(f"{file} can't be read as text: {error}") from None
     texts = [line.strip() for line in lines if line.strip()]
     if len(texts) < clusters:
-        raise ValueError(f"{clusters} clusters need at least as many texts, {file} has {len(texts)} lines")
+        raise ValueError(f"{clusters} clusters need at least as many lines of text, {file} has {len(texts)}")
     least = 2 if len(texts) >= 50 else 1
     vectorizer = TfidfVectorizer(
         max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True
     )
-    counts = vectorizer.fit_transform(texts)
+    try:
+        counts = vectorizer.fit_transform(texts)
+    except ValueError as error:
+        raise ValueError(f"{file} has no terms to cluster by, after English stop words: {error}") from None
     model = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
     return explain(model, texts, title=f"{clusters} clusters of {len(texts)} texts of {file.name}", progress=True)
 
