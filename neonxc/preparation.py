@@ -97,7 +97,7 @@ def prepare(
     >>> print(*prepared.notes, sep="\n")
     year has one value alone: left out
     1 column of numbers has missing values: age (25%); the median stands in
-    1 column of text is one-hot: town (2 values and missing ones)
+    1 column of categories is one-hot: town (2 values and missing ones)
     >>> prepared.pipeline.fit_transform(prepared.frame).shape
     (4, 4)
     """
@@ -223,7 +223,11 @@ def _on_categories(categories: pd.DataFrame) -> list[str]:
         return []
     listed = _listed([f"{name} ({_values(categories[name])})" for name in categories])
     d = categories.shape[1]
-    return [f"1 column of text is one-hot: {listed}" if d == 1 else f"{d} columns of text are one-hot: {listed}"]
+    return [
+        f"1 column of categories is one-hot: {listed}"
+        if d == 1
+        else f"{d} columns of categories are one-hot: {listed}"
+    ]
 
 
 def _values(column: pd.Series) -> str:

@@ -35,7 +35,9 @@ def test_categories_are_one_hot_with_rare_ones_together():
     Z = prepared.pipeline.fit_transform(prepared.frame)
     np.testing.assert_array_equal(Z[:, 1:].sum(0), [150, 146, 5, 2])
     np.testing.assert_array_equal(Z[:, 1:].sum(1), 1)
-    assert "1 column of text is one-hot: word (4 values, 2 rare ones as one and missing ones)" in prepared.notes
+    assert (
+        "1 column of categories is one-hot: word (4 values, 2 rare ones as one and missing ones)" in prepared.notes
+    )
     new = prepared.pipeline.transform(pd.DataFrame({"number": [0.0], "word": ["new"]}))
     assert new[0, 4] == 1  # an unknown one is rare
 

@@ -79,7 +79,7 @@ def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
         "note: id looks like an identifier (every value is different): left out; --keep id keeps it",
         "note: since holds dates: left out",
         "note: 2 columns of numbers have missing values: age (7%), hours (5%); the median stands in",
-        "note: 1 column of text is one-hot: work (2 values and missing ones)",
+        "note: 1 column of categories is one-hot: work (2 values and missing ones)",
     ):
         assert any(note.startswith(told) for note in notes), told
     header, *rows = read(tmp_path / "r" / "relevance.csv")

@@ -99,14 +99,16 @@ class Report:
         found = self.contents
         lines = [found.title, found.verdict, ""]
         lines += [f"{figure.label}: {figure.text}" for figure in found.figures]
-        lines += [f"! {warning.text}" for warning in found.warnings]
+        for warning in found.warnings:
+            about = ", ".join(found.cards[k].label for k in warning.clusters)
+            lines.append(f"! {warning.text}" + (f" [{about}]" if about else ""))
         for card in found.cards:
             lines += ["", f"cluster {card.label}: {card.name} ({card.size}, {percent(card.share)})"]
             lines += [
                 f"    {rule.text} (coverage {percent(rule.coverage)}, precision {percent(rule.precision)})"
                 for rule in card.rules[:2]
             ]
-            signed = [f"{found.columns[one.column].name} {one.relevance:+.0%}" for one in card.statements[:5]]
+            signed = [f"{one.text} {one.relevance:+.0%}" for one in card.statements[:5]]
             lines.append("    " + ", ".join(signed))
         return "\n".join(lines)
 

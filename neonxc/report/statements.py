@@ -16,6 +16,8 @@ from neonxc.report.subject import Subject
 STATEMENTS = 8  # of a cluster
 BINS = 16
 ABSENT = "no "  # before a term that a cluster does without
+WORTH = 0.1  # of the strongest statement, for a place in the name
+CLEAR = 1.5  # times as often: from there on a cluster is high or low
 CATEGORIES = 8  # that are told apart in a distribution
 
 
@@ -83,17 +85,20 @@ def _statement(column: int, share: float, values: pd.Series, name: str, inside: 
     of_own, of_others = (_shares(np.histogram(part.clip(low, edges[-1]), edges)[0]) for part in (own, others))
     middle, outside = (float(np.median(part)) if len(part) else float("nan") for part in (own, others))
     absent = not len(own) or there[inside].mean() < 0.5
-    said = f"{name} is missing" if absent else f"{_level(middle, others)} {name}"
+    said = f"{name} is missing" if absent else f"{_level(own, others)} {name}"
     return Statement(column, share, said, rounded(edges, 4), of_own, of_others, text(middle), text(outside))
 
 
-def _level(middle: float, others: np.ndarray) -> str:
-    """Where a cluster's median lies among the other points."""
+def _level(own: np.ndarray, others: np.ndarray) -> str:
+    """Where a cluster lies: of pairs of its points and others, one order is far more frequent than the other."""
     if not len(others):
         return "typical"
-    below, up_to = float((others < middle).mean()), float((others <= middle).mean())
-    place = (below + up_to) / 2
-    return "high" if place > 0.6 else "low" if place < 0.4 else "medium"
+    ordered = np.sort(others)
+    below = np.searchsorted(ordered, own, "left").mean()
+    up_to = np.searchsorted(ordered, own, "right").mean()
+    if below > CLEAR * (len(others) - up_to) and below > 0:
+        return "high"
+    return "low" if len(others) - up_to > CLEAR * below else "medium"
 
 
 def _of_categories(column: int, share: float, values: pd.Series, name: str, inside: np.ndarray) -> Statement:
@@ -133,7 +138,8 @@ def cluster_names(found: list[list[Statement]], labels: list[str], given: dict[A
 
 
 def _name(statements: list[Statement], length: int) -> str:
-    said = [statement.text for statement in statements if statement.relevance > 0]
+    most = max((statement.relevance for statement in statements), default=0.0)
+    said = [one.text for one in statements if one.relevance > 0 and one.relevance >= WORTH * most]
     said.sort(key=lambda text: text.startswith(ABSENT))  # what is there comes first
     return ", ".join(said[:length])
 

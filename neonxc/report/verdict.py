@@ -63,7 +63,7 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             tree.price,
             f"× {tree.price:.2f}",
             "Squared distances to the means of the tree's clusters over those to the means of the clustering: 1 "
-            "costs nothing.",
+            "costs nothing, and less is possible where the clustering did not minimise them.",
         ),
         Figure(
             "auc",
@@ -120,7 +120,7 @@ def warned(
         found.append(
             Warning(
                 f"The network that stands in for the labels gives {percent(1 - held_out)} of the points another "
-                "cluster: its attributions explain a clustering that differs so much from yours."
+                "cluster: its attributions explain a clustering that differs from yours by that much."
             )
         )
     if held_out is not None and (lost := _lost(subject)):

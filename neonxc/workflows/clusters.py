@@ -83,7 +83,9 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
         Missing labels, numbers that are not whole, a single cluster, or as many clusters as rows.
     """
     if missing := int(labels.isna().sum()):
-        raise ValueError(f"column {labels.name!r} of {name} has no label in {missing} rows")
+        raise ValueError(
+            f"column {labels.name!r} of {name} has no label in {missing} rows: fill them in, or remove these rows"
+        )
     values = labels.to_numpy()
     if values.dtype.kind == "f":
         if (values != np.round(values)).any():
