@@ -25,14 +25,14 @@ def cards(
     tree: TreePart | None,
 ) -> list[Card]:
     """One card per cluster, in the order of the network's columns."""
-    found = []
+    found, usual = [], subject.several(MEMBERS)
     of_photos = None
     if subject.kind == "locations":
         of_photos, names = whole_photos(subject, names, MEMBERS), None
     for cluster, label in enumerate(subject.cluster_labels):
         inside = np.flatnonzero(subject.own[relevance.index] == cluster)
         order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
-        members = min(MEMBERS, len(order) // 2) or len(order)
+        members = min(usual, len(order) // 2) or len(order)
         card = Card(
             label,
             titles[cluster],
@@ -42,7 +42,7 @@ def cards(
             [] if tree is None else _rules(subject, tree, cluster),
             said[cluster],
             items(subject, relevance, table, names, order[:members]),
-            items(subject, relevance, table, names, order[::-1][: min(MEMBERS, len(order) - members)]),
+            items(subject, relevance, table, names, order[::-1][: min(usual, len(order) - members)]),
         )
         if of_photos is not None:  # a single location has nothing to show
             card.prototypes, card.borderline = of_photos[cluster], []

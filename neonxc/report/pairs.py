@@ -37,7 +37,9 @@ def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int]) ->
     found = contrasted(subject.net, subject.inputs(rows), split, (a, b), ENOUGH)
     values = found.relevance.sum(axis=1).to_numpy()
     shares = values / max(np.abs(values).sum(), 1e-300)
-    order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][:COLUMNS]
+    order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][
+        : subject.several(COLUMNS)
+    ]
     sides = [_frame(subject, own) for own in members]
     signed = []
     for unit in order:

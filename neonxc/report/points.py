@@ -24,6 +24,7 @@ from neonxc.report.subject import Subject, stratified
 Projection = Literal["pca", "tsne", "umap"]
 MOST = 5000  # points of the map
 VALUES = 40_000  # that all of its points have together
+LEAST = 15  # points of a small cluster
 CHANGED = 3  # columns of a least change
 DIGITS = (4, 6, 9, 17)  # of changed values
 SLOW, FEW = 100, 12  # points, and columns, for which curved boundaries are searched
@@ -43,7 +44,7 @@ def points(
     most = max(500, min(MOST, VALUES // (len(relevance.shown) + 6)))
     shown = {item.row for card in cards for item in [*card.prototypes, *card.borderline]}
     needed = np.flatnonzero(np.isin(relevance.index, list(shown)))
-    places = np.union1d(stratified(own, most - min(most // 2, len(needed))), needed)
+    places = np.union1d(stratified(own, most - min(most // 2, len(needed)), LEAST), needed)
     index = relevance.index[places]
     space = subject.space(index)
     flat, axes = _projected(space, projection)

@@ -13,6 +13,8 @@ from neonxc.report.tree import TreePart
 
 PACKAGES = ("neonxc", "torch", "scikit-learn", "numpy", "pandas")
 
+READABLE = 30  # rules that anybody reads one after the other; all of them are on the cards
+
 
 def reproduce(subject: Subject, tree: TreePart | None) -> Reproduce:
     """Versions, the clusterer's parameters, and the code that explains it."""
@@ -27,7 +29,8 @@ def reproduce(subject: Subject, tree: TreePart | None) -> Reproduce:
         rules = tree.tree.rules(feature_names=subject.names)
         code.append(("The rules as SQL", "sql", rules.to_sql("my_table").case))
         code.append(("The rules in Python", "python", rules.to_python()))
-        code.append(("The rules as text", "text", str(rules)))
+        if len(rules) <= READABLE:
+            code.append(("The rules as text", "text", str(rules)))
     return Reproduce(versions, _parameters(subject, tree), code)
 
 

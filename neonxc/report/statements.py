@@ -35,7 +35,7 @@ def statements(
         return []
     logit = max(float(relevance.logit[inside].mean()), 1e-300)
     share = relevance.values[inside].mean(0) / logit
-    order = np.argsort(-np.abs(share), kind="stable")[:STATEMENTS]
+    order = np.argsort(-np.abs(share), kind="stable")[: subject.several(STATEMENTS)]
     found = []
     for column in sorted(order.tolist(), key=lambda column: -share[column]):
         value = rounded([share[column]])[0]

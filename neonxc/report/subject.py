@@ -24,6 +24,7 @@ from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # points whose relevance is computed
 ENTRIES = 40_000_000  # of their relevance
+MANY = 12  # clusters beyond which a report is shorter on each
 
 
 @dataclass
@@ -88,6 +89,10 @@ class Subject:
     def from_labels(self) -> bool:
         """Whether a surrogate stands in for the clustering."""
         return self.whole.fidelity_ is not None
+
+    def several(self, usual: int) -> int:
+        """How many things of a kind a cluster or a pair has on the page: half as many where clusters are many."""
+        return usual if self.k <= MANY else max(1, usual // 2)
 
     @cached_property
     def sizes(self) -> np.ndarray:
