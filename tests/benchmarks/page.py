@@ -20,7 +20,7 @@ MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
 Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of `along`,
-`attribution`, `beta`, `flipping`, `heatmaps`, `head_rules`, `kernel`, `sparse` and `trees`, and of the
+`attribution`, `beta`, `flipping`, `heatmaps`, `head_rules`, `kernel`, `report`, `sparse` and `trees`, and of the
 experiments `examples/flipping.py` (`neon_paper.json`), `examples/segmentation.py`, `examples/scan.py`,
 `examples/spex.py` and `examples/beta_interpretable.py` (`interpretable.json`), written to this page by
 `python -m tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over rounds of
