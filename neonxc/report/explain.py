@@ -91,7 +91,7 @@ def explain(
     -----
     Of more than 20,000 points relevance is computed for a sample, of every cluster its share; the tree is grown on
     all of them. The map shows 5,000 at most. The tree is the shortest of several that is nearly as faithful as the
-    best: ExShallow, and CART with up to three leaves per cluster.
+    best: ExShallow and CART with up to three leaves per cluster.
 
     Examples
     --------

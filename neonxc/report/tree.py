@@ -51,16 +51,30 @@ class TreePart:
         return self.explainer.tree_
 
 
+@dataclass
+class Tried:
+    """A tree on four fifths of the points: leaves, fidelity on the last fifth, price, a leaf for every cluster."""
+
+    name: str
+    explainer: Any
+    leaves: int
+    held_out: float
+    price: float
+    every: bool
+
+
 def grow(subject: Subject) -> TreePart:
     """Grow the shortest of several trees that is nearly as faithful as the best of them."""
     clustered = np.flatnonzero(subject.own >= 0)
     some = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
     unseen = len(some) >= FEWEST
     train, test = _halves(subject, some) if unseen else (some, some)
-    tried = [(*candidate, *_measured(subject, candidate[1], train, test)) for candidate in _candidates(subject)]
-    best = max(held_out for *_, held_out, _ in tried)
+    tried = [_measured(subject, *candidate, train, test) for candidate in _candidates(subject)]
+    best = max(one.held_out for one in tried)
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
-    _, explainer, _, held_out, _ = next(entry for entry in tried if entry[3] >= enough)
+    good = [one for one in tried if one.held_out >= enough]
+    chosen = next((one for one in good if one.every), good[0])  # a rule for every cluster, if that can be had
+    explainer, held_out = chosen.explainer, chosen.held_out
     fitted = _fit(subject, explainer, clustered)
     own, labels = np.asarray(fitted.labels_), subject.labels[clustered]
     leaf = np.full(subject.n, -1)
@@ -76,27 +90,32 @@ def _candidates(subject: Subject) -> list[tuple[str, Any]]:
     from neonxc.trees import CART, ExShallow
 
     k = subject.k
-    found: list[tuple[str, Any]] = [] if subject.kind == "texts" else [("ExShallow", ExShallow(k))]
+    found: list[tuple[str, Any]] = []
     for leaves in sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k}):
+        if subject.kind != "texts":
+            found.append(("ExShallow", ExShallow(k, max_leaves=leaves)))
         found.append(("CART", CART(k, max_leaves=leaves)))
-    return sorted(found, key=lambda entry: getattr(entry[1], "max_leaves", None) or k)
+    return found
 
 
 def _fit(subject: Subject, explainer: Any, index: np.ndarray) -> Any:
     from sklearn.base import clone
 
     explainer, columns = clone(explainer), subject.columns(index)
-    explainer.set_params(n_clusters=len(np.unique(subject.own[index])))
+    k = len(np.unique(subject.own[index]))
+    explainer.set_params(n_clusters=k, max_leaves=max(explainer.max_leaves, k))
     if type(explainer).__name__ == "CART":  # costs play no part
         return explainer.fit(columns, labels=subject.labels[index])
     return explainer.set_params(reference=subject.reference(index)).fit(columns)
 
 
-def _measured(subject: Subject, explainer: Any, train: np.ndarray, test: np.ndarray) -> tuple[int, float, float]:
+def _measured(subject: Subject, name: str, explainer: Any, train: np.ndarray, test: np.ndarray) -> Tried:
     fitted = _fit(subject, explainer, train)
     found = np.asarray(fitted.predict(subject.columns(test)))
     ratio = cost_ratio(subject.space(train), np.asarray(fitted.labels_), subject.labels[train])
-    return fitted.tree_.n_leaves, float((found == subject.labels[test]).mean()), ratio
+    held_out, tree = float((found == subject.labels[test]).mean()), fitted.tree_
+    every = len(tree.label[tree.leaves].unique()) == len(np.unique(subject.own[train]))
+    return Tried(name, explainer, tree.n_leaves, held_out, ratio, every)
 
 
 def _halves(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,10 +129,10 @@ def _halves(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray
     )
 
 
-def _curves(tried: list[Any]) -> list[Curve]:
+def _curves(tried: list[Tried]) -> list[Curve]:
     found = []
-    for name in dict.fromkeys(entry[0] for entry in tried):
-        points = sorted({entry[2]: entry[4] for entry in tried if entry[0] == name}.items())
+    for name in dict.fromkeys(one.name for one in tried):
+        points = sorted({one.leaves: one.price for one in tried if one.name == name}.items())
         found.append(Curve(name, [float(leaves) for leaves, _ in points], [float(ratio) for _, ratio in points]))
     return found
 
