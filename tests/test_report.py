@@ -17,6 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import neonxc
 from neonxc.evaluation import cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
+from neonxc.report.items import photos as as_photos
 from neonxc.report.numbers import percent, rounded, text
 from neonxc.report.subject import read, stratified
 from neonxc.trees import CART, IMM
@@ -171,7 +172,7 @@ def test_labels_may_come_first(wine, model):
     for given in ((labels, wine, None), (wine, None, labels)):
         subject = read(*given[:2], given[2], None, None, None)
         assert subject.own.tolist() == labels.tolist()
-        assert subject.from_labels
+        assert subject.whole.fidelity_ is not None  # a surrogate
 
 
 def test_noise_is_in_no_cluster():
@@ -258,6 +259,16 @@ def test_whole_images(photos):
     assert item.picture.startswith("data:image/webp;base64,")
     assert item.heatmap.startswith("data:image/webp;base64,")
     assert found.cards[0].name == "cluster 0"  # channels say nothing to a reader
+
+
+def test_photos_are_shown_as_they_were_before_the_network(photos):
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3, padding=1), torch.nn.ReLU()).eval()
+    features = FeatureExtractor(net, "1", mean=(0.3,) * 3, std=(0.5,) * 3, pool="avg")
+    x = features.preprocess(photos)
+    subject = read(
+        KMeans(2, n_init=3, random_state=0).fit(features.points(x).numpy()), x, None, features, None, None
+    )
+    torch.testing.assert_close(as_photos(subject, x), photos)
 
 
 def test_locations_of_photos(photos):

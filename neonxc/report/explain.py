@@ -122,7 +122,7 @@ def explain(
         step("refits")
         refits = refit(subject, progress)
         step("clusters")
-        table, given = _table(subject, relevance), _row_names(subject.X, row_names)
+        table, given = subject.values(relevance.index, relevance.shown), _row_names(subject.X, row_names)
         rows = None if subject.kind == "locations" else given  # a photo has many points
         units = [subject.units[i] for i in relevance.shown]
         said = [statements(subject, relevance, table, units, cluster) for cluster in range(subject.k)]
@@ -167,17 +167,6 @@ def explain(
     if subject.kind == "locations":
         contents.photo, contents.regions = regions(subject, palette)
     return Report(contents, subject.whole, tree.explainer)
-
-
-def _table(subject: Subject, relevance: Relevance) -> pd.DataFrame:
-    """Values of the columns that are shown, for the sample."""
-    found = subject.columns(relevance.index)
-    if hasattr(found, "tocsr"):
-        found = found[:, relevance.shown].toarray()
-        return pd.DataFrame(found, columns=[subject.units[i] for i in relevance.shown])
-    return (found if hasattr(found, "iloc") else pd.DataFrame(found, columns=subject.units)).iloc[
-        :, relevance.shown
-    ]
 
 
 def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:

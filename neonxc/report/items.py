@@ -19,6 +19,7 @@ from neonxc.attribution import NEON
 from neonxc.contrast import some_rows
 from neonxc.highlights import highlights
 from neonxc.plot.images import DIVERGING, heatmap_limit, pale
+from neonxc.report.colors import NOISE
 from neonxc.report.contents import Item
 from neonxc.report.numbers import percent, rounded, text
 from neonxc.report.relevance import Relevance
@@ -96,9 +97,9 @@ def regions(subject: Subject, colors: list[str]) -> tuple[str, str]:
     """The first photo, and over it its map of clusters."""
     first = some_rows(subject.X, np.arange(1))
     photo = photos(subject, first)[0]
-    own = _tensor(subject.whole.predict(first))[0]
-    own = torch.from_numpy(np.searchsorted(subject.whole.classes_, own.numpy()))
-    rgb = torch.tensor([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in colors])
+    shape = np.shape(subject.whole.predict(first))[1:]
+    own = torch.from_numpy(subject.own[: int(np.prod(shape))].reshape(shape))
+    rgb = torch.tensor([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in [*colors, NOISE]])
     painted = F.interpolate(rgb[own].permute(2, 0, 1)[None], photo.shape[1:], mode="nearest")[0]
     return webp(photo), webp(0.3 * torch.from_numpy(pale(photo)).permute(2, 0, 1).float() + 0.7 * painted)
 
@@ -136,7 +137,7 @@ def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tupl
 def photos(subject: Subject, x: Any) -> Tensor:
     """Inputs of a feature network as photos [N, 3, H, W] in 0..1."""
     images = _tensor(x).float()
-    features: Any = subject.net.features
+    features: Any = subject.whole.features
     if hasattr(features, "deprocess"):
         images = features.deprocess(images)
     if images.shape[1] == 1:

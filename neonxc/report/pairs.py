@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 from tqdm import tqdm
 
 from neonxc.contrast import contrasted, some_of
@@ -40,18 +39,10 @@ def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int]) ->
     order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][
         : subject.several(COLUMNS)
     ]
-    sides = [_frame(subject, own) for own in members]
+    sides = [subject.values(own, np.array(order, dtype=np.int64)) for own in members]
     signed = []
-    for unit in order:
-        of_a, of_b = (typical(side.iloc[:, unit], subject.kind) for side in sides)
+    for i, unit in enumerate(order):
+        of_a, of_b = (typical(side.iloc[:, i], subject.kind) for side in sides)
         signed.append((place[unit], rounded([shares[unit]])[0], of_a, of_b))
     rules = [(a if rule.label == found.a else b, rule.text()) for rule in found.rules]
     return Pair(a, b, signed, rules, rounded([found.accuracy])[0])
-
-
-def _frame(subject: Subject, index: np.ndarray) -> pd.DataFrame:
-    """Values of all columns for some points."""
-    found = subject.columns(index)
-    if hasattr(found, "tocsr"):
-        found = found.toarray()
-    return found if hasattr(found, "iloc") else pd.DataFrame(found)

@@ -31,8 +31,6 @@ class Relevance:
         Its nearest other cluster.
     shown : ndarray
         Positions of the columns that are shown, among all units.
-    rest : ndarray [m]
-        Relevance of all the other columns.
     """
 
     index: np.ndarray
@@ -40,7 +38,6 @@ class Relevance:
     logit: np.ndarray
     rival: np.ndarray
     shown: np.ndarray
-    rest: np.ndarray
 
 
 @torch.no_grad()
@@ -64,7 +61,7 @@ def measure(subject: Subject) -> Relevance:
     mine = logit.gather(1, column)[:, 0].numpy()
     rival = logit.scatter(1, column, -torch.inf).argmax(1).numpy()
     shown = _shown(values, subject.own[index])
-    return Relevance(index, values[:, shown], mine, rival, shown, values.sum(1) - values[:, shown].sum(1))
+    return Relevance(index, values[:, shown], mine, rival, shown)
 
 
 def _shown(values: np.ndarray, own: np.ndarray) -> np.ndarray:

@@ -85,11 +85,6 @@ class Subject:
         """Columns, channels or terms."""
         return self.net.carrier.units
 
-    @property
-    def from_labels(self) -> bool:
-        """Whether a surrogate stands in for the clustering."""
-        return self.whole.fidelity_ is not None
-
     def several(self, usual: int) -> int:
         """How many things of a kind a cluster or a pair has on the page: half as many where clusters are many."""
         return usual if self.k <= MANY else max(1, usual // 2)
@@ -120,6 +115,16 @@ class Subject:
         """What trees cut, for some points: a frame, an array or a sparse matrix."""
         found = self.net.carrier.columns(self.inputs(index))
         return as_array(found) if isinstance(found, Tensor) else found
+
+    def values(self, index: np.ndarray, units: np.ndarray) -> pd.DataFrame:
+        """Some of those columns, for some points."""
+        found = self.columns(index)
+        if hasattr(found, "iloc"):
+            return found.iloc[:, units]
+        found = found[:, units]
+        return pd.DataFrame(
+            found.toarray() if hasattr(found, "tocsr") else found, columns=[self.units[i] for i in units]
+        )
 
     @cached_property
     def names(self) -> list[str] | None:
