@@ -47,6 +47,16 @@ def example():
             sys.modules.pop(name, None)
 
 
+@pytest.fixture(scope="module")
+def ranks():
+    """Run work on three processes of a group: ``ranks(work, *arguments)`` -> what it returns on each."""
+    from processes import Processes
+
+    processes = Processes(3)
+    yield processes
+    processes.close()
+
+
 @pytest.fixture
 def neonxc_command(monkeypatch, capsys, tmp_path):
     """Run `neonxc ARGS` in an empty folder: exit code, stdout, stderr."""

@@ -1,0 +1,176 @@
+"""The processes of a group, each of which holds some of the rows: sums over all rows, and errors that all raise.
+
+Everything goes through :mod:`torch.distributed`; a process alone is a group of one, without any communication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+NARROW = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}  # what gloo can't reduce
+
+
+class Ranks:
+    """The processes that share some rows.
+
+    Collectives have to be called by all processes, in the same order, with tensors of the same shape and type.
+
+    Parameters
+    ----------
+    group : torch.distributed.ProcessGroup, optional
+        None: this process alone.
+
+    Attributes
+    ----------
+    rank : int
+        The number of this process in the group.
+    size : int
+        How many processes there are.
+
+    Raises
+    ------
+    ValueError
+        `group` is no process group, or this process is not in it.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        self.group, self.rank, self.size = group, 0, 1
+        if group is None:
+            return
+        if not isinstance(group, dist.ProcessGroup):
+            raise ValueError(
+                "group needs a process group, such as torch.distributed.group.WORLD after init_process_group(); "
+                f"got {group!r}"
+            )
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        if self.rank < 0:
+            raise ValueError("this process is not in group")
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no group. (A group of one process is a group.)"""
+        return self.group is None
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sums over all processes, element by element."""
+        return self._reduced(values, "SUM")
+
+    def max(self, values: Tensor) -> Tensor:
+        """The greatest values of all processes, element by element."""
+        return self._reduced(values, "MAX")
+
+    def min(self, values: Tensor) -> Tensor:
+        """The least values of all processes, element by element."""
+        return self._reduced(values, "MIN")
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        """The tensors of all processes; their first dimensions may differ."""
+        if self.alone:
+            return [values]
+        lengths = values.new_tensor([len(values)], dtype=torch.int64)
+        counts = [int(length) for length in self._gathered(lengths)]
+        padded = values.new_zeros(max(counts), *values.shape[1:])
+        padded[: len(values)] = values
+        parts = self._gathered(padded) if max(counts) else [padded] * self.size
+        return [part[:count] for part, count in zip(parts, counts, strict=True)]
+
+    def texts(self, text: str) -> list[str]:
+        """The texts of all processes."""
+        if self.alone:
+            return [text]
+        own = torch.frombuffer(bytearray(text.encode() + b" "), dtype=torch.uint8)  # a buffer can't be empty
+        return [bytes(part.tolist()).decode()[:-1] for part in self.gather(own)]
+
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        """Raise an error of any process in all of them, so that none waits for one that has given up.
+
+        Nothing inside may communicate.
+        """
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:
+            error = raised
+        if self.alone:
+            if error is not None:
+                raise error
+            return
+        if not int(self.sum(torch.tensor(int(error is not None)))):
+            return
+        kinds = self.texts("" if error is None else _kind(error))
+        texts = self.texts("" if error is None else str(error))
+        first = next(rank for rank, kind in enumerate(kinds) if kind)
+        raise KINDS[kinds[first]](f"{texts[first]} (on rank {first} of {self.size})") from error
+
+    def same(self, **described: Any) -> None:
+        """Check that descriptions are the same in all processes.
+
+        Raises
+        ------
+        ValueError
+            In all processes; it says what differs.
+        """
+        for name, value in described.items():
+            every = self.texts(str(value))
+            for rank, other in enumerate(every):
+                if other != every[0]:
+                    raise ValueError(
+                        f"{name} differs between processes: {_short(every[0])} on rank 0, {_short(other)} on rank "
+                        f"{rank}"
+                    )
+
+    def _reduced(self, values: Tensor, operation: str) -> Tensor:
+        if self.alone:
+            return values
+        result = values.to(self._device(values), NARROW.get(values.dtype, values.dtype), copy=True).contiguous()
+        with _answered():
+            dist.all_reduce(result, getattr(dist.ReduceOp, operation), group=self.group)
+        return result.to(values.device, values.dtype)
+
+    def _gathered(self, values: Tensor) -> list[Tensor]:
+        own = values.to(self._device(values)).contiguous()
+        parts = [torch.empty_like(own) for _ in range(self.size)]
+        with _answered():
+            dist.all_gather(parts, own, group=self.group)
+        return [part.to(values.device) for part in parts]
+
+    def _device(self, values: Tensor) -> torch.device:
+        """Where the group's backend communicates."""
+        if "nccl" not in dist.get_backend(self.group):
+            return torch.device("cpu")
+        return values.device if values.is_cuda else torch.device("cuda", torch.cuda.current_device())
+
+
+KINDS: dict[str, type[Exception]] = {
+    "ValueError": ValueError,
+    "TypeError": TypeError,
+    "RuntimeError": RuntimeError,
+}
+
+
+def _kind(error: Exception) -> str:
+    """The nearest of the kinds of errors that other processes can raise as well."""
+    return next((name for name, kind in KINDS.items() if isinstance(error, kind)), "RuntimeError")
+
+
+def _short(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most]} ..."
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Say in one line that a process of the group is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(
+            "another process of the group has ended, or did not answer before the group's timeout; see its own "
+            "error, and start the job again"
+        ) from error

@@ -1,0 +1,117 @@
+"""Sums over processes, and errors that all of them raise."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import Processes
+
+from neonxc.ranks import Ranks
+
+
+def reductions(group):
+    ranks = Ranks(group)
+    own = torch.tensor([ranks.rank, 1, -5 * ranks.rank])
+    return ranks.rank, ranks.size, *[f(own).tolist() for f in (ranks.sum, ranks.max, ranks.min)], own.tolist()
+
+
+def types(group):
+    ranks, kinds = Ranks(group), (torch.bool, torch.uint8, torch.int16, torch.int32, torch.float32, torch.float64)
+    rank = torch.tensor([ranks.rank == 1, False])
+    return [(ranks.max(rank.to(kind)) == torch.tensor([1, 0], dtype=kind)).all().item() for kind in kinds], [
+        ranks.max(rank.to(kind)).dtype == kind for kind in kinds
+    ]
+
+
+def gathered(group):
+    ranks = Ranks(group)
+    rows = torch.full((ranks.rank, 2), float(ranks.rank))
+    parts = ranks.gather(rows)
+    return [part.tolist() for part in parts], [part.shape for part in ranks.gather(rows[:0])]
+
+
+def texts(group):
+    return Ranks(group).texts("é" * dist.get_rank(group))
+
+
+def failing(group, kind):
+    ranks = Ranks(group)
+    with ranks.agreed():
+        if ranks.rank == 1:
+            raise kind("X holds NaN")
+
+
+def differing(group):
+    ranks = Ranks(group)
+    ranks.same(columns=3, dtype="float64" if ranks.rank < 2 else "float32")
+
+
+def dying(group):
+    ranks = Ranks(group)
+    if ranks.rank == 1:
+        import os
+
+        os._exit(1)
+    ranks.sum(torch.ones(2))
+
+
+def test_reductions(ranks):
+    for number, (rank, size, total, most, least, own) in enumerate(ranks(reductions)):
+        assert (rank, size, own) == (number, 3, [number, 1, -5 * number])
+        assert (total, most, least) == ([3, 3, -15], [2, 1, 0], [0, 1, -10])
+
+
+def test_types(ranks):
+    assert ranks(types) == [([True] * 6, [True] * 6)] * 3
+
+
+def test_rows_of_different_number(ranks):
+    expected = [[], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]], [(0, 2)] * 3
+    assert ranks(gathered) == [expected] * 3
+
+
+def test_texts(ranks):
+    assert ranks(texts) == [["", "é", "éé"]] * 3
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, KeyError])
+def test_an_error_of_one_process_is_raised_by_all(ranks, kind):
+    for error in ranks(failing, kind):
+        assert isinstance(error, RuntimeError if kind is KeyError else kind)
+        assert "X holds NaN" in str(error)
+        assert "on rank 1 of 3" in str(error)
+
+
+def test_what_differs_is_named(ranks):
+    assert {str(error) for error in ranks(differing)} == {
+        "dtype differs between processes: float64 on rank 0, float32 on rank 2"
+    }
+
+
+def test_a_process_that_dies_ends_the_others_with_one_error():
+    processes, start = Processes(3, timeout=20), time.perf_counter()
+    try:
+        answers = processes(dying)
+    finally:
+        processes.close()
+    assert time.perf_counter() - start < 60
+    assert isinstance(answers[1], EOFError)
+    for error in answers[::2]:
+        assert isinstance(error, RuntimeError)
+        assert "another process of the group has ended" in str(error)
+
+
+def test_a_process_alone_needs_no_group():
+    alone, values = Ranks(), torch.ones(2)
+    assert alone.alone
+    assert alone.sum(values) is values
+    assert alone.gather(values)[0] is values
+    assert alone.texts("a") == ["a"]
+    with pytest.raises(KeyError), alone.agreed():
+        raise KeyError("as it is")
+
+
+def test_what_is_no_group():
+    with pytest.raises(ValueError, match="group needs a process group"):
+        Ranks("world")
