@@ -54,7 +54,7 @@ class Ranks:
 
     @property
     def alone(self) -> bool:
-        """Whether there is no group. (A group of one process is a group.)"""
+        """Whether there is no group; a group of one process is a group."""
         return self.group is None
 
     def sum(self, values: Tensor) -> Tensor:
