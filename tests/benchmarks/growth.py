@@ -1,0 +1,246 @@
+"""How time grows with rows, columns, clusters and leaves, and whether the cost model says so.
+
+python -m tests.benchmarks.growth [--quick] [--json FILE]
+
+Everything runs on one thread, and seconds are those of the processor, the least of a few rounds: a machine that
+does other things as well hardly changes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import neonxc
+from neonxc import NEON
+from neonxc.models import KernelKMeans
+from neonxc.models.kernel.em import em
+from neonxc.models.kernel.supports import uniform
+from neonxc.trees import CART, IMM, ExKMC, ExShallow, SpExClique, ThresholdTree
+from tests.benchmarks import cost_model
+from tests.benchmarks.cost_model import Machine, Size, Work
+from tests.benchmarks.timing import Report, Table, progress
+from tests.launches import launches
+
+LIMIT = 2.0  # how far the model may be off, as a factor
+TREES: dict[str, Callable[[Size], Any]] = {
+    "IMM": lambda size: IMM(size.k),
+    "ExShallow": lambda size: ExShallow(size.k),
+    "CART": lambda size: CART(size.k, max_leaves=size.leaves or None),
+    "SpExClique": lambda size: SpExClique(size.k, max_leaves=size.leaves or None),
+    "ExKMC": lambda size: ExKMC(size.k, max_leaves=size.leaves or None),
+}
+TREE, POINTS = Size(40_000, 32, 16), Size(20_000, 64, 16)
+SMALL = Size(600, 8, 12)  # operators are counted on so few rows
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something that is timed.
+
+    Attributes
+    ----------
+    name : str
+    base : Size
+    axes : dict of str to list of int
+        Values of one size at a time, the others as in `base`.
+    prepare : callable
+        Size -> a call that does it once.
+    work : callable
+        Size -> what the model says.
+    """
+
+    name: str
+    base: Size
+    axes: dict[str, list[int]]
+    prepare: Callable[[Size], Callable[[], Any]]
+    work: Callable[[Size], Work]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two sizes of every kind, one round")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    report = Report("Growth and the cost model")
+    machine, tasks = calibrated(), list(all_tasks())
+    report.table("The machine", constants(machine), "Time that one of each takes, one thread.")
+    rows = [row for task in tasks for row in measured(task, machine, options.quick)]
+    report.table("Slopes", slopes(rows), SLOPES)
+    off = max(max(row["ratio"], 1 / row["ratio"]) for row in rows)
+    report.table("Measured and predicted", rows, f"Time predicted over time measured; the worst is off {off:.2f}×.")
+    report.close(options.json)
+    if off > LIMIT and not options.quick:
+        raise SystemExit(f"the model is off by {off:.2f}, more than {LIMIT}")
+
+
+SLOPES = (
+    "The exponent e of time ~ size^e, by least squares on logarithms, and between the two greatest sizes. "
+    "What is constant, such as the start of an operator, makes it less than it is in the limit."
+)
+
+
+def all_tasks() -> Iterable[Task]:
+    """Trees, attributions, and an iteration of EM."""
+    sizes = {
+        "n": [2_500, 10_000, 40_000, 160_000],
+        "d": [8, 32, 128],
+        "k": [4, 16, 64],
+    }
+    for name, explainer in TREES.items():
+        more = {} if name in ("IMM", "ExShallow") else {"leaves": [16, 64, 256]}
+        base = replace(TREE, leaves=32) if name == "ExKMC" else TREE
+        if name == "ExKMC":
+            more = {"leaves": [32, 128, 512]}
+        yield Task(
+            name, base, sizes | more, partial(fit, explainer), partial(cost_model.tree, name, operators=of_cuts(name))
+        )
+    points = {"n": [1_250, 5_000, 20_000, 80_000], "d": [16, 64, 256], "k": [4, 16, 64]}
+    yield Task("NEON, k-means", POINTS, points, attribution, counted(attribution, cost_model.attribution))
+    kernel = replace(POINTS, n=5_000, supports=8)
+    points = {"n": [1_250, 5_000, 20_000], "d": [16, 64, 256], "k": [4, 16, 64], "supports": [2, 8, 32]}
+    yield Task("NEON, kernel k-means", kernel, points, attribution, counted(attribution, cost_model.attribution))
+    yield Task("EM, one iteration", kernel, points, iteration, counted(iteration, cost_model.em_iteration))
+
+
+# --- what is timed -------------------------------------------------------------------------------------------
+
+
+def table(size: Size) -> tuple[Tensor, Tensor]:
+    """Gaussian clusters as whole numbers below `size.bins`, [n, d] of uint8, and their labels."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(size.k, (size.n,), generator=generator)
+    centers = 2 * torch.randn(size.k, size.d, generator=generator)
+    x = centers[labels] + torch.randn(size.n, size.d, generator=generator)
+    return ((x + 8) * (size.bins / 16)).clamp_(0, size.bins - 1).to(torch.uint8), labels
+
+
+def fit(explainer: Callable[[Size], Any], size: Size) -> Callable[[], ThresholdTree]:
+    """The fit of a tree to the means of the clusters."""
+    x, labels = table(size)
+    centers = torch.stack([x[labels == c].double().mean(0) for c in range(size.k)])
+    return lambda: explainer(size).fit(x, centers=centers).tree_
+
+
+def attribution(size: Size) -> Callable[[], Tensor]:
+    """Relevance of every row's own cluster."""
+    x, labels = table(size)
+    x = x.float()
+    if size.supports == 1:
+        net = neonxc.neuralize(np.stack([x[labels == c].mean(0).numpy() for c in range(size.k)]))
+    else:
+        few = slice(size.k * 4 * size.supports)
+        model = KernelKMeans(size.k, size.supports, max_iter=1, random_state=0).fit(x[few], labels=labels[few])
+        net = neonxc.neuralize(model, x[few])
+    return lambda: NEON(net).attribute(x)
+
+
+def iteration(size: Size) -> Callable[[], Any]:
+    """One pass of EM over the rows, for supports that are some of the rows."""
+    x, labels = table(size)
+    x = x.float() - x.float().mean(0)
+    supports = torch.stack([x[labels == c][: size.supports] for c in range(size.k)])
+    return lambda: em(x, uniform(supports, 1 / (20.0 * size.d)), max_iter=0)
+
+
+# --- operators, and the machine ------------------------------------------------------------------------------
+
+
+def of_cuts(name: str) -> tuple[float, float]:
+    """Operators of every fit, and for every cut, from small fits with fewer and with more cuts."""
+    counts = []
+    for k in (4, 12):
+        size = replace(SMALL, k=k)
+        tree = (run := fit(TREES[name], size))()
+        counts.append((tree.n_leaves - 1, sum(launches(run).operators.values())))
+    (few, least), (many, most) = counts
+    per_cut = (most - least) / (many - few)
+    return least - per_cut * few, per_cut
+
+
+def counted(prepare: Callable[[Size], Callable[[], Any]], work: Callable[..., Work]) -> Callable[[Size], Work]:
+    """A model with the operators of one small call."""
+    operators = {p: sum(launches(prepare(replace(SMALL, supports=p))).operators.values()) for p in (1, 2)}
+    return lambda size: work(size, operators=operators[min(2, size.supports)])
+
+
+def calibrated() -> Machine:
+    """Throughputs of this machine; an operator takes what a small fit of IMM takes over its operators."""
+    run = fit(TREES["IMM"], SMALL)
+    return replace(
+        cost_model.measured(), operators=cost_model.fastest(run) / sum(launches(run).operators.values())
+    )
+
+
+def constants(machine: Machine) -> Table:
+    """The throughputs in words."""
+    return [
+        {"what": "entry added to a histogram", "ns": 1e9 * machine.scattered},
+        {"what": "entry picked by a mask or an index", "ns": 1e9 * machine.gathered},
+        {"what": "byte read or written in order", "ns": 1e9 * machine.streamed},
+        {"what": "multiplication of a matrix product, float32", "ns": 1e9 * machine.multiplied},
+        {"what": "entry sorted", "ns": 1e9 * machine.sorted},
+        {"what": "operator started", "ns": 1e9 * machine.operators},
+    ]
+
+
+# --- tables --------------------------------------------------------------------------------------------------
+
+
+def measured(task: Task, machine: Machine, quick: bool) -> Table:
+    """Seconds of every size, and what the model says."""
+    rows: Table = []
+    for axis, values in task.axes.items():
+        for value in values[:2] if quick else values:
+            size = replace(task.base, **{axis: value})
+            run = task.prepare(size)
+            done = run()
+            if isinstance(done, ThresholdTree):
+                size = replace(size, balance=balance(done), leaves=done.n_leaves)
+            seconds = cost_model.fastest(run, 1 if quick else 3)
+            work = task.work(size)
+            said, parts = machine.seconds(work), machine.parts(work)
+            row = {"what": task.name, "axis": axis, axis: value, "ms": 1000 * seconds, "predicted ms": 1000 * said}
+            most = max(parts, key=lambda part: parts[part])
+            rows.append({**row, "ratio": said / seconds, "most": most, "share": parts[most] / said})
+            progress(f"{task.name}, {axis} {value}: {1000 * seconds:.1f} ms, {said / seconds:.2f} of it predicted")
+    return [{"what": row["what"], "axis": row["axis"], "size": row[row["axis"]], **_rest(row)} for row in rows]
+
+
+def _rest(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("ms", "predicted ms", "ratio", "most", "share")}
+
+
+def balance(tree: ThresholdTree) -> float:
+    """The share of a node's points that its smaller child has, on average over points."""
+    inner = tree.feature >= 0
+    smaller = torch.minimum(tree.samples[tree.left[inner]], tree.samples[tree.right[inner]])
+    return float(smaller.sum() / tree.samples[inner].sum())
+
+
+def slopes(rows: Table) -> Table:
+    """Exponents, for what was measured and for what was predicted."""
+    found = []
+    for what, axis in dict.fromkeys((row["what"], row["axis"]) for row in rows):
+        own = [row for row in rows if (row["what"], row["axis"]) == (what, axis)]
+        sizes = [log(row["size"]) for row in own]
+        line = {"what": what, "axis": axis, "from": exp(sizes[0]), "to": exp(sizes[-1])}
+        for name, column in (("slope", "ms"), ("predicted", "predicted ms")):
+            times = [log(row[column]) for row in own]
+            line[name] = float(np.polyfit(sizes, times, 1)[0])
+            line[f"{name}, at the end"] = (times[-1] - times[-2]) / (sizes[-1] - sizes[-2])
+        found.append(line)
+    return found
+
+
+if __name__ == "__main__":
+    main()
