@@ -170,8 +170,8 @@ def _of_clusters(size: Size, leaves: int, algorithm: str) -> Work:
     n, d, k = size.n, size.d, size.k
     far = depth(leaves, size.balance)
     summed = 1 + size.balance * far
-    groups = k * depth(min(k, leaves), size.balance) + max(0, leaves - k)  # of all nodes; at least one each
-    passes = 90 if algorithm == "CART" else 130
+    groups = k * far * (1 + DIVIDED * far)  # of all nodes
+    passes = 110 if algorithm == "CART" else 180  # SpEx-Clique looks at both children of every cut
     work = _cuts(size, n * far, leaves - 1) + _histogram(size, n * summed)
     kept = d * size.bins * groups
     return work + Work(streamed=passes * kept, reduced=4 * kept, calls=far)
@@ -184,13 +184,16 @@ def _of_costs(size: Size) -> Work:
     pairs = n * k / (2 * b * (1 - b))  # rows times centers, of all nodes
     swept = _histogram(size, n * far) + Work(streamed=40 * d * size.bins * k * far)
     points = _histogram(size, n * (1 + b * far))
-    scored = Work(streamed=SCORED * 24 * pairs, scattered=2 * SCORED * n * far, gathered=2 * SCORED * n * far)
+    scored = Work(streamed=PARTS * 36 * pairs + CUTS * 30 * n * far, scattered=CUTS * n * far)
+    estimated = Work(gathered=10 * d * size.bins * k * far)  # the depth below a cut, center by center
     opened = Work(streamed=60 * pairs, gathered=pairs)
     reduced = d * size.bins * (8 + 4) * (k - 1)
-    return _cuts(size, n * far, k - 1) + swept + points + scored + opened + Work(reduced=reduced, calls=6 * far)
+    work = _cuts(size, n * far, k - 1) + swept + points + scored + estimated + opened
+    return work + Work(reduced=reduced, calls=6 * far)
 
 
-SCORED = 12  # parts of centers whose cost ExShallow computes in full, per node
+DIVIDED = 0.3  # share of a node's clusters that a cut leaves on both sides, where clusters touch
+CUTS, PARTS = 25, 15  # that ExShallow scores in full, per node, and the parts of centers that these separate
 CHANNELS = 3  # centers that may be the best of a side, of those that ExKMC looks at
 
 
@@ -209,20 +212,31 @@ def _surrogate(size: Size, leaves: int) -> Work:
 # --- attributions and EM -------------------------------------------------------------------------------------
 
 
-def attribution(size: Size, operators: float = 0.0) -> Work:
-    """NEON.attribute of float32 rows; kernel k-means where there are several supports."""
+def attribution(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
+    """NEON.attribute of float32 rows; of kernel k-means where there are several supports."""
     n, d, k, p = size.n, size.d, size.k, size.supports
-    neurons = k * p
-    work = Work(streamed=4 * n * (20 * d + 30 * k), multiplied=4 * n * d * neurons, operators=operators)
-    return work if p == 1 else work + Work(streamed=4 * n * 60 * neurons, multiplied=0)
+    start, per_cluster = operators
+    soft = 80 * n * k if p > 1 else 0  # soft minima over a few supports each, row by row
+    streamed = 4 * n * (28 * d + 25 * k) + (4 * n * 75 * k * p if p > 1 else 0)
+    masked = n * d + 7 * n * k + soft  # on the CPU, a mask is as slow as an index
+    products = 4 * n * d * k * p
+    return Work(gathered=masked, streamed=streamed, multiplied=products, operators=start + per_cluster * k)
 
 
-def em_iteration(size: Size, operators: float = 0.0) -> Work:
+def em_iteration(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
     """An iteration of EM on float32 rows: distances to all supports, shares, and the sums of every cluster."""
     n, d, k, p = size.n, size.d, size.k, size.supports
-    products = n * d * k * p + n * d * p
+    start, per_cluster = operators
     streamed = 4 * n * (8 * d + 16 * k * p + 16 * p)
-    return Work(streamed=streamed, multiplied=products, sorted=n, gathered=n * d, operators=operators)
+    return Work(
+        gathered=n * (d + 4 * k),
+        streamed=streamed,
+        multiplied=n * d * p * (k + 1),
+        sorted=n,
+        operators=start + per_cluster * k,
+        reduced=4 * k * p * (d + 1),
+        calls=1,
+    )
 
 
 # --- this machine --------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import exp, log
+from math import log
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -72,12 +73,17 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     report = Report("Growth and the cost model")
-    machine, tasks = calibrated(), list(all_tasks())
-    report.table("The machine", constants(machine), "Time that one of each takes, one thread.")
-    rows = [row for task in tasks for row in measured(task, machine, options.quick)]
+    rows: Table = []
+    machines = []
+    for task in all_tasks():
+        machines.append(calibrated())  # other work on the machine comes and goes
+        rows += measured(task, machines[-1], options.quick)
+    report.table("The machine", constants(machines), "Time that one of each takes, one thread: least to greatest.")
     report.table("Slopes", slopes(rows), SLOPES)
     off = max(max(row["ratio"], 1 / row["ratio"]) for row in rows)
-    report.table("Measured and predicted", rows, f"Time predicted over time measured; the worst is off {off:.2f}×.")
+    report.table(
+        "Measured and predicted", rows, f"Time predicted over time measured; the worst is off {off:.2f}×."
+    )
     report.close(options.json)
     if off > LIMIT and not options.quick:
         raise SystemExit(f"the model is off by {off:.2f}, more than {LIMIT}")
@@ -97,19 +103,18 @@ def all_tasks() -> Iterable[Task]:
         "k": [4, 16, 64],
     }
     for name, explainer in TREES.items():
-        more = {} if name in ("IMM", "ExShallow") else {"leaves": [16, 64, 256]}
-        base = replace(TREE, leaves=32) if name == "ExKMC" else TREE
-        if name == "ExKMC":
-            more = {"leaves": [32, 128, 512]}
-        yield Task(
-            name, base, sizes | more, partial(fit, explainer), partial(cost_model.tree, name, operators=of_cuts(name))
-        )
+        more = {} if name in ("IMM", "ExShallow") else {"leaves": [32, 128, 512]}
+        work = partial(cost_model.tree, name, operators=of_cuts(name))
+        yield Task(name, TREE, sizes | more, partial(fit, explainer), work)
     points = {"n": [1_250, 5_000, 20_000, 80_000], "d": [16, 64, 256], "k": [4, 16, 64]}
-    yield Task("NEON, k-means", POINTS, points, attribution, counted(attribution, cost_model.attribution))
+    work = partial(cost_model.attribution, operators=of_clusters(attribution, 1))
+    yield Task("NEON, k-means", POINTS, points, attribution, work)
     kernel = replace(POINTS, n=5_000, supports=8)
     points = {"n": [1_250, 5_000, 20_000], "d": [16, 64, 256], "k": [4, 16, 64], "supports": [2, 8, 32]}
-    yield Task("NEON, kernel k-means", kernel, points, attribution, counted(attribution, cost_model.attribution))
-    yield Task("EM, one iteration", kernel, points, iteration, counted(iteration, cost_model.em_iteration))
+    work = partial(cost_model.attribution, operators=of_clusters(attribution, 2))
+    yield Task("NEON, kernel k-means", kernel, points, attribution, work)
+    work = partial(cost_model.em_iteration, operators=of_clusters(iteration, 2))
+    yield Task("EM, one iteration", kernel, points, iteration, work)
 
 
 # --- what is timed -------------------------------------------------------------------------------------------
@@ -156,41 +161,52 @@ def iteration(size: Size) -> Callable[[], Any]:
 
 
 def of_cuts(name: str) -> tuple[float, float]:
-    """Operators of every fit, and for every cut, from small fits with fewer and with more cuts."""
-    counts = []
-    for k in (4, 12):
-        size = replace(SMALL, k=k)
-        tree = (run := fit(TREES[name], size))()
-        counts.append((tree.n_leaves - 1, sum(launches(run).operators.values())))
-    (few, least), (many, most) = counts
-    per_cut = (most - least) / (many - few)
-    return least - per_cut * few, per_cut
+    """Operators of every fit, and for every cut."""
+    return _operators(partial(fit, TREES[name]), SMALL, lambda tree: tree.n_leaves - 1)
 
 
-def counted(prepare: Callable[[Size], Callable[[], Any]], work: Callable[..., Work]) -> Callable[[Size], Work]:
-    """A model with the operators of one small call."""
-    operators = {p: sum(launches(prepare(replace(SMALL, supports=p))).operators.values()) for p in (1, 2)}
-    return lambda size: work(size, operators=operators[min(2, size.supports)])
+def of_clusters(prepare: Callable[[Size], Callable[[], Any]], supports: int) -> tuple[float, float]:
+    """Operators of every call, and for every cluster."""
+    ks = iter(FEW)
+    return _operators(prepare, replace(SMALL, supports=supports), lambda _: next(ks))
+
+
+FEW = (4, 12)  # clusters between which operators are compared
+
+
+def _operators(
+    prepare: Callable[[Size], Callable[[], Any]], size: Size, of: Callable[[Any], int]
+) -> tuple[float, float]:
+    """Operators at the start, and for every one of something, from two small calls."""
+    (few, least), (many, most) = (
+        (of(run()), launches(run).total) for run in (prepare(replace(size, k=k)) for k in FEW)
+    )
+    each = (most - least) / (many - few)
+    return least - each * few, each
 
 
 def calibrated() -> Machine:
-    """Throughputs of this machine; an operator takes what a small fit of IMM takes over its operators."""
-    run = fit(TREES["IMM"], SMALL)
-    return replace(
-        cost_model.measured(), operators=cost_model.fastest(run) / sum(launches(run).operators.values())
-    )
+    """Throughputs of this machine; an operator takes what small fits take over their operators."""
+    runs = [fit(explainer, SMALL) for explainer in TREES.values()]
+    seconds, operators = sum(map(cost_model.fastest, runs)), sum(launches(run).total for run in runs)
+    return replace(cost_model.measured(), operators=seconds / operators)
 
 
-def constants(machine: Machine) -> Table:
-    """The throughputs in words."""
-    return [
-        {"what": "entry added to a histogram", "ns": 1e9 * machine.scattered},
-        {"what": "entry picked by a mask or an index", "ns": 1e9 * machine.gathered},
-        {"what": "byte read or written in order", "ns": 1e9 * machine.streamed},
-        {"what": "multiplication of a matrix product, float32", "ns": 1e9 * machine.multiplied},
-        {"what": "entry sorted", "ns": 1e9 * machine.sorted},
-        {"what": "operator started", "ns": 1e9 * machine.operators},
-    ]
+def constants(machines: list[Machine]) -> Table:
+    """The throughputs in words, between the tasks."""
+    words = {
+        "scattered": "entry added to a histogram",
+        "gathered": "entry picked by a mask or an index",
+        "streamed": "byte read or written in order",
+        "multiplied": "multiplication of a matrix product, float32",
+        "sorted": "entry sorted",
+        "operators": "operator started",
+    }
+    rows = []
+    for name, what in words.items():
+        times = sorted(1e9 * getattr(machine, name) for machine in machines)
+        rows.append({"what": what, "least ns": times[0], "median ns": median(times), "greatest ns": times[-1]})
+    return rows
 
 
 # --- tables --------------------------------------------------------------------------------------------------
@@ -233,7 +249,7 @@ def slopes(rows: Table) -> Table:
     for what, axis in dict.fromkeys((row["what"], row["axis"]) for row in rows):
         own = [row for row in rows if (row["what"], row["axis"]) == (what, axis)]
         sizes = [log(row["size"]) for row in own]
-        line = {"what": what, "axis": axis, "from": exp(sizes[0]), "to": exp(sizes[-1])}
+        line = {"what": what, "axis": axis, "from": own[0]["size"], "to": own[-1]["size"]}
         for name, column in (("slope", "ms"), ("predicted", "predicted ms")):
             times = [log(row[column]) for row in own]
             line[name] = float(np.polyfit(sizes, times, 1)[0])
