@@ -12,47 +12,13 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 # Operators that only describe memory, or allocate it: on an accelerator they start no kernel.
-DESCRIBING = set(
-    [
-        "alias",
-        "as_strided",
-        "chunk",
-        "contiguous",
-        "detach",
-        "detach_",
-        "diagonal",
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "expand",
-        "expand_as",
-        "flatten",
-        "lift_fresh",
-        "movedim",
-        "narrow",
-        "new_empty",
-        "numpy_T",
-        "permute",
-        "reshape",
-        "resize_",
-        "resolve_conj",
-        "resolve_neg",
-        "result_type",
-        "select",
-        "slice",
-        "split",
-        "split_with_sizes",
-        "squeeze",
-        "t",
-        "to",
-        "transpose",
-        "unbind",
-        "unflatten",
-        "unsqueeze",
-        "view",
-        "view_as",
-    ]
-)
+DESCRIBING = {
+    "alias", "as_strided", "chunk", "contiguous", "detach", "detach_", "diagonal", "empty", "empty_like",
+    "empty_strided", "expand", "expand_as", "flatten", "lift_fresh", "movedim", "narrow", "new_empty",
+    "numpy_T", "permute", "reshape", "resize_", "resolve_conj", "resolve_neg", "result_type", "select", "slice",
+    "split", "split_with_sizes", "squeeze", "t", "to", "transpose", "unbind", "unflatten", "unsqueeze", "view",
+    "view_as",
+}  # fmt: skip
 # The host reads a result, or its size: on an accelerator all that was started before has to end first.
 WAITING = {"_local_scalar_dense", "bincount", "masked_select", "nonzero", "_unique2", "unique_dim"}
 READING = ("tolist", "cpu", "numpy")  # methods of a tensor that the profiler does not show on the CPU

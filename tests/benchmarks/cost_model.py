@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import log
+from typing import Any
 
 import torch
 
@@ -60,8 +61,8 @@ class Work:
         Bytes that are read or written in order.
     multiplied : float
         Multiplications of matrix products.
-    sorted : float
-        Entries that are sorted.
+    sorted, ordered : float
+        Entries that are sorted, and entries that are sorted together with where they were.
     operators : float
         Operators that are started.
     reduced, calls : float
@@ -73,6 +74,7 @@ class Work:
     streamed: float = 0.0
     multiplied: float = 0.0
     sorted: float = 0.0
+    ordered: float = 0.0
     operators: float = 0.0
     reduced: float = 0.0
     calls: float = 0.0
@@ -90,6 +92,7 @@ class Machine:
     streamed: float
     multiplied: float
     sorted: float
+    ordered: float
     operators: float
     reduced: float = 0.0
     calls: float = 0.0
@@ -140,7 +143,7 @@ def _around(size: Size, leaves: int) -> Work:
     """What comes before and after growth: codes, the nearest centers, means, and the columns that are tested."""
     n, d, k = size.n, size.d, size.k
     tested = min(d, leaves - 1)
-    codes = Work(streamed=66 * n * d) if size.whole else Work(sorted=n * d, streamed=60 * n * d)
+    codes = Work(streamed=66 * n * d) if size.whole else Work(ordered=n * d, streamed=60 * n * d)
     nearest = Work(streamed=n * (40 * d + 48 * k), multiplied=n * d * k)
     finish = Work(streamed=n * (40 * d + 60 * tested), multiplied=n * d * k, sorted=n * tested)
     return codes + nearest + finish
@@ -239,6 +242,66 @@ def em_iteration(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Wor
     )
 
 
+# --- memory, and many processes ------------------------------------------------------------------------------
+
+
+def held(algorithm: str, size: Size) -> float:
+    """Bytes that a fit takes besides the table, at its peak: codes by column and by row, and what rows have."""
+    code = 1 if size.bins <= 256 else 2
+    per_row = 2 * code * size.d + 2.5 * size.d + 8 * size.k + 190
+    if algorithm == "ExShallow":  # distances by center, and those of the parts that are scored
+        per_row += 8 * size.k + 4 * 8 * (PARTS + 1)
+    return size.n * per_row
+
+
+GPU = Machine(
+    scattered=1e-10,
+    gathered=3e-11,
+    streamed=1 / 2e12,
+    multiplied=1e-13,
+    sorted=1e-9,
+    ordered=2e-9,
+    operators=1e-5,
+    reduced=2 / 50e9,
+    calls=5e-5,
+)
+"""What is assumed of a GPU with 3 TB/s of memory bandwidth and its 400 Gbit/s network; docs/cost.md says why."""
+OPERATORS = {"IMM": 110, "ExShallow": 750, "CART": 120, "SpExClique": 200, "ExKMC": 110}  # per cut; roughly
+
+
+def billion(processes: int = 16, rows: int = 10**9, d: int = 100, k: int = 16) -> list[dict[str, Any]]:
+    """Seconds and memory of each process, and the bytes that are summed over all of them."""
+    found = []
+    for algorithm, leaves, balance in (
+        ("IMM", k, 0.2),
+        ("CART", k, 0.2),
+        ("CART", k, 0.5),
+        ("CART", 16 * k, 0.2),
+        ("SpExClique", k, 0.2),
+        ("ExKMC", 4 * k, 0.2),
+        ("ExShallow", k, 0.2),
+    ):
+        size = Size(rows // processes, d, k, leaves, balance=balance)
+        work = tree(algorithm, size, (500, OPERATORS[algorithm]))
+        parts = GPU.parts(work)
+        local = {name: parts[name] for name in ("scattered", "gathered", "streamed", "sorted", "operators")}
+        found.append(
+            {
+                "tree": algorithm,
+                "leaves": leaves,
+                "balance": balance,
+                "levels": depth(leaves, balance),
+                "GB per GPU": (4 * size.n * d + held(algorithm, size)) / 1e9,
+                "seconds": GPU.seconds(work),
+                **{f"s {name}": seconds for name, seconds in local.items()},
+                "s network": parts["reduced"] + parts["calls"],
+                "MB reduced, root": 4 * d * size.bins * k / 1e6,
+                "MB reduced in all": work.reduced / 1e6,
+            }
+        )
+    return found
+
+
 # --- this machine --------------------------------------------------------------------------------------------
 
 
@@ -273,5 +336,6 @@ def measured() -> Machine:
         streamed=fastest(lambda: copy.copy_(long)) / (16 * len(long)),
         multiplied=fastest(lambda: left @ right) / (2048 * 512 * 512),
         sorted=fastest(lambda: values.numpy().copy().sort()) / n,
+        ordered=fastest(lambda: values.sort()) / n,
         operators=0.0,
     )
