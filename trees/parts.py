@@ -83,7 +83,7 @@ class Part:
         """Sums of one of several values over the points left of some cuts."""
         group, member = torch.unique(row * len(values) + which, return_inverse=True)
         column = group.div(len(values), rounding_mode="floor")
-        values = values if exact else sums.exact(values)
+        values = values if exact else self.problem.exact(values)
         totals = self.view.of_groups(self.node.rows, values, column, group % len(values))
         return self.problem.reduce(totals)[member, place]
 
