@@ -272,19 +272,22 @@ class Problem:
 
     def cut(self, node: Node, feature: int, code: int) -> Cut:
         """The test between two codes of a column, with its threshold midway between the values in the node."""
-        # Not the values of the codes next to the cut: a code stands for several values where there is `max_bins`
-        values = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
-        left = self.columns.column(feature).index_select(0, node.rows) <= code
-        sides, every, centers_left = left, values, node.centers.to(torch.bool)
+        codes = self.columns.column(feature).index_select(0, node.rows)
+        left, centers_left = codes <= code, node.centers.to(torch.bool)
+        if self.columns.ends is not None:
+            low, high = self.columns.ends.around(feature, codes, code)
+        else:
+            values = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
+            low, high = _around(values, left)
         if len(node.centers):
             centers_left = self.columns.centers[feature].index_select(0, node.centers) <= code
-            sides = torch.cat([left, centers_left])
-            every = torch.cat([values, self.centers[:, feature].index_select(0, node.centers)])
-        low = high = torch.tensor(-torch.inf, dtype=torch.float64, device=self.device)
-        if len(every):
-            low, high = every.where(sides, -torch.inf).max(), (-every).where(~sides, -torch.inf).max()
-        ends = self.reduce(torch.stack([low, high]), "max").tolist()
-        threshold = between(*_ends(ends[0], -ends[1]), self.table.dtype)
+            own = _around(self.centers[:, feature].index_select(0, node.centers), centers_left)
+            low, high = torch.maximum(low, own[0]), torch.minimum(high, own[1])
+        found = self.reduce(torch.stack([low, -high]), "max").tolist()
+        sides = _ends(found[0], -found[1])
+        threshold = between(*sides, self.table.dtype)
+        if self.columns.ends is not None:
+            threshold = between(*self.columns.ends.beside(feature, code, threshold, sides), self.table.dtype)
         return Cut(feature, code, threshold, left, centers_left)
 
     def cut_at(self, node: Node, feature: int, threshold: float, intervals: Intervals = ()) -> Cut:
@@ -304,6 +307,13 @@ class Problem:
             )
 
         return child(ids[0], True), child(ids[1], False)
+
+
+def _around(values: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+    """The greatest value on the left, and the least on the right; infinite for none."""
+    none = values.new_full((1,), torch.inf)
+    low, high = values.where(left, -torch.inf), values.where(~left, torch.inf)
+    return torch.cat([low, -none]).max(), torch.cat([high, none]).min()
 
 
 def _ends(low: float, high: float) -> tuple[float, float]:

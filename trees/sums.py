@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from neonxc.trees.codes import firsts, sorted_rows
+from neonxc.trees.ordering import firsts, sorted_rows
 
 BUFFER = 280_000  # indices that stay in a core's cache while they are made and used
 CACHED = 1 << 19  # entries of a histogram that several passes are made over

@@ -81,6 +81,10 @@ class Table:
             return torch.from_numpy(part.toarray(order="F").T)
         return self.data.index_select(1, features).index_select(0, rows).T
 
+    def rows(self, part: slice) -> Tensor:
+        """The points of a range, [points, d]."""
+        return torch.from_numpy(self.by_row[part].toarray()) if self.sparse else self.data[part]
+
     def take(self, rows: Tensor) -> Table:
         """The table of some of the points."""
         return Table(self.by_row[rows.numpy()] if self.sparse else self.data[rows])
