@@ -148,6 +148,8 @@ class Ranks:
         return values.device if values.is_cuda else torch.device("cuda", torch.cuda.current_device())
 
 
+ALONE = Ranks()
+"""This process alone."""
 KINDS: dict[str, type[Exception]] = {
     "ValueError": ValueError,
     "TypeError": TypeError,

@@ -21,6 +21,7 @@ from tree_witnesses import data, separating
 
 import neonxc.trees
 import neonxc.trees.sums as sums
+from neonxc.ranks import Ranks
 from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees import codes as codes_module
 from neonxc.trees import kept as kept_module
@@ -30,6 +31,8 @@ from neonxc.trees.codes import code
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.conductance import CliqueConductance
 from neonxc.trees.criteria.gini import Gini
+from neonxc.trees.criteria.induced_cost import InducedCost, PriceAndDepth
+from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
@@ -534,15 +537,20 @@ def in_shards(problem, parts, work):
     def run(number, rows):
         rows = torch.from_numpy(np.flatnonzero(rows))
 
-        def reduce(values, operation="sum"):
-            given_[number] = operation, values
-            barrier.wait()
-            asked = [(operation, tuple(values.shape), values.dtype) for operation, values in given_]
-            every = [values for _, values in given_]
-            barrier.wait()
-            assert len(set(asked)) == 1, f"shards reduce different sums: {asked}"
-            stacked = torch.stack(every)
-            return stacked.amax(0) if operation == "max" else stacked.sum(0, dtype=values.dtype)
+        class Threads(Ranks):
+            """Shards in threads."""
+
+            alone = False
+
+            def _reduced(self, values, operation):
+                given_[number] = operation, values
+                barrier.wait()
+                asked = [(operation, tuple(values.shape), values.dtype) for operation, values in given_]
+                every = [values for _, values in given_]
+                barrier.wait()
+                assert len(set(asked)) == 1, f"shards reduce different sums: {asked}"
+                stacked = torch.stack(every)
+                return stacked.amax(0) if operation == "MAX" else stacked.sum(0, dtype=values.dtype)
 
         columns = problem.columns
         blocks = [replace(block, bins=block.bins[:, rows].contiguous()) for block in columns.blocks]
@@ -557,8 +565,7 @@ def in_shards(problem, parts, work):
             weight,
             table,
             problem.space_centers,
-            sharded=True,
-            reduce=reduce,
+            ranks=Threads(),
         )
         try:
             results[number] = work(shard)
@@ -595,7 +602,11 @@ def work_of(with_centers, criterion, most):
 SHARDED = {
     "IMM": (True, Mistakes),
     "EMN": (True, lambda problem: Mistakes(problem, shared=True)),
+    "ExGreedy": (True, InducedCost),
+    "ExShallow": (True, lambda problem: PriceAndDepth(problem, 0.03)),
     "CART": (False, Gini),
+    "ExKMC": (False, surrogate_module.Surrogate),
+    "KDTree": (False, Median),
     "SpExClique": (False, CliqueConductance),
     "SpExClique by size": (False, lambda problem: CliqueConductance(problem, by_size=True)),
 }
@@ -629,7 +640,6 @@ def test_shards_grow_the_tree_of_all_points(name, path, seed, kind, weights, sha
     assert shards[0] == shards[1] == work(problem)
 
 
-@pytest.mark.xfail(strict=True, reason="whether sums are kept depends on a shard's own points, not on all points")
 @pytest.mark.parametrize("name", ["IMM", "CART"])
 def test_what_is_kept_depends_on_no_shard_s_own_points(name):
     case, _, first = divided(0, "grid", False, 0.05)
@@ -640,7 +650,6 @@ def test_what_is_kept_depends_on_no_shard_s_own_points(name):
     assert shards[0] == shards[1] == work(problem)
 
 
-@pytest.mark.xfail(strict=True, reason="torch.bincount of no points has no weights, and counts whole numbers")
 def test_labels_of_leaves_that_a_shard_has_no_points_of():
     case, weight, first = divided(0, "fine", True, 0.05)
 

@@ -423,7 +423,7 @@ def test_fewer_bins_have_fewer_cuts(model, seed, bins):
     exact, many = (model(2, max_leaves=4, max_bins=most).fit(case.X, **extra).tree_ for most in (None, 70))
     assert nested(many) == nested(exact)
     tree = model(2, max_leaves=20, max_bins=bins).fit(case.X, **extra).tree_
-    assert tree.n_leaves <= bins
+    assert tree.n_leaves <= max(bins, 3)
     assert [len(rows) for rows in rows_of(tree, case.values)] == tree.samples.tolist()
 
 

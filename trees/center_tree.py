@@ -20,6 +20,7 @@ from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
+from neonxc.trees.exact import tally
 from neonxc.trees.growth import best_first, separate_centers
 from neonxc.trees.labelling import check_leaf_labels, label_leaves
 from neonxc.trees.parameters import explainer
@@ -117,7 +118,7 @@ def matched(leaves: list[Node], problem: Problem) -> list[Node]:
     shared = torch.zeros(k, k, dtype=torch.float64, device=problem.device)
     for leaf in leaves:
         labels, weight = problem.labels[leaf.rows], problem.weights(leaf.rows)
-        shared[leaf.centers[0]] += torch.bincount(labels, weight, minlength=k)
+        shared[leaf.centers[0]] += tally(labels, k, weight)
     ours, theirs = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
     number = torch.empty(k, dtype=torch.int64, device=problem.device)
     number[torch.from_numpy(ours).to(problem.device)] = torch.from_numpy(theirs).to(problem.device)

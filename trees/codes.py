@@ -9,19 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.blocks import blocks
+from neonxc.ranks import Ranks
+from neonxc.trees.bins import Ends
 from neonxc.trees.entries import SparseColumns, coded
+from neonxc.trees.ordering import firsts, sorted_rows
+from neonxc.trees.sketch import Sketch
 from neonxc.trees.table import Table
 
 BINS = 512  # that a column may have for its values all to be told apart
 HISTOGRAM = 1 << 17  # entries of a whole histogram: so many bins are not too many, either
 COARSE = 256  # bins where they can't tell all values apart
-PARALLEL = 1 << 20  # entries that torch sorts sooner than NumPy, which uses one core
 EXACT = 2.0**53  # floats are not so exact beyond
 INDICES = 280_000  # that stay in a core's cache
 INTEGERS = 1 << 10  # whole numbers in a range as small as this are coded without sorting
@@ -83,6 +85,8 @@ class Columns:
     blocks : list of Block
     place : Tensor [d, 2] of int64
         The block of a column, and where it is in the block.
+    ends : Ends or None
+        The values that codes stand for, where these are bins.
     """
 
     codes: list[Tensor]
@@ -90,6 +94,7 @@ class Columns:
     size: Tensor
     blocks: list[Block]
     place: Tensor
+    ends: Ends | None = None
 
     @cached_property
     def _places(self) -> list[list[int]]:
@@ -110,7 +115,9 @@ class Columns:
         return result
 
 
-def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns | SparseColumns:
+def code(
+    table: Table, centers: Tensor, max_bins: int | None = None, ranks: Ranks | None = None
+) -> Columns | SparseColumns:
     """Code a table; one of few entries by its entries.
 
     Parameters
@@ -120,35 +127,61 @@ def code(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns 
     max_bins : int, optional
         Values of a column that has more distinct ones are put into so many bins of about equally many points:
         faster, and the cuts within a bin are lost. Default: every value counts.
+    ranks : Ranks, optional
+        Those that hold further rows, whose bins are to be the same.
     """
     if table.few_entries:
         return coded(table, centers, max_bins)
-    return dense_codes(table, centers, max_bins)
+    return dense_codes(table, centers, max_bins, ranks)
 
 
-def dense_codes(table: Table, centers: Tensor, max_bins: int | None = None) -> Columns:
+def dense_codes(table: Table, centers: Tensor, max_bins: int | None = None, ranks: Ranks | None = None) -> Columns:
     """Code a table in full; parameters as for :func:`code`."""
+    if max_bins is not None:
+        return _binned(table, centers, max_bins, ranks or Ranks())
     parts, middles, sizes = [], [], []
     for first, last in table.chunks():
         values = table.columns(first, last)
         own = centers[:, first:last].T.contiguous()
-        part, middle, size = _integers(values, own) or _ranks(values, own, max_bins)
+        part, middle, size = _integers(values, own) or _ranks(values, own)
         parts.append(part)
         middles.append(middle)
         sizes.append(size)
-    size, middle = torch.cat(sizes), torch.cat(middles)
-    groups = _groups(size, max(BINS, HISTOGRAM // (table.d * len(centers))))
+    return _columns(parts, torch.cat(middles), torch.cat(sizes))
+
+
+def _binned(table: Table, centers: Tensor, max_bins: int, ranks: Ranks) -> Columns:
+    """Codes that are bins of values."""
+    sketch = Sketch(table.d, max_bins, table.device)
+    for part in blocks(table.n, 32 * table.d, table.device):
+        sketch.add(table.rows(part))
+    sketch = sketch.merged(ranks)
+    bins = sketch.bins(centers)
+    ends, parts = Ends.none(bins, sketch.whole), []
+    for first, last in table.chunks():
+        values, own = table.columns(first, last), bins.some(slice(first, last))
+        parts.append(own.codes(values, _type(int(own.size.max()))))
+        ends.add(parts[-1], values, first)
+    columns = _columns(parts, bins.places(centers.T.contiguous()), bins.size)
+    columns.ends = ends.merged(ranks)
+    return columns
+
+
+def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> Columns:
+    """The codes of some columns after the others, in blocks."""
+    d, k = centers.shape
+    groups = _groups(size, max(BINS, HISTOGRAM // (d * k)))
     if len(groups) == 1:  # all columns as they come
         codes = [_joined(parts, _type(int(size.max())))]
     else:
         codes = [_chosen(parts, group, _type(int(size[group].max()))) for group in groups]
-    place = torch.empty(table.d, 2, dtype=torch.int64, device=table.device)
-    blocks = []
+    place = torch.empty(d, 2, dtype=torch.int64, device=size.device)
+    found = []
     for number, (group, own) in enumerate(zip(groups, codes, strict=True)):
         place[group, 0] = number
-        place[group, 1] = torch.arange(len(group), device=table.device)
-        blocks.append(_block(group, own, middle[group], size[group], len(centers), table.d))
-    return Columns(codes, middle, size, blocks, place)
+        place[group, 1] = torch.arange(len(group), device=size.device)
+        found.append(_block(group, own, centers[group], size[group], k, d))
+    return Columns(codes, centers, size, found, place)
 
 
 def _groups(size: Tensor, separable: int) -> list[Tensor]:
@@ -217,36 +250,15 @@ def _integers(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor] 
     return codes, ranks[:, numbers.shape[1] :].to(torch.int64), rank[:, -1].to(torch.int64) + 1
 
 
-def _ranks(values: Tensor, centers: Tensor, max_bins: int | None) -> tuple[Tensor, Tensor, Tensor]:
+def _ranks(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Codes of any numbers, by sorting them together with the centers."""
     n = values.shape[1]
     exact = torch.float64 if values.dtype != torch.float32 or not _representable(centers) else torch.float32
     ordered, order = sorted_rows(torch.cat([values.to(exact), centers.to(exact)], 1))
     new = firsts(ordered)
-    if max_bins is not None and int(new.sum(1).max()) > max_bins:
-        place = torch.arange(new.shape[1], device=values.device).where(new, 0).cummax(1).values  # of equals' first
-        quantile = place * max_bins // new.shape[1]
-        new[:, 1:] = quantile[:, 1:] != quantile[:, :-1]
     rank = new.cumsum(1, dtype=torch.int32).sub_(1)
     codes = torch.empty_like(rank).scatter_(1, order, rank)
     return codes[:, :n], codes[:, n:].to(torch.int64), rank[:, -1].to(torch.int64) + 1
-
-
-def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Every row in order, and where its entries were, [f, n] of int64; equal ones in any order."""
-    if values.device.type != "cpu" or values.numel() >= PARALLEL:
-        ordered, order = values.sort(dim=1)
-        return ordered, order
-    kind: Any = "stable" if values.element_size() <= 2 else None  # NumPy sorts short integers digit by digit
-    order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind=kind))
-    return values.gather(1, order), order
-
-
-def firsts(ordered: Tensor) -> Tensor:
-    """Whether a value differs from the one before it in its row; the first one always does."""
-    new = torch.ones_like(ordered, dtype=torch.bool)
-    torch.ne(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])
-    return new
 
 
 def _representable(centers: Tensor) -> bool:

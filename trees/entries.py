@@ -121,6 +121,7 @@ class SparseColumns:
     """
 
     entries: Entries
+    ends = None
 
     @cached_property
     def centers(self) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import neonxc.trees.sums as sums
+from neonxc.trees.exact import rounded
 from neonxc.trees.interval_scan import BestInterval, best_interval, pair_floors
 from neonxc.trees.kernel_features import intervals_of
 from neonxc.trees.problem import Cut, Node, Problem
@@ -54,7 +55,7 @@ class IntervalSearch:
         """The interval of least cost; of equals that in the lowest column, there the lowest. None: no interval."""
         state, columns = self._state(node), self.problem.dense
         floors, found = pair_floors(state.costs), None
-        values = sums.exact(state.costs.T.contiguous())
+        values = rounded(state.costs.T.contiguous())
         for codes, block in zip(columns.codes, columns.blocks, strict=True):
             step = max(1, sums.BUDGET // max(1, self.problem.k * int(columns.size[block.features].max())))
             for first in range(0, len(codes), step):

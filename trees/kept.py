@@ -57,7 +57,7 @@ def fresh_view(problem: Problem, number: int) -> View:
 
 def worth_keeping(problem: Problem, block: Block, kept: Kept) -> bool:
     """Whether sums are so few that they are kept."""
-    most = min(sums.BUDGET, max(SMALL, ROOM * len(block.features) * problem.n))
+    most = min(sums.BUDGET, max(SMALL, ROOM * len(block.features) * problem.n_total))
     return len(block.features) * block.n_bins * kept.statistic.entries(kept.groups) <= most
 
 

@@ -100,6 +100,10 @@ class Surrogates:
         """One feature, [n]."""
         return self.columns(feature, feature + 1)[0]
 
+    def rows(self, part: slice) -> Tensor:
+        """The features of some points, [points, d]."""
+        return torch.cat([self.columns(*chunk)[:, part] for chunk in self.chunks()]).T
+
     def means(self, labels: Tensor, k: int, weight: Tensor | None) -> Tensor:
         """Means of the features of every cluster, [k, d]."""
         member = torch.nn.functional.one_hot(labels, k).to(torch.float64)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
+from neonxc.trees.exact import tally
 from neonxc.trees.problem import Node, Problem
 
 LEAF_LABELS = ("surrogate", "majority", "own")
@@ -25,11 +24,11 @@ def label_leaves(problem: Problem, leaves: list[Node], leaf_labels: str) -> dict
 
 def cheapest(problem: Problem, node: Node) -> int:
     """The cluster at whose reference center a node's points cost least."""
-    distances, weight = problem.distances.index_select(0, node.rows), problem.weights(node.rows)
-    return int(problem.reduce(distances.sum(0) if weight is None else weight @ distances).argmin())
+    distances = problem.distances.index_select(0, node.rows).T
+    return int(problem.reduce(problem.weighted(distances, node.rows).sum(1)).argmin())
 
 
 def majority(problem: Problem, node: Node) -> int:
     """The most frequent reference cluster of a node's points."""
     own = problem.labels.index_select(0, node.rows)
-    return int(problem.reduce(torch.bincount(own, problem.weights(node.rows), minlength=problem.k)).argmax())
+    return int(problem.reduce(tally(own, problem.k, problem.weights(node.rows))).argmax())

@@ -71,10 +71,21 @@ class Part:
         """The node's values next to every cut, [f, bins] each."""
         rows = self.node.rows
 
+        ends = self.problem.columns.ends
+
         def values() -> Tensor:
             return self.problem.table.at(self.features, rows).to(torch.float64)
 
-        low, high = (self.problem.reduce(most, "max") for most in self.view.extremes(rows, values))
+        def of_codes(side: Tensor) -> Tensor:
+            codes = [self.problem.columns.column(feature)[rows] for feature in self.features.tolist()]
+            return side[self.features].gather(1, torch.stack(codes).to(torch.int64))
+
+        if ends is None:
+            found = self.view.extremes(rows, values)
+        else:
+            found = self.view.extremes(rows, lambda: of_codes(ends.high))[0]
+            found = found, self.view.extremes(rows, lambda: of_codes(ends.low))[1]
+        low, high = (self.problem.reduce(most, "max") for most in found)
         above = (-high).flip(1).cummin(1).values.flip(1).roll(-1, 1)
         above[:, -1] = torch.inf
         return low.cummax(1).values, above
@@ -83,7 +94,7 @@ class Part:
         """Sums of one of several values over the points left of some cuts."""
         group, member = torch.unique(row * len(values) + which, return_inverse=True)
         column = group.div(len(values), rounding_mode="floor")
-        values = values if exact else sums.exact(values)
+        values = values if exact else self.problem.exact(values)
         totals = self.view.of_groups(self.node.rows, values, column, group % len(values))
         return self.problem.reduce(totals)[member, place]
 

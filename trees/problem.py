@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from neonxc.ranks import ALONE, Ranks
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.codes import Columns
 from neonxc.trees.decoding import same_tests
 from neonxc.trees.entries import SparseColumns
-from neonxc.trees.sums import exact, exact_
+from neonxc.trees.exact import rounded, rounded_, tally, total_of
 from neonxc.trees.table import Table
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ class Problem:
         Distances to `space_centers`, where they are known already.
     mixed : Mixed or None
         What the table is made from, if that has categories or missing values.
-    sharded : bool
-        Whether other processes hold further points, in the same codes.
-    reduce : callable
-        Sums over the points here -> those over all points; with ``"max"``, greatest values.
+    ranks : Ranks
+        The processes that hold further points, in the same codes.
+    n_total : int
+        Points of all processes.
     """
 
     table: Table
@@ -118,17 +119,32 @@ class Problem:
     metric: str = "l2"
     given_distances: Tensor | None = None
     mixed: Mixed | None = None
-    sharded: bool = False
-    reduce: Callable[..., Tensor] = lambda values, operation="sum": values
+    ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
+        self.n_total = self.n if self.ranks.alone else int(self.reduce(torch.tensor(self.n)))
+        self._distances: Tensor | None = None
         if self.weight is not None:
-            self.weight = exact(self.weight, self.reduce(self.weight.sum()))
+            self.weight = rounded(self.weight, total_of(self.weight, self.ranks))
 
     @property
     def n(self) -> int:
         """Points."""
         return self.table.n
+
+    @property
+    def sharded(self) -> bool:
+        """Whether other processes hold further points."""
+        return not self.ranks.alone
+
+    def reduce(self, values: Tensor, operation: str = "sum") -> Tensor:
+        """Sums over the points here -> those over all points; with "max", greatest values."""
+        return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
+
+    def least(self, values: Tensor) -> float:
+        """The least of one value per point."""
+        none = values.new_full((1,), -torch.inf)
+        return -float(self.reduce(torch.cat([-values, none]).amax(0, keepdim=True), "max"))
 
     @property
     def k(self) -> int:
@@ -164,25 +180,46 @@ class Problem:
         """
         if self.space is self.table:
             return torch.ones(self.table.d, dtype=torch.float64, device=self.device)
-        variances = self.table.variances(self.root().rows, self.weight)
+        variances = self.table.variances(self.root().rows, self.weight, self.ranks)
         return variances if self.mixed is None else variances.where(self.mixed.numbers, 1)
 
-    @cached_property
+    @property
     def distances(self) -> Tensor:
         """Distance of every point to every reference center, as its cost counts it, [n, k] of float64.
 
         They are multiples of a power of 2 that is so small that it does not matter: sums of them, and of
         differences between them, are exact.
         """
-        found = self.given_distances
-        if found is None:
-            found = self.space.distances(self.space_centers, self.metric)
-        return exact_(found, self.reduce(found.sum(0)).max())  # they are made for this fit alone
+        if self._distances is None:
+            found = self.given_distances
+            if found is None:
+                found = self.space.distances(self.space_centers, self.metric)
+            self._distances = rounded_(found, total_of(found.amax(1), self.ranks))  # made for this fit alone
+        return self._distances
+
+    def exact(self, values: Tensor) -> Tensor:
+        """Values of points, [..., points], rounded so that sums of them over all processes are exact."""
+        return rounded(values, total_of(values, self.ranks)[..., None])
+
+    def weighted(self, costs: Tensor, rows: Tensor, total: float | None = None) -> Tensor:
+        """Costs of some points, [m, points], times their weights: sums of them are exact as well.
+
+        Parameters
+        ----------
+        total : float, optional
+            What the points cost at most; default: the sum of their greatest costs.
+        """
+        weight = self.weights(rows)
+        if weight is None:
+            return costs
+        costs = costs * weight
+        most = total_of(costs.abs().amax(0), self.ranks) if total is None else costs.new_tensor(total)
+        return rounded_(costs, most)
 
     def cost(self, labels: Tensor) -> float:
         """What the points cost at the reference centers of some clusters [n]."""
-        cost = self.distances.gather(1, labels[:, None])[:, 0]
-        return float((cost if self.weight is None else cost * self.weight).sum())
+        costs = self.distances.gather(1, labels[:, None]).T
+        return float(self.reduce(self.weighted(costs, torch.arange(self.n, device=self.device)).sum()))
 
     def weights(self, rows: Tensor) -> Tensor | None:
         """Weights of some points."""
@@ -205,7 +242,7 @@ class Problem:
         """The reference clusters of a node's points, and the mass of each."""
         if node.clusters is None:
             own = self.labels.index_select(0, node.rows)
-            mass = self.reduce(torch.bincount(own, self.weights(node.rows), minlength=self.k).to(torch.float64))
+            mass = self.reduce(tally(own, self.k, self.weights(node.rows)))
             there = mass.nonzero()[:, 0]
             node.clusters = there, mass[there]
         return node.clusters
@@ -235,19 +272,22 @@ class Problem:
 
     def cut(self, node: Node, feature: int, code: int) -> Cut:
         """The test between two codes of a column, with its threshold midway between the values in the node."""
-        # Not the values of the codes next to the cut: a code stands for several values where there is `max_bins`
-        values = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
-        left = self.columns.column(feature).index_select(0, node.rows) <= code
-        sides, every, centers_left = left, values, node.centers.to(torch.bool)
+        codes = self.columns.column(feature).index_select(0, node.rows)
+        left, centers_left = codes <= code, node.centers.to(torch.bool)
+        if self.columns.ends is not None:
+            low, high = self.columns.ends.around(feature, codes, code)
+        else:
+            values = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
+            low, high = _around(values, left)
         if len(node.centers):
             centers_left = self.columns.centers[feature].index_select(0, node.centers) <= code
-            sides = torch.cat([left, centers_left])
-            every = torch.cat([values, self.centers[:, feature].index_select(0, node.centers)])
-        low = high = torch.tensor(-torch.inf, dtype=torch.float64, device=self.device)
-        if len(every):
-            low, high = every.where(sides, -torch.inf).max(), (-every).where(~sides, -torch.inf).max()
-        ends = self.reduce(torch.stack([low, high]), "max").tolist()
-        threshold = between(*_ends(ends[0], -ends[1]), self.table.dtype)
+            own = _around(self.centers[:, feature].index_select(0, node.centers), centers_left)
+            low, high = torch.maximum(low, own[0]), torch.minimum(high, own[1])
+        found = self.reduce(torch.stack([low, -high]), "max").tolist()
+        sides = _ends(found[0], -found[1])
+        threshold = between(*sides, self.table.dtype)
+        if self.columns.ends is not None:
+            threshold = between(*self.columns.ends.beside(feature, code, threshold, sides), self.table.dtype)
         return Cut(feature, code, threshold, left, centers_left)
 
     def cut_at(self, node: Node, feature: int, threshold: float, intervals: Intervals = ()) -> Cut:
@@ -267,6 +307,13 @@ class Problem:
             )
 
         return child(ids[0], True), child(ids[1], False)
+
+
+def _around(values: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+    """The greatest value on the left, and the least on the right; infinite for none."""
+    none = values.new_full((1,), torch.inf)
+    low, high = values.where(left, -torch.inf), values.where(~left, torch.inf)
+    return torch.cat([low, -none]).max(), torch.cat([high, none]).min()
 
 
 def _ends(low: float, high: float) -> tuple[float, float]:

@@ -54,10 +54,9 @@ class SparsePart:
         values = np.ones(self.n) if weight is None else weight.numpy()
         member = sparse.csr_array((values, (labels.numpy(), np.arange(self.n))), shape=(len(mass), self.n))
         sums = torch.from_numpy((member @ self.matrix).toarray())
-        first = torch.from_numpy(
-            self.matrix[[0]].toarray()[0]
-        )  # as for dense points, so that roundings are the same
-        return (sums - mass[:, None] * first) / mass[:, None] + first
+        ends = [torch.from_numpy(end.toarray().ravel()) for end in (self.matrix.min(0), self.matrix.max(0))]
+        middle = (ends[0] + ends[1]) / 2  # as for dense points, so that roundings are the same
+        return (sums - mass[:, None] * middle) / mass[:, None] + middle
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None) -> float:
         """Sum of squared distances of all points to the centers of their labels."""

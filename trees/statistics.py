@@ -15,6 +15,7 @@ from torch import Tensor
 
 import neonxc.trees.sums as sums
 from neonxc.trees.codes import transposed
+from neonxc.trees.exact import rounded
 from neonxc.trees.views import View
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Points(Statistic):
     kept = True
 
     def __init__(self, problem: Problem, weight: Tensor | None = None) -> None:
-        self.weight = problem.weight if weight is None else sums.exact(weight)
+        self.weight = problem.weight if weight is None else rounded(weight)
         self.counts = weight is None
         self.whole = self.weight is None
 
@@ -207,12 +208,11 @@ class PartedFrom(Statistic):
     own : Tensor [points] of int64
         A point's center, as a position in `centers`.
     weight : Tensor [points] of float64
-    exact : bool
-        As for :class:`Channels`.
+        Sums of them are exact as they are, as for :class:`Channels`.
     """
 
-    def __init__(self, centers: Tensor, own: Tensor, weight: Tensor, exact: bool = False) -> None:
-        self.centers, self.own, self.weight = centers, own, weight if exact else sums.exact(weight)
+    def __init__(self, centers: Tensor, own: Tensor, weight: Tensor) -> None:
+        self.centers, self.own, self.weight = centers, own, weight
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
         """What is parted, from each center where that bounds cuts within bins; else from all of them."""
@@ -242,7 +242,7 @@ class Channels(Statistic):
     """
 
     def __init__(self, values: Tensor, exact: bool = False) -> None:
-        self.values, self.size = values if exact else sums.exact(values), len(values)
+        self.values, self.size = values if exact else rounded(values), len(values)
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
         """Their prefix sums."""
@@ -263,7 +263,7 @@ class Pairs(Statistic):
     kept = True
 
     def __init__(self, graph: Graph) -> None:
-        self.lower, self.upper, self.weight = graph.lower, graph.upper, sums.exact(graph.weight)
+        self.lower, self.upper, self.weight = graph.lower, graph.upper, rounded(graph.weight)
         self.n = graph.n
 
     def elements(self, node: Node) -> Tensor:

@@ -11,41 +11,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from neonxc.trees.codes import firsts, sorted_rows
+from neonxc.trees.ordering import firsts, sorted_rows
 
 BUFFER = 280_000  # indices that stay in a core's cache while they are made and used
 CACHED = 1 << 19  # entries of a histogram that several passes are made over
 BUDGET = 1 << 24  # entries of anything that are held at once
-
-
-def exact(values: Tensor, total: Tensor | None = None) -> Tensor:
-    """Round values to multiples of a power of two that is so small that it does not matter.
-
-    Sums of at most 2**51 such units are exact in float64, in whatever order they are added up. So trees do not
-    depend on the number of threads, on chunks of columns, or on how points are distributed over processes.
-
-    Parameters
-    ----------
-    values : Tensor [..., n] of float64
-    total : Tensor, optional
-        What sums may come to; default: the sum of the sizes of the values along the last dimension.
-    """
-    large = _rounding_to(values, total)
-    return (values + large).sub_(large)
-
-
-def exact_(values: Tensor, total: Tensor | None = None) -> Tensor:
-    """The same in place."""
-    large = _rounding_to(values, total)
-    return values.add_(large).sub_(large)
-
-
-def _rounding_to(values: Tensor, total: Tensor | None) -> Tensor:
-    """A number so large that what is added to it is rounded to 2**-51 of the power of 2 above the total."""
-    if total is None:
-        total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
-    total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
-    return torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
 
 
 def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:

@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.ranks import ALONE, Ranks
+from neonxc.trees.exact import rounded_, tally, total_of
 from neonxc.trees.sparse_table import SparsePart, canonical
 
 CHUNK = 1 << 21  # entries of a table whose columns are coded at once
 SMALL = 1 << 15  # rows of 8-bit differences whose sums float32 holds
 FEW = 16  # places per entry from which on entries take less memory than codes of all places, and often less time
 ROWS = 1 << 17  # entries whose rows are worked on at once: in float64 they stay in a core's cache
+FIXED = 1 << 12  # rows of every matrix product: what a row gets does not depend on how many rows there are
 
 
 class Table:
@@ -78,6 +81,10 @@ class Table:
             return torch.from_numpy(part.toarray(order="F").T)
         return self.data.index_select(1, features).index_select(0, rows).T
 
+    def rows(self, part: slice) -> Tensor:
+        """The points of a range, [points, d]."""
+        return torch.from_numpy(self.by_row[part].toarray()) if self.sparse else self.data[part]
+
     def take(self, rows: Tensor) -> Table:
         """The table of some of the points."""
         return Table(self.by_row[rows.numpy()] if self.sparse else self.data[rows])
@@ -124,18 +131,33 @@ class Table:
         middle = centers.mean(0)  # distances far from the origin would lose digits
         moved = centers - middle
         squares = moved.square().sum(1)
-        for part, values in self._rows():
+        step = max(1, min(FIXED, ROWS // self.d))
+        values = torch.zeros(step, self.d, dtype=torch.float64, device=self.device)
+        for first in range(0, self.n, step):
+            part = result[first : first + step]
+            values[: len(part)].copy_(self.data[first : first + step])
             if metric == "l1":
-                result[part] = torch.cdist(values, centers, p=1)
+                part.copy_(torch.cdist(values, centers, p=1)[: len(part)])
                 continue
             values.sub_(middle)
             own = torch.linalg.vecdot(values, values)[:, None]
-            torch.addmm(own + squares, values, moved.T, alpha=-2, out=result[part])
+            part.copy_(torch.addmm(own + squares, values, moved.T, alpha=-2)[: len(part)])
         return result.clamp_(min=0)
 
-    def means(self, labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
-        """Mean of the points of every label, [k, d] in float64; NaN for a label without points."""
-        mass = torch.bincount(labels, weight, minlength=k).to(torch.float64)
+    def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
+        """The least and the greatest value of every column over all processes, [d] in float64."""
+        low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
+        high = -low
+        if self.n:
+            low, high = (end.to(torch.float64) for end in self.data.aminmax(dim=0))
+        return ranks.min(low), ranks.max(high)
+
+    def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+        """Mean of the points of every label, [k, d] in float64; NaN for a label without points.
+
+        The same, bit for bit, however a dense table is distributed over processes.
+        """
+        mass = ranks.sum(tally(labels, k, weight))
         if self.sparse:
             full, dense, others, rest = self.halves
             means = torch.empty(k, self.d, dtype=torch.float64)
@@ -143,32 +165,55 @@ class Table:
             if dense.d:
                 means[:, full] = dense.means(labels, k, weight)
             return means
-        sums = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
-        middle: Tensor | None = None
-        small = self.dtype in (torch.uint8, torch.int8) and weight is None  # float32 adds up their blocks exactly
-        dtype = torch.float32 if small and ROWS // self.d < SMALL else torch.float64
-        for part, values in self._rows(dtype):
-            middle = values[0].clone() if middle is None else middle
-            values.sub_(middle)
-            member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
-            own = weight[part, None] if weight is not None else torch.ones_like(member[:, :1])
-            sums += (member.scatter_(1, labels[part, None], own).T @ values).to(torch.float64)
-        assert middle is not None
-        return sums / mass[:, None] + middle
+        low, high = self.ends(ranks)
+        middle = (low + high) / 2
+        return self._sums(labels, k, weight, middle, (high - low) / 2, mass.sum(), ranks) / mass[:, None] + middle
 
-    def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
+    def _sums(
+        self,
+        labels: Tensor,
+        k: int,
+        weight: Tensor | None,
+        middle: Tensor,
+        extent: Tensor,
+        mass: Tensor,
+        ranks: Ranks,
+        square: bool = False,
+    ) -> Tensor:
+        """Exact sums over the points of every label, [k, d], of differences from the middle, or of their squares.
+
+        `extent` [d] is the greatest of these, `mass` the weight of all points.
+        """
+        small = self.dtype in (torch.uint8, torch.int8) and weight is None and not square
+        # float32 adds up blocks of small whole numbers exactly
+        dtype = torch.float32 if small and ROWS // self.d < SMALL else torch.float64
+        result = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
+        for part, values in self._rows(dtype):
+            values.sub_(middle)
+            if square:
+                values.square_()
+            if weight is not None:
+                values.mul_(weight[part, None])
+            if dtype == torch.float64:
+                rounded_(values, mass * extent)
+            member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
+            member.scatter_(1, labels[part, None], torch.ones_like(member[:, :1]))
+            result += (member.T @ values).to(torch.float64)
+        return ranks.sum(result)
+
+    def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
         """Sum of squared distances of all points to the centers of their labels."""
         if self.sparse:
             full, dense, others, rest = self.halves
             found = rest.cost(centers[:, others], labels, weight)
             return found + dense.cost(centers[:, full], labels, weight) if dense.d else found
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        squares = torch.empty(self.n, dtype=torch.float64, device=self.device)
         for part, values in self._rows():
-            squares = values.sub_(centers[labels[part]]).square_().sum(1)
-            total += (squares if weight is None else squares * weight[part]).sum()
-        return float(total)
+            torch.sum(values.sub_(centers[labels[part]]).square_(), 1, out=squares[part])
+        squares = squares if weight is None else squares * weight
+        return float(total_of(squares, ranks))
 
-    def variances(self, rows: Tensor, weight: Tensor | None = None) -> Tensor:
+    def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """Variance of every column over some points, [d] in float64."""
         part = self.take(rows)
         if self.sparse:
@@ -181,10 +226,7 @@ class Table:
             return variances
         labels = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         weight = None if weight is None else weight[rows]
-        middle = part.means(labels, 1, weight)[0]
-        total = torch.zeros(self.d, dtype=torch.float64, device=self.device)
-        mass = len(rows) if weight is None else weight.sum()
-        for piece, values in part._rows():
-            squares = values.sub_(middle).square_()
-            total += squares.sum(0) if weight is None else weight[piece] @ squares
-        return total / mass
+        (low, high), mass = part.ends(ranks), ranks.sum(tally(labels, 1, weight))
+        middle = part.means(labels, 1, weight, ranks)[0]
+        extent = torch.maximum(high - middle, middle - low).square()
+        return part._sums(labels, 1, weight, middle, extent, mass, ranks, square=True)[0] / mass

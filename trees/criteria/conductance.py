@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-import neonxc.trees.sums as sums
 from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
+from neonxc.trees.exact import rounded
 from neonxc.trees.graph import Graph
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import Pairs, Points
@@ -43,7 +43,7 @@ class CliqueConductance(Criterion):
 
     def __init__(self, problem: Problem, by_size: bool = False) -> None:
         super().__init__(problem)
-        self.unit = 1.0 if problem.weight is None else min(1.0, _least(problem, problem.weight))
+        self.unit = 1.0 if problem.weight is None else min(1.0, problem.least(problem.weight))
         mass = problem.clusters(problem.root())
         self.degree = torch.zeros(problem.k, dtype=torch.float64, device=problem.device)
         self.degree[mass[0]] = mass[1] / self.unit - 1
@@ -103,7 +103,7 @@ class GraphConductance(Criterion):
     def __init__(self, problem: Problem, graph: Graph) -> None:
         super().__init__(problem)
         # Degrees of rounded weights are sums of these: no volume is 1e-16 where all edges are on the other side
-        graph = replace(graph, weight=sums.exact(graph.weight, 2.01 * graph.weight.sum()))
+        graph = replace(graph, weight=rounded(graph.weight, 2.01 * graph.weight.sum()))
         self.pairs, self.volume = Pairs(graph), Points(problem, graph.degree)
 
     def statistics(self, node: Node) -> tuple[Pairs, Points]:
@@ -130,12 +130,6 @@ class GraphConductance(Criterion):
     def gain(self, node: Node, score: float) -> float:
         """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
         return _without_rounding(node.state - score)
-
-
-def _least(problem: Problem, values: Tensor) -> float:
-    """The least of some values, of which a shard may have none."""
-    none = values.new_full((1,), -torch.inf)
-    return -float(problem.reduce(torch.cat([-values, none]).amax(0, keepdim=True), "max"))
 
 
 def _without_rounding(gain: float) -> float:

@@ -21,7 +21,6 @@ class State:
     Attributes
     ----------
     distances : Tensor [centers, points]
-    weight : Tensor [points] or None
     total : float
         Their cost at their nearest centers.
     extent : float
@@ -33,7 +32,6 @@ class State:
     """
 
     distances: Tensor
-    weight: Tensor | None
     total: float
     extent: float
     parted: PartedFrom
@@ -67,15 +65,12 @@ class InducedCost(Criterion):
 
     def open(self, node: Node) -> State:
         """Distances of the node's points to its centers, and what they cost now."""
-        distances, weight = self._distances(node), self.problem.weights(node.rows)
+        distances = self._distances(node)
         current, nearest = distances.min(0)
         gap = distances.scatter(0, nearest[None], torch.inf).amin(0) - current
-        farthest = distances.amax(0)
-        if weight is not None:
-            gap, current, farthest = gap * weight, current * weight, farthest * weight
+        gap, current, farthest = self.problem.weighted(torch.stack([gap, current, distances.amax(0)]), node.rows)
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
-        parted = PartedFrom(node.centers, nearest, gap, exact=weight is None)
-        return State(distances, weight, total, extent, parted, 1.0)
+        return State(distances, total, extent, PartedFrom(node.centers, nearest, gap), 1.0)
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
         """The cost of the points that are parted from their nearest center."""
@@ -106,11 +101,9 @@ class InducedCost(Criterion):
         parts, which = torch.unique(cuts.sides(), dim=0, return_inverse=True)
         on_left = torch.stack([state.distances[part].amin(0) for part in parts])
         on_right = torch.stack([state.distances[~part].amin(0) for part in parts])
-        change = on_left - on_right
-        if state.weight is not None:
-            on_right, change = on_right * state.weight, change * state.weight
-        everything = self.problem.reduce(on_right.sum(1))
-        return everything[which] + cuts.sum_left(change, which, state.weight is None)
+        change = self.problem.weighted(on_left - on_right, node.rows, state.extent)
+        everything = self.problem.reduce(self.problem.weighted(on_right, node.rows, state.extent).sum(1))
+        return everything[which] + cuts.sum_left(change, which, True)
 
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
@@ -140,7 +133,7 @@ class PriceAndDepth(InducedCost):
         self.depth_factor = depth_factor
         self.points = Points(problem)
         # The estimate of depth counts whole points: the lightest one is the unit
-        self.unit = 1.0 if problem.weight is None else min(1.0, float(problem.weight.min()))
+        self.unit = 1.0 if problem.weight is None else min(1.0, problem.least(problem.weight))
 
     def open(self, node: Node) -> State:
         """As for the induced cost; ratios are costs where every point lies on a center."""

@@ -28,7 +28,8 @@ class Median(Criterion):
 
     def features(self, node: Node) -> Tensor:
         """The column of greatest variance; of equals, but for rounding, the first one."""
-        variances = self.problem.table.variances(node.rows, self.problem.weight) / self.problem.variances
+        problem = self.problem
+        variances = problem.table.variances(node.rows, problem.weight, problem.ranks) / problem.variances
         variances = variances.nan_to_num(nan=0.0)
         equal = variances >= variances.max() * (1 - 1e-12)
         return equal.to(torch.uint8).argmax()[None]

@@ -51,9 +51,7 @@ class Surrogate(Criterion):
     def open(self, node: Node) -> State:
         """Which centers may be a side's best one."""
         problem, k = self.problem, self.problem.k
-        distances, weight = problem.distances.index_select(0, node.rows), problem.weights(node.rows)
-        if weight is not None:
-            distances = distances * weight[:, None]
+        distances = problem.weighted(problem.distances.index_select(0, node.rows).T, node.rows).T
         total = problem.reduce(distances.sum(0))
         gains = distances - distances[:, total.argmin()[None]]
         size = float(total.max())
@@ -83,7 +81,7 @@ class Surrogate(Criterion):
         return (self._channels(state, more),) if bool(more.any()) else ()
 
     def _channels(self, state: State, centers: Tensor) -> Channels:
-        return Channels(state.gains[:, centers].T.contiguous(), exact=self.problem.weight is None)
+        return Channels(state.gains[:, centers].T.contiguous(), exact=True)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """What each side gains at its best center, and be it the one that is best for all."""

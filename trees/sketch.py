@@ -1,0 +1,248 @@
+"""What one pass over a table says of its columns: few distinct values, or a sample from which quantiles are told.
+
+A sketch does not depend on the order of the rows, nor on the batches or processes in which they come: its sample
+are the distinct rows whose contents have the least hashes. So the bins that it gives, and the trees that are grown
+on them, are the same bit for bit for a table in memory, for a stream of it, and for its shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from neonxc.ranks import Ranks
+from neonxc.trees.bins import Bins
+from neonxc.trees.ordering import firsts, sorted_rows
+
+ROWS, NUMBERS = 1 << 16, 1 << 24  # of a sample at most; fewer rows where these would be more numbers
+PIECE = 1 << 17  # numbers that are hashed at once: they stay in a core's cache
+FIRST = 1 << 12  # rows that tell columns of many values from those of few
+
+
+class Sketch:
+    """Distinct values, ranges, and a sample of rows.
+
+    Parameters
+    ----------
+    d : int
+        Columns.
+    max_bins : int
+        Columns of more distinct values than this are told by quantiles.
+    device : torch.device or str
+
+    Attributes
+    ----------
+    n : int
+        Rows.
+    low, high : Tensor [d] of float64
+        The least and the greatest value of every column.
+    whole : Tensor [d] of bool
+        Whether all values of a column are whole numbers.
+    few : Tensor [d] of bool
+        Whether a column has at most `max_bins` distinct values.
+    """
+
+    def __init__(self, d: int, max_bins: int, device: torch.device | str = "cpu") -> None:
+        self.d, self.max_bins, self.n = d, max_bins, 0
+        self.most = max(1, min(ROWS, NUMBERS // d))
+        self._factors = torch.tensor(_factors(d), device=device)
+        everywhere = torch.full((d,), torch.inf, dtype=torch.float64, device=device)
+        self.low, self.high = everywhere, -everywhere
+        self.whole = torch.ones(d, dtype=torch.bool, device=device)
+        self.few = torch.ones_like(self.whole)
+        # Distinct values of the columns that have few of them, in order, with infinities behind
+        self._values = everywhere[:, None].repeat(1, max_bins)
+        none = torch.empty(0, dtype=torch.int64, device=device)
+        self._pool = [(none, none, torch.empty(0, d, dtype=torch.float64, device=device))]
+        self._pooled, self._limit = 0, torch.iinfo(torch.int64).max
+
+    def add(self, values: Tensor) -> None:
+        """Take in some rows, [b, d] of finite numbers."""
+        if not len(values):
+            return
+        self.n += len(values)
+        self._add_distinct(values)
+        for piece in values.split(max(1, PIECE // self.d)):
+            self.low = torch.minimum(self.low, piece.amin(0).to(torch.float64))
+            self.high = torch.maximum(self.high, piece.amax(0).to(torch.float64))
+            numbers = piece.to(torch.float64) + 0.0  # -0.0 is 0.0
+            hashes = hashed(numbers, self._factors)
+            there = (hashes <= self._limit).nonzero()[:, 0]
+            if len(there):
+                self._take(hashes[there], torch.ones_like(there), numbers[there])
+
+    def merged(self, ranks: Ranks) -> Sketch:
+        """The sketch of the rows of all processes."""
+        if ranks.alone:
+            return self
+        result = Sketch(self.d, self.max_bins, self.low.device)
+        result.n = int(ranks.sum(torch.tensor(self.n)))
+        result.low, result.high = ranks.min(self.low), ranks.max(self.high)
+        result.whole, result.few = ranks.min(self.whole), ranks.min(self.few)
+        for values in ranks.gather(self._values[None]):
+            result._join(values[0])
+        self._reduce()
+        for hashes, counts, rows in zip(*(ranks.gather(own) for own in self._pool[0]), strict=True):
+            result._take(hashes, counts, rows)
+        return result
+
+    @property
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """The sample [rows, d] of float64 in the order of its hashes, and how often each row is there, [rows]."""
+        self._reduce()
+        _, counts, rows = self._pool[0]
+        return rows, counts
+
+    def bins(self, centers: Tensor) -> Bins:
+        """The bins of all columns: those of few values have one for each, the others at most `max_bins`.
+
+        The values of the centers [k, d] are upper ends of bins of their own, so that all centers can be told
+        apart; columns of few values have these bins besides. A column of many values has at most `max_bins` bins
+        in all, or one more than there are different values of centers.
+        """
+        centers = centers.T.to(torch.float64).contiguous() + 0.0
+        sample, counts = self.rows
+        upper, size = [], []
+        for first in range(0, self.d, max(1, NUMBERS // (4 * max(1, len(sample))))):
+            some = slice(first, first + max(1, NUMBERS // (4 * max(1, len(sample)))))
+            own = centers[some].sort(dim=1).values
+            own = own.masked_fill(~firsts(own), torch.inf)
+            room = self.max_bins - own.isfinite().sum(1)
+            many = quantiles(sample[:, some].T.contiguous(), counts, room)
+            many = torch.cat([many, self.high[some, None]], 1)
+            pad = self._values.shape[1] - many.shape[1]
+            many = torch.nn.functional.pad(many, (0, max(0, pad)), value=torch.inf)
+            few = torch.nn.functional.pad(self._values[some], (0, max(0, -pad)), value=torch.inf)
+            ends = torch.cat([torch.where(self.few[some, None], few, many), own], 1).sort(dim=1).values
+            ends = ends.masked_fill(~firsts(ends), torch.inf).sort(dim=1).values
+            upper.append(ends)
+            size.append(ends.isfinite().sum(1))
+        sizes = torch.cat(size)
+        return Bins(torch.cat(upper)[:, : int(sizes.max())].contiguous(), sizes)
+
+    # --- distinct values -----------------------------------------------------------------------------------
+
+    def _add_distinct(self, values: Tensor) -> None:
+        """Take in the values of columns that have had few, and find out which hold whole numbers."""
+        for rows in _growing(len(values)):
+            if values.is_floating_point():
+                open_ = self.whole.nonzero()[:, 0]
+                if len(open_):
+                    part = values[rows].index_select(1, open_)
+                    self.whole[open_] = (part == part.round()).all(0)
+            columns = self.few.nonzero()[:, 0]
+            if len(columns):
+                part = values[rows].index_select(1, columns).T.to(torch.float64).contiguous()
+                self._add_values(part.add_(0.0), columns)
+
+    def _add_values(self, part: Tensor, columns: Tensor) -> None:
+        """Take in values [columns, b] of some columns."""
+        known = self._values.index_select(0, columns)
+        new = torch.ones_like(part, dtype=torch.bool)
+        if bool(known[:, 0].isfinite().any()):
+            place = Bins(known, known.isfinite().sum(1)).places(part).clamp_(max=known.shape[1] - 1)
+            new = known.gather(1, place) != part
+        for row in new.any(1).nonzero()[:, 0].tolist():
+            more = part[row][new[row]].unique()
+            self._set(int(columns[row]), torch.cat([known[row][known[row].isfinite()], more]))
+
+    def _join(self, values: Tensor) -> None:
+        """Take in the distinct values of another sketch."""
+        for column in self.few.nonzero()[:, 0].tolist():
+            both = torch.cat([self._values[column], values[column]])
+            self._set(column, both[both.isfinite()].unique())
+
+    def _set(self, column: int, values: Tensor) -> None:
+        self._values[column] = torch.inf
+        if len(values) > self.max_bins:
+            self.few[column] = False
+        else:
+            self._values[column, : len(values)] = values.sort().values
+
+    # --- sample --------------------------------------------------------------------------------------------
+
+    def _take(self, hashes: Tensor, counts: Tensor, rows: Tensor) -> None:
+        self._pool.append((hashes, counts, rows))
+        self._pooled += len(hashes)
+        if self._pooled > 2 * self.most:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        """Keep the rows of the least hashes, each once.
+
+        A row that is kept in the end has been kept ever since it first came, so that its count is right.
+        """
+        if len(self._pool) == 1:
+            return
+        every, counts, rows = (torch.cat(parts) for parts in zip(*self._pool, strict=True))
+        hashes, member = torch.unique(every, return_inverse=True)
+        count = torch.zeros_like(hashes).index_add_(0, member, counts)[: self.most]
+        first = torch.full_like(hashes, len(member))
+        first.scatter_reduce_(0, member, torch.arange(len(member), device=member.device), "amin")
+        self._pool = [(hashes[: self.most], count, rows[first[: self.most]])]
+        self._pooled = len(count)
+        if self._pooled == self.most:
+            self._limit = int(self._pool[0][0][-1])
+
+
+def hashed(rows: Tensor, factors: Tensor) -> Tensor:
+    """A number of 64 bits from the contents of every row, [b, d] of float64 -> [b]."""
+    bits = rows.view(torch.int64)
+    found = (bits ^ (bits >> 32)).mul_(factors).sum(1)  # small numbers have zeros for their last bits
+    for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # as MurmurHash3 ends
+        found = (found ^ ((found >> 33) & 0x7FFFFFFF)) * factor
+    return found
+
+
+def quantiles(values: Tensor, counts: Tensor, room: Tensor) -> Tensor:
+    """Upper ends of bins of about equally many points: values [f, s], each `counts` [s] times, in `room` [f] bins.
+
+    A value that has more points than a bin should have counts as one bin, so that the other values have the rest.
+    The last bin has no end here. All arithmetic is of whole numbers.
+
+    Returns
+    -------
+    Tensor [f, bins]
+        In order, with infinities behind.
+    """
+    f, s = values.shape
+    room = room.clamp(min=1)
+    if not s:
+        return values.new_full((f, 1), torch.inf)
+    values, order = sorted_rows(values)
+    last = firsts(values.flip(1)).flip(1)  # of several equal ones
+    up_to = counts[order].cumsum(1)
+    before = torch.zeros_like(up_to)
+    before[:, 1:] = torch.where(last, up_to, 0).cummax(1).values[:, :-1]
+    mass = torch.where(last, up_to - before, 0)
+    step = up_to[:, -1:]
+    for _ in range(4):  # after which it hardly falls any more
+        step = -(-mass.minimum(step).sum(1, keepdim=True) // room[:, None])
+    mass = mass.minimum(step)
+    up_to = mass.cumsum(1)
+    place = (up_to - mass) * room[:, None] // up_to[:, -1:]
+    ends = values.new_full((f, int(room.max())), -torch.inf)
+    ends.scatter_reduce_(1, place.clamp_(max=ends.shape[1] - 1), values.masked_fill(~last, -torch.inf), "amax")
+    ends.scatter_(1, place[:, -1:], -torch.inf)
+    return torch.where(ends == -torch.inf, torch.inf, ends).sort(dim=1).values
+
+
+def _growing(n: int) -> Iterator[slice]:
+    """A few rows, and all others."""
+    yield slice(0, FIRST)
+    if n > FIRST:
+        yield slice(FIRST, n)
+
+
+def _factors(d: int) -> list[int]:
+    """Odd numbers of 64 bits, by SplitMix64."""
+    result, mask = [], (1 << 64) - 1
+    for column in range(1, d + 1):
+        x = column * 0x9E3779B97F4A7C15 & mask
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & mask
+        x = (x ^ x >> 27) * 0x94D049BB133111EB & mask
+        x = (x ^ x >> 31) | 1
+        result.append(x - (1 << 64) if x >> 63 else x)
+    return result
