@@ -1,7 +1,9 @@
 """Processes of a group, started once and given work after work: what runs on several ranks is tested on them."""
 
 import contextlib
+import pickle
 import tempfile
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -43,21 +45,21 @@ class Processes:
         `torch.distributed.get_rank(group)` which rows are its own.
         """
         for pipe in self.pipes:
-            pipe.send((work, arguments))
+            pipe.send_bytes(pickle.dumps((work, arguments)))  # by value: torch would share memory
         return [self._answer(pipe) for pipe in self.pipes]
 
     def _answer(self, pipe):
         if not pipe.poll(TIMEOUT):
             raise TimeoutError("a process of the group hangs")
         try:
-            return pipe.recv()
+            return pickle.loads(pipe.recv_bytes())
         except EOFError:
             return EOFError("the process has ended")
 
     def close(self):
         for pipe in self.pipes:
             with contextlib.suppress(BrokenPipeError):
-                pipe.send(None)
+                pipe.send_bytes(pickle.dumps(None))
         for process in self.processes:
             process.join(5)
             process.kill()
@@ -69,10 +71,11 @@ def _serve(rank, size, file, pipe, timeout):
     dist.init_process_group(
         "gloo", init_method=f"file://{file}", rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
     )
-    while (task := pipe.recv()) is not None:
+    while (task := pickle.loads(pipe.recv_bytes())) is not None:
         work, arguments = task
         try:
             answer = work(dist.group.WORLD, *arguments)
         except Exception as error:
+            error.add_note(traceback.format_exc())
             answer = error
-        pipe.send(answer)
+        pipe.send_bytes(pickle.dumps(answer))

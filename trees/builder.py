@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.ranks import ALONE, Ranks
 from neonxc.rules.intervals import Intervals
+from neonxc.trees.exact import tally
 from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class TreeBuilder:
         n_features: int,
         classes: np.ndarray,
         feature_names: Sequence[str] | None,
+        ranks: Ranks = ALONE,
     ) -> tuple[ThresholdTree, Tensor]:
         """Number the nodes in preorder and count points; returns the tree and the leaf of every point.
 
@@ -68,6 +71,8 @@ class TreeBuilder:
         reference : Tensor [n] of int
             The reference cluster of every training point.
         weight : Tensor [n] or None
+        ranks : Ranks
+            The processes that hold further points.
         """
         order = torch.tensor(self.preorder())
         new = torch.empty_like(order)
@@ -77,7 +82,9 @@ class TreeBuilder:
         left, right = (torch.tensor(side)[order] for side in (self.left, self.right))
         left, right = (torch.where(feature < 0, -1, new[side.clamp(min=0)]) for side in (left, right))
         labels = torch.where(feature < 0, torch.tensor(label)[order], -1)
-        samples, mistakes = _count(feature, left, right, labels, leaf, reference, weight)
+        k = max(len(classes), int(labels.max()) + 1)
+        counts = ranks.sum(tally(leaf * k + reference, len(feature) * k, weight).view(-1, k))
+        samples, mistakes = _count(feature, left, right, labels, counts)
         tree = ThresholdTree(
             feature,
             torch.tensor(self.threshold, dtype=torch.float64)[order],
@@ -90,7 +97,7 @@ class TreeBuilder:
             classes,
             None if feature_names is None else tuple(feature_names),
             self._intervals(order),
-            class_samples=torch.bincount(reference, weight, len(classes)).double(),
+            class_samples=counts.sum(0)[: len(classes)],
         )
         return tree, leaf
 
@@ -102,21 +109,13 @@ class TreeBuilder:
         return torch.tensor([(*pairs, none, none)[:2] for pairs in self.intervals], dtype=torch.float64)[order]
 
 
-def _count(
-    feature: Tensor,
-    left: Tensor,
-    right: Tensor,
-    label: Tensor,
-    leaf: Tensor,
-    reference: Tensor,
-    weight: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Points at every node, and those that it separates from all leaves of their cluster."""
-    k = int(max(reference.max(), label.max())) + 1
-    nodes, inner, own = len(feature), (feature >= 0).numpy(), label.numpy()
-    place, ones = (leaf * k + reference).numpy(), None if weight is None else weight.numpy()
-    reach = np.bincount(place, ones, nodes * k).reshape(nodes, k).astype(np.float64)  # points of a cluster
-    below = np.zeros((nodes, k), dtype=bool)  # whether a leaf below has the cluster
+def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Points at every node, and those that it separates from all leaves of their cluster.
+
+    `counts` [nodes, k] are the points of every cluster in the leaves.
+    """
+    inner, own, reach = (feature >= 0).numpy(), label.numpy(), counts.numpy()
+    below = np.zeros(reach.shape, dtype=bool)  # whether a leaf below has the cluster
     below[~inner, own[~inner]] = True
     sides = left.numpy()[inner], right.numpy()[inner]
     for node, here, there in zip(*(ids[::-1].tolist() for ids in (inner.nonzero()[0], *sides)), strict=True):

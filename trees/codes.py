@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from neonxc.blocks import blocks
-from neonxc.ranks import Ranks
-from neonxc.trees.bins import Ends
+from neonxc.ranks import ALONE, Ranks
+from neonxc.trees.bins import Bins, Ends
 from neonxc.trees.entries import SparseColumns, coded
 from neonxc.trees.ordering import firsts, sorted_rows
 from neonxc.trees.sketch import Sketch
@@ -116,7 +116,7 @@ class Columns:
 
 
 def code(
-    table: Table, centers: Tensor, max_bins: int | None = None, ranks: Ranks | None = None
+    table: Table, centers: Tensor, max_bins: int | None = None, ranks: Ranks = ALONE
 ) -> Columns | SparseColumns:
     """Code a table; one of few entries by its entries.
 
@@ -127,23 +127,23 @@ def code(
     max_bins : int, optional
         Values of a column that has more distinct ones are put into so many bins of about equally many points:
         faster, and the cuts within a bin are lost. Default: every value counts.
-    ranks : Ranks, optional
-        Those that hold further rows, whose bins are to be the same.
+    ranks : Ranks
+        The processes that hold further rows, in the same codes.
     """
     if table.few_entries:
         return coded(table, centers, max_bins)
     return dense_codes(table, centers, max_bins, ranks)
 
 
-def dense_codes(table: Table, centers: Tensor, max_bins: int | None = None, ranks: Ranks | None = None) -> Columns:
+def dense_codes(table: Table, centers: Tensor, max_bins: int | None = None, ranks: Ranks = ALONE) -> Columns:
     """Code a table in full; parameters as for :func:`code`."""
     if max_bins is not None:
-        return _binned(table, centers, max_bins, ranks or Ranks())
+        return _binned(table, centers, max_bins, ranks)
     parts, middles, sizes = [], [], []
-    for first, last in table.chunks():
+    for first, last in table.chunks(ranks):
         values = table.columns(first, last)
         own = centers[:, first:last].T.contiguous()
-        part, middle, size = _integers(values, own) or _ranks(values, own)
+        part, middle, size = _ranks_of_all(values, own, ranks) or _integers(values, own) or _ranks(values, own)
         parts.append(part)
         middles.append(middle)
         sizes.append(size)
@@ -203,7 +203,7 @@ def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: in
     shift = ((size - 1).div(n_bins, rounding_mode="floor") + 1).log2().ceil().to(codes.dtype)
     bins = torch.bitwise_right_shift(codes, shift[:, None])
     own = torch.bitwise_right_shift(centers, shift[:, None].to(torch.int64))
-    n_bins = 1 + max(int(bins.max()), int(own.max()))
+    n_bins = 1 + int(torch.bitwise_right_shift(size - 1, shift.to(torch.int64)).max())
     return Block(features, bins.to(_type(n_bins)), own, torch.ones_like(size) << shift.to(torch.int64), n_bins)
 
 
@@ -259,6 +259,24 @@ def _ranks(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rank = new.cumsum(1, dtype=torch.int32).sub_(1)
     codes = torch.empty_like(rank).scatter_(1, order, rank)
     return codes[:, :n], codes[:, n:].to(torch.int64), rank[:, -1].to(torch.int64) + 1
+
+
+def _ranks_of_all(values: Tensor, centers: Tensor, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Codes of numbers among those of all processes; None for a process alone."""
+    if ranks.alone:
+        return None
+    own = _distinct(torch.cat([values.to(torch.float64), centers], 1))
+    every = _distinct(torch.cat(ranks.gather(own.T.contiguous())).T.contiguous())
+    size = every.isfinite().sum(1)
+    bins = Bins(every, size)
+    return bins.codes(values, torch.int32), bins.places(centers), size
+
+
+def _distinct(values: Tensor) -> Tensor:
+    """The different values of every row in order, with infinities behind."""
+    ordered = sorted_rows(values + 0.0)[0]  # -0.0 is 0.0
+    ordered = ordered.masked_fill(~firsts(ordered), torch.inf).sort(dim=1).values
+    return ordered[:, : int(ordered.isfinite().sum(1).max())]
 
 
 def _representable(centers: Tensor) -> bool:

@@ -18,7 +18,7 @@ def weights_of(sample_weight: Any, data: Any) -> Tensor | None:
     Raises
     ------
     ValueError
-        Another number of weights, negative ones, or 0 for every point.
+        Another number of weights, or negative ones.
     """
     if sample_weight is None:
         return None
@@ -27,8 +27,6 @@ def weights_of(sample_weight: Any, data: Any) -> Tensor | None:
     values = _check_sample_weight(sample_weight, np.empty((data.shape[0], 1)), dtype=np.float64)
     if (values < 0).any():
         raise ValueError("sample_weight needs weights >= 0, got negative ones")
-    if not values.any():
-        raise ValueError("sample_weight is 0 for every point")
     return torch.from_numpy(values).to(data.device if isinstance(data, Tensor) else "cpu")
 
 
@@ -38,7 +36,7 @@ def kept_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
     Raises
     ------
     ValueError
-        Another number of labels, or no point that counts.
+        Another number of labels.
     """
     counts = torch.ones(data.shape[0], dtype=torch.bool, device=data.device if isinstance(data, Tensor) else "cpu")
     if labels is not None:
@@ -50,6 +48,4 @@ def kept_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:
         counts &= weight > 0
     if bool(counts.all()):
         return None
-    if not bool(counts.any()):
-        raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
     return counts.nonzero()[:, 0]

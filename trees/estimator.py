@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from neonxc.inputs import NOISE, as_batch, label_array
 from neonxc.parameters import check_whole
+from neonxc.ranks import ALONE, Ranks
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
@@ -27,6 +28,7 @@ from neonxc.trees.labelling import majority
 from neonxc.trees.mixed import in_columns, is_mixed, mixed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
+from neonxc.trees.shards import check_alike, one_row, reference_of_shards
 from neonxc.trees.table import Table
 from neonxc.trees.tested import tested_columns
 from neonxc.trees.tree import ThresholdTree, like
@@ -66,13 +68,21 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     random_state: Any
     max_bins: int | None = None
     metric: str = "l2"
+    _alone_because: ClassVar[str | None] = None  # why its rows can't be distributed over processes
 
     tree_: ThresholdTree
     labels_: Any
     cluster_centers_: Any
 
     def fit(
-        self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        labels: Any = None,
+        centers: Any = None,
+        sample_weight: Any = None,
+        group: Any = None,
     ) -> TreeExplainer:
         """Fit the tree.
 
@@ -92,12 +102,19 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         sample_weight : array-like [n], optional
             Weights >= 0; a weight of 2 is a point twice, a point of weight 0 is left out.
 
+        group : torch.distributed.ProcessGroup, optional
+            The processes that share the rows; each of them calls `fit` with its own rows, their labels and
+            weights, and with the same centers. All get the same tree, bit for bit that of one process with all
+            rows; `labels_` are those of the own rows.
+
         Returns
         -------
         self
 
         Raises
         ------
+        RuntimeError
+            Another process of the group has ended, or does not answer.
         ValueError
             Values that are not finite or whose squares are not, columns of dates, say, more clusters than points,
             both `labels` and `centers`, `centers` for a table with categories or missing values, or centers that
@@ -111,7 +128,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             `n_clusters` is set, and an estimator as `reference` has another number of clusters.
         """
         del y
-        data = self._prepare(X, labels, centers, sample_weight)
+        data = self._prepare(X, labels, centers, sample_weight, Ranks(group))
         self._finish(data, *self._grow(data.problem))
         return self
 
@@ -171,11 +188,13 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
 
-    def _prepare(self, X: Any, labels: Any, centers: Any, sample_weight: Any) -> Data:
+    def _prepare(self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks = ALONE) -> Data:
         """Read the data, and find the reference clustering."""
         if labels is not None and centers is not None:
             raise ValueError("fit takes labels or centers, not both")
         self._check_parameters()
+        if not ranks.alone:
+            return self._prepare_shard(X, labels, centers, sample_weight, ranks)
         points, names, give = self._read(X, reset=True)
         self._is_tensor = isinstance(X, Tensor)
         if hasattr(points, "iloc") and centers is not None:
@@ -184,6 +203,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         weight = weights_of(sample_weight, points)
         labels = None if labels is None else label_array(labels)
         kept = kept_points(labels, weight, points)
+        if kept is not None and not len(kept):
+            raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
         own = weight if weight is None or kept is None else weight[kept]
         made = mixed(points, kept, own) if hasattr(points, "iloc") else None
         if made is None:
@@ -205,6 +226,52 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             self.metric,
             found.distances,
             made,
+        )
+        return Data(problem, found, points, kept, names, give)
+
+    def _prepare_shard(self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
+        """The same for the rows of one process of several."""
+        with ranks.agreed():
+            if self._alone_because is not None:
+                raise ValueError(f"{type(self).__name__} takes no group: {self._alone_because}")
+            empty = np.shape(X)[0] == 0
+            points, names, give = self._read(one_row(X) if empty else X, reset=True)
+            if not isinstance(points, Tensor):
+                raise ValueError("X in a group needs a dense table of numbers without gaps")
+            points = points[:0] if empty else points
+            weight = None if sample_weight is None else weights_of(sample_weight, points)
+            labels = None if labels is None else np.empty(0) if empty else label_array(labels)
+            kept = kept_points(labels, weight, points)
+            table = Table(points) if kept is None else Table(points).take(kept)
+            table.check_size(names)
+        given = {"centers": centers, "labels": labels, "sample_weight": sample_weight}
+        table = check_alike(ranks, self, table, names, given)
+        own = weight if weight is None or kept is None else weight[kept]
+        self._is_tensor, self._given = isinstance(X, Tensor), labels is not None or centers is not None
+        found = reference_of_shards(
+            table,
+            X if kept is None else _rows(X, kept),
+            labels=labels if labels is None or kept is None else labels[kept.cpu().numpy()],
+            centers=centers,
+            reference=self.reference,
+            n_clusters=self.n_clusters,
+            metric=self.metric,
+            weight=own,
+            random_state=self.random_state,
+            ranks=ranks,
+            names=getattr(self, "feature_names_in_", None),
+        )
+        problem = Problem(
+            table,
+            code(table, found.centers, self.max_bins, ranks),
+            found.centers,
+            found.labels,
+            own,
+            table,
+            found.centers,
+            self.metric,
+            found.distances,
+            ranks=ranks,
         )
         return Data(problem, found, points, kept, names, give)
 
@@ -257,23 +324,24 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             data.points.shape[1],
             found.classes,
             data.names,
+            problem.ranks,
         )
         if clusters is None:
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        spread, bounds = tested_columns(table, tree, weight)
+        spread, bounds = tested_columns(table, tree, weight, problem.ranks)
         encoding = None if problem.mixed is None else problem.mixed.encoding
         tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
         self.tree_, self._steps = tree, found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
-        self._space_means = filled(found.space.means(own, k, weight), found.space_centers)
-        self.inertia_ = inertia(found, own, self._space_means, weight, self.metric)
+        self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
+        self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
         same = found.space is table
         means = self._space_means if same else filled(problem.filled.means(own, k, weight), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
-        every = leaf_of if data.kept is None else tree.leaf_of(data.points)
+        every = leaf_of if data.kept is None or not len(data.points) else tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:

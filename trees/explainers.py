@@ -127,12 +127,19 @@ class ExShallow(CenterTree):
         return PriceAndDepth(problem, self.depth_factor_)
 
     def fit(
-        self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        labels: Any = None,
+        centers: Any = None,
+        sample_weight: Any = None,
+        group: Any = None,
     ) -> ExShallow:
         """Fit the tree; see :meth:`neonxc.trees.IMM.fit`."""
         self.depth_factor_ = self.depth_factor
         self.__dict__.pop("goals_met_", None)  # of an earlier search
-        super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
+        super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight, group=group)
         return self
 
     def tune_depth_factor(

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 import neonxc.trees.sums as sums
@@ -15,6 +14,7 @@ from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, replayed
 from neonxc.trees.problem import Node, Problem, between
+from neonxc.trees.shards import common_seed
 
 ARRAYS = 8  # of [nodes, d, k], about, that drawing cuts takes at once
 Tests = dict[int, tuple[int, float]]
@@ -66,7 +66,7 @@ class RandomThresholds(TreeExplainer):
         check_whole("n_trials", self.n_trials)
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
-        generator = np.random.default_rng(check_random_state(self.random_state).randint(1 << 31))
+        generator = np.random.default_rng(common_seed(self.random_state, problem.ranks))
         spread = problem.variances.sqrt().cpu().numpy()
         scale = np.where(spread > 0, spread, 1.0)
         drawn = draw(problem.centers.cpu().numpy() / scale, self.n_trials, self.metric, generator)

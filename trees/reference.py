@@ -16,6 +16,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, label_array
+from neonxc.ranks import ALONE, Ranks
+from neonxc.trees.exact import tally, total_of
 from neonxc.trees.table import Table
 
 WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
@@ -61,7 +63,7 @@ def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> 
     if centers.ndim != 2 or centers.shape[1] != table.d:
         raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(centers.shape)}")
     distances = table.distances(centers, metric)
-    if not bool(distances.amax().isfinite()):
+    if not bool(distances.isfinite().all()):
         raise ValueError("centers are too far from X for squared distances in float64; scale both")
     return Reference(distances.argmin(1), centers, np.arange(len(centers)), table, centers, distances=distances)
 
@@ -168,10 +170,12 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
     return found
 
 
-def centers_of(table: Table, labels: Tensor, k: int, metric: str, weight: Tensor | None) -> Tensor:
-    """Means of the clusters, [k, d]; medians for "l1"."""
+def centers_of(
+    table: Table, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
+) -> Tensor:
+    """Means of the clusters over all processes, [k, d]; medians for "l1", in one process."""
     if metric == "l2":
-        return table.means(labels, k, weight)
+        return table.means(labels, k, weight, ranks)
     centers = torch.full((k, table.d), torch.nan, dtype=torch.float64, device=table.device)
     for first, last in table.chunks():
         values = table.columns(first, last).to(torch.float64)
@@ -192,18 +196,19 @@ def medians(values: Tensor, weight: Tensor | None) -> Tensor:
     return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2
 
 
-def inertia(found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str) -> float:
+def inertia(
+    found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str, ranks: Ranks = ALONE
+) -> float:
     """The k-means cost of clusters at their means: that at the reference centers, less what the means save."""
     distances = found.distances
     if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
-        mass = torch.bincount(own, weight, minlength=len(means)).to(torch.float64)
-        cost = distances.gather(1, own[:, None])[:, 0]
-        cost = cost.sum() if weight is None else cost @ weight
+        mass = ranks.sum(tally(own, len(means), weight))
+        costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
+        cost, farthest = total_of(costs if weight is None else costs * weight, ranks)
         result = float(cost - mass @ (means - found.space_centers).square().sum(1))
-        farthest = distances.amax(1)
-        if result > 1e-4 * float(farthest.sum() if weight is None else farthest @ weight):  # else digits are gone
+        if result > 1e-4 * float(farthest):  # else digits are gone
             return result
-    return found.space.cost(means, own, weight)
+    return found.space.cost(means, own, weight, ranks)
 
 
 def filled(means: Tensor, centers: Tensor) -> Tensor:

@@ -89,9 +89,9 @@ class Table:
         """The table of some of the points."""
         return Table(self.by_row[rows.numpy()] if self.sparse else self.data[rows])
 
-    def chunks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of columns of about equal size."""
-        step = max(1, CHUNK // self.n)
+    def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
+        """Ranges of columns of about equal size, the same in all processes."""
+        step = max(1, CHUNK // max(1, int(ranks.max(torch.tensor(self.n)))))
         for first in range(0, self.d, step):
             yield first, min(first + step, self.d)
 

@@ -7,21 +7,28 @@ from math import inf
 import torch
 from torch import Tensor
 
-from neonxc.trees.table import Table
+from neonxc.ranks import ALONE, Ranks
+from neonxc.trees.table import CHUNK, Table
 from neonxc.trees.tree import ThresholdTree
 
 
-def tested_columns(table: Table, tree: ThresholdTree, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`spread` and `bounds` of a :class:`ThresholdTree`; each tested column is read once."""
+def tested_columns(
+    table: Table, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks = ALONE
+) -> tuple[Tensor, Tensor]:
+    """`spread` and `bounds` of a :class:`ThresholdTree`, from the points of all processes."""
     spread = torch.ones(table.d, dtype=torch.float64)
-    share = torch.ones(table.n, dtype=torch.float64, device=table.device) if weight is None else weight
-    share = share / share.sum()
     rows = [torch.empty(0, 5, dtype=torch.float64)]
-    for column in tree.feature[tree.feature >= 0].unique().tolist():
-        values = table.column(column).to(torch.float64, copy=True)
-        spread[column] = float((share @ (values - share @ values).square_()).sqrt()) or 1.0
-        rows.append(_neighbours(column, _bounds(tree, column), _sorted(values)))
-    return spread, torch.cat(rows)
+    tested = tree.feature[tree.feature >= 0].unique()
+    most = max(1, int(ranks.max(torch.tensor(table.n))))
+    for columns in tested.split(max(1, CHUNK // most)):
+        part = torch.stack([table.column(column).to(torch.float64) for column in columns.tolist()])
+        variances = Table(part.T).variances(torch.arange(table.n, device=table.device), weight, ranks)
+        spread[columns] = variances.sqrt().where(variances > 0, 1).cpu()
+        for column, values in zip(columns.tolist(), part, strict=True):
+            rows.append(_neighbours(column, _bounds(tree, column), _sorted(values)))
+    bounds = torch.cat(rows)
+    bounds[:, 2], bounds[:, 3:] = ranks.max(bounds[:, 2]), ranks.min(bounds[:, 3:])
+    return spread, bounds
 
 
 def _bounds(tree: ThresholdTree, column: int) -> Tensor:
@@ -44,8 +51,12 @@ def _sorted(values: Tensor) -> Tensor:
 def _neighbours(column: int, bounds: Tensor, ordered: Tensor) -> Tensor:
     """Rows (column, bound, below, above, whole) for sorted bounds of a column with these values in order."""
     place = torch.searchsorted(ordered, bounds.to(ordered.device), right=True)
-    below = torch.where(place > 0, ordered[place - 1], -inf).cpu()
-    above = torch.where(place < len(ordered), ordered[place.clamp(max=len(ordered) - 1)], inf).cpu()
-    whole = ordered[0] == ordered[0].round() and torch.equal(ordered, ordered.round())  # the second takes longer
+    ends = (
+        torch.nn.functional.pad(ordered, (1, 0), value=-inf),
+        torch.nn.functional.pad(ordered, (0, 1), value=inf),
+    )
+    below, above = ends[0][place].cpu(), ends[1][place].cpu()
+    some = ordered[:100]
+    whole = torch.equal(some, some.round()) and torch.equal(ordered, ordered.round())  # the second takes longer
     same = torch.ones_like(bounds)
     return torch.stack([same * column, bounds, below, above, same * float(whole)], 1)
