@@ -16,16 +16,18 @@ ALONE = Ranks()
 
 def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
     """X, and which of its rows count: a shard without rows is read as one row of zeros, of which none counts."""
-    if ranks.alone:
+    if not without_rows(X, ranks):
         return X, slice(None)
     if hasattr(X, "iloc") and hasattr(X, "columns"):
-        empty = not len(X)
-        return (type(X)(np.zeros((1, X.shape[1])), columns=X.columns) if empty else X), slice(0, len(X))
-    shape = np.shape(X) if not hasattr(X, "shape") else tuple(X.shape)
-    if not shape or shape[0]:
-        return X, slice(None)
-    kind = X.dtype if isinstance(X, Tensor) else None
-    return torch.zeros(1, *shape[1:], dtype=kind) if kind else np.zeros((1, *shape[1:])), slice(0)
+        return type(X)(np.zeros((1, X.shape[1])), columns=X.columns), slice(0)
+    if isinstance(X, Tensor):
+        return X.new_zeros(1, *X.shape[1:]), slice(0)
+    return np.zeros((1, *np.shape(X)[1:])), slice(0)
+
+
+def without_rows(X: Any, ranks: Ranks) -> bool:
+    """Whether X has no rows where that is allowed: on some of the ranks of a group."""
+    return not ranks.alone and not (X.shape[0] if hasattr(X, "shape") else len(X))
 
 
 def numbered(n: int, ranks: Ranks) -> tuple[int, int]:
@@ -51,6 +53,28 @@ def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
     return getattr(torch, next(iter(kinds)).removeprefix("torch."))
 
 
+def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
+    """The inputs of this rank; without any, a tensor [0, ...] like those of other ranks.
+
+    Raises
+    ------
+    ValueError
+        On all ranks: types or shapes of the inputs differ, or no rank has any.
+    """
+    n, kind = (0, torch.float32) if x is None else (len(x), x.dtype)
+    kind = common_type(n, kind, ranks)
+    told = ranks.texts(json.dumps(None if x is None else list(x.shape[1:])))
+    shapes = {rank: json.loads(text) for rank, text in enumerate(told) if text != "null"}
+    first = min(shapes)
+    for rank, shape in shapes.items():
+        if shape != shapes[first]:
+            raise ValueError(
+                f"the shape of inputs in X differs between processes: {shapes[first]} on rank {first}, {shape} on "
+                f"rank {rank}"
+            )
+    return torch.zeros(0, *shapes[first], dtype=kind) if x is None else x
+
+
 def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:
     """The different labels of all ranks, sorted, from those of this rank.
 
@@ -63,7 +87,7 @@ def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np
         return np.unique(own)
     told = [json.loads(text) for text in ranks.texts(json.dumps([own.dtype.str, own.tolist()]))]
     every = [np.array(values, dtype=kind) for kind, values in told if values]
-    if len({array.dtype.kind in "biuf" for array in every}) > 1:
+    if len({isinstance(value, str) for array in every for value in array.tolist()}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
     return np.unique(np.concatenate(every)) if every else own[:0]
 
@@ -73,3 +97,13 @@ def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:
     best = score.argsort(descending=True, stable=True)[:number]
     rows, scores = torch.cat(ranks.gather(x[best])), torch.cat(ranks.gather(score[best]))
     return rows[scores.argsort(descending=True, stable=True)[:number]]
+
+
+def sample(x: Tensor, most: int, ranks: Ranks) -> Tensor:
+    """Rows of all ranks, in their order, or so many drawn from them, the same on all; alone, all rows."""
+    if ranks.alone:
+        return x
+    if numbered(len(x), ranks)[1] <= most:
+        return torch.cat(ranks.gather(x))
+    generator = torch.Generator().manual_seed(ranks.rank)
+    return greatest(x, torch.rand(len(x), generator=generator, dtype=torch.float64).to(x.device), most, ranks)
