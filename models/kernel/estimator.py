@@ -210,9 +210,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         points, mass, first = merged(x[kept], weight[kept], first)
         if self._too_few(int(ranks.sum(kept.sum())), points, labels is not None, ranks):
             points, mass, first = merged(points, mass, None)
-        unit = self._fit(points, mass, first, labels is not None, batch.names, ranks)
-        self.objective_ *= unit
-        self.history_ = [value * unit for value in self.history_]
+        self._fit(points, mass, first, labels is not None, batch.names, ranks)
         self._publish(isinstance(X, Tensor))
         with ranks.agreed():
             self.labels_ = batch.labels(self._predict(x))
@@ -295,8 +293,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
     def _fit(
         self, x: Tensor, mass: Tensor, first: Tensor | None, fixed: bool, names: list[str] | None, ranks: Ranks
-    ) -> float:
-        """Find the model, its objective and its history, in units of the mean weight of a point, and give that."""
+    ) -> None:
+        """Find the model, its objective and its history."""
         total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
         unit = total / number  # weights of any size do the same
         mass = (mass / unit).to(x)
@@ -309,12 +307,13 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         keep = first if fixed else None
         gamma = self._gamma(x, generator)
         runs = [self._run(x, mass, first, keep, gamma, generator, ranks) for _ in range(self.n_init)]
-        self._model, self.objective_, self.history_ = min(runs, key=lambda run: run[1])
+        self._model, objective, history = min(runs, key=lambda run: run[1])
         self.n_pruned_ = 0
         if self.prune is not None:
             self._model, self.n_pruned_ = pruned(x, self._model, self.prune, ranks)
-            self.objective_ = em(x, self._model, keep, mass, max_iter=0, ranks=ranks).objective
-        return float(unit)
+            objective = em(x, self._model, keep, mass, max_iter=0, ranks=ranks).objective
+        self.objective_ = objective * float(unit)
+        self.history_ = [value * float(unit) for value in history]
 
     def _gamma(self, x: Tensor, generator: torch.Generator) -> float | str:
         """The parameter as it is for supports, whose median heuristic follows the start; a number for members."""
