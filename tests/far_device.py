@@ -14,7 +14,6 @@ from unittest import mock
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 FAR = torch.device("lazy", 0)
 COPIES = {"copy_", "_to_copy"}
@@ -144,36 +143,59 @@ def far_device():
 
 def _run(func, args, kwargs):
     """What an operation gives, on the device on which CUDA would give it."""
-    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-    device = kwargs.get("device")
+    tensors, device = list(_tensors((*args, *kwargs.values()))), kwargs.get("device")
     if not any(isinstance(t, FarTensor) for t in tensors) and not _is_far(device):
         return func(*args, **kwargs)
-    _check(func, args, tensors)
-    own = {id(t.near if isinstance(t, FarTensor) else t): t for t in tensors}
-    args, kwargs = tree_map_only(FarTensor, lambda t: t.near, (args, kwargs))
+    _check(func, args, kwargs, tensors)
+    own = {id(t.near if isinstance(t, FarTensor) else t): t for t in tensors}  # what is changed in place stays itself
+    near = {name: _each(FarTensor, _near, value) for name, value in kwargs.items()}
     if device is not None:
-        kwargs["device"] = torch.device("cpu")
-    found = func(*args, **kwargs)
-    stays = device is None or _is_far(device)
-    return tree_map_only(
-        torch.Tensor, lambda t: own.get(id(t)) if id(t) in own else FarTensor(t) if stays else t, found
-    )
+        near["device"] = torch.device("cpu")
+    found = func(*_each(FarTensor, _near, args), **near)
+    made = FarTensor if device is None or _is_far(device) else lambda t: t
+    return _each(torch.Tensor, lambda t: own[id(t)] if id(t) in own else made(t), found)
 
 
-def _check(func, args, tensors):
+def _check(func, args, kwargs, tensors):
     """Raise where CUDA would: tensors meet of which one is on the CPU, and no number, no index and not copied."""
     name = _name(func)
     far = [t for t in tensors if isinstance(t, FarTensor)]
     if name in COPIES or not far:
         return
     meet = tensors if name not in INDEXED or not isinstance(args[0], FarTensor) else [args[0], *args[2:3]]
-    if any(t.ndim for t in meet if isinstance(t, torch.Tensor) and not isinstance(t, FarTensor)):
+    if any(t.ndim for t in _on_cpu(meet)):
         shapes = [f"{list(t.shape)} on {t.device}" for t in tensors]
         raise RuntimeError(f"Expected all tensors to be on the same device, but {name} got {', '.join(shapes)}")
-    if func._schema.is_mutable and not isinstance(args[0], FarTensor):
-        raise RuntimeError(f"{name} would change a tensor of the CPU by one on {FAR}")
+    if func._schema.is_mutable:
+        given = {argument.name: argument for argument in func._schema.arguments}
+        values = dict(zip(given, args, strict=False)) | kwargs
+        if any(_on_cpu([values[key] for key in values if given[key].alias_info and given[key].alias_info.is_write])):
+            raise RuntimeError(f"{name} would change a tensor of the CPU by one on {FAR}")
     if name in PRODUCTS and not (far[0].is_floating_point() or far[0].is_complex()):
         raise RuntimeError(f"{name} is not implemented for {far[0].dtype} on {FAR}, as on CUDA")
+
+
+def _on_cpu(values):
+    return (t for t in _tensors(values) if not isinstance(t, FarTensor))
+
+
+def _near(far):
+    return far.near
+
+
+def _tensors(values):
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _each(kind, change, value):
+    """Everything of a kind in nested lists, changed."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_each(kind, change, one) for one in value])
+    return change(value) if isinstance(value, kind) else value
 
 
 def _waits(func, args, kwargs):
@@ -212,7 +234,7 @@ def _indices(index):
 
 def _known(data):
     """Numbers on `FAR`, in lists, as numbers."""
-    return tree_map_only(FarTensor, FarTensor.tolist, data)
+    return _each(FarTensor, FarTensor.tolist, data)
 
 
 def _name(func):
