@@ -9,6 +9,8 @@ rounding and the random numbers of a GPU (they are those of the CPU).
 """
 
 import contextlib
+import functools
+from dataclasses import dataclass
 from unittest import mock
 
 import numpy as np
@@ -143,72 +145,94 @@ def far_device():
 
 def _run(func, args, kwargs):
     """What an operation gives, on the device on which CUDA would give it."""
-    tensors, device = list(_tensors((*args, *kwargs.values()))), kwargs.get("device")
-    if not any(isinstance(t, FarTensor) for t in tensors) and not _is_far(device):
+    tensors, device = _tensors((args, tuple(kwargs.values())), []), kwargs.get("device")
+    far = [t for t in tensors if type(t) is FarTensor]
+    if not far and not _is_far(device):
         return func(*args, **kwargs)
-    _check(func, args, kwargs, tensors)
-    own = {id(t.near if isinstance(t, FarTensor) else t): t for t in tensors}  # what is changed in place stays itself
+    about = _about(func)
+    if far and (len(far) < len(tensors) or about.product):
+        _check(about, args, kwargs, tensors)
     near = {name: _each(FarTensor, _near, value) for name, value in kwargs.items()}
     if device is not None:
         near["device"] = torch.device("cpu")
     found = func(*_each(FarTensor, _near, args), **near)
-    made = FarTensor if device is None or _is_far(device) else lambda t: t
-    return _each(torch.Tensor, lambda t: own[id(t)] if id(t) in own else made(t), found)
+    stays = device is None or _is_far(device)
+    if not about.written:
+        return _each(torch.Tensor, FarTensor, found) if stays else found
+    own = {id(t.near if type(t) is FarTensor else t): t for t in tensors}  # what is changed in place stays itself
+    return _each(torch.Tensor, lambda t: own[id(t)] if id(t) in own else FarTensor(t), found)
 
 
-def _check(func, args, kwargs, tensors):
+@dataclass(frozen=True)
+class About:
+    """What there is to know about an operation."""
+
+    name: str
+    product: bool  # of matrices
+    arguments: tuple  # their names
+    written: frozenset  # those that are changed
+
+
+@functools.cache
+def _about(func):
+    schema = func._schema
+    name = schema.name.removeprefix("aten::")
+    written = frozenset(one.name for one in schema.arguments if one.alias_info and one.alias_info.is_write)
+    return About(name, name in PRODUCTS, tuple(one.name for one in schema.arguments), written)
+
+
+def _check(about, args, kwargs, tensors):
     """Raise where CUDA would: tensors meet of which one is on the CPU, and no number, no index and not copied."""
-    name = _name(func)
-    far = [t for t in tensors if isinstance(t, FarTensor)]
-    if name in COPIES or not far:
+    if about.name in COPIES:
         return
-    meet = tensors if name not in INDEXED or not isinstance(args[0], FarTensor) else [args[0], *args[2:3]]
-    if any(t.ndim for t in _on_cpu(meet)):
+    meet = tensors
+    if about.name in INDEXED and type(args[0]) is FarTensor:
+        meet = _tensors((args[0], *args[2:3]), [])
+    if any(t.ndim for t in meet if type(t) is not FarTensor):
         shapes = [f"{list(t.shape)} on {t.device}" for t in tensors]
-        raise RuntimeError(f"Expected all tensors to be on the same device, but {name} got {', '.join(shapes)}")
-    if func._schema.is_mutable:
-        given = {argument.name: argument for argument in func._schema.arguments}
-        values = dict(zip(given, args, strict=False)) | kwargs
-        if any(_on_cpu([values[key] for key in values if given[key].alias_info and given[key].alias_info.is_write])):
-            raise RuntimeError(f"{name} would change a tensor of the CPU by one on {FAR}")
-    if name in PRODUCTS and not (far[0].is_floating_point() or far[0].is_complex()):
-        raise RuntimeError(f"{name} is not implemented for {far[0].dtype} on {FAR}, as on CUDA")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but {about.name} got {', '.join(shapes)}"
+        )
+    given = dict(zip(about.arguments, args, strict=False)) | kwargs
+    changed = _tensors([given[name] for name in about.written if name in given], [])
+    if not all(type(t) is FarTensor for t in changed):
+        raise RuntimeError(f"{about.name} would change a tensor of the CPU by one on {FAR}")
+    if about.product and not any(t.is_floating_point() or t.is_complex() for t in tensors):
+        raise RuntimeError(f"{about.name} is not implemented for {tensors[0].dtype} on {FAR}, as on CUDA")
 
 
-def _on_cpu(values):
-    return (t for t in _tensors(values) if not isinstance(t, FarTensor))
+def _waits(func, args, kwargs):
+    """Whether the host needs to know what a far tensor holds."""
+    name = _about(func).name
+    if name in INDEXED:
+        return any(type(t) is FarTensor and t.dtype in (torch.bool, torch.uint8) for t in args[1])
+    if name in COPIES:
+        there = isinstance(args[0], FarTensor) if name == "copy_" else _is_far(kwargs.get("device", FAR))
+        return not there and any(isinstance(t, FarTensor) for t in args[:2])
+    return name in WAITING and isinstance(args[0], FarTensor)
 
 
 def _near(far):
     return far.near
 
 
-def _tensors(values):
+def _tensors(values, found):
+    """All tensors in nested lists, appended to a list."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            yield value
+            found.append(value)
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            _tensors(value, found)
+    return found
 
 
 def _each(kind, change, value):
     """Everything of a kind in nested lists, changed."""
+    if isinstance(value, kind):
+        return change(value)
     if isinstance(value, (list, tuple)):
         return type(value)([_each(kind, change, one) for one in value])
-    return change(value) if isinstance(value, kind) else value
-
-
-def _waits(func, args, kwargs):
-    """Whether the host needs to know what a far tensor holds."""
-    name = _name(func)
-    if name in INDEXED:
-        return any(
-            t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1] if isinstance(t, FarTensor)
-        )
-    if name in COPIES:
-        there = isinstance(args[0], FarTensor) if name == "copy_" else _is_far(kwargs.get("device", FAR))
-        return not there and any(isinstance(t, FarTensor) for t in args[:2])
-    return name in WAITING and isinstance(args[0], FarTensor)
+    return value
 
 
 def _drawn(function):
@@ -237,12 +261,8 @@ def _known(data):
     return _each(FarTensor, FarTensor.tolist, data)
 
 
-def _name(func):
-    return func._schema.name.removeprefix("aten::")
-
-
 def _is_far(device):
-    return device is not None and torch.device(device).type == FAR.type
+    return device is not None and (device is FAR or torch.device(device).type == FAR.type)
 
 
 _nothing = contextlib.nullcontext

@@ -2,12 +2,9 @@
 
 from functools import partial
 
-import neonxc
 import numpy as np
 import pandas as pd
 import torch
-from neonxc.models import SCAN, BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable, patterns, vgg_small
-from neonxc.trees import IMM, KernelExKMC
 from sklearn import cluster
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
@@ -17,6 +14,19 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
+
+import neonxc
+from neonxc.head import bisecting_head, centroid_head, linear_head
+from neonxc.models import (
+    SCAN,
+    BetaInterpretable,
+    KCenter,
+    KernelKMeans,
+    StronglyInterpretable,
+    patterns,
+)
+from neonxc.models.scan import RandomWarp
+from neonxc.trees import IMM, KernelExKMC
 
 from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y
 from .table import entry
@@ -97,6 +107,16 @@ def neuralized_tensors(at):
     return found
 
 
+@entry("head.centroid_head", "head.linear_head", "head.bisecting_head", "NeuralizedClustering")
+def heads(at):
+    centers, x = at(CENTERS), at(X)
+    of_two, weights = at(torch.tensor([0, 1, 1])), at(torch.tensor([0.0, -1.0, -0.5]).double())
+    made = [centroid_head(centers), centroid_head(centers, of_two), linear_head(centers)]
+    made += [centroid_head(centers, of_two, gamma=0.5, log_weights=weights), linear_head(centers, centers[:, 0])]
+    made.append(bisecting_head([(0, -1), (1, 2)], centers[:2], centers[1:]))
+    return [explained(neonxc.NeuralizedClustering(head), x, at) for head in made]
+
+
 @entry("neuralize")
 def neuralized_labels(at):
     x = at(X)
@@ -106,7 +126,10 @@ def neuralized_labels(at):
 @entry("neuralize")
 def soft_clusterings(at):
     x, models = at(X), (kmeans().fit(POINTS), GaussianMixture(3, random_state=0).fit(POINTS), at(linear()))
-    nets = [neonxc.neuralize(models[0], x, stiffness=0.5), neonxc.neuralize(models[0], x, stiffness=0.5, threshold=0.6)]
+    nets = [
+        neonxc.neuralize(models[0], x, stiffness=0.5),
+        neonxc.neuralize(models[0], x, stiffness=0.5, threshold=0.6),
+    ]
     nets += [neonxc.neuralize(model, x, threshold=0.7) for model in models[1:]]
     return [explained(net, x, at) for net in nets]
 
@@ -134,13 +157,19 @@ def texts_behind_a_vectorizer(at):
     return [
         *(net.predict(TEXTS), net.calibrate(TEXTS).beta, relevance, neon.summary(TEXTS).relevance),
         [str(one) for one in neonxc.highlights(net, TEXTS, relevance)],
-        *(counts.predict(sparse), neonxc.NEON(counts).attribute(sparse), neonxc.NEON(counts).summary(sparse).relevance),
+        *(
+            counts.predict(sparse),
+            neonxc.NEON(counts).attribute(sparse),
+            neonxc.NEON(counts).summary(sparse).relevance,
+        ),
     ]
 
 
 def kernel_kmeans(options, fitting, at):
     x = at(X)
-    model = KernelKMeans(3, random_state=0, **options).fit(x, **{name: at(value) for name, value in fitting.items()})
+    model = KernelKMeans(3, random_state=0, **options).fit(
+        x, **{name: at(value) for name, value in fitting.items()}
+    )
     found = [model.labels_, model.predict(x), model.transform(x), model.score(x), model.predict(POINTS)]
     return [*found, *explained(neonxc.neuralize(model, x), x, at)]
 
@@ -159,7 +188,12 @@ for name, (options, fitting) in {
 @entry("models.KCenter", "models.BetaInterpretable", "models.StronglyInterpretable", "models.patterns")
 def interpretable(at):
     x, foi, found = at(X), at((X[:, 0] > 1).long()), []
-    models = [KCenter(3), KCenter(3, "cosine", init="random", random_state=0), KCenter(3, "gower"), KCenter(3, "canberra")]
+    models = [
+        KCenter(3),
+        KCenter(3, "cosine", init="random", random_state=0),
+        KCenter(3, "gower"),
+        KCenter(3, "canberra"),
+    ]
     for model in models:
         model.fit(x)
         found += [model.labels_, model.cluster_centers_, model.predict(x), model.score(x)]
@@ -172,7 +206,7 @@ def interpretable(at):
     return [*found, str(patterns(x, at(Y)))]
 
 
-@entry("models.SCAN", "models.vgg_small", draws=True)
+@entry("models.SCAN", "models.scan.RandomWarp", draws=True)
 def scan(at):
     images = at(IMAGES.float().repeat(6, 1, 1, 1))
     torch.manual_seed(0)
@@ -182,6 +216,12 @@ def scan(at):
     ).fit(images)  # fmt: skip
     own = SCAN(2, n_neighbors=3, n_heads=1, pretext=None, head_epochs=1, epochs=0, random_state=0)
     net = neonxc.neuralize(model, images)
-    found = [model.labels_, model.predict(images), model.predict_proba(images), model.transform(images), net(images)]
-    found += [neonxc.NEON(net).attribute(images), own.fit(images).labels_, at(vgg_small(3))(at(IMAGES.float().repeat(1, 1, 4, 4)))]
+    found = [
+        model.labels_,
+        model.predict(images),
+        model.predict_proba(images),
+        model.transform(images),
+        net(images),
+    ]
+    found += [neonxc.NEON(net).attribute(images), own.fit(images).labels_, RandomWarp()(images)]
     return found

@@ -1,14 +1,15 @@
 """Measures of explanations and of clusterings."""
 
-import neonxc
 import torch
-from neonxc import evaluation as ev
-from neonxc.evaluation import methods, segments
-from neonxc.models import WordVectors
 from sklearn.cluster import KMeans
 from torch import nn
 
-from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y, features, locations
+import neonxc
+from neonxc import evaluation as ev
+from neonxc.evaluation import methods, segments
+from neonxc.models import WordVectors
+
+from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y, features
 from .table import entry
 
 
@@ -25,9 +26,17 @@ def explained(at):
 @entry("evaluation.pixel_flipping", "evaluation.Flipping", "evaluation.ZeroImputer", "evaluation.MeanImputer")
 def flipping(at):
     net, x, relevance = explained(at)
-    found = [ev.pixel_flipping(net, x, relevance, imputer) for imputer in (ev.ZeroImputer(), ev.MeanImputer(x), ev.MeanImputer(POINTS))]
+    found = [
+        ev.pixel_flipping(net, x, relevance, imputer)
+        for imputer in (ev.ZeroImputer(), ev.MeanImputer(x), ev.MeanImputer(POINTS))
+    ]
     groups = at(torch.tensor([0, 1, 1]))
-    for options in ({"mode": "remove"}, {"groups": groups}, {"groups": [0, 1, 1], "target": at(Y)}, {"order": "least", "target": 1}):
+    for options in (
+        {"mode": "remove"},
+        {"groups": groups},
+        {"groups": [0, 1, 1], "target": at(Y)},
+        {"order": "least", "target": 1},
+    ):
         found.append(ev.pixel_flipping(net, x, relevance, ev.ZeroImputer(), **options))
     linear = at(nn.Linear(3, 3).double().requires_grad_(False))
     torch.nn.init.eye_(linear.weight)
@@ -50,10 +59,18 @@ def flipping_of_images(at):
     return [curves(ev.pixel_flipping(net, x, x - 0.5, ev.BlurImputer(2.0), **one)) for one in options]
 
 
-@entry("evaluation.pixel_flipping", "evaluation.WordImputer", "evaluation.compare", "evaluation.methods.word_methods", draws=True)
+@entry(
+    "evaluation.pixel_flipping",
+    "evaluation.WordImputer",
+    "evaluation.compare",
+    "evaluation.methods.word_methods",
+    draws=True,
+)
 def flipping_of_words(at):
     words = at(WordVectors(["cat", "dog", "sun", "moon"], torch.randn(4, 3, dtype=torch.float64)))
-    net = neonxc.neuralize(KMeans(2, n_init=1, random_state=0).fit(words.points(TEXTS).cpu().numpy()), TEXTS, words)
+    net = neonxc.neuralize(
+        KMeans(2, n_init=1, random_state=0).fit(words.points(TEXTS).cpu().numpy()), TEXTS, words
+    )
     ids = at(words.encode(TEXTS))
     relevance, found = neonxc.NEON(net).attribute(ids), []
     for imputer in (None, ev.WordImputer(ids), ev.WordImputer(words.encode(TEXTS))):
@@ -70,7 +87,9 @@ def compared(found):
 def comparison(at):
     net, x, _ = explained(at)
     found = [ev.compare(net, x[:8], repeats=2), ev.compare(net, x[:8], baseline=at(X.mean(0)), repeats=2)]
-    found.append(ev.compare(net, x[:8], {"all alike": at(torch.ones(8, 3)), "NEON": methods.neon}, ev.MeanImputer(x)))
+    found.append(
+        ev.compare(net, x[:8], {"all alike": at(torch.ones(8, 3)), "NEON": methods.neon}, ev.MeanImputer(x))
+    )
     assert str(found[0])
     return [compared(one) for one in found]
 
@@ -79,9 +98,19 @@ def comparison(at):
 def single_methods(at):
     net, x, _ = explained(at)
     target, some = at(Y), at(X.mean(0))
-    table = [methods.neon_with(beta=2.0), methods.integrated_gradients(4), methods.integrated_gradients(4, X.mean(0))]
+    table = [
+        methods.neon_with(beta=2.0),
+        methods.integrated_gradients(4),
+        methods.integrated_gradients(4, X.mean(0)),
+    ]
     table += [methods.pda(), methods.pda(ev.MeanImputer(x), "indicator", groups=torch.tensor([0, 1, 1]))]
-    table += [methods.integrated_gradients(4, some), methods.neon, methods.gradient, methods.sensitivity, methods.squared]
+    table += [
+        methods.integrated_gradients(4, some),
+        methods.neon,
+        methods.gradient,
+        methods.sensitivity,
+        methods.squared,
+    ]
     return [method(net, x, target) for method in table]
 
 
@@ -116,8 +145,17 @@ def costs(at):
     x, y, weight, centers = at(X), at(Y), at(WEIGHT), at(CENTERS)
     other = at(Y.roll(5))
     tree = neonxc.trees.IMM(3).fit(x, centers=centers).tree_
-    found = [ev.kmeans_cost(x, y), ev.kmeans_cost(x, LABELS, weight), ev.kcenter_cost(x, y), ev.kcenter_cost(x, y, "gower")]
-    found += [ev.cost_ratio(x, other, y), ev.cost_ratio(x, other, centers, weight), ev.cost_ratio(x, y, CENTERS.numpy())]
+    found = [
+        ev.kmeans_cost(x, y),
+        ev.kmeans_cost(x, LABELS, weight),
+        ev.kcenter_cost(x, y),
+        ev.kcenter_cost(x, y, "gower"),
+    ]
+    found += [
+        ev.cost_ratio(x, other, y),
+        ev.cost_ratio(x, other, centers, weight),
+        ev.cost_ratio(x, y, CENTERS.numpy()),
+    ]
     found += [ev.surrogate_cost(x, y, centers, weight), ev.surrogate_cost(x, tree.apply(x), CENTERS.tolist())]
     found += [ev.label_agreement(y, other), ev.clustering_accuracy(y, other), ev.interpretability(y, other)]
     return [*found, ev.interpretabilities(y, other), ev.wad(tree), ev.waes(tree)]
@@ -131,8 +169,16 @@ def costs(at):
 def segmentation(at):
     x, net = at(IMAGES[:2]), at(features())
     thresholds = segments.unit_thresholds(net, x, 0.3)
-    maps = [segments.cluster_maps(net, x, 2), segments.feature_maps(net, x, 2), segments.locations(net, x, 2), thresholds]
-    maps += [segments.net_dissect_top(net, x, 2, thresholds), segments.net_dissect_centroids(net, x, 2, thresholds)]
+    maps = [
+        segments.cluster_maps(net, x, 2),
+        segments.feature_maps(net, x, 2),
+        segments.locations(net, x, 2),
+        thresholds,
+    ]
+    maps += [
+        segments.net_dissect_top(net, x, 2, thresholds),
+        segments.net_dissect_centroids(net, x, 2, thresholds),
+    ]
     masks = torch.zeros(2, 2, 8, 8, dtype=torch.bool)
     masks[:, 0, :, :4], masks[:, 1, :, 4:] = True, True
     found = [ev.segmentation_match(maps[0], one) for one in (at(masks), masks, [at(masks[0]), masks[1].numpy()])]

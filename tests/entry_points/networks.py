@@ -2,14 +2,28 @@
 
 from functools import partial
 
-import neonxc
 import torch
-from neonxc import models
-from neonxc.lrp import LRP, AlphaBeta, Composite, Constant, Epsilon, Flat, Gamma, Pass, WSquare, ZBox, ZPlus, presets
-from neonxc.models import FeatureExtractor, WordVectors
-from neonxc.trees import ExKMC
 from sklearn.cluster import KMeans
 from torch import nn
+
+import neonxc
+from neonxc import models
+from neonxc.lrp import (
+    LRP,
+    AlphaBeta,
+    Composite,
+    Constant,
+    Epsilon,
+    Flat,
+    Gamma,
+    Pass,
+    WSquare,
+    ZBox,
+    ZPlus,
+    presets,
+)
+from neonxc.models import FeatureExtractor, WordVectors
+from neonxc.trees import ExKMC
 
 from .data import IMAGES, TEXTS, features, locations
 from .table import entry
@@ -62,7 +76,9 @@ RULES = {
     "Flat": lambda at: Composite(layers={0: Flat()}, functions=EXP),
     "WSquare": lambda at: Composite(layers={0: WSquare(), "maps.4": WSquare()}, functions=EXP),
     "ZBox": lambda at: Composite(layers={0: ZBox(0, at(torch.ones(3)))}, functions=EXP),
-    "ZBox of a tensor of the CPU": lambda at: Composite(layers={0: ZBox(torch.zeros(3), torch.ones(3))}, functions=EXP),
+    "ZBox of a tensor of the CPU": lambda at: Composite(
+        layers={0: ZBox(torch.zeros(3), torch.ones(3))}, functions=EXP
+    ),
 }
 RULES |= {
     f"presets.{name}": partial(lambda name, at: with_functions(presets.PRESETS[name](0.0, 1.0)), name)
@@ -88,8 +104,17 @@ def maps(at):
     net = neonxc.neuralize(model, x, net)
     neon = neonxc.NEON(net)
     found = [net(x), net.predict(x), net.beta, neon.attribute(x), neon.heatmaps(x), neon.heatmaps(x, [2, 0])]
-    found += [neon.attribute(x, (0, 1, 1)), neon.attribute(x, 0, 1), neon.summary(x).relevance, neon.summary(x).prototypes]
-    for options in ({"head_rule": "midpoint"}, {"composite": Composite(Epsilon(1e-3), {0: ZBox(0, 1)})}, {"beta": 2.0}):
+    found += [
+        neon.attribute(x, (0, 1, 1)),
+        neon.attribute(x, 0, 1),
+        neon.summary(x).relevance,
+        neon.summary(x).prototypes,
+    ]
+    for options in (
+        {"head_rule": "midpoint"},
+        {"composite": Composite(Epsilon(1e-3), {0: ZBox(0, 1)})},
+        {"beta": 2.0},
+    ):
         found.append(neonxc.NEON(net, **options).attribute(x))
     return found
 
@@ -153,7 +178,10 @@ def small_network(at):
 def words(at):
     vectors = torch.randn(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     vocabulary = ["cat", "dog", "sun", "moon", "barks", "shine", "bright"]
-    made = [WordVectors(vocabulary, at(vectors), at(torch.arange(1.0, 8).double())), at(WordVectors(vocabulary, vectors))]
+    made = [
+        WordVectors(vocabulary, at(vectors), at(torch.arange(1.0, 8).double())),
+        at(WordVectors(vocabulary, vectors)),
+    ]
     found = []
     for embedding in made:
         ids = at(embedding.encode(TEXTS))
@@ -161,7 +189,14 @@ def words(at):
         net = neonxc.neuralize(model, TEXTS, embedding)
         neon = neonxc.NEON(net)
         relevance = neon.attribute(ids)
-        found += [embedding(ids), embedding.points(TEXTS), net(ids), net.predict(ids), net.predict(TEXTS), relevance]
+        found += [
+            embedding(ids),
+            embedding.points(TEXTS),
+            net(ids),
+            net.predict(ids),
+            net.predict(TEXTS),
+            relevance,
+        ]
         found += [neon.attribute(TEXTS), neon.summary(TEXTS).relevance, neon.summary(ids).relevance, net.beta]
         found.append(str(neonxc.plot.text(embedding.tokenize(TEXTS), relevance, known=ids >= 0)))
     return found

@@ -3,9 +3,10 @@
 from functools import partial
 from inspect import signature
 
+import torch
+
 import neonxc
 import neonxc.trees
-import torch
 from neonxc.evaluation import agreement, wad, waes
 from neonxc.trees import ExShallow, export_graphviz, export_text, plot_tree, render_rules, trade_off
 from neonxc.trees.graph import as_graph, knn_graph
@@ -21,7 +22,12 @@ def said(tree):
 
 def fitted(model, x, *others):
     found = [model.labels_, model.cluster_centers_, model.predict(x), model.score(x), model.inertia_]
-    found += [model.tree_.apply(x), model.tree_.predict(x), model.tree_.leaf_of(x).tolist(), str(model.tree_.rules())]
+    found += [
+        model.tree_.apply(x),
+        model.tree_.predict(x),
+        model.tree_.leaf_of(x).tolist(),
+        str(model.tree_.rules()),
+    ]
     return [*found, model.predict(POINTS), *others]
 
 
@@ -61,12 +67,20 @@ for name in neonxc.trees.__all__:
         entry(f"trees.{name}", name=name)(partial(grown, Explainer))
 
 
-@entry("trees.render_rules", "trees.Rules", "trees.export_text", "trees.export_graphviz", "trees.plot_tree")
+@entry(
+    *("trees.export_text", "trees.export_graphviz", "trees.plot_tree", "rules.Rules", "rules.render_rules"),
+    *("trees.Rules", "trees.render_rules", "trees.ThresholdTree"),
+)
 def rules_of_a_tree(at):
     x, labels = at(X), at(Y)
     tree = ExShallow(3, random_state=0).fit(x, labels=labels).tree_
     rules = tree.rules()
-    found = [rules.predict(x), str(rules.measure(x, labels)), str(rules.measure(x, labels, at(WEIGHT))), render_rules(tree)]
+    found = [
+        rules.predict(x),
+        str(rules.measure(x, labels)),
+        str(rules.measure(x, labels, at(WEIGHT))),
+        render_rules(tree),
+    ]
     found += [export_text(tree), export_graphviz(tree), bool(plot_tree(tree)), tree.decision_path(x)]
     return [*found, tree.feature_importances.tolist(), wad(tree), waes(tree), tree.to_sklearn().predict(POINTS)]
 
@@ -74,7 +88,10 @@ def rules_of_a_tree(at):
 @entry("trees.trade_off", "trees.TradeOff", "trees.Candidate")
 def choice_of_a_tree(at):
     x, models = at(X), {"IMM": neonxc.trees.IMM(3, random_state=0), "shallow": ExShallow(3, random_state=0)}
-    found = [trade_off(x, labels=at(Y), candidates=models), trade_off(x, centers=at(CENTERS), candidates=models, sample_weight=at(WEIGHT))]
+    found = [
+        trade_off(x, labels=at(Y), candidates=models),
+        trade_off(x, centers=at(CENTERS), candidates=models, sample_weight=at(WEIGHT)),
+    ]
     return [[some.to_markdown(), [one.explainer.labels_ for one in some]] for some in found]
 
 
