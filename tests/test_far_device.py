@@ -12,18 +12,19 @@ import torch
 from entry_points import ENTRIES
 from far_device import far_device
 
-PACKAGES = ["", "evaluation", "lrp", "models", "plot", "trees"]
+PACKAGES = ["", "evaluation", "lrp", "models", "plot", "rules", "trees"]
 
 # Public names that are not called on another device by themselves
 NOT_CALLED = {
     "they take no tensors": (
         "models.load_image models.to_tensor tables.read_table preparation.prepare preparation.Preparation"
-        " terms.Terms rules.Column rules.Condition rules.Counts rules.Rule rules.SQL trees.Column trees.Condition trees.Rule "
+        " terms.Terms rules.Column rules.Condition rules.Counts rules.Rule rules.SQL "
+        "trees.Column trees.Condition trees.Rule "
         "lrp.UnsupportedOperation trees.parameters.explainer trees.saving.register_explainer "
         "registry.register registry.storable"
     ),
     "every network consists of them": (
-        "head.Head head.Decision head.Noise detection.LinearDetection quadratic.QuadraticDetection "
+        "head.Head head.Decision detection.LinearDetection quadratic.QuadraticDetection "
         "edges.EdgeDetection grouping.Minimum grouping.UnionOfIntervals competition.Rivals competition.Path "
         "carriers.Carrier carriers.Record"
     ),

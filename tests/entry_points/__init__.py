@@ -4,7 +4,7 @@ An entry is a function of `at`, which moves a tensor or a module to the device i
 back all that is worth comparing. Tensors among it have to be on that device.
 """
 
-from . import clusterings, evaluation, networks, results, trees  # noqa: F401  # each adds its entries
+from . import clusterings, elsewhere, evaluation, networks, results, trees  # noqa: F401  # each adds its entries
 from .table import ENTRIES, Entry
 
 __all__ = ["ENTRIES", "Entry"]

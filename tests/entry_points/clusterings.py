@@ -16,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 import neonxc
-from neonxc.head import bisecting_head, centroid_head, linear_head
+from neonxc.head import Noise, bisecting_head, centroid_head, linear_head
 from neonxc.models import (
     SCAN,
     BetaInterpretable,
@@ -107,14 +107,17 @@ def neuralized_tensors(at):
     return found
 
 
-@entry("head.centroid_head", "head.linear_head", "head.bisecting_head", "NeuralizedClustering")
+@entry("head.centroid_head", "head.linear_head", "head.bisecting_head", "head.Noise", "NeuralizedClustering")
 def heads(at):
     centers, x = at(CENTERS), at(X)
     of_two, weights = at(torch.tensor([0, 1, 1])), at(torch.tensor([0.0, -1.0, -0.5]).double())
     made = [centroid_head(centers), centroid_head(centers, of_two), linear_head(centers)]
     made += [centroid_head(centers, of_two, gamma=0.5, log_weights=weights), linear_head(centers, centers[:, 0])]
     made.append(bisecting_head([(0, -1), (1, 2)], centers[:2], centers[1:]))
-    return [explained(neonxc.NeuralizedClustering(head), x, at) for head in made]
+    noise = Noise(4.0, 3, at(torch.ones(3, dtype=torch.float64)))
+    nets = [neonxc.NeuralizedClustering(head) for head in made]
+    nets.append(neonxc.NeuralizedClustering(made[0], noise=noise))
+    return [explained(net, x, at) for net in nets]
 
 
 @entry("neuralize")

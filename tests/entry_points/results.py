@@ -11,7 +11,7 @@ from torch import nn
 
 import neonxc
 from neonxc import evaluation, plot
-from neonxc.models import KCenter, KernelKMeans
+from neonxc.models import SCAN, BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable
 from neonxc.trees import ExShallow
 
 from .data import CENTERS, IMAGES, POINTS, X, Y, features, locations
@@ -68,14 +68,9 @@ def report_of_images(at):
     return str(neonxc.explain(model, x, at(features())))
 
 
-@entry("save", "load")
-def files(at):
-    x, found = at(X), []
-    made = [KernelKMeans(3, 2, random_state=0).fit(POINTS), ExShallow(3, random_state=0).fit(x, labels=at(Y))]
-    made += [KCenter(3).fit(x), neonxc.neuralize(at(CENTERS), x), at(neonxc.neuralize(made[0], POINTS))]
-    network = neonxc.neuralize(
-        at(torch.randn(3, 6, generator=torch.Generator().manual_seed(0)).double()), at(IMAGES), at(features())
-    )
+def kept(made, x, at):
+    """What is saved and loaded predicts the same; a network is moved back, estimators go where the points are."""
+    found = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "saved")
         for one in made:
@@ -83,12 +78,31 @@ def files(at):
             again = neonxc.load(path)
             again = at(again) if isinstance(again, nn.Module) else again
             found += [one.predict(x), again.predict(x)]
-        neonxc.save(made[1].tree_, path)
-        found.append(neonxc.load(path).predict(x))
-        neonxc.save(network, path)
-        again = at(neonxc.load(path, features=features()))
-        found += [network.predict(at(IMAGES)), again.predict(at(IMAGES)), neonxc.NEON(again).heatmaps(at(IMAGES))]
     return found
+
+
+@entry("save", "load")
+def files(at):
+    x, images = at(X), at(IMAGES)
+    tree = ExShallow(3, random_state=0).fit(x, labels=at(Y))
+    beta = BetaInterpretable(3, 0.6).fit(x, foi=at(Y))
+    strong = StronglyInterpretable(3).fit(x, foi=at(Y))
+    net = neonxc.neuralize(at(CENTERS), x)
+    of_maps = neonxc.neuralize(at(torch.eye(3, 6, dtype=torch.float64)), images, at(features()))
+    found = kept([tree, tree.tree_, KCenter(3).fit(x), beta, strong, net, neonxc.neuralize(tree, x)], x, at)
+    with tempfile.TemporaryDirectory() as folder:
+        neonxc.save(of_maps, Path(folder, "saved"))
+        again = at(neonxc.load(Path(folder, "saved"), features=features()))
+    return [*found, of_maps.predict(images), again.predict(images), neonxc.NEON(again).heatmaps(images)]
+
+
+@entry("save", "load", draws=True)
+def files_of_what_draws(at):
+    x, images = at(X), at(IMAGES.repeat(3, 1, 1, 1).float())
+    scan = SCAN(2, pretext=None, n_neighbors=3, n_heads=1, head_epochs=1, epochs=0, random_state=0)
+    scan.fit(images)
+    made = kept([scan, neonxc.neuralize(scan, images)], images, at)
+    return [*made, *kept([KernelKMeans(3, 2, random_state=0).fit(x)], x, at)]
 
 
 @entry("to_shap")
