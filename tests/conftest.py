@@ -59,7 +59,7 @@ def ranks():
 
 @pytest.fixture
 def far():
-    """A device that is not the CPU, on any machine: ``far.device``, and ``far.waits``, how often the host waited."""
+    """A device that is not the CPU: ``far.device``, and ``far.waits``, how often the host has waited for it."""
     from far_device import far_device
 
     with far_device() as device:

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from sklearn import cluster
 from sklearn.compose import make_column_transformer
@@ -89,7 +90,12 @@ def explained(net, x, at):
 def neuralized(make, at):
     model, x = make().fit(POINTS), at(X)
     moved = at(neonxc.neuralize(model, POINTS))
-    return explained(neonxc.neuralize(model, x), x, at), explained(moved, x, at)
+    return [
+        *explained(neonxc.neuralize(model, x), x, at),
+        moved(x),
+        moved.predict(x),
+        neonxc.NEON(moved).attribute(x),
+    ]
 
 
 for name, make in FAMILIES.items():
@@ -123,7 +129,9 @@ def heads(at):
 @entry("neuralize")
 def neuralized_labels(at):
     x = at(X)
-    return [explained(neonxc.neuralize(labels=labels, X=x), x, at) for labels in (at(Y), LABELS)]
+    with pytest.warns(UserWarning, match="surrogate"):  # of few points
+        nets = [neonxc.neuralize(labels=labels, X=x) for labels in (at(Y), LABELS)]
+    return [explained(net, x, at) for net in nets]
 
 
 @entry("neuralize")

@@ -149,12 +149,11 @@ def feature_extractor(at):
     return [*found, points, net.predict(images), neonxc.NEON(net, presets.gamma(low, high)).heatmaps(images)]
 
 
-def explained_backbone(name, at, size=64):
+def explained_backbone(name, at):
     torch.manual_seed(0)
     block = None if name in ("vit_b_16", "efficientnet_lite0") else 2
     extractor = at(models.backbone(name, block=block, weights=None, normalize=True))
-    side = 224 if name == "vit_b_16" else size
-    images = extractor.preprocess(at(torch.rand(1, 3, side, side)))
+    images = extractor.preprocess(at(torch.rand(1, 3, *(extractor.size or (48, 48)))))
     points = extractor.points(images)
     net = neonxc.neuralize(points[:3].double() + at(torch.eye(3, points.shape[1])), images, extractor)
     return [extractor(images), neonxc.NEON(net).heatmaps(images)]

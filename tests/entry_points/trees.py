@@ -32,26 +32,23 @@ def fitted(model, x, *others):
 
 
 def grown(Explainer, at):
-    """Every way to fit that an explainer has."""
+    """The ways to fit that an explainer has."""
     x, options = at(X), signature(Explainer).parameters
-    seed = {"random_state": 0} if "random_state" in options else {}
-    few = {"max_bins": 8, "max_leaves": 5, "refine": True, "n_init": 2, "metric": "l1", "leaf_labels": "majority"}
-    few = {name: value for name, value in few.items() if name in options}
-    if "metric" in few:
-        few.pop("refine", None)  # which lowers the k-means cost
+    always = {"random_state": 0, "n_trials": 3}
+    few = {"max_bins": 8, "max_leaves": 5, "metric": "l1", "leaf_labels": "majority"}
+    graph = (torch.cdist(X, X) < 2).double().fill_diagonal_(0)
     found, net = [], None
     for own, fitting in (
         ({}, {}),
-        (few, {}),
-        ({"refine": True, "n_init": 2, "max_leaves": 4}, {"labels": at(Y)}),
-        ({"max_leaves": 4}, {"labels": Y.tolist(), "sample_weight": at(WEIGHT)}),
+        (few, {"labels": Y.tolist(), "sample_weight": at(WEIGHT)}),
+        ({"max_leaves": 4, "refine": True, "n_init": 2, "base": "none"}, {"labels": at(Y - 1)}),
         ({}, {"centers": at(CENTERS)}),
-        ({"max_leaves": 4, "base": "none"}, {"labels": at(Y - 1)}),
-        ({}, {"graph": at((torch.cdist(X, X) < 2).double().fill_diagonal_(0))}),
+        ({}, {"graph": at(graph)}),
     ):
+        own = always | own
         own = {name: value for name, value in own.items() if name in options}
         if fitting.keys() <= signature(Explainer.fit).parameters.keys():
-            model = Explainer(3, **own, **seed).fit(x, **fitting)
+            model = Explainer(3, **own).fit(x, **fitting)
             found += fitted(model, x)
             net = neonxc.neuralize(model, x) if len(model.tree_.label.unique()) > 2 else net  # -1 and two labels
     if net is None:  # too few points for more than one cluster
