@@ -253,7 +253,9 @@ def _indices(index):
     """Sequences in an index as tensors."""
     if isinstance(index, tuple):
         return tuple(_indices(part) for part in index)
-    return torch.as_tensor(index) if isinstance(index, list | range | np.ndarray) else index
+    if not isinstance(index, list | range | np.ndarray):
+        return index
+    return torch.as_tensor(index) if len(index) else torch.zeros(0, dtype=torch.int64)
 
 
 def _known(data):

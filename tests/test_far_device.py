@@ -140,6 +140,7 @@ def test_operations_on_the_device_are_those_of_the_cpu(far):
         lambda a: a + 1,
         lambda a: a @ a.T,
         lambda a: a[[1, 0]],
+        lambda a: a[[]],
         lambda a: a[:, [0, 2]],
         lambda a: a[np.array([1])],
         lambda a: a[a > 2],
