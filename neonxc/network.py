@@ -86,7 +86,8 @@ class NeuralizedClustering(nn.Module):
         self.spread_: np.ndarray | None = None
         self.fidelity_: float | None = None
         self.fidelity_held_out_: float | None = None
-        self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64))
+        device = next((value.device for value in head.buffers()), None)
+        self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=device))
 
     @property
     def beta(self) -> float:

@@ -234,7 +234,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         X : array, frame or tensor [N, d]
         """
         distances = self._distances(self._read(X, reset=False).tensor)
-        return distances if isinstance(X, Tensor) else distances.cpu().numpy()
+        return distances.to(X.device) if isinstance(X, Tensor) else distances.cpu().numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective on X."""
