@@ -16,7 +16,7 @@ from torch import Tensor
 from neonxc.attribution import NEON
 from neonxc.blocks import at_once, network_bytes
 from neonxc.carriers import Backbone, Columns, rows, unrows
-from neonxc.dataset_items import Source, source_of
+from neonxc.dataset_items import source_of
 from neonxc.dataset_run import manifest_of, run
 from neonxc.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.inputs import NOISE, as_array
@@ -45,9 +45,9 @@ def attribute_dataset(
 ) -> None:
     """Attribute the cluster decisions of a whole data set, which need not fit into memory, and keep them in files.
 
-    The folder `out` gets shards of rows, each of which is there whole or not at all. Where a run was ended, the same
-    call goes on: rows that are in a shard are not explained again, also if the number of processes is another one.
-    :func:`read_attributions` reads the folder.
+    The folder `out` gets shards of rows, each of which is there whole or not at all. Where a run was ended, the
+    same call goes on: rows that are in a shard are not explained again, also if the number of processes is another
+    one. :func:`read_attributions` reads the folder.
 
     Parameters
     ----------
@@ -68,20 +68,20 @@ def attribute_dataset(
     format : {"safetensors", "parquet"}
         Of the shards. Parquet keeps what is not a number by the row as lists, row-major, and needs pyarrow.
     rows_per_shard : int, optional
-        At most; default: as many as memory is set aside for, some 40 MB. A process that is killed loses the rows of
-        the shard that it has begun; one that fails with an error loses none.
+        At most; default: as many as memory is set aside for, some 40 MB. A process that is killed loses the rows
+        of the shard that it has begun; one that fails with an error loses at most a batch.
     progress : bool
         Show a progress bar, of the first process's rows.
     group : torch.distributed.ProcessGroup, optional
-        The processes that share the work: that of rank r explains the rows r, r + size, r + 2 size ... Default: all
-        processes, if :func:`torch.distributed.init_process_group` was called, else this one alone.
+        The processes that share the work: that of rank r explains the rows r, r + size, r + 2 size ... Default:
+        all processes, if :func:`torch.distributed.init_process_group` was called, else this one alone.
 
     Raises
     ------
     ValueError
         Unusable data (the message names the item), an unknown target, or a folder with attributions by another
-        network, of other data or with other options. With a group, in all its processes; those that have no error of
-        their own first explain their own rows.
+        network, of other data or with other options. With a group, in all its processes; those that have no error
+        of their own first explain their own rows.
     RuntimeError
         Another process of the group has ended. The rows that this one explained are kept.
     ImportError
@@ -92,8 +92,8 @@ def attribute_dataset(
     The columns of a shard are, for n rows:
 
     - ``row`` [n]: the number of the row in the data, ascending;
-    - ``cluster`` [n] (or [n, ...] on a map): the column of the cluster that the clustering assigns, -1 for noise; the
-      clusterer's labels are ``classes`` in the manifest;
+    - ``cluster`` [n] (or [n, ...] on a map): the column of the cluster that the clustering assigns, -1 for noise;
+      the clusterer's labels are ``classes`` in the manifest;
     - ``logits`` [n, K] (or [n, K, ...]);
     - ``target`` [n], and ``competitor`` [n] if one was given: the columns that were explained; on a map without
       a target [n, ...], every location's own;
@@ -134,16 +134,16 @@ def attribute_dataset(
             raise ValueError("data is empty")
         first = question([0], x)
         manifest = manifest_of(source, format, {**question.described(), "columns": _described(first)})
-        most = at_once(COPIES * sum(value.nbytes for value in first.values()))
-        some = min(most, at_once(network_bytes(first["relevance"]), neon.carrier.device))
+        most = rows_per_shard or at_once(COPIES * sum(value.nbytes for value in first.values()))
+        some = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)
     run(
         source,
         question,
         folder,
         manifest,
         ranks,
-        batch_size=source.batch_size or some,
-        rows_per_shard=rows_per_shard or most,
+        batch_size=min(some, most),
+        rows_per_shard=most,
         progress=progress,
     )
 
@@ -181,8 +181,8 @@ class _Question:
         """What is kept of the rows of these numbers [n]."""
         if self.neon.net.carrier.missing == "word" and is_texts(x):
             raise ValueError(
-                "data has texts of different lengths, and their relevance is by the word; pass word numbers of one "
-                "width, net.features.encode(texts)"
+                "data has texts of different lengths, and their relevance is by the word; pass word numbers of "
+                "one width, net.features.encode(texts)"
             )
         target, competitor = (_of_rows(value, numbers) for value in (self.target, self.competitor))
         found = _decided(self.neon.net, x)
@@ -195,7 +195,7 @@ class _Question:
         else:
             relevance = self.neon.heatmaps(x, self.clusters)
             del found["own"]
-        relevance = relevance if isinstance(relevance, Tensor) else torch.from_numpy(np.asarray(relevance))
+        relevance = relevance if isinstance(relevance, Tensor) else torch.from_numpy(np.array(relevance))
         return {**found, "relevance": relevance}
 
     def described(self) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def source_of(data: Any) -> Source:
     if is_texts(data) and isinstance(data, str):
         raise ValueError("data needs a sequence of strings; a single one is [text]")
     if isinstance(data, Tensor | np.ndarray) or is_sparse(data) or hasattr(data, "iloc"):
-        return _filled(Rows(data))
+        return _filled(Rows(data.tocsr() if is_sparse(data) else data))
     if isinstance(data, list | tuple):
         return _filled(Rows(list(data) if is_texts(data) else np.asarray(data)))
     raise TypeError(
@@ -133,8 +133,8 @@ def taken(X: Any, rows: list[int]) -> Any:
 class Items:
     """Items of a data set, put into batches by a DataLoader.
 
-    An iterable data set is gone through by every process from its beginning, in the process itself: the i-th item is
-    row i.
+    An iterable data set is gone through by every process from its beginning, in the process itself: the i-th item
+    is row i.
     """
 
     dataset: Any

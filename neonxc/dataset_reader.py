@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ def read_attributions(folder: str | os.PathLike[str]) -> Attributions:
     FileNotFoundError
         There is no such folder, or it has no manifest.
     ValueError
-        A shard that is damaged, belongs to other attributions, or has a row in common with another one; the message
-        names the file.
+        A shard that is damaged, belongs to other attributions, or has a row in common with another one; the
+        message names the file.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -145,7 +146,7 @@ class Attributions:
             kind[mine] = shapes.setdefault(tuple(found[name].shape[1:] for name in names), len(shapes))
             parts.append((mine, found))
         bounds = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(rows)]
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, stop in pairwise(bounds):
             block: Columns = {"row": rows[start:stop]}
             for mine, found in parts:
                 here = mine[start:stop]

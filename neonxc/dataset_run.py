@@ -32,7 +32,8 @@ def run(
     *,
     batch_size: int,
     rows_per_shard: int,
-    progress: bool,
+    progress: bool = True,
+    what: str = "rows",
     fresh: Callable[[], None] = lambda: None,
 ) -> None:
     """Explain the rows that no shard in a folder has yet.
@@ -42,14 +43,16 @@ def run(
 
     Parameters
     ----------
+    what : str
+        What the bar calls the rows.
     fresh : callable
         Called by the first process before the folder is made or looked at.
 
     Raises
     ------
     ValueError
-        The processes differ in what they explain, the folder holds something else, or a row can't be explained: the
-        message names it. In all processes.
+        The processes differ in what they explain, the folder holds something else, or a row can't be explained:
+        the message names it. In all processes.
     """
     ranks.same(**{name: json.dumps(value) for name, value in manifest.items()})
     with ranks.agreed():
@@ -62,7 +65,10 @@ def run(
     try:
         with ranks.agreed():
             try:
-                _explain_all(source, explain, Writer(folder, manifest, rows_per_shard), own, batch_size, progress)
+                with _bar(own, what, progress) as bar, Writer(folder, manifest, rows_per_shard) as writer:
+                    for rows, x in source.batches(own, batch_size):
+                        writer.add(rows, _explained(explain, rows, x))
+                        bar.update(len(rows))
             except Exception as error:
                 failure = error
                 raise
@@ -72,23 +78,16 @@ def run(
         raise failure from told
 
 
-def _explain_all(
-    source: Source, explain: Explain, writer: Writer, own: Share, batch_size: int, progress: bool
-) -> None:
-    label = "rows" if own.size == 1 else f"rows of process 0 of {own.size}"
-    bar = tqdm(
+def _bar(own: Share, what: str, progress: bool) -> tqdm[Any]:
+    return tqdm(
         total=own.total,
         initial=int(own.done.sum()),
-        desc=label,
-        unit=" rows",
+        desc=what if own.size == 1 else f"{what} of process 0 of {own.size}",
+        unit=f" {what}",
         delay=2,
         leave=False,
         disable=not progress or own.rank > 0,
     )
-    with bar, writer:
-        for rows, x in source.batches(own, batch_size):
-            writer.add(rows, _explained(explain, rows, x))
-            bar.update(len(rows))
 
 
 def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
@@ -96,7 +95,7 @@ def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
     try:
         return explain(rows, x)
     except (ValueError, TypeError) as error:
-        for i, row in enumerate(rows):
+        for i, row in enumerate(rows if len(rows) > 1 else []):
             try:
                 explain([row], taken(x, [i]))
             except (ValueError, TypeError) as own:

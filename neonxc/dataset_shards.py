@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.fingerprint import hash_of
 from neonxc.files import staged_file
+from neonxc.fingerprint import hash_of
 from neonxc.shard_formats import FORMATS, Columns
 
 MANIFEST = "manifest.json"
@@ -26,7 +26,10 @@ STEM = "rows-"
 
 
 class Writer:
-    """Collects rows and writes a shard whenever there are enough, and what is left at the end, also after an error.
+    """Collects batches of rows, writes a shard whenever there are enough, and at the end what is left.
+
+    A shard holds whole batches, so that a run that goes on where another one ended has the same batches: a row's
+    numbers may depend on its company in their last digits.
 
     Parameters
     ----------
@@ -34,7 +37,7 @@ class Writer:
     manifest : dict
         As :func:`begin` was given it.
     most : int
-        Rows that a shard holds at most. Rows of different shapes are in different shards.
+        Rows that a shard holds at most; no batch may have more. Rows of different shapes are in different shards.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any], most: int) -> None:
@@ -52,23 +55,23 @@ class Writer:
     def add(self, rows: list[int], columns: dict[str, Tensor]) -> None:
         """Take rows [n] and what there is of them, tensors [n, ...]."""
         part = {"row": torch.tensor(rows), **{name: value.detach().cpu() for name, value in columns.items()}}
-        if self.parts and _shapes(part) != _shapes(self.parts[0]):
+        if self.parts and (self._held + len(rows) > self.most or _shapes(part) != _shapes(self.parts[0])):
             self._write()
-        while (room := self.most - sum(len(some["row"]) for some in self.parts)) <= len(part["row"]):
-            self.parts.append({name: value[:room] for name, value in part.items()})
-            part = {name: value[room:] for name, value in part.items()}
+        self.parts.append(part)
+        if self._held + len(rows) > self.most:  # there is no room for another batch
             self._write()
-        if len(part["row"]):
-            self.parts.append(part)
+
+    @property
+    def _held(self) -> int:
+        return sum(len(part["row"]) for part in self.parts)
 
     def _write(self) -> None:
         if not self.parts:
             return
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in self.parts[0]}
         self.parts = []
-        form = self.manifest["format"]
-        path = self.folder / f"{STEM}{int(columns['row'][0]):012d}.{form}"  # no other shard has this row
-        FORMATS[form].write(path, columns, json.dumps(_header(self.manifest)))
+        path = path_of(self.folder, self.manifest, int(columns["row"][0]))
+        FORMATS[self.manifest["format"]].write(path, columns, json.dumps(_header(self.manifest)))
 
 
 def begin(folder: Path, manifest: dict[str, Any]) -> None:
@@ -90,10 +93,10 @@ def begin(folder: Path, manifest: dict[str, Any]) -> None:
         with staged_file(folder / MANIFEST) as partial:
             partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     elif name := differing(folder, manifest):
-        known = read_manifest(folder)
+        there, now = (_short(some.get(name)) for some in (read_manifest(folder), manifest))
         raise ValueError(
-            f"{folder} holds what differs in {name}: {_short(known.get(name))} there, {_short(_json(manifest)[name])} "
-            "now; take another folder, or remove it"
+            f"{folder} holds attributions that differ in {name}: {there} there, {now} now; take another folder, "
+            "or remove it"
         )
 
 
@@ -123,6 +126,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if manifest.get("version") != VERSION:
         raise ValueError(f"{path} is of version {manifest.get('version')}, known is {VERSION}")
     return manifest
+
+
+def path_of(folder: Path, manifest: dict[str, Any], row: int) -> Path:
+    """The shard whose first row this is; no other one has it."""
+    return folder / f"{STEM}{row:012d}.{manifest['format']}"
 
 
 def files(folder: Path) -> list[Path]:
