@@ -108,7 +108,8 @@ def _filled(source: Source) -> Source:
 class Rows:
     """Rows of an array, tensor, frame, sparse matrix or list of texts."""
 
-    batch_size = None
+    n: int | None
+    batch_size: int | None = None
 
     def __init__(self, X: Any) -> None:
         if not isinstance(X, list) and not np.shape(X):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,11 +93,9 @@ def arrow() -> tuple[Any, Any]:
         It is not installed.
     """
     try:
-        import pyarrow as pa
-        from pyarrow import parquet
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise ImportError('Parquet needs pyarrow: pip install "neonxc[parquet]"') from None
-    return pa, parquet
 
 
 FORMATS = {

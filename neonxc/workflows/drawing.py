@@ -101,11 +101,12 @@ class Drawing:
     def finish(self, keep: str | Path | None, layer: str) -> None:
         """Write contact sheets and, to the file `keep`, the numbers; and move all pictures into the folder."""
         numbers: dict[str, Tensor] = {}
-        order = range(len(self.photos))
+        order = list(range(len(self.photos)))
         if self.whole:
             own = [int(self._logits(row).argmax()) for row in order]
-            order = sorted(order, key=lambda row: (own[row], self.names[row]))
-        sheets, pictures = [], []
+            order.sort(key=lambda row: (own[row], self.names[row]))
+        sheets: list[str] = []
+        pictures: list[str] = []
         for first in range(0, len(order), SHEET):
             some = [(row, self._again(row)) for row in order[first : first + SHEET]]
             sheets.append("contact-sheet.png" if not first else f"contact-sheet-{len(sheets) + 1}.png")
