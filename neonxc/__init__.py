@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from neonxc.attribution import NEON
     from neonxc.contrast import Contrast, contrast
     from neonxc.counterfactuals import Counterfactual, counterfactual
+    from neonxc.dataset import attribute_dataset
+    from neonxc.dataset_reader import Attributions, read_attributions
     from neonxc.files import load, save
     from neonxc.highlights import highlights
     from neonxc.network import NeuralizedClustering
@@ -33,27 +35,32 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NEON",
+    "Attributions",
     "ClusterSummary",
     "Contrast",
     "Counterfactual",
     "NeuralizedClustering",
     "Report",
+    "attribute_dataset",
     "contrast",
     "counterfactual",
     "explain",
     "highlights",
     "load",
     "neuralize",
+    "read_attributions",
     "save",
     "to_shap",
 ]
 
 _HOMES = {
     "NEON": "attribution",
+    "Attributions": "dataset_reader",
     "ClusterSummary": "summary",
     "Contrast": "contrast",
     "NeuralizedClustering": "network",
     "Report": "report.report",
+    "attribute_dataset": "dataset",
     "contrast": "contrast",
     "explain": "report.explain",
     "highlights": "highlights",
@@ -61,6 +68,7 @@ _HOMES = {
     "counterfactual": "counterfactuals",
     "load": "files",
     "neuralize": "neuralize",
+    "read_attributions": "dataset_reader",
     "save": "files",
     "to_shap": "shap_explanation",
 }

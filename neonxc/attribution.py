@@ -23,6 +23,8 @@ from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
 from neonxc.parameters import check_whole
 from neonxc.pooling import slopes_of_most, softmin, take_most
+from neonxc.ranks import Ranks
+from neonxc.shards import common_type, without_rows
 from neonxc.sparse import check_room, dense
 from neonxc.summary import ClusterSummary, summarized
 from neonxc.targets import competitors, explained, part, some_columns
@@ -277,7 +279,7 @@ class NEON(Attribution):
         return result.to_numpy() if hasattr(result, "iloc") else result  # tests are no columns, however many
 
     @torch.no_grad()
-    def summary(self, X: Any, n_prototypes: int = 5) -> ClusterSummary:
+    def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
         """Per cluster: its size, what speaks for it on average, and its most typical points.
 
         Noise is counted apart.
@@ -290,25 +292,45 @@ class NEON(Attribution):
             relevance is what all its occurrences add to the logit of a cluster's text, on average.
         n_prototypes : int
             Typical points to name per cluster.
+        group : torch.distributed.ProcessGroup, optional
+            Sum up the rows of all processes of the group: X are those of this process, which may have none. All
+            processes call it with the same network, and get the same summary. Prototypes are then numbers among
+            all rows, those of rank 0 first (locations of maps are rows, as without a group).
+
+        Raises
+        ------
+        ValueError
+            Unusable X, a number of prototypes that is no whole number. In a group, on all processes: networks or
+            types of X that differ, and what is wrong with the rows of one process.
         """
-        self._check_alone()
-        if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
-            raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
-        net, carrier = self.net, self.carrier
-        K = net.head.n_clusters
+        ranks, net = Ranks(group), self.net
+        with ranks.agreed():
+            self._check_alone()
+            if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
+                raise ValueError(f"n_prototypes needs a whole number from 0, got {n_prototypes!r}")
+        units = self.carrier.units
+        ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n_prototypes)
+        with ranks.agreed():
+            logit, column, total, kind = self._tallied(X, ranks)
+        common_type(len(logit), kind, ranks)
+        return summarized(net.classes_, logit, column, total[:-1], units, n_prototypes, ranks)
+
+    def _tallied(self, X: Any, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+        """The logit [n] and the column [n] (K: noise) of points, their relevance by column, and the type of X."""
+        net, carrier, K = self.net, self.carrier, self.net.head.n_clusters
         total = torch.zeros(K + 1, len(carrier.units), dtype=torch.float64)
-        logits, columns = [], []
-        for x in carrier.parts(X):
-            a = carrier.features(x)
+        logits, columns = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
+        kind = torch.float32
+        for x in () if without_rows(X, ranks) else carrier.parts(X):
+            a, kind = carrier.features(x), x.dtype
             points = rows(a)
             own = self._columns(a, None)[0]
             column = torch.where(net.is_noise(points), K, own)  # noise: a column beyond all clusters
             carrier.tally(x, points, self._decisions(points, own), column, total)
-            columns.append(column)
+            columns.append(column.cpu())
             for some in carrier.of_points(points):
-                logits.append(net.head(points[some]).gather(1, own[some, None])[:, 0])
-        found = torch.cat(logits).cpu().numpy(), torch.cat(columns).cpu().numpy()
-        return summarized(net.classes_, *found, total[:K].numpy(), carrier.units, n_prototypes)
+                logits.append(net.head(points[some]).gather(1, own[some, None])[:, 0].cpu().double())
+        return torch.cat(logits), torch.cat(columns), total, kind
 
     @property
     def carrier(self) -> Carrier:

@@ -28,7 +28,7 @@ def centroids(
     factor, offsets : float, and float or Tensor [M]
         What the distances are multiplied by, and what is added to them then; no column has a share of the latter.
     """
-    preprocessing = preprocessing or Preprocessing.identity(centers.shape[1])
+    preprocessing = preprocessing or Preprocessing.identity(centers.shape[1], centers.device)
     centers = centers.double() - preprocessing.offset
     mean = centers.mean(dim=0)
     directions = factor * 2 * preprocessing.pullback(centers - mean)

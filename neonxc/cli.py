@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neonxc.launched import launched, launched_rank, own_device
 from neonxc.options import (
     Clusters,
     File,
@@ -27,6 +29,7 @@ from neonxc.options import (
     there,
     weights_there,
 )
+from neonxc.photo_files import photo_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +84,9 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
 
 @app.command()
 def heatmap(
-    images: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Photos.", show_default=False)],
+    images: Annotated[
+        list[Path], typer.Argument(exists=True, help="Photos, and folders of photos.", show_default=False)
+    ],
     clusters: Clusters = 4,
     backbone: Annotated[
         str, typer.Option(help="Pretrained network: one of ours, or any of timm's by its name.")
@@ -109,18 +114,22 @@ def heatmap(
     ] = None,
 ) -> None:
     """Draw what in the pixels makes each cluster."""
-    if mode == "image" and len(images) < clusters:
+    files = photo_files(images)
+    if mode == "image" and len(files) < clusters:
         raise ValueError(
-            f"{clusters} clusters need at least as many photos, got {len(images)}; or use --mode spatial"
+            f"{clusters} clusters need at least as many photos, got {len(files)}; or use --mode spatial"
         )
+    if launched_rank():
+        os.environ["TQDM_DISABLE"] = "1"  # the first process shows the bars
     from neonxc import workflows
-    from neonxc.models import load_image
 
-    features = workflows.extractor(backbone, layer, weights, device, mode)
-    size = size if features.size is None else max(features.size)
-    photos = [(path.stem, workflows.fitted(load_image(path, size), features)) for path in images]
-    run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
-    workflows.show(run(photos, clusters, out, features, workflows.composite(composite, features), save))
+    with launched() as group:
+        features = workflows.extractor(backbone, layer, weights, own_device(device), mode)
+        photos = workflows.PhotoFiles(files, size if features.size is None else max(features.size), features)
+        run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
+        result = run(photos, clusters, out, features, workflows.composite(composite, features), save, group)
+    if not launched_rank():
+        workflows.show(result)
 
 
 @app.command()

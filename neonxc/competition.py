@@ -113,7 +113,7 @@ class Path(nn.Module):
         super().__init__()
         self.children_ = [(int(left), int(right)) for left, right in children]
         self.k = int(leaves.max()) + 1
-        self.register_buffer("signs", path_signs(self.children_))
+        self.register_buffer("signs", path_signs(self.children_).to(leaves.device))
         self.register_buffer("leaves", leaves)
 
     def n_clusters(self, n_values: int) -> int:

@@ -177,7 +177,8 @@ class Noise(nn.Module):
 
     def __init__(self, radius: float | Tensor, n_clusters: int, space: Tensor) -> None:
         super().__init__()
-        self.register_buffer("radius", torch.as_tensor(radius, dtype=torch.float64).expand(n_clusters).clone())
+        radius = torch.as_tensor(radius, dtype=torch.float64, device=space.device)
+        self.register_buffer("radius", radius.expand(n_clusters).clone())
         self.register_buffer("space", space)
 
     def scaled(self, factor: float) -> Noise:
@@ -275,4 +276,4 @@ def bisecting_head(
     # a split's neuron is its right child's minus its left one's: positive on the left
     frame = {"diagonal": both.diagonal, "norm": both.norm, **both._buffers}
     split = LinearDetection(d_right - d_left, a_left + a_right, frame=frame)
-    return Head(split, None, Path(children, torch.arange(len(children) + 1)))
+    return Head(split, None, Path(children, torch.arange(len(children) + 1, device=left.device)))

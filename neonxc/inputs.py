@@ -120,10 +120,7 @@ def as_labels(
     values = label_array(labels, name=name)
     if values.shape != (n,):
         raise ValueError(f"{name} needs one label per point, shape ({n},), got {values.shape}")
-    if values.dtype == object:
-        there = np.array([not is_missing(value) and value != NOISE for value in values], dtype=bool)
-    else:
-        there = values != NOISE if values.dtype.kind in "if" else np.ones(n, dtype=bool)
+    there = are_labels(values)
     if not there.any():
         raise ValueError(f"{name} holds noise (-1) alone: no point is in a cluster")
     named = label_array(values[there], name=name)
@@ -135,6 +132,13 @@ def as_labels(
     every = np.zeros(n, dtype=np.int64)
     every[there] = positions
     return torch.from_numpy(every).to(device), classes, torch.from_numpy(there).to(device)
+
+
+def are_labels(values: np.ndarray) -> np.ndarray:
+    """Which labels [n] are those of a cluster: not -1, noise, and not missing."""
+    if values.dtype == object:
+        return np.array([not is_missing(value) and value != NOISE for value in values], dtype=bool)
+    return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
 
 
 def is_missing(value: Any) -> bool:

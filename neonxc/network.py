@@ -15,17 +15,10 @@ from neonxc.carriers import Carrier, carrier_of, rows, unrows
 from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise
 from neonxc.inputs import NOISE, Batch
+from neonxc.ranks import Ranks
 from neonxc.registry import LEFT_OUT, Values, can_pack, register
+from neonxc.stiffness import typical_stiffness
 from neonxc.terms import Terms
-
-_MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "harmonic": lambda contrasts, number: number / contrasts.reciprocal().sum(dim=1),
-    "least": lambda contrasts, number: contrasts.amin(dim=1),
-    "median": lambda contrasts, number: contrasts.masked_fill(contrasts.isinf(), torch.nan).nanquantile(
-        0.5, dim=1
-    ),
-}
-"""Of a point's contrasts [n, L], infinite where there is none, and of their number [n]."""
 
 
 class NeuralizedClustering(nn.Module):
@@ -93,7 +86,8 @@ class NeuralizedClustering(nn.Module):
         self.spread_: np.ndarray | None = None
         self.fidelity_: float | None = None
         self.fidelity_held_out_: float | None = None
-        self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64))
+        device = next((value.device for value in head.buffers()), None)
+        self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=device))
 
     @property
     def beta(self) -> float:
@@ -174,7 +168,7 @@ class NeuralizedClustering(nn.Module):
             labels.append(found)
         return batch.labels(np.concatenate(labels))
 
-    def calibrate(self, X: Any, contrast: str = "harmonic") -> NeuralizedClustering:
+    def calibrate(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
 
         Noise is in no cluster, and left out, unless there is nothing else.
@@ -188,40 +182,27 @@ class NeuralizedClustering(nn.Module):
             its path): their harmonic mean; the least, ``1 / E[f]`` (NEON paper, Eq. 3); or their median. With two
             clusters there is but one contrast. Where clusters are many, the least of the contrasts is not typical
             of them, and "least" explains by a few competitors what all have a part in.
+        group : torch.distributed.ProcessGroup, optional
+            Take the mean over the rows of all processes of the group: X are those of this process, which may have
+            none. All processes call it with the same network, and get the same beta.
 
         Raises
         ------
         ValueError
-            Another `contrast`.
+            Another `contrast`. In a group, on all processes: contrasts or types of X that differ, and what is
+            wrong with the rows of one process.
         """
-        self.beta = self.heuristic_beta(X, contrast)
+        self.beta = self.heuristic_beta(X, contrast, group=group)
         return self
 
     @torch.no_grad()
-    def heuristic_beta(self, X: Any, contrast: str = "harmonic") -> float:
+    def heuristic_beta(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> float:
         """Beta as :meth:`calibrate` would set it."""
-        if not isinstance(contrast, str) or contrast not in _MEANS:
-            raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
-        found, noise = [], []
-        for x in self.carrier.parts(X):
-            points = rows(self.carrier.features(x))
-            for part in self.carrier.of_points(points):
-                found.append(self._typical(points[part], _MEANS[contrast]))
-                noise.append(self.is_noise(points[part]))
-        contrasts, outside = torch.cat(found), torch.cat(noise)
-        mean = float((contrasts if bool(outside.all()) else contrasts[~outside]).mean())
-        return 1 / mean if mean > 0 else math.inf
+        return typical_stiffness(self, X, contrast, Ranks(group))
 
     def batch(self, X: Any) -> Batch:
         """Checked input on the network's own device, with the way back."""
         return self.carrier.batch(X)
-
-    def _typical(self, points: Tensor, mean: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """What stands for the contrasts [n] of points [n, d] with their own clusters."""
-        values = self.head.values(points).double()
-        own = self.head.competition.assign(values)
-        contrasts = self.head.competition.contrasts(values, own).clamp(min=0)
-        return mean(contrasts, contrasts.isfinite().sum(dim=1))
 
     def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         a = x if self.features is None else self.features(x)

@@ -37,9 +37,10 @@ class Preprocessing:
     scale: Tensor = field(default_factory=lambda: torch.empty(0))
 
     @classmethod
-    def identity(cls, d: int) -> Preprocessing:
+    def identity(cls, d: int, device: torch.device | None = None) -> Preprocessing:
         """The map that leaves `d` columns as they are."""
-        zero, one = torch.zeros(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64)
+        zero = torch.zeros(d, dtype=torch.float64, device=device)
+        one = torch.ones_like(zero)
         return cls(one, zero, zero, None, zero, one)
 
     @property

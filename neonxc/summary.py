@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.ranks import Ranks
+from neonxc.shards import numbered
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,7 +25,8 @@ class ClusterSummary:
     relevance : ndarray [K, d]
         Mean relevance of each feature for a cluster's own points, in units of the logit; 0 for an empty one.
     prototypes : list of K ndarrays
-        Indices of the points with the greatest logit, most typical first.
+        Indices of the points with the greatest logit, most typical first; over a group, among all rows, those of
+        rank 0 first.
     feature_names : list of str
     n_noise : int
         Points that are in no cluster; nothing else counts them.
@@ -49,12 +55,24 @@ class ClusterSummary:
 
 
 def summarized(
-    classes: np.ndarray, logit: np.ndarray, column: np.ndarray, total: np.ndarray, names: list[str], n: int
+    classes: np.ndarray, logit: Tensor, column: Tensor, total: Tensor, names: list[str], n: int, ranks: Ranks
 ) -> ClusterSummary:
-    """Summary from the logit and the column of every point (K: noise), and the sum [K, d] of their relevance."""
-    K = len(total)
-    sizes = np.bincount(column, minlength=K + 1)
-    order = np.argsort(-logit, kind="stable")
-    prototypes = [order[column[order] == k][:n] for k in range(K)]
-    mean = total / sizes[:K, None].clip(min=1)
-    return ClusterSummary(classes, sizes[:K], mean, prototypes, names, int(sizes[K]))
+    """Summary from the logit and the column of every point (K: noise), and the sum [K, d] of their relevance.
+
+    Ranks add up their sums, and each gives the others the `n` points of every cluster with its greatest logits.
+    """
+    K, offset = len(total), numbered(len(logit), ranks)[0]
+    sizes = torch.bincount(column, minlength=K + 1)
+    sums = ranks.sum(torch.cat([total.flatten(), sizes.double()]))
+    total, counts = sums[: total.numel()].view_as(total), sums[total.numel() :].long()
+    best = torch.cat(_typical(logit, column, K, n))
+    logit, column, number = (torch.cat(ranks.gather(part)) for part in (logit[best], column[best], best + offset))
+    prototypes = [number[some].numpy() for some in _typical(logit, column, K, n)]
+    mean = total / counts[:K, None].clamp(min=1)
+    return ClusterSummary(classes, counts[:K].numpy(), mean.numpy(), prototypes, names, int(counts[K]))
+
+
+def _typical(logit: Tensor, column: Tensor, K: int, n: int) -> list[Tensor]:
+    """Indices of the `n` points of each column that have the greatest logits, greatest first."""
+    order = logit.argsort(descending=True, stable=True)
+    return [order[column[order] == k][:n] for k in range(K)]

@@ -58,6 +58,15 @@ def ranks():
 
 
 @pytest.fixture
+def far():
+    """A device that is not the CPU: ``far.device``, and ``far.waits``, how often the host has waited for it."""
+    from far_device import far_device
+
+    with far_device() as device:
+        yield device
+
+
+@pytest.fixture
 def neonxc_command(monkeypatch, capsys, tmp_path):
     """Run `neonxc ARGS` in an empty folder: exit code, stdout, stderr."""
     from neonxc.cli import main

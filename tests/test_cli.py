@@ -299,8 +299,12 @@ def test_a_failure_makes_no_folder_for_what_it_would_save(neonxc_command, photos
 def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, no_drawing):
     from safetensors import SafetensorError
 
-    def full(*_, **__):
-        raise SafetensorError("I/O error: No space left on device")
+    real = neonxc.files.save_file
+
+    def full(tensors, path, **header):
+        if path.name.startswith("r.safetensors"):
+            raise SafetensorError("I/O error: No space left on device")
+        real(tensors, path, **header)
 
     monkeypatch.setattr("neonxc.files.save_file", full)
     code, _, err = neonxc_command("heatmap", photos[0], *SMALL, "--save", "r.safetensors")

@@ -17,6 +17,7 @@ PAGES = [
     "README.md",
     "docs/tables.md",
     "docs/heatmaps.md",
+    "docs/datasets.md",
     "docs/lrp.md",
     "docs/trees.md",
     "docs/rules.md",

@@ -28,9 +28,10 @@ from neonxc.trees.labelling import majority
 from neonxc.trees.mixed import in_columns, is_mixed, mixed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
+from neonxc.trees.rounds import Rounds
 from neonxc.trees.shards import check_alike, one_row, reference_of_shards
 from neonxc.trees.table import Table
-from neonxc.trees.tested import tested_columns
+from neonxc.trees.tested import of_tested_columns
 from neonxc.trees.tree import ThresholdTree, like
 
 
@@ -271,7 +272,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             found.centers,
             self.metric,
             found.distances,
-            ranks=ranks,
+            ranks=Rounds(ranks),
         )
         return Data(problem, found, points, kept, names, give)
 
@@ -330,7 +331,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        spread, bounds = tested_columns(table, tree, weight, problem.ranks)
+        spread, bounds = of_tested_columns(table, tree, weight, problem.ranks)
         encoding = None if problem.mixed is None else problem.mixed.encoding
         tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
         self.tree_, self._steps = tree, found.steps

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -39,25 +40,35 @@ class Splits(Protocol):
 
 @torch.inference_mode()  # operations start sooner
 def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
-    """Split nodes until each has one center; return the leaves."""
+    """Split nodes, level by level, until each has one center; return the leaves."""
     problem = search.problem
-    leaves, open_ = [], [problem.root()]
-    while open_:
-        node = open_.pop()
-        if len(node.centers) == 1:
-            leaves.append(node)
-            continue
-        best = search.best(node)
-        if best is None:
-            raise ValueError(
-                f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no "
-                "cut separates them; leave one of them out, or explain the labels by CART, which needs no centers"
-            )
-        cut = search.cut(node, best)
-        children = problem.children(node, cut, builder.split(node.id, cut))
-        search.split(node, cut, children, [len(child.centers) > 1 for child in children])
-        open_ += children[::-1]
+    leaves, level = [], [problem.root()]
+    while level:
+        leaves += [node for node in level if len(node.centers) == 1]
+        level = [node for node in level if len(node.centers) > 1]
+        cuts = problem.at_once([partial(_separating, search, node) for node in level])
+        ids = [builder.split(node.id, cut) for node, cut in zip(level, cuts, strict=True)]
+        steps = [partial(_children, search, *step) for step in zip(level, cuts, ids, strict=True)]
+        level = [child for children in problem.at_once(steps) for child in children]
     return leaves
+
+
+def _separating(search: Search, node: Node) -> Cut:
+    """The best cut of a node of several centers."""
+    best = search.best(node)
+    if best is None:
+        raise ValueError(
+            f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no cut "
+            "separates them; leave one of them out, or explain the labels by CART, which needs no centers"
+        )
+    return search.cut(node, best)
+
+
+def _children(search: Search, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
+    """The children of a node, with what is kept for those that are cut again."""
+    children = search.problem.children(node, cut, ids)
+    search.split(node, cut, children, [len(child.centers) > 1 for child in children])
+    return children
 
 
 @torch.inference_mode()
@@ -70,8 +81,7 @@ def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_lea
     # Of equals the first node wins, however loose their bounds are
     heap: list[tuple[float, int, Node, Any]] = []
     done: list[Node] = []
-    for node in leaves:
-        heapq.heappush(heap, (-search.bound(node), node.id, node, None))
+    _push(heap, search, leaves)
     while heap and len(heap) + len(done) < max_leaves:
         priority, _, node, best = heapq.heappop(heap)
         if best is None:
@@ -85,9 +95,15 @@ def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_lea
         cut = search.cut(node, best)
         children = problem.children(node, cut, builder.split(node.id, cut))
         search.split(node, cut, children)
-        for child in children:
-            heapq.heappush(heap, (-search.bound(child), child.id, child, None))
+        _push(heap, search, children)
     return done + [entry[2] for entry in heap]
+
+
+def _push(heap: list[tuple[float, int, Node, Any]], search: Splits, nodes: Sequence[Node]) -> None:
+    """Add nodes with the bounds of what splitting them gains."""
+    bounds = search.problem.at_once([partial(search.bound, node) for node in nodes])
+    for node, bound in zip(nodes, bounds, strict=True):
+        heapq.heappush(heap, (-bound, node.id, node, None))
 
 
 @torch.inference_mode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -17,6 +17,7 @@ from neonxc.trees.codes import Columns
 from neonxc.trees.decoding import same_tests
 from neonxc.trees.entries import SparseColumns
 from neonxc.trees.exact import rounded, rounded_, tally, total_of
+from neonxc.trees.rounds import Rounds
 from neonxc.trees.table import Table
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Node:
         The reference clusters of its points and the mass of each, where they are known.
     state : Any
         What the criterion keeps for it, once it is `opened`.
+    slack : float
+        Scores that differ by no more are equal but for rounding.
     kept, entries, views : list or None, Entries or None, and dict
         What the search keeps for it.
     """
@@ -56,6 +59,7 @@ class Node:
     clusters: tuple[Tensor, Tensor] | None = None
     state: Any = None
     opened: bool = False
+    slack: float = 0.0
     kept: Any = None
     entries: Any = None
     views: dict[int, Any] = field(default_factory=dict)
@@ -140,6 +144,10 @@ class Problem:
     def reduce(self, values: Tensor, operation: str = "sum") -> Tensor:
         """Sums over the points here -> those over all points; with "max", greatest values."""
         return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
+
+    def at_once(self, works: list[Callable[[], Any]]) -> list[Any]:
+        """What several works return, whose sums over processes are taken in one call."""
+        return self.ranks.run(works) if isinstance(self.ranks, Rounds) else [work() for work in works]
 
     def least(self, values: Tensor) -> float:
         """The least of one value per point."""
@@ -229,14 +237,20 @@ class Problem:
         self, id: int, rows: Tensor, centers: Tensor, sides: frozenset[tuple[int, bool]] = frozenset()
     ) -> Node:
         """A node of some points and centers."""
-        n, mass = len(rows), 0.0
+        return self.nodes([(id, rows, centers, sides)])[0]
+
+    def nodes(self, parts: list[tuple[int, Tensor, Tensor, frozenset[tuple[int, bool]]]]) -> list[Node]:
+        """Several nodes, whose points are counted in one call over all processes."""
+        counts = [float(len(part[1])) for part in parts]
+        masses = counts
+        if self.weight is not None:
+            masses = torch.stack([self.weight.index_select(0, part[1]).sum() for part in parts]).tolist()
         if self.sharded:
-            n = int(self.reduce(torch.tensor(n, device=self.device)))
-        if self.weight is None:
-            mass = float(n)
-        else:
-            mass = float(self.reduce(self.weight.index_select(0, rows).sum()))
-        return Node(id, rows, centers, n, mass, sides)
+            counts, masses = self.reduce(torch.tensor([counts, masses], dtype=torch.float64)).tolist()
+        return [
+            Node(id, rows, centers, int(n), mass, sides)
+            for (id, rows, centers, sides), n, mass in zip(parts, counts, masses, strict=True)
+        ]
 
     def clusters(self, node: Node) -> tuple[Tensor, Tensor]:
         """The reference clusters of a node's points, and the mass of each."""
@@ -300,14 +314,13 @@ class Problem:
     def children(self, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
         """The nodes on the two sides of a cut."""
 
-        def child(id: int, left: bool) -> Node:
+        def child(id: int, left: bool) -> tuple[int, Tensor, Tensor, frozenset[tuple[int, bool]]]:
             points, centers = (side if left else ~side for side in (cut.left, cut.centers_left))
             own = node.centers.masked_select(centers) if len(node.centers) else node.centers
-            return self.node(
-                id, node.rows.masked_select(points), own, node.sides | {(self.same[cut.feature], left)}
-            )
+            return id, node.rows.masked_select(points), own, node.sides | {(self.same[cut.feature], left)}
 
-        return child(ids[0], True), child(ids[1], False)
+        left, right = self.nodes([child(ids[0], True), child(ids[1], False)])
+        return left, right
 
 
 def _around(below: Tensor, above: Tensor, left: Tensor) -> Tensor:

@@ -63,17 +63,17 @@ class Search:
         if node.kept is None:
             node.kept = [Kept(s, s.elements(node), s.groups(node), {}) if s.kept else None for s in statistics]
         rounding = 64.0 if all(s.whole for s in statistics) else max(64.0, 4.0 * (node.n + 1))
-        self.slack = rounding * torch.finfo(torch.float64).eps * self.criterion.size(node)
+        node.slack = rounding * torch.finfo(torch.float64).eps * self.criterion.size(node)
         only = self.criterion.features(node)
         if only is not None:
-            return self._least(self._code_by_code(node, statistics, only), None)
+            return self._least(node, self._code_by_code(node, statistics, only), None)
         inside: list[tuple[Tensor, Tensor]] = []
-        found = self._least(self._parts(node, statistics, inside), None)
+        found = self._least(node, self._parts(node, statistics, inside), None)
         if inside:
             bound, features = (torch.cat(values) for values in zip(*inside, strict=True))
-            chance = features[self._may_win(bound, features, found)]
+            chance = features[_may_win(bound, features, found, node.slack)]
             if len(chance):
-                found = self._least(self._code_by_code(node, statistics, chance), found)
+                found = self._least(node, self._code_by_code(node, statistics, chance), found)
         return found
 
     def gain(self, node: Node, best: Best) -> float:
@@ -199,31 +199,24 @@ class Search:
         outside = (place < low[:, None]) | (place > high[:, None])
         return bound.to(torch.float64).masked_fill(outside, torch.inf).amin(1).where(part.width > 1, torch.inf)
 
-    def _may_win(self, bound: Tensor, features: Tensor, found: Best | None) -> Tensor:
-        """Whether a column may have a better cut, or an equal one that comes first."""
-        if found is None:
-            return bound < torch.inf
-        equal = (bound <= found.score + self.slack) & (features <= found.feature)
-        return (bound < found.score - self.slack) | equal
-
     # --- the least score -----------------------------------------------------------------------------------
 
-    def _least(self, cuttings: Iterator[Cutting], found: Best | None) -> Best | None:
+    def _least(self, node: Node, cuttings: Iterator[Cutting], found: Best | None) -> Best | None:
         """The best cut of some columns, or the one found before."""
         first_stage, *others = self.criterion.stages
         open_: list[OpenCuts] = []
         for part, cuts, impossible in cuttings:
-            score = first_stage(part.node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
+            score = first_stage(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
             if not others:
-                found = self._better(found, self._first(part, cuts, score, impossible, found))
+                found = _better(found, self._first(part, cuts, score, impossible, found), node.slack)
                 continue
-            limit = torch.inf if found is None else found.score + self.slack
+            limit = torch.inf if found is None else found.score + node.slack
             row, place = ((score <= limit) & ~impossible).nonzero(as_tuple=True)
             if len(row):
                 mass_left = None if cuts.mass_left is None else cuts.mass_left[row, place]
                 sums_left = cuts.left[:, row, place]
                 open_.append(OpenCuts(part, row, place, sums_left, cuts.total, mass_left, score[row, place]))
-        return self._narrowed(open_, found) if open_ else found
+        return self._narrowed(node, open_, found) if open_ else found
 
     def _first(self, part: Part, cuts: Cuts, score: Tensor, impossible: Tensor, found: Best | None) -> Best | None:
         """The first of the cuts of some columns whose score is the least."""
@@ -236,29 +229,30 @@ class Search:
             least = float(score.min())
         if not least < torch.inf:
             return None
-        at = int((score <= least + self.slack).view(torch.uint8).argmax())
+        at = int((score <= least + node.slack).view(torch.uint8).argmax())
         row, place = at // score.shape[1], at % score.shape[1]
         return Best(least, int(part.features[row]), part.code(row, place))
 
-    def _narrowed(self, open_: list[OpenCuts], found: Best | None) -> Best | None:
+    def _narrowed(self, node: Node, open_: list[OpenCuts], found: Best | None) -> Best | None:
         """The best of cuts that are only bounded as yet."""
         last = len(self.criterion.stages) - 1
         best = torch.inf if found is None else found.score
         if last > 1:
             best = min([best, *(self._sampled(cuts) for cuts in open_)])
         for stage in range(1, last + 1):
-            open_ = [cuts.up_to(best + self.slack) for cuts in open_]
+            open_ = [cuts.up_to(best + node.slack) for cuts in open_]
             if stage == last:
                 likeliest = [cuts[cuts.score.argmin()[None]] for cuts in open_ if len(cuts.row)]
                 best = min([best, *(float(self._staged(cuts, last).score) for cuts in likeliest)])
-                open_ = [cuts.up_to(best + self.slack) for cuts in open_]
+                open_ = [cuts.up_to(best + node.slack) for cuts in open_]
             open_ = [self._staged(cuts, stage) for cuts in open_ if len(cuts.row)]
         for cuts in open_:
             least = float(cuts.score.min())
             if least < torch.inf:
-                at = int((cuts.score <= least + self.slack).to(torch.uint8).argmax())
+                at = int((cuts.score <= least + node.slack).to(torch.uint8).argmax())
                 row, place = int(cuts.row[at]), int(cuts.place[at])
-                found = self._better(found, Best(least, int(cuts.part.features[row]), cuts.part.code(row, place)))
+                own = Best(least, int(cuts.part.features[row]), cuts.part.code(row, place))
+                found = _better(found, own, node.slack)
         return found
 
     def _sampled(self, cuts: OpenCuts) -> float:
@@ -277,13 +271,22 @@ class Search:
         """Cuts with a tighter bound, or their score."""
         return replace(cuts, score=self.criterion.stages[stage](cuts.part.node, cuts.cuts()))
 
-    def _better(self, one: Best | None, other: Best | None) -> Best | None:
-        """The better of two cuts; of equals the one that comes first."""
-        if one is None or other is None:
-            return other if one is None else one
-        if abs(one.score - other.score) <= self.slack:
-            return min(one, other, key=lambda best: (best.feature, best.code))
-        return min(one, other)
+
+def _may_win(bound: Tensor, features: Tensor, found: Best | None, slack: float) -> Tensor:
+    """Whether a column may have a better cut, or an equal one that comes first."""
+    if found is None:
+        return bound < torch.inf
+    equal = (bound <= found.score + slack) & (features <= found.feature)
+    return (bound < found.score - slack) | equal
+
+
+def _better(one: Best | None, other: Best | None, slack: float) -> Best | None:
+    """The better of two cuts; of equals the one that comes first."""
+    if one is None or other is None:
+        return other if one is None else one
+    if abs(one.score - other.score) <= slack:
+        return min(one, other, key=lambda best: (best.feature, best.code))
+    return min(one, other)
 
 
 def _summed(node: Node, kept: Kept | None) -> tuple[Tensor, Tensor | None]:

@@ -1,4 +1,4 @@
-"""Tables whose rows are distributed over processes: what these have to agree on, and a common reference clustering."""
+"""Rows that are distributed over processes: what these have to agree on, and a common reference clustering."""
 
 from __future__ import annotations
 

@@ -7,20 +7,20 @@ from math import inf
 import torch
 from torch import Tensor
 
-from neonxc.ranks import ALONE, Ranks
+from neonxc.ranks import Ranks
 from neonxc.trees.table import CHUNK, Table
 from neonxc.trees.tree import ThresholdTree
 
 
-def tested_columns(
-    table: Table, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks = ALONE
+def of_tested_columns(
+    table: Table, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor, Tensor]:
     """`spread` and `bounds` of a :class:`ThresholdTree`, from the points of all processes."""
     spread = torch.ones(table.d, dtype=torch.float64)
     rows = [torch.empty(0, 5, dtype=torch.float64)]
     tested = tree.feature[tree.feature >= 0].unique()
     most = max(1, int(ranks.max(torch.tensor(table.n))))
-    for columns in tested.split(max(1, CHUNK // most)):
+    for columns in tested.split(max(1, CHUNK // most)) if len(tested) else ():
         part = torch.stack([table.column(column).to(torch.float64) for column in columns.tolist()])
         variances = Table(part.T).variances(torch.arange(table.n, device=table.device), weight, ranks)
         spread[columns] = variances.sqrt().where(variances > 0, 1).cpu()

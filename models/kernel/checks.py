@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils import check_array
 from torch import Tensor
 
-from neonxc.inputs import as_labels
+from neonxc.inputs import Batch, are_labels, as_array, as_labels, label_array
+from neonxc.ranks import Ranks
+from neonxc.shards import ALONE
 
 
-def check_options(model: Any, labels: bool) -> None:
+def check_options(model: Any, labels: bool, group: bool = False) -> None:
     """Refuse parameters of a KernelKMeans that can't be used or, with or without given labels, have no effect."""
     model._validate_params()
+    if group and model.objective != "lme":
+        raise ValueError(f'group applies to objective="lme" alone, not to {model.objective!r}')
+    if group and model.batch_size is not None:
+        raise ValueError("batch_size does not apply to a group: its fits are full-batch")
     if labels and model.batch_size is not None:
         raise ValueError("batch_size does not apply where labels are given: fits to them are full-batch")
     if model.objective != "lme":
@@ -25,14 +32,20 @@ def check_options(model: Any, labels: bool) -> None:
                 raise ValueError(f'{name} applies to objective="lme" alone, not to {model.objective!r}')
 
 
-def check_spread(x: Tensor, names: Sequence[str] | None = None, fitting: bool = True) -> None:
+def check_spread(
+    x: Tensor, names: Sequence[str] | None = None, fitting: bool = True, ranks: Ranks = ALONE
+) -> None:
     """Refuse points (less their mean) whose squared distances leave the range of their type.
 
-    Only the points of a fit have to lie apart; others may all be close to the mean.
+    Only the points of a fit have to lie apart; others may all be close to the mean. With `ranks` the points are
+    those of all of them.
     """
-    kind = torch.finfo(x.dtype)
-    width, column = (value.item() for value in x.abs().amax(0).max(0))
-    over = not width < math.sqrt(kind.max / (4 * x.numel()))  # as even their sum must not overflow; NaN is over
+    kind, n = torch.finfo(x.dtype), int(ranks.sum(torch.tensor(x.numel())))
+    if not n:
+        return
+    widths = torch.cat([x.new_zeros(1, x.shape[1]), x.abs().nan_to_num(nan=math.inf, posinf=math.inf)]).amax(0)
+    width, column = (value.item() for value in ranks.max(widths).max(0))
+    over = not width < math.sqrt(kind.max / (4 * n))  # as even their sum must not overflow
     if over or (fitting and 0 < width < math.sqrt(kind.tiny / kind.eps)):
         flow = "overflow" if over else "underflow"
         place = column if names is None else repr(names[int(column)])
@@ -42,21 +55,52 @@ def check_spread(x: Tensor, names: Sequence[str] | None = None, fitting: bool = 
         )
 
 
-def checked_weights(sample_weight: Any, x: Tensor) -> Tensor:
-    """Weights [n] of the points, in float64."""
-    given = sample_weight.cpu().numpy() if isinstance(sample_weight, Tensor) else sample_weight
-    weight = _check_sample_weight(given, np.empty((len(x), 1)), dtype=np.float64)
-    if (weight < 0).any() or not (weight > 0).any():
-        raise ValueError("sample_weight needs weights >= 0 that are not all 0")
-    return torch.as_tensor(weight).to(x.device)
+def checked_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
+    """Weights [n] of the points, in float64; they may all be 0."""
+    if sample_weight is None or isinstance(sample_weight, Number):
+        sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
+    options: dict[str, Any] = {"ensure_2d": False, "ensure_min_samples": 0, "input_name": "sample_weight"}
+    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight needs one weight per point, shape ({n},), got {weight.shape}")
+    if (weight < 0).any():
+        raise ValueError("sample_weight needs weights >= 0")
+    return torch.as_tensor(weight).to(device)
 
 
-def counted_labels(labels: Any, kept: Tensor, name: str) -> tuple[Tensor, np.ndarray, Tensor]:
-    """Positions of the labels of the points that count, the classes that these have, and which points count."""
-    columns, classes, there = as_labels(labels, len(kept), kept.device, name=name)
+def counted_labels(labels: Any, kept: Tensor, name: str, alone: bool) -> tuple[Tensor, np.ndarray, Tensor]:
+    """Positions of the labels of the points that count, the classes that these have, and which points count.
+
+    Where others have points as well, none of these has to count.
+    """
+    values = label_array(labels, name=name)
+    if not alone and values.shape == (len(kept),) and not are_labels(values).any():
+        return torch.zeros(0, dtype=torch.int64, device=kept.device), values[:0], torch.zeros_like(kept)
+    columns, classes, there = as_labels(values, len(kept), kept.device, name=name)
     kept = kept & there
     used, positions = columns[kept].unique(return_inverse=True)
     return positions, classes[used.cpu().numpy()], kept
+
+
+def check_alike(model: Any, labels: bool, batch: Batch, ranks: Ranks) -> None:
+    """Refuse models, columns and devices that differ between ranks."""
+    init = model.init if isinstance(model.init, str) else "labels"
+    parameters = model.get_params(deep=False) | {"init": init, "random_state": None}
+    ranks.same(
+        model=type(model)(**parameters),
+        labels="given" if labels else None,
+        columns=batch.names or batch.tensor.shape[1],
+        device=batch.tensor.device.type,
+    )
+
+
+def distinct(points: Tensor, most: int, ranks: Ranks) -> int:
+    """How many different points there are on all ranks, if fewer than `most`; a rank has its points in order."""
+    first = torch.ones(len(points), dtype=torch.bool, device=points.device)
+    first[1:] = (points[1:] != points[:-1]).any(1)
+    if ranks.alone or int(ranks.max(first.sum())) >= most:
+        return int(ranks.max(first.sum()))
+    return len(torch.cat(ranks.gather(points[first])).unique(dim=0))
 
 
 def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -71,6 +115,6 @@ def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> tuple[Tensor, Te
     new = (x[1:] != x[:-1]).any(1)
     if labels is not None:
         new |= labels[1:] != labels[:-1]
-    first = torch.cat([new.new_ones(1), new])
+    first = torch.cat([new.new_ones(1), new])[: len(x)]
     mass = weight.new_zeros(int(first.sum())).index_add_(0, first.cumsum(0) - 1, weight[order])
     return x[first], mass, None if labels is None else labels[first]

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from neonxc.ranks import Ranks
+from neonxc.shards import ALONE, greatest
+
 from .supports import Supports, by_cluster
 
 DEAD = 1e-12  # a support that is responsible for less than this share of a point has lost its points
@@ -26,7 +29,10 @@ class Fit:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the maximization and the caller need to know from one pass over the points."""
+    """What the maximization and the caller need to know from one pass over the points.
+
+    Sums are those over the points of all ranks; `labels` and `far` are those of this rank's points.
+    """
 
     mass: Tensor  # [K, p]: weight of the points that a support is responsible for
     total: Tensor  # [K, p, d]: weighted sum of these points
@@ -44,6 +50,7 @@ def em(
     weighted: bool = False,
     max_iter: int = 100,
     tol: float = 1e-6,
+    ranks: Ranks = ALONE,
 ) -> Fit:
     """Alternate between assignments and supports until the objective falls by less than `tol` of it.
 
@@ -53,16 +60,16 @@ def em(
     D; choosing the nearest cluster does not raise it either. Hence the objective never rises.
 
     Assignments `labels` [n] are kept. `weight` [n] is that of the points; those of the supports are fitted where
-    `weighted`.
+    `weighted`. Sums are those over the points of all `ranks`, which add them up in one call an iteration.
     """
     history: list[float] = []
-    for _ in tqdm(range(max_iter), desc="kernel k-means", delay=2, leave=False):
-        statistics = expectation(x, supports, labels, weight)
+    for _ in tqdm(range(max_iter), desc="kernel k-means", delay=2, leave=False, disable=ranks.rank > 0):
+        statistics = expectation(x, supports, labels, weight, ranks)
         history.append(statistics.objective)
         if _converged(history, tol):
             break
-        supports = _maximization(x, supports, statistics, weighted)
-    final = expectation(x, supports, labels, weight)
+        supports = _maximization(x, supports, statistics, weighted, ranks)
+    final = expectation(x, supports, labels, weight, ranks)
     return Fit(supports, final.labels, final.objective, history)
 
 
@@ -110,10 +117,12 @@ def _converged(history: list[float], tol: float) -> bool:
     return len(history) > 1 and history[-2] - history[-1] <= tol * abs(history[-2])
 
 
-def expectation(x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor | None) -> Statistics:
+def expectation(
+    x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor | None, ranks: Ranks = ALONE
+) -> Statistics:
     """Assign points, unless `labels` does, and sum up the shares that supports have in them."""
     mass, total = torch.zeros_like(supports.points[..., 0]), torch.zeros_like(supports.points)
-    own, distances = [], []
+    own, distances = [torch.empty(0, dtype=torch.int64, device=x.device)], [x.new_empty(0)]
     for rows in supports.parts(x, clusters=None if labels is None else 1):
         points = x[rows]
         if labels is None:
@@ -132,11 +141,13 @@ def expectation(x: Tensor, supports: Supports, labels: Tensor | None, weight: Te
         own.append(label)
         distances.append(supports.pooled(logits).to(x))
     far = torch.cat(distances)
-    objective = float((far if weight is None else far * weight).sum(dtype=torch.float64))
-    return Statistics(mass, total, torch.cat(own), far, objective)
+    objective = (far if weight is None else far * weight).sum(dtype=torch.float64)
+    sums = ranks.sum(torch.cat([mass.double().flatten(), total.double().flatten(), objective[None]]))
+    mass, total = sums[: mass.numel()].view_as(mass).to(x), sums[mass.numel() : -1].view_as(total).to(x)
+    return Statistics(mass, total, torch.cat(own), far, float(sums[-1]))
 
 
-def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighted: bool) -> Supports:
+def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighted: bool, ranks: Ranks) -> Supports:
     mass = statistics.mass
     alive = mass > DEAD
     points = torch.where(alive[..., None], statistics.total / mass.clamp(min=DEAD)[..., None], supports.points)
@@ -145,21 +156,25 @@ def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighte
         of_cluster = mass.double().sum(1, keepdim=True)
         log_weights = torch.where(of_cluster > DEAD, (mass / of_cluster.clamp(min=DEAD)).log(), log_weights)
     supports = replace(supports, points=points, log_weights=log_weights)
-    return supports if bool(alive.all()) else _reseeded(x, supports, statistics, alive)
+    return supports if bool(alive.all()) else _reseeded(x, supports, statistics, alive, ranks)
 
 
-def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tensor) -> Supports:
+def _reseeded(x: Tensor, supports: Supports, statistics: Statistics, alive: Tensor, ranks: Ranks) -> Supports:
     """Move supports without points to the points that are farthest from their cluster.
 
     No point's distance depends on these supports, so the objective can't rise. The supports of a cluster with
     points stay in it; where weights are fitted, theirs is zero and they stay as they are.
     """
-    order = statistics.far.argsort(descending=True)
+    k, far = len(alive), statistics.far
     points, log_weights = supports.points.clone(), supports.log_weights.clone()
-    for k in (~alive).any(1).nonzero()[:, 0].tolist():
-        if not bool(alive[k].any()):
-            points[k], log_weights[k] = x[order[k % len(order)]], -math.log(log_weights.shape[1])
+    farthest = greatest(x, far, k, ranks)
+    for cluster in (~alive).any(1).nonzero()[:, 0].tolist():
+        if not bool(alive[cluster].any()):
+            points[cluster] = farthest[cluster % len(farthest)]
+            log_weights[cluster] = -math.log(log_weights.shape[1])
             continue
-        own, places = order[statistics.labels[order] == k], (~alive[k] & log_weights[k].isfinite()).nonzero()[:, 0]
-        points[k, places] = x[own[places % len(own)]]
+        places = (~alive[cluster] & log_weights[cluster].isfinite()).nonzero()[:, 0]
+        own = statistics.labels == cluster
+        seeds = greatest(x[own], far[own], log_weights.shape[1], ranks)
+        points[cluster, places] = seeds[places % len(seeds)]
     return replace(supports, points=points, log_weights=log_weights)

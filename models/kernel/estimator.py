@@ -16,11 +16,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from neonxc.inputs import Batch, as_batch
+from neonxc.ranks import Ranks
+from neonxc.shards import common_classes, common_type, greatest, readable
 
-from .checks import check_options, check_spread, checked_weights, counted_labels, merged
+from .checks import (
+    check_alike,
+    check_options,
+    check_spread,
+    checked_weights,
+    counted_labels,
+    distinct,
+    merged,
+)
 from .em import drawn, em, mini_batch_em
 from .members import feature_kmeans
-from .seeding import kmeans, median_gamma, seeded
+from .seeding import kmeans, median_gamma, own_stream, seeded
 from .supports import pruned, squared_distances
 
 SAMPLE = 2000  # points whose distances the median heuristic looks at
@@ -149,7 +159,9 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.batch_size = batch_size
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, labels: Any = None, sample_weight: Any = None) -> KernelKMeans:
+    def fit(
+        self, X: Any, y: Any = None, *, labels: Any = None, sample_weight: Any = None, group: Any = None
+    ) -> KernelKMeans:
         """Find the supports.
 
         Parameters
@@ -161,12 +173,21 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             label -1 (noise) are left out.
         sample_weight : array-like [n], optional
             Weights >= 0 of the points. Points of weight 0 are left out.
+        group : torch.distributed.ProcessGroup, optional
+            Fit to the rows of all processes of the group ("lme", without `batch_size`): X, `labels`,
+            `sample_weight` and an array as `init` are those of this process, which may have no rows, shape
+            [0, d]. All processes call `fit`; they end with the same model, and `labels_` are those of their own
+            rows. From the same start the result is that of one process on all rows, up to rounding; the start is
+            drawn from the rows of all, and depends on how these are spread over the processes. Random numbers are
+            those of the process whose `random_state` gives the greatest seed.
 
         Raises
         ------
         ValueError
             Unusable X or parameters, options that don't apply, fewer points than clusters, given labels of another
-            length or of more clusters than there are distinct points, distances that over- or underflow.
+            length or of more clusters than there are distinct points, distances that over- or underflow. In a
+            group, columns, types or parameters that differ, and what is wrong with the rows of one process; it is
+            raised by all.
 
         Warns
         -----
@@ -174,39 +195,25 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             X has fewer distinct points than `n_clusters`; there is one cluster for each.
         """
         del y
-        check_options(self, labels is not None)
-        batch = self._read(X, reset=True)
-        x, weight = batch.tensor, checked_weights(sample_weight, batch.tensor)
-        kept, given = weight > 0, None
-        self.classes_ = np.arange(self.n_clusters)
-        if labels is not None:
-            given, self.classes_, kept = counted_labels(labels, kept, "labels")
-        elif not isinstance(self.init, str):
-            given, classes, kept = counted_labels(self.init, kept, "init")
-            if len(classes) != self.n_clusters:
-                raise ValueError(f"init has {len(classes)} different labels, n_clusters is {self.n_clusters}")
-        points, mass, first = merged(x[kept], weight[kept], given)
-        if self._too_few(int(kept.sum()), points, labels is not None):
+        ranks = Ranks(group)
+        with ranks.agreed():
+            check_options(self, labels is not None, group is not None)
+            given, rows = readable(X, ranks)
+            batch = self._read(given, reset=True)
+            x = batch.tensor[rows]
+            weight = checked_weights(sample_weight, len(x), x.device)
+        check_alike(self, labels is not None, batch, ranks)
+        x = x.to(common_type(len(x), x.dtype, ranks))
+        if not float(ranks.sum(weight.sum())) > 0:
+            raise ValueError("sample_weight is zero everywhere: some weights have to be > 0")
+        first, kept = self._given(labels, weight > 0, ranks)
+        points, mass, first = merged(x[kept], weight[kept], first)
+        if self._too_few(int(ranks.sum(kept.sum())), points, labels is not None, ranks):
             points, mass, first = merged(points, mass, None)
-        unit = mass.mean()  # weights of any size do the same
-        mass = (mass / unit).to(x)
-        self._shift = (mass @ points) / mass.sum()  # float32 distances are exact near the origin only
-        points = self._inner(points)
-        check_spread(points, batch.names)
-        generator = torch.Generator(x.device)
-        generator.manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
-        keep = first if labels is not None else None
-        gamma = self._gamma(points, generator)
-        runs = [self._run(points, mass, first, keep, gamma, generator) for _ in range(self.n_init)]
-        self._model, self.objective_, history = min(runs, key=lambda run: run[1])
-        self.n_pruned_ = 0
-        if self.prune is not None:
-            self._model, self.n_pruned_ = pruned(points, self._model, self.prune)
-            self.objective_ = em(points, self._model, keep, mass, max_iter=0).objective
-        self.objective_ *= float(unit)
-        self.history_ = [value * float(unit) for value in history]
+        self._fit(points, mass, first, labels is not None, batch.names, ranks)
         self._publish(isinstance(X, Tensor))
-        self.labels_ = batch.labels(self._predict(x))
+        with ranks.agreed():
+            self.labels_ = batch.labels(self._predict(x))
         return self
 
     def predict(self, X: Any) -> Any:
@@ -227,7 +234,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         X : array, frame or tensor [N, d]
         """
         distances = self._distances(self._read(X, reset=False).tensor)
-        return distances if isinstance(X, Tensor) else distances.cpu().numpy()
+        return distances.to(X.device) if isinstance(X, Tensor) else distances.cpu().numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective on X."""
@@ -248,23 +255,65 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         validate_data(self, X=X, reset=reset, skip_check_array=True)
         return batch
 
-    def _too_few(self, n: int, points: Tensor, fixed: bool) -> bool:
+    def _given(self, labels: Any, kept: Tensor, ranks: Ranks) -> tuple[Tensor | None, Tensor]:
+        """Positions of the given labels, if any, among the classes of all ranks, and which points count."""
+        name, own = ("init", self.init) if labels is None else ("labels", labels)
+        self.classes_ = np.arange(self.n_clusters)
+        if isinstance(own, str):
+            return None, kept
+        with ranks.agreed():
+            positions, classes, kept = counted_labels(own, kept, name, ranks.alone)
+        self.classes_ = common_classes(classes, ranks, name=name)
+        if not len(self.classes_):
+            raise ValueError(f"{name} has no point that counts in a cluster")
+        if name == "init" and len(self.classes_) != self.n_clusters:
+            raise ValueError(f"init has {len(self.classes_)} different labels, n_clusters is {self.n_clusters}")
+        return torch.from_numpy(np.searchsorted(self.classes_, classes)).to(kept.device)[positions], kept
+
+    def _too_few(self, n: int, points: Tensor, fixed: bool, ranks: Ranks) -> bool:
         """Whether sorted points are too few for the clusters, of which there are then as many as can be told."""
-        k, distinct = len(self.classes_), 1 + int((points[1:] != points[:-1]).any(1).sum())
+        k = len(self.classes_)
         if n < k:
             raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
-        if distinct >= k:
+        different = distinct(points, k, ranks)
+        if different >= k:
             return False
         if fixed:
-            raise ValueError(f"X has {distinct} distinct points that count, fewer than the {k} clusters of labels")
+            raise ValueError(
+                f"X has {different} distinct points that count, fewer than the {k} clusters of labels"
+            )
         warnings.warn(
-            f"Number of distinct clusters ({distinct}) found smaller than n_clusters ({k}). Possibly due to "
+            f"Number of distinct clusters ({different}) found smaller than n_clusters ({k}). Possibly due to "
             "duplicate points in X.",
             ConvergenceWarning,
             stacklevel=3,
         )
-        self.classes_ = self.classes_[:distinct]
+        self.classes_ = self.classes_[:different]
         return True
+
+    def _fit(
+        self, x: Tensor, mass: Tensor, first: Tensor | None, fixed: bool, names: list[str] | None, ranks: Ranks
+    ) -> None:
+        """Find the model, its objective and its history."""
+        total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
+        unit = total / number  # weights of any size do the same
+        mass = (mass / unit).to(x)
+        sums = ranks.sum(torch.cat([mass @ x, mass.sum()[None]]))
+        self._shift = sums[:-1] / sums[-1]  # float32 distances are exact near the origin only
+        x = self._inner(x)
+        check_spread(x, names, ranks=ranks)
+        seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
+        generator = torch.Generator(x.device).manual_seed(int(seed))
+        keep = first if fixed else None
+        gamma = self._gamma(x, generator)
+        runs = [self._run(x, mass, first, keep, gamma, generator, ranks) for _ in range(self.n_init)]
+        self._model, objective, history = min(runs, key=lambda run: run[1])
+        self.n_pruned_ = 0
+        if self.prune is not None:
+            self._model, self.n_pruned_ = pruned(x, self._model, self.prune, ranks)
+            objective = em(x, self._model, keep, mass, max_iter=0, ranks=ranks).objective
+        self.objective_ = objective * float(unit)
+        self.history_ = [value * float(unit) for value in history]
 
     def _gamma(self, x: Tensor, generator: torch.Generator) -> float | str:
         """The parameter as it is for supports, whose median heuristic follows the start; a number for members."""
@@ -281,31 +330,32 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         keep: Tensor | None,
         gamma: float | str,
         generator: torch.Generator,
+        ranks: Ranks,
     ) -> tuple[Any, float, list[float]]:
         """Model, objective and history of one start, with given first labels or labels to keep, if any."""
         k, some, mass = len(self.classes_), x, weight
         size = len(x) if self.batch_size is None else max(self.batch_size, SEEDS * k * self.n_support)
         if first is None and size < len(x):
             some, mass = x[drawn(weight, size, generator)], weight.new_ones(size)
-        labels = self._start(some, mass, generator) if first is None else first
+        labels = self._start(some, mass, generator, ranks) if first is None else first
         if self.objective != "lme":
             max_iter = self.max_iter if keep is None else 0
             return feature_kmeans(x, labels, k, float(gamma), weight, self.objective == "spherical", max_iter)
-        supports = seeded(some, labels, k, self.n_support, gamma, generator, mass)
+        supports = seeded(some, labels, k, self.n_support, gamma, generator, mass, ranks)
         options: dict[str, Any] = {"weighted": self.weighted, "max_iter": self.max_iter, "tol": self.tol}
         if self.batch_size is None:
-            fit = em(x, supports, keep, weight, **options)
+            fit = em(x, supports, keep, weight, ranks=ranks, **options)
         else:
             fit = mini_batch_em(x, supports, weight, generator, self.batch_size, **options)
         return fit.supports, fit.objective, fit.history
 
-    def _start(self, x: Tensor, weight: Tensor, generator: torch.Generator) -> Tensor:
+    def _start(self, x: Tensor, weight: Tensor, generator: torch.Generator, ranks: Ranks) -> Tensor:
         """Clusters to start from, [n]."""
         k = len(self.classes_)
         if not isinstance(self.init, str) or self.init == "kmeans":  # given labels of too many clusters
-            return kmeans(x, k, generator, weight)
-        chosen = x[torch.randperm(len(x), generator=generator, device=x.device)[:k]]
-        return squared_distances(x, chosen).argmin(1)
+            return kmeans(x, k, generator, weight, ranks)
+        score = torch.rand(len(x), generator=own_stream(generator, ranks), device=x.device, dtype=torch.float64)
+        return squared_distances(x, greatest(x, score, k, ranks)).argmin(1)
 
     def _publish(self, as_tensor: bool) -> None:
         """Set the attributes that describe the model; supports out of use are left out."""

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from neonxc.blocks import blocks
+from neonxc.ranks import Ranks
+from neonxc.shards import ALONE
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Supports:
 
     def distances(self, x: Tensor) -> Tensor:
         """Distances D of points to every cluster, [n, K]."""
-        return torch.cat([self.pooled(self.logits(x[rows])).to(x) for rows in self.parts(x)])
+        parts = [self.pooled(self.logits(x[rows])).to(x) for rows in self.parts(x)]
+        return torch.cat([x.new_empty(0, len(self.points)), *parts])
 
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
         """Points [M, d], clusters [M] and log weights [M] of the supports in use."""
@@ -71,21 +74,22 @@ def uniform(points: Tensor, gamma: float) -> Supports:
     return Supports(points, points.new_full((k, p), -math.log(p), dtype=torch.float64), gamma)
 
 
-def pruned(x: Tensor, supports: Supports, least: float) -> tuple[Supports, int]:
+def pruned(x: Tensor, supports: Supports, least: float, ranks: Ranks = ALONE) -> tuple[Supports, int]:
     """Take supports out of use, those with the smallest shares first, and count them.
 
     The supports that a cluster loses have a share of at most `least` in sum in the distance of any point that the
-    cluster is the nearest or the second nearest to. Other distances do not enter a decision.
+    cluster is the nearest or the second nearest to. Other distances do not enter a decision. With `ranks` the
+    points are those of all of them.
     """
     felt = torch.zeros_like(supports.log_weights)
     for label, share in _two_nearest(x, supports):
         felt.scatter_reduce_(0, label[:, None].expand_as(share), share, "amax")
-    order = felt.argsort(1)
+    order = ranks.max(felt).argsort(1)
     lost = torch.zeros_like(felt)  # the most that a point loses if all supports up to this one of the order go
     for label, share in _two_nearest(x, supports):
         sums = share.gather(1, order[label]).cumsum(1)
         lost.scatter_reduce_(0, label[:, None].expand_as(sums), sums, "amax")
-    drop = torch.zeros_like(lost, dtype=torch.bool).scatter_(1, order, lost <= least)
+    drop = torch.zeros_like(lost, dtype=torch.bool).scatter_(1, order, ranks.max(lost) <= least)
     drop &= ~drop.all(1, keepdim=True)  # a cluster that no point is near keeps its supports
     log_weights = supports.log_weights.masked_fill(drop, -torch.inf)
     return replace(supports, log_weights=log_weights), int((supports.log_weights.isfinite() & drop).sum())

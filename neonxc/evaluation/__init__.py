@@ -9,17 +9,9 @@ if TYPE_CHECKING:
     from neonxc.evaluation import methods
     from neonxc.evaluation.calibration import Calibration, calibrate_by_flipping
     from neonxc.evaluation.choice import Choice, choose_k
-    from neonxc.evaluation.clustering import (
-        clustering_accuracy,
-        cost_ratio,
-        kcenter_cost,
-        kmeans_cost,
-        label_agreement,
-        surrogate_cost,
-        wad,
-        waes,
-    )
+    from neonxc.evaluation.clustering import clustering_accuracy, label_agreement, wad, waes
     from neonxc.evaluation.comparison import Comparison, compare
+    from neonxc.evaluation.costs import cost_ratio, kcenter_cost, kmeans_cost, surrogate_cost
     from neonxc.evaluation.flipping import Flipping, pixel_flipping
     from neonxc.evaluation.homogeneity import interpretabilities, interpretability
     from neonxc.evaluation.imputers import BlurImputer, Imputer, KDEImputer, MeanImputer, WordImputer, ZeroImputer
@@ -61,6 +53,7 @@ __all__ = [
 # Where the names are defined. The modules are searched in this order, so those that load least come first.
 _MODULES = [
     "clustering",
+    "costs",
     "homogeneity",
     "side_by_side",
     "segmentation",

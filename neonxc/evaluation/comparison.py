@@ -14,17 +14,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from neonxc.evaluation.flipping import (
-    Flipping,
-    fixed_seed,
-    groups_of,
-    inputs_of,
-    own_groups,
-    pixel_flipping,
-    targets_of,
-)
+from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, default_baseline, default_imputer
 from neonxc.evaluation.methods import Method, default_methods, word_methods
+from neonxc.evaluation.units import groups_of, own_groups
 from neonxc.network import NeuralizedClustering
 
 

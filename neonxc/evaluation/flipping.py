@@ -15,8 +15,11 @@ from torch import Tensor, nn
 
 from neonxc.blocks import at_once, network_bytes
 from neonxc.evaluation.imputers import Imputer, default_imputer
+from neonxc.evaluation.units import Order, groups_of, own_groups, ranking_of
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
+from neonxc.ranks import Ranks
+from neonxc.shards import common_rows, numbered, without_rows
 from neonxc.targets import as_columns
 
 
@@ -63,6 +66,7 @@ def pixel_flipping(
     order: Literal["most", "least"] = "most",
     steps: int | None = None,
     random_state: Any = 0,
+    group: Any = None,
 ) -> Flipping:
     """Area under the pixel-flipping curve (NEON paper, Algorithm 1).
 
@@ -93,6 +97,14 @@ def pixel_flipping(
         Number of steps, of about equally many groups; default: one group at a time.
     random_state : int, RandomState or None
         The same number gives the same draws, for any relevance: methods are compared on common random numbers.
+    group : torch.distributed.ProcessGroup, optional
+        Curves over the inputs of all processes of the group: X, `relevance`, and arrays as `target` or shaped like
+        X as `groups`, are those of this process, which may have none. All processes call it, with imputers of the
+        same data; the default one is given the inputs of all processes, at most 4000 drawn from them. The curves,
+        `auc` and `auc_stderr` are the same on all, ``..._per_input`` are those of the process's own inputs. Inputs
+        of different processes do not share draws: these depend on the position among all inputs, those of rank 0
+        first, and are the same again if every process has the same inputs. With an imputer that draws nothing,
+        results do not depend on how inputs are spread.
 
     Returns
     -------
@@ -101,34 +113,59 @@ def pixel_flipping(
     Raises
     ------
     ValueError
-        Relevance or groups of another shape, a target that is no column, unknown options.
+        Relevance or groups of another shape, a target that is no column, unknown options. In a group, on all
+        processes: options, types or shapes of inputs that differ, and what is wrong on one process.
     """
-    _check_options(mode, order, repeats, steps)
-    x = inputs_of(net, X)
-    groups = groups_of(own_groups(net) if groups is None else groups, x)
-    ranking = _ranking(_of_inputs(net, relevance), x, groups, order)
-    imputer = imputer or default_imputer(net, x)
-    repeats = repeats if imputer.random else 1
-    n, G = ranking.shape
-    ends = np.unique(np.round(np.linspace(0, G, (steps or G) + 1)).astype(int))
-    columns = targets_of(net, x, target)
-    hits = torch.zeros(n, len(ends) - 1, dtype=torch.float64)
+    ranks, x = Ranks(group), None
+    with ranks.agreed():
+        _check_options(mode, order, repeats, steps)
+        if not without_rows(X, ranks):
+            x = inputs_of(net, X)
+            groups = groups_of(own_groups(net) if groups is None else groups, x)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+    ranks.same(mode=mode, order=order, steps=steps, repeats=repeats)
+    number = int(ranks.max(torch.tensor(0 if x is None else int(groups.max()) + 1)))
+    x = common_rows(x, ranks)
+    imputer = imputer or default_imputer(net, x, ranks)
+    ends = np.unique(np.round(np.linspace(0, number, (steps or number) + 1)).astype(int))
+    seed += numbered(len(x), ranks)[0]
+    hits = logits = torch.zeros(0, len(ends) - 1, dtype=torch.float64)
+    with ranks.agreed():
+        if len(x):
+            found = Order(ranking_of(net, relevance, x, groups, number, order), groups, ends)
+            columns = targets_of(net, x, target)
+            repeats = repeats if imputer.random else 1
+            hits, logits = _flipped(net, x, columns, found, mode == "insert", imputer, repeats, seed)
+    known = ends[1:] / number
+    return _result(hits, logits, known if mode == "insert" else 1 - known, ranks)
+
+
+def _flipped(
+    net: nn.Module,
+    x: Tensor,
+    columns: Tensor,
+    order: Order,
+    insert: bool,
+    imputer: Imputer,
+    repeats: int,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    """After each step, the share of repeats in which an input is in its target, and its logit, [N, steps]."""
+    steps, K = len(order.ends) - 1, _width(net, x)
+    hits = torch.zeros(len(x), steps, dtype=torch.float64)
     logits = torch.zeros_like(hits)
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
-    K = _width(net, x)
     for rows, at_a_time in _blocks(net, x, imputer, repeats):
         generator = torch.Generator(x.device).manual_seed(seed + rows.start)
-        filling = imputer.start(x[rows])
-        flipped_at = _steps(ranking[rows], ends, groups if groups.ndim == 1 else groups[rows])
-        for some in torch.arange(len(ends) - 1, device=x.device).split(at_a_time):
+        filling, flipped_at = imputer.start(x[rows]), order.flipped_at(rows)
+        for some in torch.arange(steps, device=x.device).split(at_a_time):
             flipped = flipped_at <= some[:, None, None]
-            filled = filling.fill(flipped if mode == "insert" else ~flipped, repeats, generator)
+            filled = filling.fill(flipped if insert else ~flipped, repeats, generator)
             found = net(filled.reshape(-1, *x.shape[1:])).view(len(some), repeats, -1, K)
             own = columns[rows].expand(len(some), repeats, -1)
             at = (slice(rows.start, rows.stop), slice(int(some[0]), int(some[-1]) + 1))
             hits[at] = (found.argmax(3) == own).double().mean(1).T.cpu()
             logits[at] = found.gather(3, own[..., None])[..., 0].double().mean(1).T.cpu()
-    return _result(hits, logits, ends[1:] / G if mode == "insert" else 1 - ends[1:] / G)
+    return hits, logits
 
 
 def fixed_seed(random_state: Any) -> int:
@@ -138,28 +175,23 @@ def fixed_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _result(hits: Tensor, logits: Tensor, known: np.ndarray) -> Flipping:
+def _result(hits: Tensor, logits: Tensor, known: np.ndarray, ranks: Ranks) -> Flipping:
+    """Means over the inputs of all ranks, and their standard error."""
     per_input = 100 * hits.mean(1)
-    error = float(per_input.std()) / math.sqrt(len(per_input)) if len(per_input) > 1 else math.nan
+    own = torch.cat([hits.sum(0), logits.sum(0), hits.new_tensor([len(hits)])])
+    *sums, n = ranks.sum(own).split([len(known), len(known), 1])
+    curve, logit_curve = (part / n for part in sums)
+    auc = 100 * curve.mean()
+    spread = ranks.sum((per_input - auc).square().sum())
+    error = float((spread / (n - 1) / n).sqrt()) if n > 1 else math.nan
     return Flipping(
-        float(per_input.mean()),
-        error,
-        per_input.numpy(),
-        hits.mean(0).numpy(),
-        logits.mean(0).numpy(),
-        logits.numpy(),
-        known,
+        float(auc), error, per_input.numpy(), curve.numpy(), logit_curve.numpy(), logits.numpy(), known
     )
 
 
 def inputs_of(net: nn.Module, X: Any) -> Tensor:
     """Checked inputs of a network, on its device."""
     return net.batch(X).tensor if isinstance(net, NeuralizedClustering) else as_batch(X).tensor
-
-
-def own_groups(net: nn.Module) -> Tensor | None:
-    """Group numbers of the inputs' columns, if a network has units of flipping of its own."""
-    return net.carrier.groups if isinstance(net, NeuralizedClustering) else None
 
 
 def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
@@ -191,72 +223,6 @@ def _blocks(net: nn.Module, x: Tensor, imputer: Imputer, repeats: int) -> Iterat
     size = max(1, min(most // repeats, imputer.points_at_once(), len(x)))
     for first in range(0, len(x), size):
         yield slice(first, min(first + size, len(x))), max(1, most // (repeats * size))
-
-
-def groups_of(groups: Any, x: Tensor) -> Tensor:
-    """Group numbers of the flattened features, [D] or [N, D]."""
-    shape = x.shape[1:]
-    if groups is None:
-        groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
-    if isinstance(groups, str):
-        if groups not in ("pixels", "channels") or x.ndim < 3:
-            raise ValueError(
-                f'groups needs "pixels" or "channels" (of maps [N, C, ...]) or numbers, got {groups!r}'
-            )
-        places = shape[1:].numel()
-        numbers = torch.arange(places)[None] if groups == "pixels" else torch.arange(shape[0])[:, None]
-        return numbers.expand(shape[0], places).flatten().to(x.device)
-    if isinstance(groups, Integral):
-        return _patches(int(groups), x)
-    numbers = torch.as_tensor(groups, device=x.device)
-    if numbers.is_floating_point() or numbers.shape not in (shape, x.shape) or int(numbers.min()) < 0:
-        raise ValueError(
-            f"groups needs whole numbers >= 0 shaped like an input, {list(shape)}, or like X; "
-            f"got {numbers.dtype} {list(numbers.shape)}"
-        )
-    return numbers.long().flatten(-len(shape))
-
-
-def _patches(size: int, x: Tensor) -> Tensor:
-    """Group numbers of squares, row by row; the last ones may be cut off."""
-    if x.ndim != 4 or size < 1:
-        raise ValueError(f"groups={size} needs images [N, C, H, W] and a size of at least 1, got {list(x.shape)}")
-    rows, columns = (torch.arange(length, device=x.device) // size for length in x.shape[2:])
-    numbers = rows[:, None] * (int(columns[-1]) + 1) + columns
-    return numbers.expand(x.shape[1:]).flatten()
-
-
-def group_sums(relevance: Tensor, groups: Tensor) -> Tensor:
-    """Relevance [N, G] of groups, from that of flattened features [N, D]."""
-    total = relevance.new_zeros(len(relevance), int(groups.max()) + 1)
-    return total.scatter_add_(1, groups.expand_as(relevance), relevance)
-
-
-def _of_inputs(net: nn.Module, relevance: Any) -> Any:
-    """Relevance of what the caller has, as that of the inputs' columns."""
-    return net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
-
-
-def _ranking(relevance: Any, x: Tensor, groups: Tensor, order: str) -> Tensor:
-    """Groups [N, G] in the order in which they are flipped."""
-    values = as_batch(relevance, name="relevance", device=x.device).tensor
-    G = int(groups.max()) + 1
-    if values.shape == x.shape:
-        values = group_sums(values.flatten(1).double(), groups)
-    elif values.shape != (len(x), G):
-        raise ValueError(
-            f"relevance needs the shape of X, {list(x.shape)}, or of groups, [{len(x)}, {G}]; "
-            f"got {list(values.shape)}"
-        )
-    return values.argsort(dim=1, descending=order == "most", stable=True)
-
-
-def _steps(ranking: Tensor, ends: np.ndarray, groups: Tensor) -> Tensor:
-    """The step [B, D] in which each feature is flipped; `ranking` [B, G] are the groups in order."""
-    lengths = torch.as_tensor(np.diff(ends), device=ranking.device)
-    numbers = torch.arange(len(lengths), device=ranking.device).repeat_interleave(lengths)
-    of_group = torch.empty_like(ranking).scatter_(1, ranking, numbers.expand_as(ranking))
-    return of_group.gather(1, groups.expand(len(ranking), -1))
 
 
 def _check_options(mode: str, order: str, repeats: int, steps: int | None) -> None:

@@ -13,6 +13,8 @@ from torch import Tensor
 from neonxc.blocks import at_once
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
+from neonxc.ranks import Ranks
+from neonxc.shards import ALONE, sample
 
 LARGEST = 4000  # points by which a bandwidth is chosen
 
@@ -229,11 +231,14 @@ class _Conditional(Filling):
         return (self.points[drawn] + h * noise) * self.scale + self.center
 
 
-def default_imputer(net: Any, x: Tensor) -> Imputer:
-    """What is usual for inputs of a kind: draws for tables, other words for words, zeros for all else."""
+def default_imputer(net: Any, x: Tensor, ranks: Ranks = ALONE) -> Imputer:
+    """What is usual for inputs of a kind: draws for tables, other words for words, zeros for all else.
+
+    Those that draw know the inputs of all ranks, or as many of them, drawn at random, as a bandwidth is chosen by.
+    """
     if _missing(net) == "word":
-        return WordImputer(x)
-    return KDEImputer(x) if _is_table(net, x) else ZeroImputer()
+        return WordImputer(sample(x, LARGEST, ranks))
+    return KDEImputer(sample(x, LARGEST, ranks)) if _is_table(net, x) else ZeroImputer()
 
 
 def default_baseline(net: Any, x: Tensor) -> Tensor | None:

@@ -10,16 +10,16 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
+from neonxc.photo_files import photo_files
 from neonxc.preparation import Preparation
 from neonxc.report.explain import explain
 from neonxc.report.report import Report
 from neonxc.workflows.clusters import Clusters, kmeans
-from neonxc.workflows.images import fitted
+from neonxc.workflows.photos import fitted
 
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
 
-PHOTOS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 TERMS = 5000
 """Terms of texts at most, the most frequent ones."""
 
@@ -40,9 +40,7 @@ def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: 
     """
     from neonxc.models import load_image
 
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in PHOTOS)
-    if not files:
-        raise ValueError(f"{folder} has no photos; known are {', '.join(PHOTOS)}")
+    files = photo_files([folder])
     if whole and len(files) < clusters:
         raise ValueError(f"{clusters} clusters need at least as many photos, {folder} has {len(files)}")
     photos = [fitted(_square(load_image(path, size)), features) for path in files]

@@ -1,0 +1,207 @@
+"""Costs of clusterings: k-means, k-center, that of a tree's leaves, and the price of an explanation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.inputs import as_array, as_batch
+from neonxc.ranks import Ranks
+from neonxc.shards import ALONE, common_classes, common_type, readable
+
+
+def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None, *, group: Any = None) -> float:
+    """Sum of squared distances of points to the mean of their cluster.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+    labels : array-like [n]
+    sample_weight : array-like [n], optional
+    group : torch.distributed.ProcessGroup, optional
+        As for :func:`cost_ratio`.
+
+    Returns
+    -------
+    float
+        In squared units of the columns.
+    """
+    ranks = Ranks(group)
+    points, weight = _read(X, sample_weight, ranks)
+    return _kmeans_cost(points, weight, labels, "labels", ranks)
+
+
+def _kmeans_cost(points: Tensor, weight: Tensor, labels: Any, name: str, ranks: Ranks) -> float:
+    with ranks.agreed():
+        index, own = _numbered(labels, points, name)
+    classes = common_classes(own, ranks, name=name)
+    index = torch.from_numpy(np.searchsorted(classes, own)).to(points.device)[index]
+    sums = points.new_zeros(len(classes), points.shape[1] + 1)
+    weighted = torch.cat([points * weight[:, None], weight[:, None]], 1)
+    sums = ranks.sum(sums.index_add_(0, index, weighted))
+    means = sums[:, :-1] / sums[:, -1:].clamp(min=torch.finfo(points.dtype).tiny)
+    return float(ranks.sum(weight @ (points - means[index]).square().sum(1)))
+
+
+def kcenter_cost(
+    X: Any, labels: Any, metric: Any = "euclidean", metric_params: dict[str, Any] | None = None
+) -> float:
+    """Largest distance of a point to the center of its cluster: the objective of k-center.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+        As for :class:`neonxc.models.KCenter`.
+    labels : array-like [n]
+    metric : str or callable
+    metric_params : dict, optional
+
+    Returns
+    -------
+    float
+        In units of the metric. The center of a cluster is the member from which its farthest member is the least
+        far, also where a fitted model had another one.
+
+    Examples
+    --------
+    >>> from neonxc.evaluation import kcenter_cost
+    >>> kcenter_cost([[0.0], [1], [3], [10]], [0, 0, 0, 1])
+    2.0
+    """
+    from neonxc.models.interpretable.centers import Objective
+    from neonxc.models.interpretable.distances import metric_of
+    from neonxc.models.interpretable.table import as_table
+
+    table = as_table(X)
+    points = metric_of(table, metric, metric_params).points(table)
+    index, classes = _numbered(labels, points.rows)
+    objective = Objective("kcenter")
+    own = objective.far(points, objective.centers(points, index, len(classes)).rows).gather(1, index[:, None])
+    return objective.value(own)
+
+
+def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *, group: Any = None) -> float:
+    """Price of explainability: the k-means cost of a clustering over that of its reference clustering.
+
+    Moshkovitz et al., "Explainable k-means and k-medians clustering", 2020.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+    labels : array-like [n]
+        The clustering by a tree. Its centers are the means of its clusters.
+    reference : array-like [n] or [k, d]
+        The labels of the reference clustering, or its centers: every point then belongs to the nearest one.
+    sample_weight : array-like [n], optional
+    group : torch.distributed.ProcessGroup, optional
+        Costs of the rows of all processes of the group: X, `labels`, `sample_weight` and labels as `reference` are
+        those of this process, which may have no rows. All processes call it, and get the same ratio.
+
+    Returns
+    -------
+    float
+        1 and more where the reference is a local optimum of k-means; infinite if the reference costs nothing.
+
+    Raises
+    ------
+    ValueError
+        Unusable X, labels, centers or weights. In a group, on all processes: columns, types or centers that
+        differ, and what is wrong with the rows of one process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonxc.evaluation import cost_ratio
+    >>> X = np.array([[0.0], [1], [5], [6]])
+    >>> cost_ratio(X, [0, 0, 1, 1], [0, 0, 1, 1])
+    1.0
+    >>> cost_ratio(X, [0, 1, 1, 1], [0, 0, 1, 1])
+    14.0
+    """
+    ranks = Ranks(group)
+    points, weight = _read(X, sample_weight, ranks)
+    ranks.same(reference="centers" if as_array(reference).ndim == 2 else "labels")
+    if as_array(reference).ndim == 2:
+        with ranks.agreed():
+            far = _distances(points, reference).amin(1)
+        _check_same(as_array(reference), ranks)
+        base = float(ranks.sum(weight @ far))
+    else:
+        base = _kmeans_cost(points, weight, reference, "reference", ranks)
+    cost = _kmeans_cost(points, weight, labels, "labels", ranks)
+    return cost / base if base > 0 else (1.0 if cost == 0 else float("inf"))
+
+
+def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None) -> float:
+    """Sum of squared distances of points to the reference center that is best for their leaf.
+
+    Frost, Moshkovitz and Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020, Definition 1.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [n, d]
+    leaves : array-like [n]
+        The leaf of every point, as ``tree.apply(X)`` has it.
+    centers : array-like [k, d]
+        Reference centers.
+    sample_weight : array-like [n], optional
+
+    Returns
+    -------
+    float
+        At least the k-means cost of the clustering in which every leaf belongs to its best center.
+    """
+    points, weight = _read(X, sample_weight)
+    index, classes = _numbered(leaves, points)
+    sums = points.new_zeros(len(classes), len(centers))
+    sums.index_add_(0, index, _distances(points, centers) * weight[:, None])
+    return float(sums.amin(1).sum())
+
+
+def _read(X: Any, sample_weight: Any, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
+    """Points and their weights, in float64."""
+    with ranks.agreed():
+        X, rows = readable(X, ranks)
+        batch = as_batch(X.toarray() if hasattr(X, "toarray") else X)
+        given = batch.tensor[rows]
+        points = given.to(torch.float64)
+        weight = points.new_ones(len(points))
+        if sample_weight is not None:
+            weight = torch.from_numpy(as_array(sample_weight).astype(np.float64)).to(points.device)
+        if weight.shape != (len(points),):
+            raise ValueError(f"sample_weight needs one weight per point, got shape {tuple(weight.shape)}")
+        if not bool((weight >= 0).all()):
+            raise ValueError("sample_weight needs weights >= 0, and not all of them 0")
+    ranks.same(columns=batch.names or points.shape[1])
+    common_type(len(given), given.dtype, ranks)
+    if not float(ranks.sum(weight.sum())) > 0:
+        raise ValueError("sample_weight needs weights >= 0, and not all of them 0")
+    return points, weight
+
+
+def _numbered(labels: Any, points: Tensor, name: str = "labels") -> tuple[Tensor, np.ndarray]:
+    """The numbers of the points' clusters, and the different labels."""
+    values = as_array(labels)
+    if values.shape != (len(points),):
+        raise ValueError(f"{name} needs one label per point, shape ({len(points)},), got {values.shape}")
+    classes, index = np.unique(values, return_inverse=True)
+    return torch.from_numpy(index).to(points.device), classes
+
+
+def _check_same(centers: np.ndarray, ranks: Ranks) -> None:
+    """Refuse centers that differ between ranks."""
+    ranks.same(centers=centers.shape)
+    values = torch.tensor(centers, dtype=torch.float64)
+    if bool((ranks.max(values) != ranks.min(values)).any()):
+        raise ValueError("the centers in reference differ between processes")
+
+
+def _distances(points: Tensor, centers: Any) -> Tensor:
+    """Squared distances to the centers, [n, k]."""
+    to = as_batch(centers, name="centers", device=points.device).tensor.to(torch.float64)
+    if to.shape[1] != points.shape[1]:
+        raise ValueError(f"centers have {to.shape[1]} columns, X has {points.shape[1]}")
+    return torch.cdist(points, to, compute_mode="donot_use_mm_for_euclid_dist").square()

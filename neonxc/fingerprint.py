@@ -1,0 +1,45 @@
+"""What tells one network, or one set of numbers, from another: a hash of all that it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neonxc.network import NeuralizedClustering
+from neonxc.registry import pack
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def fingerprint(net: NeuralizedClustering) -> str:
+    """A hash of a network's structure and numbers, whatever the device; the same in every process."""
+    try:
+        described, tensors = pack(net)
+    except TypeError:  # a head of a class that is not registered
+        described, tensors = {"head": plain_text(net.head)}, {}
+    features = {} if net.features is None else net.features.state_dict()
+    numbers = {f"features.{name}": value for name, value in features.items()} | net.state_dict() | tensors
+    return hash_of([described, plain_text(net.features)], numbers)
+
+
+def hash_of(described: Any, tensors: Mapping[str, Any]) -> str:
+    """A hash of JSON values and named tensors; other values among these count by their text."""
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
+    for name, value in sorted(tensors.items()):
+        if not isinstance(value, Tensor):
+            digest.update(f"{name} {plain_text(value)}".encode())
+            continue
+        digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def plain_text(value: Any) -> str:
+    """The text of an object without addresses, which differ between processes."""
+    return _ADDRESS.sub("", repr(value))

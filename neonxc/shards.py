@@ -1,0 +1,109 @@
+"""Rows that lie on the ranks of a group, some on each: what is checked, counted and chosen over all of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.ranks import Ranks
+
+ALONE = Ranks()
+
+
+def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
+    """X, and which of its rows count: a shard without rows is read as one row of zeros, of which none counts."""
+    if not without_rows(X, ranks):
+        return X, slice(None)
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        return type(X)(np.zeros((1, X.shape[1])), columns=X.columns), slice(0)
+    if isinstance(X, Tensor):
+        return X.new_zeros(1, *X.shape[1:]), slice(0)
+    return np.zeros((1, *np.shape(X)[1:])), slice(0)
+
+
+def without_rows(X: Any, ranks: Ranks) -> bool:
+    """Whether X has no rows where that is allowed: on some of the ranks of a group."""
+    return not ranks.alone and not (X.shape[0] if hasattr(X, "shape") else len(X))
+
+
+def numbered(n: int, ranks: Ranks) -> tuple[int, int]:
+    """The number of this rank's first row among all rows, those of rank 0 first, and the number of all rows."""
+    counts = [int(count) for count in ranks.gather(torch.tensor([n]))]
+    return sum(counts[: ranks.rank]), sum(counts)
+
+
+def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
+    """The type of the rows of all ranks; what is said on ranks without rows does not count.
+
+    Raises
+    ------
+    ValueError
+        On all ranks: types differ, or no rank has rows.
+    """
+    kinds = {kind: rank for rank, kind in reversed(list(enumerate(ranks.texts(str(dtype) if n else "")))) if kind}
+    if not kinds:
+        raise ValueError("X is empty: no rank of the group has rows")
+    if len(kinds) > 1:
+        said = ", ".join(f"{kind} on rank {kinds[kind]}" for kind in sorted(kinds, key=lambda kind: kinds[kind]))
+        raise ValueError(f"the dtype of X differs between processes: {said}")
+    return getattr(torch, next(iter(kinds)).removeprefix("torch."))
+
+
+def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
+    """The inputs of this rank; without any, a tensor [0, ...] like those of other ranks.
+
+    Raises
+    ------
+    ValueError
+        On all ranks: types or shapes of the inputs differ, or no rank has any.
+    """
+    n, kind = (0, torch.float32) if x is None else (len(x), x.dtype)
+    kind = common_type(n, kind, ranks)
+    told = ranks.texts(json.dumps(None if x is None else list(x.shape[1:])))
+    shapes = {rank: json.loads(text) for rank, text in enumerate(told) if text != "null"}
+    first = min(shapes)
+    for rank, shape in shapes.items():
+        if shape != shapes[first]:
+            raise ValueError(
+                f"the shape of inputs in X differs between processes: {shapes[first]} on rank {first}, {shape} on "
+                f"rank {rank}"
+            )
+    return torch.zeros(0, *shapes[first], dtype=kind) if x is None else x
+
+
+def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:
+    """The different labels of all ranks, sorted, from those of this rank.
+
+    Raises
+    ------
+    ValueError
+        On all ranks: labels are numbers on one and names on another.
+    """
+    if ranks.alone:
+        return np.unique(own)
+    told = [json.loads(text) for text in ranks.texts(json.dumps([own.dtype.str, own.tolist()]))]
+    every = [np.array(values, dtype=kind) for kind, values in told if values]
+    if len({isinstance(value, str) for array in every for value in array.tolist()}) > 1:
+        raise ValueError(f"{name} needs whole numbers or names, got both")
+    return np.unique(np.concatenate(every)) if every else own[:0]
+
+
+def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:
+    """Rows [number, d] of all ranks with the greatest scores, greatest first; fewer if there are fewer."""
+    best = score.argsort(descending=True, stable=True)[:number]
+    rows, scores = torch.cat(ranks.gather(x[best])), torch.cat(ranks.gather(score[best]))
+    return rows[scores.argsort(descending=True, stable=True)[:number]]
+
+
+def sample(x: Tensor, most: int, ranks: Ranks) -> Tensor:
+    """Rows of all ranks, in their order, or so many drawn from them, the same on all; alone, all rows."""
+    if ranks.alone:
+        return x
+    if numbered(len(x), ranks)[1] <= most:
+        return torch.cat(ranks.gather(x))
+    generator = torch.Generator().manual_seed(ranks.rank)
+    return greatest(x, torch.rand(len(x), generator=generator, dtype=torch.float64).to(x.device), most, ranks)

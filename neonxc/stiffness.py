@@ -1,0 +1,52 @@
+"""The stiffness of take-most that suits a clustering: one over the mean contrast of some points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neonxc.carriers import rows
+from neonxc.head import Head
+from neonxc.ranks import Ranks
+from neonxc.shards import common_type, without_rows
+
+_MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "harmonic": lambda contrasts, number: number / contrasts.reciprocal().sum(dim=1),
+    "least": lambda contrasts, number: contrasts.amin(dim=1),
+    "median": lambda contrasts, number: contrasts.masked_fill(contrasts.isinf(), torch.nan).nanquantile(
+        0.5, dim=1
+    ),
+}
+"""Of a point's contrasts [n, L], infinite where there is none, and of their number [n]."""
+
+
+def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
+    """One over the mean over the points of all ranks, noise aside, of what stands for their contrasts."""
+    carrier, n, kind = net.carrier, 0, torch.float32
+    sums = torch.zeros(2, 2, dtype=torch.float64)  # of clusters and of noise: total, and number of points
+    with ranks.agreed():
+        if not isinstance(contrast, str) or contrast not in _MEANS:
+            raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
+        for x in () if without_rows(X, ranks) else carrier.parts(X):
+            points, n, kind = rows(carrier.features(x)), n + len(x), x.dtype
+            for part in carrier.of_points(points):
+                found = _typical(net.head, points[part], _MEANS[contrast])
+                noise = net.is_noise(points[part]).long()
+                sums.index_add_(0, noise.cpu(), torch.stack([found, torch.ones_like(found)], 1).cpu())
+    ranks.same(contrast=contrast)
+    common_type(n, kind, ranks)
+    inside, noise = ranks.sum(sums)
+    total, number = (inside if inside[1] else noise).tolist()
+    return number / total if total > 0 else math.inf
+
+
+def _typical(head: Head, points: Tensor, mean: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """What stands for the contrasts [n] of points [n, d] with their own clusters."""
+    values = head.values(points).double()
+    own = head.competition.assign(values)
+    contrasts = head.competition.contrasts(values, own).clamp(min=0)
+    return mean(contrasts, contrasts.isfinite().sum(dim=1))

@@ -1,0 +1,188 @@
+"""Heatmaps of photos as pictures in a folder, by one process or several.
+
+What is done is kept beside the folder until everything is. The folder is then filled at once, and a run that was
+ended can be gone on with.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neonxc import plot
+from neonxc.dataset_items import Items
+from neonxc.dataset_run import manifest_of, run
+from neonxc.dataset_shards import differing, files, path_of, read
+from neonxc.files import write_tensors
+from neonxc.ranks import Ranks
+from neonxc.workflows.photos import Named, state_of
+from neonxc.workflows.result import Result
+
+SHEET = 100
+"""Photos on one contact sheet; a picture has 65,536 pixels at most."""
+
+
+@dataclass
+class Explained:
+    """A photo's logits [clusters, ...], and its relevance [n, H, W] for n of the clusters."""
+
+    logits: Tensor
+    columns: list[int]
+    relevance: Tensor
+
+
+@dataclass
+class Drawing:
+    """The pictures of photos.
+
+    Attributes
+    ----------
+    photos : sequence
+    names : list of str
+        Different ones, for the files.
+    result : Result
+        Gets the rows of the table and the names of the files.
+    whole : bool
+        Whether photos are in clusters, or their locations.
+    """
+
+    photos: Named
+    names: list[str]
+    result: Result
+    whole: bool
+
+    @property
+    def stage(self) -> Path:
+        """Where pictures and numbers are until all are done."""
+        return self.result.out.parent / f".{self.result.out.name}.unfinished"
+
+    def explain_all(
+        self, explain: Callable[[int, Tensor], Explained], described: dict[str, Any], ranks: Ranks
+    ) -> None:
+        """Explain each photo by the process that it belongs to, and draw it, unless that was done already."""
+        with ranks.agreed():
+            source = Items(self.photos, 1, _photo)
+            self.manifest = manifest_of(
+                source, "safetensors", {"whole": self.whole, "photos": state_of(self.photos), **described}
+            )
+
+        def drawn(rows: list[int], x: Tensor) -> dict[str, Tensor]:
+            one = explain(rows[0], x[0])
+            for file, k, heatmap in self._pictures(rows[0], one):
+                title = f"{self.names[rows[0]]}, cluster {k}"
+                plot.overlay(x[0], heatmap, title=title).savefig(self.stage / file, dpi=200)
+            return {"logits": one.logits[None], "relevance": one.relevance[None]}
+
+        try:
+            run(
+                source,
+                drawn,
+                self.stage,
+                self.manifest,
+                ranks,
+                batch_size=1,
+                rows_per_shard=1,
+                what="photos",
+                fresh=self._forget_another,
+            )
+        except Exception:
+            if ranks.rank == 0 and self.stage.is_dir() and not files(self.stage):
+                shutil.rmtree(self.stage)
+            raise
+
+    def finish(self, keep: str | Path | None, layer: str) -> None:
+        """Write contact sheets and, to the file `keep`, the numbers; and move all pictures into the folder."""
+        numbers: dict[str, Tensor] = {}
+        order = list(range(len(self.photos)))
+        if self.whole:
+            own = [int(self._logits(row).argmax()) for row in order]
+            order.sort(key=lambda row: (own[row], self.names[row]))
+        sheets: list[str] = []
+        pictures: list[str] = []
+        for first in range(0, len(order), SHEET):
+            some = [(row, self._again(row)) for row in order[first : first + SHEET]]
+            sheets.append("contact-sheet.png" if not first else f"contact-sheet-{len(sheets) + 1}.png")
+            self._sheet(some).savefig(self.stage / sheets[-1], dpi=200)
+            for row, one in some:
+                self.result.rows += self._lines(row, one)
+                pictures += [file for file, _, _ in self._pictures(row, one)]
+                if keep is not None:
+                    numbers[f"{self.names[row]}/relevance"] = one.relevance[0] if self.whole else one.relevance
+                    numbers[f"{self.names[row]}/logits"] = one.logits
+        if keep is not None:
+            Path(keep).parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(numbers, Path(keep), {"layer": layer})
+        self.result.files = [*sheets, *pictures]
+        self.result.out.mkdir(parents=True, exist_ok=True)
+        for file in self.stage.glob("*.png"):
+            os.replace(file, self.result.out / file.name)
+        shutil.rmtree(self.stage)
+
+    def _forget_another(self) -> None:
+        """Begin anew where what is done was done by another command."""
+        if not self.stage.is_dir():
+            return
+        try:
+            another = differing(self.stage, self.manifest) is not None
+        except (OSError, ValueError):
+            another = True
+        if another:
+            shutil.rmtree(self.stage)
+
+    def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
+        """Files, clusters and heatmaps of a photo."""
+        for k, heatmap in zip(one.columns, one.relevance, strict=True):
+            name = self.names[row]
+            yield f"cluster-{k}-{name}.png" if self.whole else f"{name}-cluster-{k}.png", k, heatmap
+
+    def _sheet(self, some: list[tuple[int, Explained]]) -> Any:
+        photos = [self.photos[row][1] for row, _ in some]
+        names = [self.names[row] for row, _ in some]
+        maps = [one.relevance for _, one in some]
+        if not self.whole:
+            return plot.contact_sheet(
+                photos, maps, [one.logits.argmax(dim=0) for _, one in some], row_titles=names
+            )
+        titles = [f"{name}\ncluster {one.columns[0]}" for name, (_, one) in zip(names, some, strict=True)]
+        return plot.contact_sheet(photos, maps, row_titles=titles, column_titles=["why this cluster"])
+
+    def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:
+        """Lines of the table."""
+        if self.whole:
+            yield [self.names[row], str(one.columns[0]), f"{one.logits.max():.3g}"]
+            return
+        for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
+            own = one.logits.argmax(dim=0) == k
+            share, mean, inside = own.double().mean(), logit[own].mean(), positive_inside(heatmap, own)
+            yield [self.names[row], str(k), f"{share:.0%}", f"{mean:.3g}", f"{inside:.0%}"]
+
+    def _logits(self, row: int) -> Tensor:
+        path = path_of(self.stage, self.manifest, row)
+        return torch.from_numpy(read(path, self.manifest, ["logits"])["logits"][0])
+
+    def _again(self, row: int) -> Explained:
+        logits, path = self._logits(row), path_of(self.stage, self.manifest, row)
+        columns = [int(logits.argmax())] if self.whole else list(range(len(logits)))
+        relevance = read(path, self.manifest, ["relevance"])["relevance"][0]
+        return Explained(logits, columns, torch.from_numpy(relevance))
+
+
+def positive_inside(heatmap: Tensor, own: Tensor) -> float:
+    """Share of a heatmap's positive relevance [H, W] inside its cluster's own locations [h, w]."""
+    region = F.interpolate(own[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
+    positive = heatmap.clamp(min=0)
+    total = float(positive.sum())
+    return float((positive * region).sum()) / total if total > 0 else 0.0
+
+
+def _photo(items: list[tuple[str, Tensor]]) -> Tensor:
+    """A photo [1, 3, H, W]."""
+    return items[0][1][None]

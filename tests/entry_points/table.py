@@ -1,0 +1,28 @@
+"""The table of entries."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is called, which public names it covers, and whether it draws random numbers on the device."""
+
+    work: object
+    covers: tuple
+    draws: bool
+    slow: bool
+
+
+ENTRIES = {}
+
+
+def entry(*covers, name=None, draws=False, slow=False):
+    """Put a function of `at` into the table."""
+
+    def add(work):
+        key = name or work.__name__.strip("_")
+        assert key not in ENTRIES, key
+        ENTRIES[key] = Entry(work, covers, draws, slow)
+        return work
+
+    return add

