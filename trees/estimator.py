@@ -24,6 +24,7 @@ from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
 from neonxc.trees.counted import kept_points, weights_of
 from neonxc.trees.growth import leaf_of_points
+from neonxc.trees.journal import Journal, about
 from neonxc.trees.labelling import majority
 from neonxc.trees.mixed import in_columns, is_mixed, mixed
 from neonxc.trees.problem import Node, Problem
@@ -84,6 +85,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         centers: Any = None,
         sample_weight: Any = None,
         group: Any = None,
+        checkpoint: Any = None,
     ) -> TreeExplainer:
         """Fit the tree.
 
@@ -107,6 +109,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             The processes that share the rows; each of them calls `fit` with its own rows, their labels and
             weights, and with the same centers. All get the same tree, bit for bit that of one process with all
             rows; `labels_` are those of the own rows.
+        checkpoint : path-like, optional
+            A file to which the cuts of every level are added when it is complete. If it is there, the fit goes on
+            after them: what broke off is only searched for from there.
 
         Returns
         -------
@@ -117,9 +122,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         RuntimeError
             Another process of the group has ended, or does not answer.
         ValueError
-            Values that are not finite or whose squares are not, columns of dates, say, more clusters than points,
-            both `labels` and `centers`, `centers` for a table with categories or missing values, or centers that
-            no column tells apart.
+            A checkpoint of another fit, values that are not finite or whose squares are not, columns of dates,
+            say, more clusters than points, both `labels` and `centers`, `centers` for a table with categories or
+            missing values, or centers that no column tells apart. In a group also columns, types, parameters or
+            centers that differ between processes; an error of one is raised by all.
 
         Warns
         -----
@@ -130,6 +136,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """
         del y
         data = self._prepare(X, labels, centers, sample_weight, Ranks(group))
+        if checkpoint is not None:
+            data.problem.journal = Journal(checkpoint, about(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
         return self
 

@@ -135,11 +135,13 @@ class ExShallow(CenterTree):
         centers: Any = None,
         sample_weight: Any = None,
         group: Any = None,
+        checkpoint: Any = None,
     ) -> ExShallow:
         """Fit the tree; see :meth:`neonxc.trees.IMM.fit`."""
         self.depth_factor_ = self.depth_factor
         self.__dict__.pop("goals_met_", None)  # of an earlier search
-        super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight, group=group)
+        given = {"labels": labels, "centers": centers, "sample_weight": sample_weight}
+        super().fit(X, **given, group=group, checkpoint=checkpoint)
         return self
 
     def tune_depth_factor(

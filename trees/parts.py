@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -83,8 +84,8 @@ class Part:
         if ends is None:
             found = self.view.extremes(rows, values)
         else:
-            found = self.view.extremes(rows, lambda: of_codes(ends.high))[0]
-            found = found, self.view.extremes(rows, lambda: of_codes(ends.low))[1]
+            last, first = (partial(of_codes, side) for side in (ends.high, ends.low))
+            found = self.view.extremes(rows, last)[0], self.view.extremes(rows, first)[1]
         low, high = (self.problem.reduce(most, "max") for most in found)
         above = (-high).flip(1).cummin(1).values.flip(1).roll(-1, 1)
         above[:, -1] = torch.inf

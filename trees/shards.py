@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.inputs import as_array, as_batch, label_array
+from neonxc.parameters import plain_parameters
 from neonxc.ranks import Ranks
 from neonxc.trees.reference import Reference, centers_of, from_centers
 from neonxc.trees.table import Table
-
-PLAIN = (bool, int, float, str, type(None))
 
 
 def check_alike(ranks: Ranks, model: Any, table: Table, names: Any, given: dict[str, Any]) -> Table:
@@ -44,8 +43,7 @@ def check_alike(ranks: Ranks, model: Any, table: Table, names: Any, given: dict[
     ValueError
         In all processes: other columns, types, parameters or arguments in some, or no rows in any.
     """
-    parameters = {name: value for name, value in model.get_params().items() if isinstance(value, PLAIN)}
-    ranks.same(model=f"{type(model).__name__}({parameters})", columns=table.d)
+    ranks.same(model=f"{type(model).__name__}({plain_parameters(model)})", columns=table.d)
     ranks.same(**{name: "missing" if value is None else "given" for name, value in given.items()})
     ranks.same(**{"the names of columns": names})
     if given["centers"] is not None:
