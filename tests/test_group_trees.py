@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from sklearn.cluster import KMeans
-from sklearn.datasets import make_blobs
+from sklearn.datasets import load_wine, make_blobs
 
 from neonxc.ranks import Ranks
 from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
@@ -249,12 +249,9 @@ def test_a_checkpoint_that_was_torn_or_is_of_another_fit(tmp_path):
     path.write_text(text[:-3])
     assert_equal(one, IMM().fit(X, labels=labels, checkpoint=path))
     assert path.read_text() == text
-    for other in (
-        lambda: EMN().fit(X, labels=labels, checkpoint=path),
-        lambda: IMM().fit(X + 1, labels=labels, checkpoint=path),
-    ):
+    for model, data in ((EMN, X), (IMM, X + 1)):
         with pytest.raises(ValueError, match="is of another fit"):
-            other()
+            model().fit(data, labels=labels, checkpoint=path)
     path.write_text("# notes\n")
     with pytest.raises(ValueError, match="is no checkpoint of a tree"):
         IMM().fit(X, labels=labels, checkpoint=path)
