@@ -4,8 +4,8 @@
     torchrun --nnodes 4 --nproc-per-node 8 ... examples/distributed.py --rows 2000000
 
 Every process makes rows of its own. Together the processes fit k-means and a threshold tree, take the summary of
-every cluster, and write the attributions of all rows to a folder. With --quick the first process also fits the tree
-to all rows by itself, and finds the same one.
+every cluster, and write the attributions of all rows to a folder. With --quick the first process also fits the
+tree to all rows by itself, and finds the same one.
 """
 
 from __future__ import annotations
