@@ -159,12 +159,10 @@ class Ends:
         """Those of the values of all processes."""
         return Ends(ranks.min(self.low), ranks.max(self.high), self.whole)
 
-    def around(self, feature: int, codes: Tensor, code: int) -> tuple[Tensor, Tensor]:
-        """The greatest value of points' codes up to `code`, and the least of the others; infinite for none."""
-        low, high = self.low[feature], self.high[feature]
-        there = torch.bincount(codes, minlength=len(low)) > 0
-        left = torch.arange(len(low), device=low.device) <= code
-        return high.where(there & left, -torch.inf).max(), low.where(there & ~left, torch.inf).min()
+    def of(self, feature: int, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """The greatest and the least value that codes [points] of a column stand for."""
+        codes = codes.to(torch.int64)
+        return self.high[feature].index_select(0, codes), self.low[feature].index_select(0, codes)
 
     def beside(self, feature: int, code: int, threshold: float, ends: tuple[float, float]) -> tuple[float, float]:
         """Between which values a threshold is that parts codes at `code`, but no code that only other points have.

@@ -70,7 +70,8 @@ class CenterTree(TreeExplainer):
             raise ValueError(f"max_leaves needs at least one leaf per cluster, {problem.k}, got {self.max_leaves}")
         builder, leaves = self._one_leaf_per_center(problem)
         if self.max_leaves is None or self.max_leaves == problem.k:
-            return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
+            centers = torch.cat([leaf.centers for leaf in leaves]).tolist()
+            return builder, leaves, {leaf.id: center for leaf, center in zip(leaves, centers, strict=True)}
         nodes = [leaf.without_centers() for leaf in leaves]
         leaves = best_first(Search(problem, Surrogate(problem)), builder, nodes, self.max_leaves)
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)

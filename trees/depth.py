@@ -35,22 +35,20 @@ def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, ce
         return torch.zeros_like(points_left)
     total = torch.zeros_like(points_left)
     cut = torch.arange(len(points_left), device=points_left.device)
-    N = torch.full_like(points_left, points)
-    K = torch.full_like(centers_left, centers)
+    shares = torch.stack([points_left, centers_left.to(torch.float64)])  # exact in float64
+    nodes = shares.new_tensor([[points], [centers]]).expand_as(shares)  # of a level, points and centers of each
     while len(cut):
-        total.index_add_(0, cut, N)
-        n_left, k_left = _split(N, K, points_left[cut], centers_left[cut], points, centers)
-        cut = torch.cat([cut, cut])
-        N, K = torch.cat([n_left, N - n_left]), torch.cat([k_left, K - k_left])
-        inner = (K > 1) & (N > 0)
-        cut, N, K = cut[inner], N[inner], K[inner]
+        total.index_add_(0, cut, nodes[0])
+        left = _left(nodes, shares.index_select(1, cut), points, centers)
+        nodes = torch.cat([left, nodes - left], 1)
+        inner = ((nodes[0] > 0) & (nodes[1] > 1)).nonzero()[:, 0]
+        nodes, cut = nodes.index_select(1, inner), torch.cat([cut, cut]).index_select(0, inner)
     return total / points
 
 
-def _split(
-    N: Tensor, K: Tensor, points_left: Tensor, centers_left: Tensor, points: float, centers: int
-) -> tuple[Tensor, Tensor]:
-    """Points and centers that go left, of N and K."""
-    k_left = (K * centers_left + centers - 1).div(centers, rounding_mode="floor").clamp(min=1).minimum(K - 1)
+def _left(nodes: Tensor, shares: Tensor, points: float, centers: int) -> Tensor:
+    """Points and centers [2, nodes] that go left, of those of some nodes."""
+    (N, K), (points_left, centers_left) = nodes, shares
+    k_left = (K * centers_left + (centers - 1)).div(centers, rounding_mode="floor").clamp(min=1).minimum(K - 1)
     n_left = torch.minimum((N * points_left / points).ceil().clamp(min=1), N - 1)
-    return torch.where(N <= 1, N * (2 * k_left > K), n_left), k_left
+    return torch.stack([torch.where(N <= 1, N * (2 * k_left > K), n_left), k_left])

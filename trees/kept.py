@@ -116,9 +116,9 @@ def _with_groups_left(kept: Kept, child: Node) -> Kept:
         return kept
     mass, groups = next(iter(kept.terms.values()))[0, :, -1].to(torch.float64), kept.groups
     if not min(mass.tolist(), default=1) > 0:
-        there = mass > 0
-        groups, mass = groups[there], mass[there]
-        terms = {number: own[:, there] for number, own in kept.terms.items()}
+        there = (mass > 0).nonzero()[:, 0]
+        groups, mass = groups.index_select(0, there), mass.index_select(0, there)
+        terms = {number: own.index_select(1, there) for number, own in kept.terms.items()}
         kept = replace(kept, groups=groups, terms=terms)
     child.clusters = groups, mass
     return kept

@@ -296,21 +296,22 @@ class Problem:
     def cut(self, node: Node, feature: int, code: int) -> Cut:
         """The test between two codes of a column, with its threshold midway between the values in the node."""
         codes = self.columns.column(feature).index_select(0, node.rows)
-        left, centers_left = codes <= code, node.centers.to(torch.bool)
-        if self.columns.ends is not None:
-            low, high = self.columns.ends.around(feature, codes, code)
+        sides, centers_left = codes <= code, node.centers.to(torch.bool)
+        left, ends = sides, self.columns.ends
+        if ends is not None:
+            below, above = ends.of(feature, codes)
         else:
-            values = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
-            low, high = _around(values, left)
+            below = above = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
         if len(node.centers):
             centers_left = self.columns.centers[feature].index_select(0, node.centers) <= code
-            own = _around(self.centers[:, feature].index_select(0, node.centers), centers_left)
-            low, high = torch.maximum(low, own[0]), torch.minimum(high, own[1])
-        found = self.reduce(torch.stack([low, -high]), "max").tolist()
-        sides = _ends(found[0], -found[1])
-        threshold = between(*sides, self.table.dtype)
-        if self.columns.ends is not None:
-            threshold = between(*self.columns.ends.beside(feature, code, threshold, sides), self.table.dtype)
+            own = self.centers[:, feature].index_select(0, node.centers)
+            sides = torch.cat([left, centers_left])
+            below, above = torch.cat([below, own]), torch.cat([above, own])
+        found = self.reduce(_around(below, above, sides), "max").tolist()
+        low, high = _ends(found[0], -found[1])
+        threshold = between(low, high, self.table.dtype)
+        if ends is not None:
+            threshold = between(*ends.beside(feature, code, threshold, (low, high)), self.table.dtype)
         return Cut(feature, code, threshold, left, centers_left)
 
     def cut_at(self, node: Node, feature: int, threshold: float, intervals: Intervals = ()) -> Cut:
@@ -331,11 +332,11 @@ class Problem:
         return left, right
 
 
-def _around(values: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
-    """The greatest value on the left, and the least on the right; infinite for none."""
-    none = values.new_full((1,), torch.inf)
-    low, high = values.where(left, -torch.inf), values.where(~left, torch.inf)
-    return torch.cat([low, -none]).max(), torch.cat([high, none]).min()
+def _around(below: Tensor, above: Tensor, left: Tensor) -> Tensor:
+    """The greatest of the values `below` on the left and of minus those `above` on the right, -inf for none."""
+    if not len(left):
+        return below.new_full((2,), -torch.inf)
+    return torch.stack([below.where(left, -torch.inf), (-above).where(~left, -torch.inf)]).amax(1)
 
 
 def _ends(low: float, high: float) -> tuple[float, float]:

@@ -190,11 +190,11 @@ class Parted(Statistic):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Points that stay with their center, on the left and on the right; the others are gone."""
         side = left.index_select(0, elements)
-        together = side == centers_left.index_select(0, self.problem.labels.index_select(0, elements))
+        own = centers_left.index_select(0, self.problem.labels.index_select(0, elements))
         return (
-            elements.masked_select(together & side),
-            elements.masked_select(together & ~side),
-            elements.masked_select(~together),
+            elements.masked_select(side & own),
+            elements.masked_select(~(side | own)),
+            elements.masked_select(side ^ own),
         )
 
 

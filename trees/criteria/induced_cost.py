@@ -12,6 +12,7 @@ from neonxc.trees.criterion import Criterion, Cuts
 from neonxc.trees.depth import estimated_depth
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import PartedFrom, Points, Statistic
+from neonxc.trees.sums import CACHED
 
 
 @dataclass
@@ -29,6 +30,8 @@ class State:
         What each point costs more at its second nearest center than at its nearest, where these are parted.
     scale : float
         What a cost is multiplied by in a score.
+    used : Tensor [2, d] or None
+        Whether tests before go to the left, or to the right, in a column.
     """
 
     distances: Tensor
@@ -36,6 +39,7 @@ class State:
     extent: float
     parted: PartedFrom
     scale: float
+    used: Tensor | None = None
 
 
 class InducedCost(Criterion):
@@ -99,8 +103,7 @@ class InducedCost(Criterion):
         """Every point at the nearest center on its side."""
         state: State = node.state
         parts, which = torch.unique(cuts.sides(), dim=0, return_inverse=True)
-        on_left = torch.stack([state.distances[part].amin(0) for part in parts])
-        on_right = torch.stack([state.distances[~part].amin(0) for part in parts])
+        on_left, on_right = _nearest(state.distances, torch.cat([parts, ~parts])).chunk(2)
         change = self.problem.weighted(on_left - on_right, node.rows, state.extent)
         everything = self.problem.reduce(self.problem.weighted(on_right, node.rows, state.extent).sum(1))
         return everything[which] + cuts.sum_left(change, which, True)
@@ -140,6 +143,7 @@ class PriceAndDepth(InducedCost):
         state = super().open(node)
         rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.extent
         state.scale = 1 / state.total if state.total > rounding else 1.0
+        state.used = self._used(node)
         return state
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
@@ -177,14 +181,14 @@ class PriceAndDepth(InducedCost):
         return self.least_cost(node, cuts) * node.state.scale
 
     def _least_depth(self, node: Node, feature: Tensor) -> Tensor:
-        return min(node.n, 1) - self._used(node).amax(0)[feature]
+        return min(node.n, 1) - node.state.used.amax(0)[feature]
 
     def _depth(self, node: Node, cuts: Cuts) -> Tensor:
         """Depth below a cut, less the share of points for which it makes an earlier test redundant."""
         assert cuts.mass_left is not None
         points_left = cuts.mass_left.to(torch.float64)
         share = points_left / max(node.mass, torch.finfo(torch.float64).tiny)
-        used = self._used(node)[:, cuts.feature]
+        used = node.state.used[:, cuts.feature]
         saved = used[0] * share + used[1] * (1 - share)
         whole = round(node.mass / self.unit, 9)
         points_left = (points_left / self.unit).round(decimals=9)
@@ -192,7 +196,16 @@ class PriceAndDepth(InducedCost):
 
     def _used(self, node: Node) -> Tensor:
         """Whether the tests before go to the left, or to the right, in a column, [2, d]."""
-        used = torch.zeros(2, self.problem.table.d, dtype=torch.float64, device=self.problem.device)
-        for column, left in node.sides:
-            used[0 if left else 1, column] = 1
+        used = torch.zeros(2, self.problem.table.d, dtype=torch.float64)
+        if node.sides:
+            columns, left = zip(*node.sides, strict=True)
+            used[[0 if side else 1 for side in left], list(columns)] = 1
+        used = used.to(self.problem.device)
         return used if self.problem.mixed is None else used[:, list(self.problem.same)]
+
+
+def _nearest(distances: Tensor, parts: Tensor) -> Tensor:
+    """Distances [centers, points] to the nearest center of some parts [parts, centers], [parts, points]."""
+    away = torch.zeros(parts.shape, dtype=distances.dtype, device=parts.device).masked_fill_(~parts, torch.inf)
+    step = max(1, CACHED // max(1, distances.numel()))
+    return torch.cat([(distances + some[:, :, None]).amin(1) for some in away.split(step)])

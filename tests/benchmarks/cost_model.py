@@ -1,0 +1,349 @@
+"""What a fit or an attribution costs: counts of work from the sizes of the data, and seconds on a machine.
+
+The counts are of the code as it is: which of its passes goes over which entries. A machine is a handful of
+throughputs. docs/cost.md explains both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import log
+from typing import Any
+
+import torch
+
+from neonxc.trees import sums
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the work depends on.
+
+    Attributes
+    ----------
+    n, d, k : int
+        Rows, columns and clusters.
+    leaves : int
+        Of the tree; 0 for one per cluster.
+    bins : int
+        Codes of a column.
+    balance : float
+        The share of a node's points that its smaller child gets, on average over points; at most 1/2.
+    supports : int
+        Per cluster, of kernel k-means.
+    whole : bool
+        Whether columns are whole numbers of a small range, which are coded without sorting.
+    """
+
+    n: int
+    d: int
+    k: int
+    leaves: int = 0
+    bins: int = 256
+    balance: float = 0.5
+    supports: int = 1
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Work:
+    """Counts of what is done.
+
+    Attributes
+    ----------
+    scattered : float
+        Entries that are added to a histogram.
+    gathered : float
+        Entries that are picked by a mask or by an index.
+    streamed : float
+        Bytes that are read or written in order.
+    multiplied : float
+        Multiplications of matrix products.
+    sorted, ordered : float
+        Entries that are sorted, and entries that are sorted together with where they were.
+    operators : float
+        Operators that are started.
+    reduced, calls : float
+        Bytes that are summed over the processes of a group, and in how many calls.
+    """
+
+    scattered: float = 0.0
+    gathered: float = 0.0
+    streamed: float = 0.0
+    multiplied: float = 0.0
+    sorted: float = 0.0
+    ordered: float = 0.0
+    operators: float = 0.0
+    reduced: float = 0.0
+    calls: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Seconds that one of each of these takes; of a single process, sums over a group take none."""
+
+    scattered: float
+    gathered: float
+    streamed: float
+    multiplied: float
+    sorted: float
+    ordered: float
+    operators: float
+    reduced: float = 0.0
+    calls: float = 0.0
+
+    def parts(self, work: Work) -> dict[str, float]:
+        """Seconds that each kind of work takes."""
+        return {f.name: getattr(self, f.name) * getattr(work, f.name) for f in fields(Work)}
+
+    def seconds(self, work: Work) -> float:
+        """Seconds that all of it takes, one after the other."""
+        return sum(self.parts(work).values())
+
+
+# --- trees ---------------------------------------------------------------------------------------------------
+
+
+def depth(leaves: int, balance: float) -> float:
+    """Average depth of a point in a tree of leaves of equal size, all of whose cuts have the same balance.
+
+    A cut tells ``H(b) = -b ln b - (1 - b) ln (1 - b)`` nats about where a point ends up, of ``ln leaves``.
+    """
+    entropy = -balance * log(balance) - (1 - balance) * log(1 - balance)
+    return log(leaves) / entropy
+
+
+def tree(algorithm: str, size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
+    """The fit of a tree to given centers.
+
+    Parameters
+    ----------
+    algorithm : {"IMM", "ExShallow", "CART", "SpExClique", "ExKMC"}
+        ExKMC expands an IMM tree.
+    size : Size
+    operators : tuple of float
+        Operators of every fit, and for every cut.
+    """
+    leaves = size.leaves or size.k
+    start, per_cut = operators
+    work = _around(size, leaves) + Work(operators=start + per_cut * (leaves - 1))
+    if algorithm == "ExKMC":
+        return work + _of_centers(size) + _surrogate(size, leaves)
+    if algorithm == "IMM":
+        return work + _of_centers(size)
+    return work + (_of_costs(size) if algorithm == "ExShallow" else _of_clusters(size, leaves, algorithm))
+
+
+def _around(size: Size, leaves: int) -> Work:
+    """What comes before and after growth: codes, the nearest centers, means, and the columns that are tested."""
+    n, d, k = size.n, size.d, size.k
+    tested = min(d, leaves - 1)
+    codes = Work(streamed=66 * n * d)
+    if not size.whole:  # a sample is sorted for its quantiles, and every value looks for its bin
+        codes = Work(ordered=min(n, SAMPLE) * d, gathered=10 * n * d, streamed=400 * n * d)
+    nearest = Work(streamed=n * (40 * d + 48 * k), multiplied=n * d * k)
+    finish = Work(streamed=n * (40 * d + 60 * tested), multiplied=n * d * k, sorted=n * tested)
+    return codes + nearest + finish
+
+
+def _cuts(size: Size, rows: float, cuts: int) -> Work:
+    """Cuts of nodes with so many rows in sum: thresholds, sides, and the rows of the children."""
+    return Work(gathered=4 * rows, streamed=100 * rows + 2 * size.n * cuts)
+
+
+def _histogram(size: Size, rows: float) -> Work:
+    """Codes and labels of rows into histograms of all columns."""
+    return Work(scattered=rows * size.d, gathered=3 * rows, streamed=6 * rows * size.d)
+
+
+def _of_centers(size: Size) -> Work:
+    """IMM: the sums of the root are kept center by center, and only the mistakes are taken off again."""
+    n, d, k = size.n, size.d, size.k
+    far = depth(k, size.balance)
+    kept = d * size.bins * k * far
+    work = _cuts(size, n * far, k - 1) + _histogram(size, n) + Work(gathered=8 * n * far, streamed=40 * kept)
+    return work + Work(reduced=4 * kept, calls=far)
+
+
+def _of_clusters(size: Size, leaves: int, algorithm: str) -> Work:
+    """CART and SpEx-Clique: points by cluster; the smaller child's are summed, the larger has the others."""
+    n, d, k = size.n, size.d, size.k
+    far = depth(leaves, size.balance)
+    summed = 1 + size.balance * far
+    groups = k * far * (1 + DIVIDED * far)  # of all nodes
+    passes = 110 if algorithm == "CART" else 180  # SpEx-Clique looks at both children of every cut
+    work = _cuts(size, n * far, leaves - 1) + _histogram(size, n * summed)
+    kept = d * size.bins * groups
+    return work + Work(streamed=passes * kept, reduced=4 * kept, calls=far)
+
+
+def _of_costs(size: Size) -> Work:
+    """ExShallow: every node is swept once by a bound, and a few cuts are scored in full."""
+    n, d, k, b = size.n, size.d, size.k, size.balance
+    far = depth(k, b)
+    pairs = n * k / (2 * b * (1 - b))  # rows times centers, of all nodes
+    swept = _histogram(size, n * far) + Work(streamed=40 * d * size.bins * k * far)
+    points = _histogram(size, n * (1 + b * far))
+    scored = Work(streamed=PARTS * 36 * pairs + CUTS * 30 * n * far, scattered=CUTS * n * far)
+    estimated = Work(gathered=10 * d * size.bins * k * far)  # the depth below a cut, center by center
+    opened = Work(streamed=60 * pairs, gathered=pairs)
+    reduced = d * size.bins * (8 + 4) * (k - 1)
+    work = _cuts(size, n * far, k - 1) + swept + points + scored + estimated + opened
+    return work + Work(reduced=reduced, calls=6 * far)
+
+
+SAMPLE = 1 << 16  # rows from which bins are made
+DIVIDED = 0.3  # share of a node's clusters that a cut leaves on both sides, where clusters touch
+CUTS, PARTS = 25, 15  # that ExShallow scores in full, per node, and the parts of centers that these separate
+CHANNELS = 3  # centers that may be the best of a side, of those that ExKMC looks at
+
+
+def _surrogate(size: Size, leaves: int) -> Work:
+    """ExKMC's further cuts: sums of gains at the few centers that may be a side's best."""
+    n, d, k = size.n, size.d, size.k
+    far = 1 + (depth(leaves / k, size.balance) if leaves > k else 0.0)  # every leaf of the base is looked at
+    m = min(k, CHANNELS)
+    cuts = _cuts(size, n * (far - 1), leaves - k)
+    opened = Work(gathered=n * k * far, streamed=64 * n * k * far, multiplied=n * k * k / 2 * far)
+    sums_ = Work(scattered=n * far * d * m, streamed=6 * n * far * d)
+    bins = d * size.bins * m * (leaves - k)
+    return cuts + opened + sums_ + Work(streamed=60 * bins, reduced=8 * bins, calls=3 * far)
+
+
+# --- attributions and EM -------------------------------------------------------------------------------------
+
+
+def attribution(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
+    """NEON.attribute of float32 rows; of kernel k-means where there are several supports."""
+    n, d, k, p = size.n, size.d, size.k, size.supports
+    start, per_cluster = operators
+    soft = 80 * n * k if p > 1 else 0  # soft minima over a few supports each, row by row
+    streamed = 4 * n * (28 * d + 25 * k) + (4 * n * 75 * k * p if p > 1 else 0)
+    masked = n * d + 7 * n * k + soft  # on the CPU, a mask is as slow as an index
+    products = 4 * n * d * k * p
+    return Work(gathered=masked, streamed=streamed, multiplied=products, operators=start + per_cluster * k)
+
+
+def em_iteration(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
+    """An iteration of EM on float32 rows: distances to all supports, shares, and the sums of every cluster."""
+    n, d, k, p = size.n, size.d, size.k, size.supports
+    start, per_cluster = operators
+    streamed = 4 * n * (8 * d + 16 * k * p + 16 * p)
+    return Work(
+        gathered=n * (d + 4 * k),
+        streamed=streamed,
+        multiplied=n * d * p * (k + 1),
+        sorted=n,
+        operators=start + per_cluster * k,
+        reduced=4 * k * p * (d + 1),
+        calls=1,
+    )
+
+
+# --- memory, and many processes ------------------------------------------------------------------------------
+
+
+def held(algorithm: str, size: Size) -> float:
+    """Bytes that a fit takes besides the table, at its peak: codes by column and by row, and what rows have."""
+    code = 1 if size.bins <= 256 else 2
+    per_row = 2 * code * size.d + 2.5 * size.d + 8 * size.k + 190
+    if algorithm == "ExShallow":  # distances by center, and those of the parts that are scored
+        per_row += 8 * size.k + 4 * 8 * (PARTS + 1)
+    return size.n * per_row
+
+
+GPU = Machine(
+    scattered=1e-10,
+    gathered=3e-11,
+    streamed=1 / 2e12,
+    multiplied=1e-13,
+    sorted=1e-9,
+    ordered=2e-9,
+    operators=1e-5,
+    reduced=2 / 50e9,
+    calls=5e-5,
+)
+"""What is assumed of a GPU with 3 TB/s of memory bandwidth and its 400 Gbit/s network; docs/cost.md says why."""
+OPERATORS = {"IMM": 110, "ExShallow": 750, "CART": 120, "SpExClique": 200, "ExKMC": 110}  # per cut; roughly
+
+
+def billion(processes: int = 16, rows: int = 10**9, d: int = 100, k: int = 16) -> list[dict[str, Any]]:
+    """Seconds and memory of each process, and the bytes that are summed over all of them."""
+    found = []
+    for algorithm, leaves, balance, whole in (
+        ("IMM", k, 0.2, True),
+        ("CART", k, 0.2, True),
+        ("CART", k, 0.5, True),
+        ("CART", k, 0.2, False),
+        ("CART", 16 * k, 0.2, True),
+        ("SpExClique", k, 0.2, True),
+        ("ExKMC", 4 * k, 0.2, True),
+        ("ExShallow", k, 0.2, True),
+    ):
+        size = Size(rows // processes, d, k, leaves, balance=balance, whole=whole)
+        work = tree(algorithm, size, (500, OPERATORS[algorithm]))
+        parts = GPU.parts(work)
+        network = parts["reduced"] + parts["calls"]
+        found.append(
+            {
+                "tree": algorithm,
+                "columns": "whole numbers" if whole else "floats in bins",
+                "leaves": leaves,
+                "balance": balance,
+                "levels": depth(leaves, balance),
+                "GB per GPU": (4 * size.n * d + held(algorithm, size)) / 1e9,
+                "seconds": GPU.seconds(work),
+                "histograms": parts["scattered"],
+                "other passes": parts["gathered"] + parts["streamed"] + parts["multiplied"],
+                "sorting": parts["sorted"] + parts["ordered"],
+                "operators": parts["operators"],
+                "network": network,
+                "MB reduced, root": 4 * d * size.bins * k / 1e6,
+                "MB reduced in all": work.reduced / 1e6,
+            }
+        )
+    return found
+
+
+# --- this machine --------------------------------------------------------------------------------------------
+
+
+def fastest(run: Callable[[], object], rounds: int = 5) -> float:
+    """Seconds of the processor that a call takes on one thread, the least of several rounds."""
+    run()
+    found = []
+    for _ in range(rounds):
+        start = time.process_time()
+        run()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def measured() -> Machine:
+    """Throughputs of the machine that this runs on, with one thread; an operator's time comes from a fit."""
+    generator = torch.Generator().manual_seed(0)
+    n, d, k = 100_000, 16, 16
+    codes = torch.randint(256, (d, n), generator=generator, dtype=torch.uint8)
+    labels = torch.randint(k, (n,), generator=generator)
+    half, values = labels < k // 2, torch.rand(n, dtype=torch.float64, generator=generator)
+    rows, long = half.nonzero()[:, 0], torch.rand(1 << 23, dtype=torch.float64)
+    copy, left, right = torch.empty_like(long), torch.rand(2048, 512), torch.rand(512, 512)
+
+    def gather() -> None:
+        labels.masked_select(half)
+        labels.index_select(0, rows)
+
+    return Machine(
+        scattered=fastest(lambda: sums.histogram(codes, 256, labels, k)) / (d * n),
+        gathered=fastest(gather) / (2 * n),
+        streamed=fastest(lambda: copy.copy_(long)) / (16 * len(long)),
+        multiplied=fastest(lambda: left @ right) / (2048 * 512 * 512),
+        sorted=fastest(lambda: values.numpy().copy().sort()) / n,
+        ordered=fastest(lambda: values.sort()) / n,
+        operators=0.0,
+    )
