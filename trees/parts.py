@@ -11,6 +11,7 @@ from torch import Tensor
 import neonxc.trees.sums as sums
 from neonxc.trees.criterion import Cuts
 from neonxc.trees.entries import Entries, SparseColumns
+from neonxc.trees.long_view import LongView
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.sparse_view import SparseView, split_by_cost
 from neonxc.trees.views import DenseView, View
@@ -44,7 +45,7 @@ class Part:
         if part == slice(0, len(self.features)):
             return self
         original = None if self.original is None else self.original[part]
-        assert isinstance(self.view, DenseView)
+        assert isinstance(self.view, DenseView | LongView)
         return Part(self.problem, self.node, self.features[part], self.view.some(part), original, self.width[part])
 
     def code(self, row: int, place: int) -> int:

@@ -7,6 +7,7 @@ from math import inf
 import torch
 from torch import Tensor
 
+from neonxc.trees.coded_table import CodedTable
 from neonxc.trees.table import Table
 from neonxc.trees.tree import ThresholdTree
 
@@ -21,6 +22,19 @@ def tested_columns(table: Table, tree: ThresholdTree, weight: Tensor | None) -> 
         values = table.column(column).to(torch.float64, copy=True)
         spread[column] = float((share @ (values - share @ values).square_()).sqrt()) or 1.0
         rows.append(_neighbours(column, _bounds(tree, column), _sorted(values)))
+    return spread, torch.cat(rows)
+
+
+def tested_codes(table: CodedTable, tree: ThresholdTree) -> tuple[Tensor, Tensor]:
+    """The same of a table of which the codes are kept: no test parts points of one code."""
+    spread, ends = torch.ones(table.d, dtype=torch.float64), table.columns.ends
+    assert ends is not None
+    rows = [torch.empty(0, 5, dtype=torch.float64)]
+    for column in tree.feature[tree.feature >= 0].unique().tolist():
+        spread[column] = table.spread()[column]
+        found = _neighbours(column, _bounds(tree, column), ends.values(column))
+        found[:, 4] = float(ends.whole[column])
+        rows.append(found)
     return spread, torch.cat(rows)
 
 
