@@ -48,8 +48,8 @@ class Source:
         batches = self._open()
         if not hasattr(batches, "__iter__"):
             raise ValueError(
-                "X is a function, which needs to return an iterator of batches each time it is called; it returned "
-                f"{type(batches).__name__}"
+                "X is a function, which needs to return an iterator of batches each time it is called; it "
+                f"returned {type(batches).__name__}"
             )
         yield from batches
 

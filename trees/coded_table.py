@@ -110,6 +110,7 @@ class Moments:
         """Take in values [d, b]; returns their codes, [d, b] of int64."""
         single = values.dtype in (torch.float32, torch.uint8, torch.int8, torch.int16)
         codes = self.bins.places(values.to(torch.float32 if single else torch.float64))
+        codes.clamp_(max=self.bins.upper.shape[1] - 1)  # of values that were not there before, as is found out yet
         self.ends.add(codes, values)
         moved = values.to(torch.float64).sub(self.middle)
         exact_(moved, self.n * self.extent)

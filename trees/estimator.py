@@ -231,8 +231,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if isinstance(X, np.memmap):
             return None
         raise ValueError(
-            f"X needs to be in memory: {type(self).__name__} with these parameters does not read it batch by batch, "
-            "as CART, ExGreedy, ExKMC, ExShallow, IMM, EMN and SpExClique do, without refine and n_init"
+            f"X needs to be in memory: {type(self).__name__} with these parameters does not read it batch by "
+            "batch, as CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique do, without refine and n_init"
         )
 
     def _read_stream(self, source: Source, labels: Any, centers: Any, sample_weight: Any) -> Data:
@@ -242,8 +242,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._given = labels is not None or centers is not None
         if not self._given and self.reference != "kmeans":
             raise ValueError(
-                'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such as the '
-                "cluster_centers_ of a clustering of a sample"
+                'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such as '
+                "the cluster_centers_ of a clustering of a sample"
             )
         self._is_tensor = False
         read = streamed(

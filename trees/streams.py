@@ -86,8 +86,8 @@ class Passes:
             self._before = n, mark
         elif self._before[0] != n:
             raise ValueError(
-                f"X gave {self._before[0]} points when it was first read, and {n} when it was read again; a function "
-                "needs to return a new iterator over the same batches each time it is called"
+                f"X gave {self._before[0]} points when it was first read, and {n} when it was read again; a "
+                "function needs to return a new iterator over the same batches each time it is called"
             )
         elif self._before[1] != mark:
             raise ValueError("X gave other values, or the points in another order, when it was read again")
