@@ -22,6 +22,7 @@ from neonxc.ranks import Ranks
 from neonxc.trees import reference as references
 from neonxc.trees.batches import Source, source_of
 from neonxc.trees.builder import TreeBuilder
+from neonxc.trees.coded_table import CodedTable
 from neonxc.trees.codes import code
 from neonxc.trees.counted import kept_points, weights_of
 from neonxc.trees.growth import leaf_of_points
@@ -317,7 +318,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         label = [0] * len(builder.feature)
         for leaf in leaves:
             label[leaf.id] = majority(problem, leaf) if clusters is None else clusters[leaf.id]
-        weight, table = problem.weight, problem.table
+        table: Any = problem.table
+        weight = problem.weight
         tree, leaf_of = builder.finish(
             leaf_of_points(leaves, table.n),
             label,
@@ -332,7 +334,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
         source = data.points if isinstance(data.points, Source) else None
-        spread, bounds = tested_columns(table, tree, weight) if source is None else tested_codes(table, tree)
+        if isinstance(table, CodedTable):
+            spread, bounds = tested_codes(table, tree)
+        else:
+            spread, bounds = tested_columns(table, tree, weight)
         encoding = None if problem.mixed is None else problem.mixed.encoding
         tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
         self.tree_, self._steps = tree, found.steps

@@ -82,11 +82,11 @@ class Part:
             return side[self.features].gather(1, torch.stack(codes).to(torch.int64))
 
         if ends is None:
-            found = self.view.extremes(rows, values)
+            low, high = self.view.extremes(rows, values)
         else:
-            found = self.view.extremes(rows, lambda: of_codes(ends.high))[0]
-            found = found, self.view.extremes(rows, lambda: of_codes(ends.low))[1]
-        low, high = (self.problem.reduce(most, "max") for most in found)
+            low = self.view.extremes(rows, lambda: of_codes(ends.high))[0]
+            high = self.view.extremes(rows, lambda: of_codes(ends.low))[1]
+        low, high = self.problem.reduce(low, "max"), self.problem.reduce(high, "max")
         above = (-high).flip(1).cummin(1).values.flip(1).roll(-1, 1)
         above[:, -1] = torch.inf
         return low.cummax(1).values, above

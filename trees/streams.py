@@ -213,13 +213,13 @@ def _coded(
                 codes.put(first + piece, moments.add(values))
             if labels is not None and far is None:
                 continue
-            found = Table(batch).distances(centers, metric)
-            if not bool(found.amax().isfinite()):
+            costs = Table(batch).distances(centers, metric)
+            if not bool(costs.amax().isfinite()):
                 raise ValueError("centers are too far from X for squared distances in float64; scale both")
             if labels is None:
-                nearest[first : first + len(batch)] = found.argmin(1)
+                nearest[first : first + len(batch)] = costs.argmin(1)
             if far is not None:
-                far[:, first : first + len(batch)] = found.T
+                far[:, first : first + len(batch)] = costs.T
     columns = codes.columns(bins.places(centers.T.contiguous()))
     table: Any = moments.table(n, dtype, columns, ranks)
     found = Reference(nearest, centers, classes, table, centers, distances=None if far is None else far.T)

@@ -3,9 +3,9 @@
 python -m tests.benchmarks.streams [--rows N] [--folder DIR] [--json FILE] [--only NAME ...]
 
 The table has 50 columns of float32: normal points around 10 centers, which are given. It is written to a temporary
-file first, 4 GB for 20,000,000 rows. Every explainer runs in a process of its own, whose memory is measured; "read
-twice" reads the file two times over and adds up its values. Memory is what the process holds at most, libraries and
-the parts of files that are mapped included; "own" leaves these parts out.
+file first, 4 GB for 20,000,000 rows. Each explainer runs in a process of its own, whose memory is measured; for
+"read twice", the file is read two times over and its values are added up. Memory is what the process holds at
+most, libraries and the parts of files that are mapped included; "own" leaves these parts out.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from neonxc.trees.depth import estimated_depth
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import PartedFrom, Points, Statistic
 
+ROWS = 1 << 18  # points that copies are made of at once
+
 
 @dataclass
 class State:
@@ -68,9 +70,8 @@ class InducedCost(Criterion):
     def open(self, node: Node) -> State:
         """Distances of the node's points to its centers, and what they cost now."""
         distances, weight = self._distances(node), self.problem.weights(node.rows)
-        current, nearest = distances.min(0)
-        gap = distances.scatter(0, nearest[None], torch.inf).amin(0) - current
-        farthest = distances.amax(0)
+        found = [_nearest(part) for part in distances.split(ROWS, dim=1)]
+        current, nearest, gap, farthest = (torch.cat(parts) for parts in zip(*found, strict=True))
         if weight is not None:
             gap, current, farthest = gap * weight, current * weight, farthest * weight
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
@@ -104,8 +105,8 @@ class InducedCost(Criterion):
         """Every point at the nearest center on its side."""
         state: State = node.state
         parts, which = torch.unique(cuts.sides(), dim=0, return_inverse=True)
-        on_left = torch.stack([state.distances[part].amin(0) for part in parts])
-        on_right = torch.stack([state.distances[~part].amin(0) for part in parts])
+        on_left = torch.stack([_least(state.distances, part) for part in parts])
+        on_right = torch.stack([_least(state.distances, ~part) for part in parts])
         change = on_left - on_right
         if state.weight is not None:
             on_right, change = on_right * state.weight, change * state.weight
@@ -115,9 +116,24 @@ class InducedCost(Criterion):
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
+        if len(node.rows) == n and len(node.centers) == k:
+            return self.by_center
         if len(node.centers) * n < k * len(node.rows):
             return self.by_center.index_select(0, node.centers).index_select(1, node.rows)
         return self.by_center.index_select(1, node.rows).index_select(0, node.centers)
+
+
+def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The least distance of points, [centers, points], its center, how much more the next is, and the greatest."""
+    current, nearest = distances.min(0)
+    gap = distances.scatter(0, nearest[None], torch.inf).amin(0) - current
+    return current, nearest, gap, distances.amax(0)
+
+
+def _least(distances: Tensor, centers: Tensor) -> Tensor:
+    """The least distance to some centers, [points]."""
+    which = centers.nonzero()[:, 0]
+    return torch.cat([part.index_select(0, which).amin(0) for part in distances.split(ROWS, dim=1)])
 
 
 class PriceAndDepth(InducedCost):
