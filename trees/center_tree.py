@@ -56,9 +56,15 @@ class CenterTree(TreeExplainer):
     max_bins: int | None = None
     random_state: Any = None
 
+    _prices = False  # whether the criterion counts what points cost
+
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
         """What makes a cut good."""
+
+    def _streams(self) -> bool | None:
+        several = self.refine or self.n_init > 1
+        return None if several else self._prices or self.max_leaves is not None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -20,7 +20,9 @@ from neonxc.inputs import NOISE, as_batch, label_array
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees import reference as references
+from neonxc.trees.batches import Source, source_of
 from neonxc.trees.builder import TreeBuilder
+from neonxc.trees.coded_table import CodedTable
 from neonxc.trees.codes import code
 from neonxc.trees.counted import kept_points, weights_of
 from neonxc.trees.growth import leaf_of_points
@@ -31,8 +33,9 @@ from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
 from neonxc.trees.rounds import Rounds
 from neonxc.trees.shards import check_alike, one_row, reference_of_shards
+from neonxc.trees.streams import streamed
 from neonxc.trees.table import Table
-from neonxc.trees.tested import of_tested_columns
+from neonxc.trees.tested import of_tested_codes, of_tested_columns
 from neonxc.trees.tree import ThresholdTree, like
 
 
@@ -45,7 +48,7 @@ class Data:
     problem : Problem
         Of the points that count.
     reference : Reference
-    points : Tensor, sparse matrix or data frame
+    points : Tensor, sparse matrix, data frame or Source
         All points.
     kept : Tensor or None
         Which of them count; None for all.
@@ -160,6 +163,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             in `fit`.
         """
         check_is_fitted(self, "tree_")
+        source = source_of(X)
+        if source is not None:
+            return self.tree_.classes[self.tree_.label[source.leaf_of(self.tree_)].numpy()]
         data, _, give = self._read(X, reset=False)
         return give(self.tree_.classes[self.tree_.label[self.tree_.leaf_of(data)].numpy()])
 
@@ -173,6 +179,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             raise ValueError(
                 "the tree was saved without the pipeline behind which its cost is measured; fit it again"
             )
+        if source_of(X) is not None:
+            raise ValueError("score needs X in memory; inertia_ is the cost of the training points")
         data, _, _ = self._read(X, reset=False)
         given = plain(X) if self.tree_.encoding is None else data
         table = Table(data) if self._steps is None else Table(references.tensor_of(self._steps.transform(given)))
@@ -202,6 +210,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if labels is not None and centers is not None:
             raise ValueError("fit takes labels or centers, not both")
         self._check_parameters()
+        source = self._source(X)
+        if source is not None:
+            return self._read_stream(source, labels, centers, sample_weight, ranks)
         if not ranks.alone:
             return self._prepare_shard(X, labels, centers, sample_weight, ranks)
         points, names, give = self._read(X, reset=True)
@@ -284,6 +295,65 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         )
         return Data(problem, found, points, kept, names, give)
 
+    def _streams(self) -> bool | None:
+        """Whether distances of all points to the centers are kept of a stream; None where it can't be streamed."""
+        return None
+
+    def _source(self, X: Any) -> Source | None:
+        """What is read batch by batch, if X is."""
+        source = source_of(X)
+        if source is None or self._streams() is not None:
+            return source
+        if isinstance(X, np.memmap):
+            return None
+        raise ValueError(
+            f"X needs to be in memory: {type(self).__name__} with these parameters does not read it batch by "
+            "batch, as CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique do, without refine and n_init"
+        )
+
+    def _read_stream(self, source: Source, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
+        """Read a table batch by batch, and find the reference clustering."""
+        if sample_weight is not None:
+            raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
+        self._given = labels is not None or centers is not None
+        if not self._given and self.reference != "kmeans":
+            raise ValueError(
+                'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such as '
+                "the cluster_centers_ of a clustering of a sample"
+            )
+        self._is_tensor = False
+        read = streamed(
+            source,
+            labels=labels,
+            centers=centers,
+            n_clusters=self.n_clusters,
+            max_bins=self.max_bins,
+            metric=self.metric,
+            random_state=self.random_state,
+            distances=bool(self._streams()),
+            ranks=ranks,
+        )
+        self.n_features_in_ = read.table.d
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier table
+        if source.names is not None:
+            self.feature_names_in_ = np.array(source.names, dtype=object)
+        table: Any = read.table
+        found = read.found
+        problem = Problem(
+            table,
+            table.columns,
+            found.centers,
+            found.labels,
+            None,
+            table,
+            found.space_centers,
+            self.metric,
+            found.distances,
+            ranks=ranks if ranks.alone else Rounds(ranks),
+        )
+        found = replace(found, distances=None)
+        return Data(problem, found, source, read.kept, source.names, lambda values: values)
+
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
     ) -> Reference:
@@ -324,13 +394,14 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         label = [0] * len(builder.feature)
         for leaf in leaves:
             label[leaf.id] = majority(problem, leaf) if clusters is None else clusters[leaf.id]
-        weight, table = problem.weight, problem.table
+        table: Any = problem.table
+        weight = problem.weight
         tree, leaf_of = builder.finish(
             leaf_of_points(leaves, table.n),
             label,
             found.labels.cpu(),
             None if weight is None else weight.cpu(),
-            data.points.shape[1],
+            table.d if problem.mixed is None else data.points.shape[1],
             found.classes,
             data.names,
             problem.ranks,
@@ -339,7 +410,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        spread, bounds = of_tested_columns(table, tree, weight, problem.ranks)
+        source = data.points if isinstance(data.points, Source) else None
+        if isinstance(table, CodedTable):
+            spread, bounds = of_tested_codes(table, tree)
+        else:
+            spread, bounds = of_tested_columns(table, tree, weight, problem.ranks)
         encoding = None if problem.mixed is None else problem.mixed.encoding
         tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
         self.tree_, self._steps = tree, found.steps
@@ -350,7 +425,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         same = found.space is table
         means = self._space_means if same else filled(problem.filled.means(own, k, weight), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
-        every = leaf_of if data.kept is None or not len(data.points) else tree.leaf_of(data.points)
+        every = leaf_of
+        if data.kept is not None and source is not None:
+            every = source.leaf_of(tree)
+        elif data.kept is not None and len(data.points):
+            every = tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:

@@ -90,6 +90,8 @@ class ExGreedy(CenterTree):
     .. [1] E. Laber, L. Murtinho, "On the price of explainability for some clustering problems", ICML 2021.
     """
 
+    _prices = True
+
     def _criterion(self, problem: Problem) -> Criterion:
         return InducedCost(problem)
 
@@ -118,6 +120,7 @@ class ExShallow(CenterTree):
 
     _: KW_ONLY
     depth_factor: float = 0.03
+    _prices = True
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

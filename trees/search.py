@@ -12,6 +12,7 @@ import neonxc.trees.sums as sums
 from neonxc.trees.criterion import Criterion, Cuts
 from neonxc.trees.entries import SparseColumns
 from neonxc.trees.kept import Kept, divided, view_of, worth_keeping
+from neonxc.trees.long_view import ROWS
 from neonxc.trees.parts import OpenCuts, Part, as_coded, of_entries, renumbered, together
 from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.statistics import Statistic
@@ -41,6 +42,9 @@ class Search:
 
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
         self.problem, self.criterion = problem, criterion
+        columns = problem.columns
+        # Whether codes of all points of a node are gathered at once
+        self._gathers = isinstance(columns, SparseColumns) or any(block.long is None for block in columns.blocks)
 
     # --- what growth asks for ------------------------------------------------------------------------------
 
@@ -194,7 +198,8 @@ class Search:
 
     def _chunks(self, node: Node, entries: int, bins: int, columns: int) -> Iterator[slice]:
         """Ranges of columns whose sums stay in a cache."""
-        step = max(1, min(sums.CACHED // max(1, bins * entries), sums.BUDGET // max(1, node.n)))
+        rows = node.n if self._gathers else min(node.n, ROWS)
+        step = max(1, min(sums.CACHED // max(1, bins * entries), sums.BUDGET // max(1, rows)))
         for first in range(0, columns, step):
             yield slice(first, min(first + step, columns))
 
