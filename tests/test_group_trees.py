@@ -138,6 +138,53 @@ def test_a_fitted_clusterer_is_a_reference(ranks):
         assert_equal(one, many)
 
 
+# --- streams -------------------------------------------------------------------------------------------------
+
+
+def streamed(group, model, parameters, X, shares, arguments, spoil=None):
+    """A tree of batches that every process reads on its own."""
+    rows = rows_of(group, X, shares)
+    own = {name: value if name == "centers" else value[rows] for name, value in arguments.items()}
+    mine = X[rows]
+    if spoil is not None and dist.get_rank(group) == 1:
+        mine = mine[:, :3] if spoil == "columns" else np.where(mine > 3, np.nan, mine)
+
+    def batches():
+        return (mine[first : first + 37] for first in range(0, len(mine), 37))
+
+    return model(**parameters).fit(batches, group=group, **own), rows
+
+
+@pytest.mark.parametrize("name", ["IMM", "ExShallow", "CART", "ExKMC", "SpExClique"])
+@pytest.mark.parametrize("shares", ["uneven", "one is empty"])
+def test_streams_of_several_processes(ranks, name, shares):
+    """The same tree as from memory in one process, with the same bins."""
+    model, parameters = EXPLAINERS[name]
+    parameters = {**parameters, "max_bins": 32}
+    X, labels = table(np.float32)
+    for arguments in ({"centers": X[:5]}, {"labels": labels}):
+        one = model(**parameters).fit(X, **arguments)
+        alone = model(**parameters).fit(lambda: iter([X]), **arguments)
+        for many, rows in results(ranks(streamed, model, parameters, X, SHARES[shares], arguments)):
+            for tree in (one.tree_, alone.tree_):
+                assert torch.equal(many.tree_.feature, tree.feature)
+                assert torch.equal(many.tree_.threshold.nan_to_num(), tree.threshold.nan_to_num())
+                assert torch.equal(many.tree_.samples, tree.samples)
+            assert np.array_equal(many.cluster_centers_, alone.cluster_centers_)
+            assert np.array_equal(many.labels_, one.labels_[rows])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"), [("NaN", "rank 1 of 3"), ("columns", "columns differs|rank 1 of 3")]
+)
+def test_a_stream_that_one_process_spoils(ranks, spoil, message):
+    X, _ = table(np.float32)
+    arguments = {"centers": X[:5]} if spoil == "NaN" else {"labels": np.arange(len(X)) % 3}
+    for error in ranks(streamed, CART, {}, X, SHARES["even"], arguments, spoil):
+        assert isinstance(error, ValueError)
+        assert re.search(message, str(error)), str(error)
+
+
 # --- errors --------------------------------------------------------------------------------------------------
 
 

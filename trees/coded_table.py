@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.ranks import Ranks
+from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.bins import Bins, Ends
 from neonxc.trees.codes import Block, Columns, code_type
 from neonxc.trees.exact import rounded_
@@ -52,28 +52,34 @@ class CodedTable:
         """Where the codes are."""
         return self.mean.device
 
-    def by_label(self, labels: Tensor, k: int) -> Tensor:
-        """Points by column, label and code, [d, k, codes]."""
+    def by_label(self, labels: Tensor, k: int, ranks: Ranks) -> Tensor:
+        """Points of all processes by column, label and code, [d, k, codes]."""
         rows = torch.arange(self.n)
         result = torch.zeros(self.d, k, self.mean.shape[1], dtype=torch.float64)
         for block in self.columns.blocks:
             assert block.long is not None
             view = LongView(block.long, block.centers, block.n_bins)
             result[block.features, :, : block.n_bins] = view.histogram(rows, labels, k).to(torch.float64)
-        return result
+        return ranks.sum(result)
 
-    def means(self, labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
+    def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """Mean of the points of every label, [k, d], as if they had the means of their codes."""
         assert weight is None
-        counts = self.by_label(labels, k)
+        counts = self.by_label(labels, k, ranks)
         return ((counts * self.mean[:, None]).sum(2) / counts.sum(2)).T.contiguous()
 
-    def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
+    def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
         """Sum of squared distances to the centers of their labels, if within a code all are spread alike."""
         assert weight is None
-        counts = self.by_label(labels, len(centers))
+        counts = self.by_label(labels, len(centers), ranks)
         far = (self.mean[:, None] - centers.T.nan_to_num()[:, :, None]).square_()
         return float((counts * far).sum() + self.within.sum())
+
+    def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
+        """The least and the greatest value of every column over all processes, [d]."""
+        ends = self.columns.ends
+        assert ends is not None
+        return ends.low.amin(1), ends.high.amax(1)
 
     def spread(self) -> Tensor:
         """Standard deviation of every column, [d]; 1 for constant ones."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from neonxc.inputs import NOISE, as_batch, label_array
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
+from neonxc.shards import readable
 from neonxc.trees import reference as references
 from neonxc.trees.batches import Source, source_of
 from neonxc.trees.builder import TreeBuilder
@@ -32,7 +33,7 @@ from neonxc.trees.mixed import in_columns, is_mixed, mixed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
 from neonxc.trees.rounds import Rounds
-from neonxc.trees.shards import check_alike, one_row, reference_of_shards
+from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
 from neonxc.trees.streams import streamed
 from neonxc.trees.table import Table
 from neonxc.trees.tested import of_tested_codes, of_tested_columns
@@ -254,18 +255,19 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         with ranks.agreed():
             if self._alone_because is not None:
                 raise ValueError(f"{type(self).__name__} takes no group: {self._alone_because}")
-            empty = np.shape(X)[0] == 0
-            points, names, give = self._read(one_row(X) if empty else X, reset=True)
+            given, rows = readable(X, ranks)
+            points, names, give = self._read(given, reset=True)
             if not isinstance(points, Tensor):
                 raise ValueError("X in a group needs a dense table of numbers without gaps")
-            points = points[:0] if empty else points
+            points = points[rows]
             weight = None if sample_weight is None else weights_of(sample_weight, points)
-            labels = None if labels is None else np.empty(0) if empty else label_array(labels)
+            labels = None if labels is None else label_array(labels) if len(points) else np.empty(0)
             kept = kept_points(labels, weight, points)
             table = Table(points) if kept is None else Table(points).take(kept)
             table.check_size(names)
-        given = {"centers": centers, "labels": labels, "sample_weight": sample_weight}
-        table = check_alike(ranks, self, table, names, given)
+        check_fit(ranks, self, centers=centers, labels=labels, sample_weight=sample_weight)
+        dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
+        table = table if table.n else Table(table.data.to(dtype))
         own = weight if weight is None or kept is None else weight[kept]
         self._is_tensor, self._given = isinstance(X, Tensor), labels is not None or centers is not None
         found = reference_of_shards(
@@ -313,15 +315,17 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     def _read_stream(self, source: Source, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
         """Read a table batch by batch, and find the reference clustering."""
-        if sample_weight is not None:
-            raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
-        self._given = labels is not None or centers is not None
-        if not self._given and self.reference != "kmeans":
-            raise ValueError(
-                'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such as '
-                "the cluster_centers_ of a clustering of a sample"
-            )
-        self._is_tensor = False
+        self._given, self._is_tensor = labels is not None or centers is not None, False
+        with ranks.agreed():
+            if sample_weight is not None:
+                raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
+            if not self._given and self.reference != "kmeans":
+                raise ValueError(
+                    'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such '
+                    "as the cluster_centers_ of a clustering of a sample"
+                )
+        if not ranks.alone:
+            check_fit(ranks, self, centers=centers, labels=labels)
         read = streamed(
             source,
             labels=labels,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,9 @@ from neonxc.ranks import Ranks
 from neonxc.trees.batches import Source
 from neonxc.trees.bins import Ends
 from neonxc.trees.coded_table import CodedTable, Codes, Moments, room
-from neonxc.trees.exact import rounded_
+from neonxc.trees.exact import rounded_, tally
 from neonxc.trees.reference import Reference, kmeans
+from neonxc.trees.shards import check_columns, classes_of_shards, common_seed
 from neonxc.trees.sketch import Sketch
 from neonxc.trees.table import Table
 
@@ -129,14 +131,14 @@ def streamed(
     """
     values = None if labels is None else label_array(labels)
     passes = Passes(source, values)
-    sketch = _sketched(passes, max_bins or MAX_BINS, ranks)
-    d, dtype = sketch.d, source.dtype
-    assert dtype is not None
+    sketch, dtype = _sketched(passes, max_bins or MAX_BINS, ranks)
+    d = sketch.d
     classes, own = np.arange(n_clusters), None
     if values is not None:
-        counted = values if passes.there is None else values[passes.there.numpy()]
-        classes, position = np.unique(counted, return_inverse=True)
-        own = torch.from_numpy(position)
+        counted, classes = classes_of_shards(
+            values if passes.there is None else values[passes.there.numpy()], ranks
+        )
+        own = torch.from_numpy(np.searchsorted(classes, counted))
         if metric != "l2":
             raise ValueError(f'labels of a stream need metric="l2", got {metric!r}; pass centers')
         middles = _means(passes, own, len(classes), sketch, ranks)
@@ -145,14 +147,16 @@ def streamed(
         classes = np.arange(len(middles))
     else:
         rows, count = sketch.rows
+        seed = random_state if ranks.alone else common_seed(random_state, ranks)
         sample = Table(rows.to(dtype) if dtype.is_floating_point else rows)
-        middles = kmeans(sample, n_clusters, count.to(torch.float64), random_state)[0]
+        middles = kmeans(sample, n_clusters, count.to(torch.float64), seed)[0]
         classes = np.arange(len(middles))
     return _coded(passes, sketch, middles, own, classes, dtype, metric, distances, ranks)
 
 
-def _sketched(passes: Passes, max_bins: int, ranks: Ranks) -> Sketch:
-    sketch: Sketch | None = None
+def _sketched(passes: Passes, max_bins: int, ranks: Ranks) -> tuple[Sketch, torch.dtype]:
+    """The sketch of all processes, and the type of the values."""
+    sketch, source = None, passes.source
     with ranks.agreed():
         for _, values in passes:
             if sketch is None:
@@ -160,8 +164,17 @@ def _sketched(passes: Passes, max_bins: int, ranks: Ranks) -> Sketch:
             sketch.add(values)
         if ranks.alone and (sketch is None or not sketch.n):
             raise ValueError("X has no points" if sketch is None else "labels holds noise (-1) alone")
-    assert sketch is not None
-    return sketch.merged(ranks)
+    if ranks.alone:
+        assert sketch is not None
+        assert source.dtype is not None
+        return sketch, source.dtype
+    d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
+    sketch = sketch or Sketch(d, max_bins)
+    names = ranks.texts(json.dumps(source.names))
+    named = next((text for text in names if text != "null"), "null")
+    source.names = source.names or json.loads(named)
+    dtype = check_columns(ranks, sketch.n, sketch.d, source.dtype or torch.float64, source.names)
+    return sketch.merged(ranks), dtype
 
 
 def _given(centers: Any, d: int, names: list[str] | None) -> Tensor:
@@ -184,7 +197,7 @@ def _means(passes: Passes, labels: Tensor, k: int, sketch: Sketch, ranks: Ranks)
                 member = torch.zeros(len(values), k, dtype=torch.float64)
                 own = labels[first + piece : first + piece + len(values), None]
                 sums += member.scatter_(1, own, torch.ones_like(member[:, :1])).T @ values
-    mass = ranks.sum(torch.bincount(labels, minlength=k).to(torch.float64))
+    mass = ranks.sum(tally(labels, k))
     return ranks.sum(sums) / mass[:, None] + middle
 
 
@@ -214,7 +227,7 @@ def _coded(
             if labels is not None and far is None:
                 continue
             costs = Table(batch).distances(centers, metric)
-            if not bool(costs.amax().isfinite()):
+            if not bool(costs.isfinite().all()):
                 raise ValueError("centers are too far from X for squared distances in float64; scale both")
             if labels is None:
                 nearest[first : first + len(batch)] = costs.argmin(1)
