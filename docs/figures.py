@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -130,6 +131,26 @@ def interpretable() -> None:
     figure.savefig(IMAGES / "interpretable-price.png", dpi=110)
 
 
+def cost() -> None:
+    """How time grows: measured by the benchmark, and predicted by its model."""
+    report = json.loads((Path(__file__).parent / "benchmarks" / "growth.json").read_text())
+    rows = [row for row in report["tables"]["Measured and predicted"]["rows"] if row["axis"] != "supports"]
+    names = list(dict.fromkeys(row["what"] for row in rows))
+    figure, color = Figure(figsize=(9.6, 3.4), layout="constrained"), cluster_colors(len(names))
+    axes = dict(zip(("n", "d", "k", "leaves"), figure.subplots(1, 4, sharey=True), strict=True))
+    for axis, ax in axes.items():
+        for number, name in enumerate(names):
+            own = [row for row in rows if (row["what"], row["axis"]) == (name, axis)]
+            sizes = [row["size"] for row in own]
+            ax.loglog(sizes, [row["ms"] for row in own], "o", color=color(number), markersize=4, label=name)
+            ax.loglog(sizes, [row["predicted ms"] for row in own], "-", color=color(number), linewidth=1)
+        ax.set_xlabel({"n": "rows n", "d": "columns d", "k": "clusters k"}.get(axis, axis))
+    axes["n"].set_ylabel("milliseconds")
+    handles, labels = axes["n"].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.savefig(IMAGES / "cost-growth.png", dpi=110)
+
+
 def report() -> None:
     """The first screens of a report, in light and in dark, and the pictures of the gallery."""
     from gallery import patients, photos, texts, wine
@@ -193,6 +214,7 @@ if __name__ == "__main__":
     wine()
     trees()
     interpretable()
+    cost()
     words()
     report()
     flipping()

@@ -6,15 +6,8 @@ throughputs. docs/cost.md explains both.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import log
-from typing import Any
-
-import torch
-
-from neonxc.trees import sums
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,8 @@ class Work:
     operators : float
         Operators that are started.
     reduced, calls : float
-        Bytes that are summed over the processes of a group, and in how many calls.
+        Bytes that are summed over the processes of a group, and in how many calls: all nodes of a level in one
+        where each gets a leaf per center, else node by node.
     """
 
     scattered: float = 0.0
@@ -167,7 +161,7 @@ def _of_centers(size: Size) -> Work:
     far = depth(k, size.balance)
     kept = d * size.bins * k * far
     work = _cuts(size, n * far, k - 1) + _histogram(size, n) + Work(gathered=8 * n * far, streamed=40 * kept)
-    return work + Work(reduced=4 * kept, calls=far)
+    return work + Work(reduced=4 * kept, calls=3 * far)
 
 
 def _of_clusters(size: Size, leaves: int, algorithm: str) -> Work:
@@ -179,7 +173,7 @@ def _of_clusters(size: Size, leaves: int, algorithm: str) -> Work:
     passes = 110 if algorithm == "CART" else 180  # SpEx-Clique looks at both children of every cut
     work = _cuts(size, n * far, leaves - 1) + _histogram(size, n * summed)
     kept = d * size.bins * groups
-    return work + Work(streamed=passes * kept, reduced=4 * kept, calls=far)
+    return work + Work(streamed=passes * kept, reduced=4 * kept, calls=3 * (leaves - 1))
 
 
 def _of_costs(size: Size) -> Work:
@@ -194,7 +188,7 @@ def _of_costs(size: Size) -> Work:
     opened = Work(streamed=60 * pairs, gathered=pairs)
     reduced = d * size.bins * (8 + 4) * (k - 1)
     work = _cuts(size, n * far, k - 1) + swept + points + scored + estimated + opened
-    return work + Work(reduced=reduced, calls=6 * far)
+    return work + Work(reduced=reduced, calls=10 * far)
 
 
 SAMPLE = 1 << 16  # rows from which bins are made
@@ -212,7 +206,7 @@ def _surrogate(size: Size, leaves: int) -> Work:
     opened = Work(gathered=n * k * far, streamed=64 * n * k * far, multiplied=n * k * k / 2 * far)
     sums_ = Work(scattered=n * far * d * m, streamed=6 * n * far * d)
     bins = d * size.bins * m * (leaves - k)
-    return cuts + opened + sums_ + Work(streamed=60 * bins, reduced=8 * bins, calls=3 * far)
+    return cuts + opened + sums_ + Work(streamed=60 * bins, reduced=8 * bins, calls=6 * (leaves - k))
 
 
 # --- attributions and EM -------------------------------------------------------------------------------------
@@ -245,7 +239,7 @@ def em_iteration(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Wor
     )
 
 
-# --- memory, and many processes ------------------------------------------------------------------------------
+# --- memory ------------------------------------------------------------------------------
 
 
 def held(algorithm: str, size: Size) -> float:
@@ -255,95 +249,3 @@ def held(algorithm: str, size: Size) -> float:
     if algorithm == "ExShallow":  # distances by center, and those of the parts that are scored
         per_row += 8 * size.k + 4 * 8 * (PARTS + 1)
     return size.n * per_row
-
-
-GPU = Machine(
-    scattered=1e-10,
-    gathered=3e-11,
-    streamed=1 / 2e12,
-    multiplied=1e-13,
-    sorted=1e-9,
-    ordered=2e-9,
-    operators=1e-5,
-    reduced=2 / 50e9,
-    calls=5e-5,
-)
-"""What is assumed of a GPU with 3 TB/s of memory bandwidth and its 400 Gbit/s network; docs/cost.md says why."""
-OPERATORS = {"IMM": 110, "ExShallow": 750, "CART": 120, "SpExClique": 200, "ExKMC": 110}  # per cut; roughly
-
-
-def billion(processes: int = 16, rows: int = 10**9, d: int = 100, k: int = 16) -> list[dict[str, Any]]:
-    """Seconds and memory of each process, and the bytes that are summed over all of them."""
-    found = []
-    for algorithm, leaves, balance, whole in (
-        ("IMM", k, 0.2, True),
-        ("CART", k, 0.2, True),
-        ("CART", k, 0.5, True),
-        ("CART", k, 0.2, False),
-        ("CART", 16 * k, 0.2, True),
-        ("SpExClique", k, 0.2, True),
-        ("ExKMC", 4 * k, 0.2, True),
-        ("ExShallow", k, 0.2, True),
-    ):
-        size = Size(rows // processes, d, k, leaves, balance=balance, whole=whole)
-        work = tree(algorithm, size, (500, OPERATORS[algorithm]))
-        parts = GPU.parts(work)
-        network = parts["reduced"] + parts["calls"]
-        found.append(
-            {
-                "tree": algorithm,
-                "columns": "whole numbers" if whole else "floats in bins",
-                "leaves": leaves,
-                "balance": balance,
-                "levels": depth(leaves, balance),
-                "GB per GPU": (4 * size.n * d + held(algorithm, size)) / 1e9,
-                "seconds": GPU.seconds(work),
-                "histograms": parts["scattered"],
-                "other passes": parts["gathered"] + parts["streamed"] + parts["multiplied"],
-                "sorting": parts["sorted"] + parts["ordered"],
-                "operators": parts["operators"],
-                "network": network,
-                "MB reduced, root": 4 * d * size.bins * k / 1e6,
-                "MB reduced in all": work.reduced / 1e6,
-            }
-        )
-    return found
-
-
-# --- this machine --------------------------------------------------------------------------------------------
-
-
-def fastest(run: Callable[[], object], rounds: int = 5) -> float:
-    """Seconds of the processor that a call takes on one thread, the least of several rounds."""
-    run()
-    found = []
-    for _ in range(rounds):
-        start = time.process_time()
-        run()
-        found.append(time.process_time() - start)
-    return min(found)
-
-
-def measured() -> Machine:
-    """Throughputs of the machine that this runs on, with one thread; an operator's time comes from a fit."""
-    generator = torch.Generator().manual_seed(0)
-    n, d, k = 100_000, 16, 16
-    codes = torch.randint(256, (d, n), generator=generator, dtype=torch.uint8)
-    labels = torch.randint(k, (n,), generator=generator)
-    half, values = labels < k // 2, torch.rand(n, dtype=torch.float64, generator=generator)
-    rows, long = half.nonzero()[:, 0], torch.rand(1 << 23, dtype=torch.float64)
-    copy, left, right = torch.empty_like(long), torch.rand(2048, 512), torch.rand(512, 512)
-
-    def gather() -> None:
-        labels.masked_select(half)
-        labels.index_select(0, rows)
-
-    return Machine(
-        scattered=fastest(lambda: sums.histogram(codes, 256, labels, k)) / (d * n),
-        gathered=fastest(gather) / (2 * n),
-        streamed=fastest(lambda: copy.copy_(long)) / (16 * len(long)),
-        multiplied=fastest(lambda: left @ right) / (2048 * 512 * 512),
-        sorted=fastest(lambda: values.numpy().copy().sort()) / n,
-        ordered=fastest(lambda: values.sort()) / n,
-        operators=0.0,
-    )

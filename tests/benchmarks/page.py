@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import along, beta, neon_paper, segmentation
+from tests.benchmarks import along, beta, growth, neon_paper, segmentation
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -20,8 +20,8 @@ MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
 Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of `along`,
-`attribution`, `beta`, `flipping`, `heatmaps`, `head_rules`, `kernel`, `report`, `sparse` and `trees`, and of the
-experiments `examples/flipping.py` (`neon_paper.json`), `examples/segmentation.py`, `examples/scan.py`,
+`attribution`, `beta`, `flipping`, `growth`, `heatmaps`, `head_rules`, `kernel`, `report`, `sparse` and `trees`,
+and of the experiments `examples/flipping.py` (`neon_paper.json`), `examples/segmentation.py`, `examples/scan.py`,
 `examples/spex.py` and `examples/beta_interpretable.py` (`interpretable.json`), written to this page by
 `python -m tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over rounds of
 ratios within a round: on a machine that does other things as well, only ratios mean anything. Figures on a GPU
@@ -91,11 +91,16 @@ def with_flipping(text: str) -> str:
     """Return the guide to pixel-flipping with its figures between their marks."""
     text = neon_paper.with_figures(text)
     for name, figures in (("beta", beta.figures), ("along", along.figures)):
-        start, end = (f"<!-- {edge} of the figures of {name} -->" for edge in ("start", "end"))
-        report = json.loads((DOCS / "benchmarks" / f"{name}.json").read_text())
-        before, rest = text.split(start)
-        text = f"{before}{start}\n\n{figures(report)}\n\n{end}{rest.split(end)[1]}"
+        text = with_figures_of(text, name, figures)
     return text
+
+
+def with_figures_of(text: str, name: str, figures: Callable[[dict[str, Any]], str]) -> str:
+    """Return a guide with the figures of a benchmark between their marks."""
+    start, end = (f"<!-- {edge} of the figures of {name} -->" for edge in ("start", "end"))
+    report = json.loads((DOCS / "benchmarks" / f"{name}.json").read_text())
+    before, rest = text.split(start)
+    return f"{before}{start}\n\n{figures(report)}\n\n{end}{rest.split(end)[1]}"
 
 
 def _section(report: dict[str, Any]) -> str:
@@ -111,6 +116,7 @@ GUIDES = {
     "trees.md": partial(with_table, table=trees_table),
     "interpretable.md": partial(with_table, table=interpretable_table),
     "flipping.md": with_flipping,
+    "cost.md": partial(with_figures_of, name="growth", figures=growth.figures),
     "segmentation.md": segmentation.with_figures,
 }
 """Guides with figures of the benchmarks, and what puts them there."""
