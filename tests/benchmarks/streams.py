@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -82,11 +81,11 @@ def measured(case: str, file: str) -> dict[str, Any]:
 
     X = np.load(file, mmap_mode="r")
     centers = np.load(centers_of(Path(file)))
-    most, done = [own_memory()], threading.Event()
+    most, done = [kib("RssAnon")], threading.Event()
 
     def watch() -> None:
         while not done.wait(0.02):
-            most.append(own_memory())
+            most.append(kib("RssAnon"))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -100,17 +99,13 @@ def measured(case: str, file: str) -> dict[str, Any]:
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     done.set()
     watcher.join()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-    return {"what": case, "s": wall, "s of cores": cpu, "peak GiB": peak, "own GiB": max(most) / (1 << 20)}
+    peak, own = kib("VmHWM") / (1 << 20), max(most) / (1 << 20)
+    return {"what": case, "s": wall, "s of cores": cpu, "peak GiB": peak, "own GiB": own}
 
 
-def own_memory() -> int:
-    """KiB of memory that belongs to this process and to no file; 0 where Linux does not say."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return 0
-    return int(status.split("RssAnon:")[1].split()[0])
+def kib(what: str) -> int:
+    """KiB of memory of this process, which Linux tells; getrusage would tell that of its parent, too."""
+    return int(Path("/proc/self/status").read_text().split(f"{what}:")[1].split()[0])
 
 
 if __name__ == "__main__":
