@@ -226,12 +226,12 @@ class _Together:
             return rows, self.collate([item for _, item in pairs])
         except Exception as error:
             hint = "; items of different sizes need a DataLoader with batch_size=1" if len(rows) > 1 else ""
-            raise ValueError(f"items {named(rows)} of data make no batch: {_told(error)}{hint}") from error
+            raise ValueError(f"{named(rows)} of data can't be put together: {_told(error)}{hint}") from error
 
 
 def named(rows: list[int]) -> str:
-    """Numbers of rows, in short."""
-    return str(rows[0]) if len(rows) == 1 else f"{rows[0]} ... {rows[-1]}"
+    """Numbers of items, in short."""
+    return f"item {rows[0]}" if len(rows) == 1 else f"items {rows[0]} ... {rows[-1]}"
 
 
 def _told(error: Exception) -> str:

@@ -100,4 +100,4 @@ def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
                 explain([row], taken(x, [i]))
             except (ValueError, TypeError) as own:
                 raise ValueError(f"item {row} of data: {own}") from error
-        raise ValueError(f"items {named(rows)} of data: {error}") from error
+        raise ValueError(f"{named(rows)} of data: {error}") from error

@@ -7,6 +7,12 @@ from numbers import Integral, Real
 from typing import Any
 
 
+def plain_parameters(model: Any) -> dict[str, Any]:
+    """The parameters of an estimator that are numbers, names or None."""
+    plain = bool, int, float, str, type(None)
+    return {name: value for name, value in model.get_params().items() if isinstance(value, plain)}
+
+
 def check_whole(name: str, value: Any, least: int = 1, optional: bool = False) -> None:
     """Refuse a parameter that is no whole number, or too small; None will do if it is optional."""
     if optional and value is None:

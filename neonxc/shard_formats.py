@@ -95,7 +95,7 @@ def arrow() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
-        raise ImportError('Parquet needs pyarrow: pip install "neonxc[parquet]"') from None
+        raise ImportError("Parquet needs pyarrow: pip install pyarrow") from None
 
 
 FORMATS = {

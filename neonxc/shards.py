@@ -11,8 +11,6 @@ from torch import Tensor
 
 from neonxc.ranks import Ranks
 
-ALONE = Ranks()
-
 
 def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
     """X, and which of its rows count: a shard without rows is read as one row of zeros, of which none counts."""

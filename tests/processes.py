@@ -37,6 +37,8 @@ class Processes:
             process.start()
             self.pipes.append(here)
             self.processes.append(process)
+        for pipe in self.pipes:  # until all have started
+            self._answer(pipe, 4 * TIMEOUT)
 
     def __call__(self, work, *arguments):
         """What ``work(group, *arguments)`` returns, or the error that it raises, on every rank.
@@ -48,8 +50,8 @@ class Processes:
             pipe.send_bytes(pickle.dumps((work, arguments)))  # by value: torch would share memory
         return [self._answer(pipe) for pipe in self.pipes]
 
-    def _answer(self, pipe):
-        if not pipe.poll(TIMEOUT):
+    def _answer(self, pipe, timeout=TIMEOUT):
+        if not pipe.poll(timeout):
             raise TimeoutError("a process of the group hangs")
         try:
             return pickle.loads(pipe.recv_bytes())
@@ -71,6 +73,7 @@ def _serve(rank, size, file, pipe, timeout):
     dist.init_process_group(
         "gloo", init_method=f"file://{file}", rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
     )
+    pipe.send_bytes(pickle.dumps("ready"))
     while (task := pickle.loads(pipe.recv_bytes())) is not None:
         work, arguments = task
         try:

@@ -244,7 +244,7 @@ def test_images_of_different_sizes(tmp_path, format):
         np.testing.assert_allclose(row, neonxc.NEON(net).attribute(image[None])[0].numpy())
     with pytest.raises(ValueError, match="different shapes"):
         found["relevance"]
-    with pytest.raises(ValueError, match=r"items 0 \.\.\. 8 of data make no batch.*batch_size=1"):
+    with pytest.raises(ValueError, match=r"items 0 \.\.\. 8 of data can't be put together.*batch_size=1"):
         attribute_dataset(net, DataLoader(images, 9), tmp_path / "other", progress=False)
 
 

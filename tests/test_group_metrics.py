@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from sklearn.cluster import DBSCAN, KMeans
 from sklearn.datasets import load_iris, load_wine
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import scale
 from torch import nn
 
@@ -96,6 +98,13 @@ def test_summary_with_noise_and_names(ranks, starts):
 def test_equal_prototypes_are_named_in_the_order_of_rows(ranks, net):
     X = np.repeat(WINE[:3], 20, axis=0)
     assert_same_summary(every(ranks(summarize, net, X, [0, 25, 25])), neonxc.NEON(net).summary(X, 4))
+
+
+def test_summary_of_texts(ranks):
+    texts = ["red wine", "white wine", "red grape", "a dog barks", "dogs bark", "the dog"] * 3
+    model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=1, random_state=0)).fit(texts)
+    net = neonxc.neuralize(model, texts)
+    assert_same_summary(every(ranks(summarize, net, texts, [0, 5, 5])), neonxc.NEON(net).summary(texts, 4))
 
 
 def features():
@@ -281,6 +290,7 @@ def differing(group, net, kind):
         "length": lambda: cost_ratio(X, labels[rank // 2 :], labels, group=group),
         "steps": lambda: pixel_flipping(net, X, X, ZeroImputer(), steps=rank + 1, group=group),
         "relevance": lambda: pixel_flipping(net, X, X[: 20 - rank // 2], ZeroImputer(), group=group),
+        "imputer": lambda: pixel_flipping(net, X, X, ZeroImputer() if rank else None, group=group),
         "group": lambda: neonxc.NEON(net).summary(X, group="world"),
     }[kind]()
 
@@ -303,6 +313,7 @@ def other_net():
         ("length", r"labels needs one label per point, shape \(20,\), got \(19,\) .on rank 2 of 3"),
         ("steps", "steps differs between processes: 1 on rank 0, 2 on rank 1"),
         ("relevance", "relevance needs the shape of X.* .on rank 2 of 3"),
+        ("imputer", "imputer differs between processes: None on rank 0, ZeroImputer on rank 1"),
         ("group", "group needs a process group"),
     ],
 )

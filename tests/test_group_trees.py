@@ -1,14 +1,22 @@
 """Trees of rows that are distributed over processes: bit for bit those of one process."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from sklearn.cluster import KMeans
-from sklearn.datasets import make_blobs
+from sklearn.datasets import load_wine, make_blobs
 
-from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
+from neonxc.ranks import Ranks
+from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
 
+REFINED = {
+    "refined": (IMM, {"refine": True}),
+    "starts": (ExShallow, {"n_init": 3, "random_state": 0}),
+    "starts, refined": (ExGreedy, {"n_init": 2, "refine": True, "random_state": 0}),
+}
 EXPLAINERS = {
     "IMM": (IMM, {}),
     "EMN": (EMN, {}),
@@ -87,6 +95,16 @@ def test_the_tree_is_that_of_one_process(ranks, name, shares):
             assert len(rows) == 0 or np.array_equal(many.predict(X[rows]), one.labels_[rows])
 
 
+@pytest.mark.parametrize("name", REFINED)
+def test_refined_trees(ranks, name):
+    model, parameters = REFINED[name]
+    X, labels = table(np.float64, 200)
+    arguments = {"labels": labels, "sample_weight": np.random.default_rng(0).random(len(X))}
+    one = model(**parameters).fit(X, **arguments)
+    for many, _ in results(ranks(fitted, model, parameters, X, SHARES["uneven"], arguments)):
+        assert_equal(one, many)
+
+
 @pytest.mark.parametrize("name", ["IMM", "ExShallow", "CART", "ExKMC"])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float64])
 @pytest.mark.parametrize("max_bins", [None, 16])
@@ -100,3 +118,218 @@ def test_types_weights_and_bins(ranks, name, dtype, max_bins):
     one = model(**parameters).fit(X, **arguments)
     for many, _ in results(ranks(fitted, model, parameters, X, SHARES["uneven"], arguments)):
         assert_equal(one, many)
+
+
+def test_kmeans_is_the_default_reference(ranks):
+    X = load_wine().data
+    X = (X - X.mean(0)) / X.std(0)
+    one = ExShallow(3, random_state=0).fit(X)
+    answers = results(ranks(fitted, ExShallow, {"n_clusters": 3, "random_state": 0}, X, SHARES["uneven"], {}))
+    for many, _ in answers:
+        assert_equal(answers[0][0], many)
+        assert many.inertia_ <= 1.05 * one.inertia_
+
+
+def test_a_fitted_clusterer_is_a_reference(ranks):
+    X, _ = table(np.float64)
+    reference = KMeans(5, n_init=1, random_state=0).fit(X)
+    one = IMM(reference=reference).fit(X, labels=reference.labels_)
+    for many, _ in results(ranks(fitted, IMM, {"reference": reference}, X, SHARES["one is empty"], {})):
+        assert_equal(one, many)
+
+
+# --- streams -------------------------------------------------------------------------------------------------
+
+
+def streamed(group, model, parameters, X, shares, arguments, spoil=None):
+    """A tree of batches that every process reads on its own."""
+    rows = rows_of(group, X, shares)
+    own = {name: value if name == "centers" else value[rows] for name, value in arguments.items()}
+    mine = X[rows]
+    if spoil is not None and dist.get_rank(group) == 1:
+        mine = mine[:, :3] if spoil == "columns" else np.where(mine > 3, np.nan, mine)
+
+    def batches():
+        return (mine[first : first + 37] for first in range(0, len(mine), 37))
+
+    return model(**parameters).fit(batches, group=group, **own), rows
+
+
+@pytest.mark.parametrize("name", ["IMM", "ExShallow", "CART", "ExKMC", "SpExClique"])
+@pytest.mark.parametrize("shares", ["uneven", "one is empty"])
+def test_streams_of_several_processes(ranks, name, shares):
+    """The same tree as from memory in one process, with the same bins."""
+    model, parameters = EXPLAINERS[name]
+    parameters = {**parameters, "max_bins": 32}
+    X, labels = table(np.float32)
+    for arguments in ({"centers": X[:5]}, {"labels": labels}):
+        one = model(**parameters).fit(X, **arguments)
+        alone = model(**parameters).fit(lambda: iter([X]), **arguments)
+        for many, rows in results(ranks(streamed, model, parameters, X, SHARES[shares], arguments)):
+            for tree in (one.tree_, alone.tree_):
+                assert torch.equal(many.tree_.feature, tree.feature)
+                assert torch.equal(many.tree_.threshold.nan_to_num(), tree.threshold.nan_to_num())
+                assert torch.equal(many.tree_.samples, tree.samples)
+            assert np.array_equal(many.cluster_centers_, alone.cluster_centers_)
+            assert np.array_equal(many.labels_, one.labels_[rows])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"), [("NaN", "rank 1 of 3"), ("columns", "columns differs|rank 1 of 3")]
+)
+def test_a_stream_that_one_process_spoils(ranks, spoil, message):
+    X, _ = table(np.float32)
+    arguments = {"centers": X[:5]} if spoil == "NaN" else {"labels": np.arange(len(X)) % 3}
+    for error in ranks(streamed, CART, {}, X, SHARES["even"], arguments, spoil):
+        assert isinstance(error, ValueError)
+        assert re.search(message, str(error)), str(error)
+
+
+# --- errors --------------------------------------------------------------------------------------------------
+
+
+def spoiled(group, what):
+    """A fit that one process of three spoils."""
+    X, labels = table(np.float64, 60)
+    rows, rank = rows_of(group, X, SHARES["even"]), dist.get_rank(group)
+    X, labels, model, arguments = X[rows], labels[rows], IMM(4), {"centers": X[:4]}
+    if what == "groups":
+        return ExShallow(4).fit(X, group="all", centers=X[:4])
+    if what == "an unfitted reference":
+        return IMM(reference=KMeans(3)).fit(X, group=group)
+    if what == "graphs":
+        return CUBT(4).fit(X, group=group)
+    if what == "medians":
+        return ExKMC(4).set_params(reference="spectral").fit(X, group=group)
+    if rank == 1:
+        X, arguments, model = {
+            "NaN": (np.where(X > 3, np.nan, X), arguments, model),
+            "columns": (X[:, :3], {"centers": X[:4, :3]}, model),
+            "types": (X.astype(np.float32), arguments, model),
+            "centers": (X, {"centers": X[:4] + 1e-9}, model),
+            "parameters": (X, arguments, IMM(4, max_leaves=6)),
+            "arguments": (X, {"labels": labels}, model),
+            "weights": (X, {**arguments, "sample_weight": np.ones(len(X))}, model),
+            "shape": (X[0], arguments, model),
+            "models": (X, arguments, EMN(4)),
+        }[what]
+    return model.fit(X, group=group, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("NaN", "NaN.*on rank 1 of 3"),
+        ("columns", "columns differs between processes: 5 on rank 0, 3 on rank 1"),
+        ("types", "the type of X differs between processes: torch.float32, torch.float64"),
+        ("centers", "centers differs between processes"),
+        ("parameters", "model differs between processes: IMM.*'max_leaves': None.*'max_leaves': 6"),
+        ("arguments", "centers differs between processes: given on rank 0, missing on rank 1"),
+        ("weights", "sample_weight differs between processes: missing on rank 0, given on rank 1"),
+        ("models", "model differs between processes: IMM.*EMN"),
+        ("groups", "group needs a process group"),
+        ("an unfitted reference", "reference in a group has to be fitted"),
+        ("graphs", "CUBT takes no group: finding its own clusters takes all points"),
+        ("medians", "reference in a group needs"),
+    ],
+)
+def test_what_one_process_spoils_is_an_error_of_all(ranks, what, message):
+    for error in ranks(spoiled, what):
+        assert isinstance(error, ValueError)
+        assert re.search(message, str(error)), str(error)
+
+
+def test_no_rows_at_all(ranks):
+    X = np.empty((0, 3))
+    for error in ranks(fitted, IMM, {}, X, SHARES["even"], {"centers": np.eye(3)}):
+        assert str(error) == "X has no rows in any process of the group"
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------------
+
+
+def counting(group, path, X, centers, stop):
+    """A fit that breaks off at a search, if it comes to it; how many searches there were."""
+    from neonxc.trees.search import Search
+
+    searched, best = [], Search._best
+
+    def counted(search, node):
+        if len(searched) == stop:
+            raise KeyboardInterrupt
+        searched.append(node.id)
+        return best(search, node)
+
+    Search._best = counted
+    try:
+        rows = rows_of(group, X, SHARES["uneven"]) if group is not None else slice(None)
+        tree = ExShallow(max_leaves=9).fit(X[rows], centers=centers, group=group, checkpoint=path)
+    except KeyboardInterrupt:
+        tree = None
+    finally:
+        Search._best = best
+    return tree, len(searched)
+
+
+@pytest.mark.parametrize("stop", [0, 3, 7])
+@pytest.mark.parametrize("group", [True, False])
+def test_a_fit_goes_on_after_its_last_level(ranks, tmp_path, stop, group):
+    X, _ = table(np.float64)
+    centers = KMeans(6, n_init=1, random_state=0).fit(X).cluster_centers_
+    path, one = tmp_path / "fit", ExShallow(max_leaves=9).fit(X, centers=centers)
+    everything = counting(None, None, X, centers, -1)[1]
+    run = ranks if group else (lambda work, *arguments: [work(None, *arguments)])
+    assert {tree for tree, _ in run(counting, path, X, centers, stop)} == {None}
+    for tree, searched in run(counting, path, X, centers, -1):
+        assert_equal(one, tree)
+        assert searched <= everything - max(0, stop - 2)  # a level has at most three nodes here
+    for tree, searched in run(counting, path, X, centers, -1):
+        assert searched == 0
+        assert_equal(one, tree)
+
+
+def test_a_checkpoint_that_was_torn_or_is_of_another_fit(tmp_path):
+    X, labels = table(np.float64)
+    path, one = tmp_path / "fit", IMM().fit(X, labels=labels)
+    IMM().fit(X, labels=labels, checkpoint=path)
+    text = path.read_text()
+    path.write_text(text[:-3])
+    assert_equal(one, IMM().fit(X, labels=labels, checkpoint=path))
+    assert path.read_text() == text
+    for model, data in ((EMN, X), (IMM, X + 1)):
+        with pytest.raises(ValueError, match="is of another fit"):
+            model().fit(data, labels=labels, checkpoint=path)
+    path.write_text("# notes\n")
+    with pytest.raises(ValueError, match="is no checkpoint of a tree"):
+        IMM().fit(X, labels=labels, checkpoint=path)
+    assert path.read_text() == "# notes\n"
+
+
+# --- what is sent --------------------------------------------------------------------------------------------
+
+
+def calls(group, model, X, centers):
+    """How often processes communicate in a fit."""
+    counted, reduce = [], Ranks._reduced
+
+    def counting(self, values, operation):
+        if type(self) is Ranks:
+            counted.append(values.numel() * values.element_size())
+        return reduce(self, values, operation)
+
+    Ranks._reduced = counting
+    try:
+        model(max_leaves=None).fit(X[rows_of(group, X, SHARES["even"])], centers=centers, group=group)
+    finally:
+        Ranks._reduced = reduce
+    return len(counted), sum(counted)
+
+
+def test_a_level_s_nodes_are_reduced_together(ranks):
+    """16 clusters on a grid: 4 levels, 15 cuts."""
+    X = np.stack(np.meshgrid(*[np.arange(32)] * 2), -1).reshape(-1, 2).astype(np.float64)
+    centers = np.stack(np.meshgrid(*[np.arange(4) * 8 + 3.6] * 2), -1).reshape(-1, 2)
+    for model, most in ((IMM, 60), (ExGreedy, 90)):
+        number, sent = ranks(calls, model, X, centers)[0]
+        assert number <= most
+        assert sent < 100_000

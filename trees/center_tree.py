@@ -28,6 +28,7 @@ from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import kmeans
 from neonxc.trees.refine import Grow, measured, refined
 from neonxc.trees.search import Search
+from neonxc.trees.shards import common_seed, kmeans_of_shards
 
 STARTS: tuple[tuple[str, Callable[[Problem], Criterion]], ...] = (
     ("ExShallow, depth_factor=0.03", lambda problem: PriceAndDepth(problem, 0.03)),
@@ -55,9 +56,15 @@ class CenterTree(TreeExplainer):
     max_bins: int | None = None
     random_state: Any = None
 
+    _prices = False  # whether the criterion counts what points cost
+
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
         """What makes a cut good."""
+
+    def _streams(self) -> bool | None:
+        several = self.refine or self.n_init > 1
+        return None if several else self._prices or self.max_leaves is not None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -95,9 +102,15 @@ class CenterTree(TreeExplainer):
         """The problem with k-means from another seed, where k-means is the reference; else as it is."""
         if self._given or self.reference != "kmeans" or self.metric != "l2":
             return problem
-        seed = check_random_state(self.random_state).randint(1 << 30) + start
-        centers, labels = kmeans(problem.table, problem.k, problem.weight, seed, n_init=1)
-        columns = code(problem.table, centers, self.max_bins)
+        ranks = problem.ranks
+        if ranks.alone:
+            seed = check_random_state(self.random_state).randint(1 << 30) + start
+            centers, labels = kmeans(problem.table, problem.k, problem.weight, seed, n_init=1)
+        else:
+            seed = common_seed(self.random_state, ranks) + start
+            centers = kmeans_of_shards(problem.table, problem.k, problem.weight, seed, ranks)
+            labels = problem.table.distances(centers).argmin(1)
+        columns = code(problem.table, centers, self.max_bins, ranks)
         moved = replace(problem, columns=columns, centers=centers, space_centers=centers)
         return replace(moved, labels=labels, given_distances=None)
 
@@ -120,6 +133,7 @@ def matched(leaves: list[Node], problem: Problem) -> list[Node]:
     for leaf in leaves:
         labels, weight = problem.labels[leaf.rows], problem.weights(leaf.rows)
         shared[leaf.centers[0]] += tally(labels, k, weight)
+    shared = problem.reduce(shared)
     ours, theirs = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
     number = torch.empty(k, dtype=torch.int64, device=problem.device)
     number[torch.from_numpy(ours).to(problem.device)] = torch.from_numpy(theirs).to(problem.device)

@@ -45,6 +45,8 @@ class Block:
         Codes that share a bin.
     n_bins : int
         Bins of the column that has most.
+    long : Tensor [n, f] or None
+        The bins by point, where they are laid out so in memory, or in a file, and no copies shall be made of them.
     """
 
     features: Tensor
@@ -52,6 +54,7 @@ class Block:
     centers: Tensor
     width: Tensor
     n_bins: int
+    long: Tensor | None = None
 
     @cached_property
     def exact(self) -> bool:
@@ -160,7 +163,7 @@ def _binned(table: Table, centers: Tensor, max_bins: int, ranks: Ranks) -> Colum
     ends, parts = Ends.none(bins, sketch.whole), []
     for first, last in table.chunks():
         values, own = table.columns(first, last), bins.some(slice(first, last))
-        parts.append(own.codes(values, _type(int(own.size.max()))))
+        parts.append(own.codes(values, code_type(int(own.size.max()))))
         ends.add(parts[-1], values, first)
     columns = _columns(parts, bins.places(centers.T.contiguous()), bins.size)
     columns.ends = ends.merged(ranks)
@@ -172,9 +175,9 @@ def _columns(parts: list[Tensor], centers: Tensor, size: Tensor) -> Columns:
     d, k = centers.shape
     groups = _groups(size, max(BINS, HISTOGRAM // (d * k)))
     if len(groups) == 1:  # all columns as they come
-        codes = [_joined(parts, _type(int(size.max())))]
+        codes = [_joined(parts, code_type(int(size.max())))]
     else:
-        codes = [_chosen(parts, group, _type(int(size[group].max()))) for group in groups]
+        codes = [_chosen(parts, group, code_type(int(size[group].max()))) for group in groups]
     place = torch.empty(d, 2, dtype=torch.int64, device=size.device)
     found = []
     for number, (group, own) in enumerate(zip(groups, codes, strict=True)):
@@ -204,7 +207,7 @@ def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: in
     bins = torch.bitwise_right_shift(codes, shift[:, None])
     own = torch.bitwise_right_shift(centers, shift[:, None].to(torch.int64))
     n_bins = 1 + int(torch.bitwise_right_shift(size - 1, shift.to(torch.int64)).max())
-    return Block(features, bins.to(_type(n_bins)), own, torch.ones_like(size) << shift.to(torch.int64), n_bins)
+    return Block(features, bins.to(code_type(n_bins)), own, torch.ones_like(size) << shift.to(torch.int64), n_bins)
 
 
 def _joined(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
@@ -240,7 +243,7 @@ def _integers(values: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor] 
     grid, order = sorted_rows(torch.cat([numbers.to(torch.float64), centers], 1))
     rank = firsts(grid).cumsum(1, dtype=torch.int32).sub_(1)
     ranks = torch.empty_like(rank).scatter_(1, order, rank)
-    table = ranks[:, : numbers.shape[1]].to(_type(grid.shape[1]))
+    table = ranks[:, : numbers.shape[1]].to(code_type(grid.shape[1]))
     codes = torch.empty(values.shape, dtype=table.dtype, device=values.device)
     step = max(1, INDICES // values.shape[1])
     for first in range(0, len(values), step):
@@ -283,7 +286,8 @@ def _representable(centers: Tensor) -> bool:
     return bool((centers.to(torch.float32).to(torch.float64) == centers).all())
 
 
-def _type(size: int) -> torch.dtype:
+def code_type(size: int) -> torch.dtype:
+    """The smallest type of so many codes."""
     return torch.uint8 if size <= 256 else torch.int16 if size <= 1 << 15 else torch.int32
 
 

@@ -123,6 +123,11 @@ class SparseColumns:
     entries: Entries
     ends = None
 
+    @property
+    def size(self) -> Tensor:
+        """Distinct codes of every column, [d]."""
+        return self.entries.first.diff()
+
     @cached_property
     def centers(self) -> Tensor:
         """Codes of the centers, [d, k]."""

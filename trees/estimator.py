@@ -19,19 +19,24 @@ from torch import Tensor
 from neonxc.inputs import NOISE, as_batch, label_array
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
+from neonxc.shards import readable
 from neonxc.trees import reference as references
+from neonxc.trees.batches import Source, source_of
 from neonxc.trees.builder import TreeBuilder
+from neonxc.trees.coded_table import CodedTable
 from neonxc.trees.codes import code
 from neonxc.trees.counted import kept_points, weights_of
 from neonxc.trees.growth import leaf_of_points
+from neonxc.trees.journal import Journal, about
 from neonxc.trees.labelling import majority
 from neonxc.trees.mixed import in_columns, is_mixed, mixed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
 from neonxc.trees.rounds import Rounds
-from neonxc.trees.shards import check_alike, one_row, reference_of_shards
+from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
+from neonxc.trees.streams import streamed
 from neonxc.trees.table import Table
-from neonxc.trees.tested import of_tested_columns
+from neonxc.trees.tested import of_tested_codes, of_tested_columns
 from neonxc.trees.tree import ThresholdTree, like
 
 
@@ -44,7 +49,7 @@ class Data:
     problem : Problem
         Of the points that count.
     reference : Reference
-    points : Tensor, sparse matrix or data frame
+    points : Tensor, sparse matrix, data frame or Source
         All points.
     kept : Tensor or None
         Which of them count; None for all.
@@ -84,6 +89,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         centers: Any = None,
         sample_weight: Any = None,
         group: Any = None,
+        checkpoint: Any = None,
     ) -> TreeExplainer:
         """Fit the tree.
 
@@ -107,6 +113,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             The processes that share the rows; each of them calls `fit` with its own rows, their labels and
             weights, and with the same centers. All get the same tree, bit for bit that of one process with all
             rows; `labels_` are those of the own rows.
+        checkpoint : path-like, optional
+            A file to which the cuts of every level are added when it is complete. If it is there, the fit goes on
+            after them: what broke off is only searched for from there.
 
         Returns
         -------
@@ -117,9 +126,10 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         RuntimeError
             Another process of the group has ended, or does not answer.
         ValueError
-            Values that are not finite or whose squares are not, columns of dates, say, more clusters than points,
-            both `labels` and `centers`, `centers` for a table with categories or missing values, or centers that
-            no column tells apart.
+            A checkpoint of another fit, values that are not finite or whose squares are not, columns of dates,
+            say, more clusters than points, both `labels` and `centers`, `centers` for a table with categories or
+            missing values, or centers that no column tells apart. In a group also columns, types, parameters or
+            centers that differ between processes; an error of one is raised by all.
 
         Warns
         -----
@@ -130,6 +140,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """
         del y
         data = self._prepare(X, labels, centers, sample_weight, Ranks(group))
+        if checkpoint is not None:
+            data.problem.journal = Journal(checkpoint, about(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
         return self
 
@@ -152,6 +164,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             in `fit`.
         """
         check_is_fitted(self, "tree_")
+        source = source_of(X)
+        if source is not None:
+            return self.tree_.classes[self.tree_.label[source.leaf_of(self.tree_)].numpy()]
         data, _, give = self._read(X, reset=False)
         return give(self.tree_.classes[self.tree_.label[self.tree_.leaf_of(data)].numpy()])
 
@@ -165,6 +180,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             raise ValueError(
                 "the tree was saved without the pipeline behind which its cost is measured; fit it again"
             )
+        if source_of(X) is not None:
+            raise ValueError("score needs X in memory; inertia_ is the cost of the training points")
         data, _, _ = self._read(X, reset=False)
         given = plain(X) if self.tree_.encoding is None else data
         table = Table(data) if self._steps is None else Table(references.tensor_of(self._steps.transform(given)))
@@ -194,6 +211,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if labels is not None and centers is not None:
             raise ValueError("fit takes labels or centers, not both")
         self._check_parameters()
+        source = self._source(X)
+        if source is not None:
+            return self._read_stream(source, labels, centers, sample_weight, ranks)
         if not ranks.alone:
             return self._prepare_shard(X, labels, centers, sample_weight, ranks)
         points, names, give = self._read(X, reset=True)
@@ -235,18 +255,19 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         with ranks.agreed():
             if self._alone_because is not None:
                 raise ValueError(f"{type(self).__name__} takes no group: {self._alone_because}")
-            empty = np.shape(X)[0] == 0
-            points, names, give = self._read(one_row(X) if empty else X, reset=True)
+            given, rows = readable(X, ranks)
+            points, names, give = self._read(given, reset=True)
             if not isinstance(points, Tensor):
                 raise ValueError("X in a group needs a dense table of numbers without gaps")
-            points = points[:0] if empty else points
+            points = points[rows]
             weight = None if sample_weight is None else weights_of(sample_weight, points)
-            labels = None if labels is None else np.empty(0) if empty else label_array(labels)
+            labels = None if labels is None else label_array(labels) if len(points) else np.empty(0)
             kept = kept_points(labels, weight, points)
             table = Table(points) if kept is None else Table(points).take(kept)
             table.check_size(names)
-        given = {"centers": centers, "labels": labels, "sample_weight": sample_weight}
-        table = check_alike(ranks, self, table, names, given)
+        check_fit(ranks, self, centers=centers, labels=labels, sample_weight=sample_weight)
+        dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
+        table = table if table.n else Table(table.data.to(dtype))
         own = weight if weight is None or kept is None else weight[kept]
         self._is_tensor, self._given = isinstance(X, Tensor), labels is not None or centers is not None
         found = reference_of_shards(
@@ -275,6 +296,67 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             ranks=Rounds(ranks),
         )
         return Data(problem, found, points, kept, names, give)
+
+    def _streams(self) -> bool | None:
+        """Whether distances of all points to the centers are kept of a stream; None where it can't be streamed."""
+        return None
+
+    def _source(self, X: Any) -> Source | None:
+        """What is read batch by batch, if X is."""
+        source = source_of(X)
+        if source is None or self._streams() is not None:
+            return source
+        if isinstance(X, np.memmap):
+            return None
+        raise ValueError(
+            f"X needs to be in memory: {type(self).__name__} with these parameters does not read it batch by "
+            "batch, as CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique do, without refine and n_init"
+        )
+
+    def _read_stream(self, source: Source, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
+        """Read a table batch by batch, and find the reference clustering."""
+        self._given, self._is_tensor = labels is not None or centers is not None, False
+        with ranks.agreed():
+            if sample_weight is not None:
+                raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
+            if not self._given and self.reference != "kmeans":
+                raise ValueError(
+                    'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such '
+                    "as the cluster_centers_ of a clustering of a sample"
+                )
+        if not ranks.alone:
+            check_fit(ranks, self, centers=centers, labels=labels)
+        read = streamed(
+            source,
+            labels=labels,
+            centers=centers,
+            n_clusters=self.n_clusters,
+            max_bins=self.max_bins,
+            metric=self.metric,
+            random_state=self.random_state,
+            distances=bool(self._streams()),
+            ranks=ranks,
+        )
+        self.n_features_in_ = read.table.d
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier table
+        if source.names is not None:
+            self.feature_names_in_ = np.array(source.names, dtype=object)
+        table: Any = read.table
+        found = read.found
+        problem = Problem(
+            table,
+            table.columns,
+            found.centers,
+            found.labels,
+            None,
+            table,
+            found.space_centers,
+            self.metric,
+            found.distances,
+            ranks=ranks if ranks.alone else Rounds(ranks),
+        )
+        found = replace(found, distances=None)
+        return Data(problem, found, source, read.kept, source.names, lambda values: values)
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
@@ -316,13 +398,14 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         label = [0] * len(builder.feature)
         for leaf in leaves:
             label[leaf.id] = majority(problem, leaf) if clusters is None else clusters[leaf.id]
-        weight, table = problem.weight, problem.table
+        table: Any = problem.table
+        weight = problem.weight
         tree, leaf_of = builder.finish(
             leaf_of_points(leaves, table.n),
             label,
             found.labels.cpu(),
             None if weight is None else weight.cpu(),
-            data.points.shape[1],
+            table.d if problem.mixed is None else data.points.shape[1],
             found.classes,
             data.names,
             problem.ranks,
@@ -331,7 +414,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        spread, bounds = of_tested_columns(table, tree, weight, problem.ranks)
+        source = data.points if isinstance(data.points, Source) else None
+        if isinstance(table, CodedTable):
+            spread, bounds = of_tested_codes(table, tree)
+        else:
+            spread, bounds = of_tested_columns(table, tree, weight, problem.ranks)
         encoding = None if problem.mixed is None else problem.mixed.encoding
         tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
         self.tree_, self._steps = tree, found.steps
@@ -342,7 +429,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         same = found.space is table
         means = self._space_means if same else filled(problem.filled.means(own, k, weight), found.centers)
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
-        every = leaf_of if data.kept is None or not len(data.points) else tree.leaf_of(data.points)
+        every = leaf_of
+        if data.kept is not None and source is not None:
+            every = source.leaf_of(tree)
+        elif data.kept is not None and len(data.points):
+            every = tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:

@@ -94,6 +94,9 @@ class ExKMC(BestFirst):
     def _criterion(self, problem: Problem) -> Criterion:
         return Surrogate(problem)
 
+    def _streams(self) -> bool | None:
+        return True if isinstance(self.base, str) else None
+
     def _default_leaves(self, problem: Problem) -> int:
         return max(2 * problem.k, 0 if isinstance(self.base, str) else as_tree(self.base).n_leaves)
 
@@ -137,6 +140,9 @@ class CART(BestFirst):
 
     def _criterion(self, problem: Problem) -> Criterion:
         return Gini(problem)
+
+    def _streams(self) -> bool | None:
+        return self.leaf_labels == "surrogate"
 
 
 @explainer()

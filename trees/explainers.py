@@ -90,6 +90,8 @@ class ExGreedy(CenterTree):
     .. [1] E. Laber, L. Murtinho, "On the price of explainability for some clustering problems", ICML 2021.
     """
 
+    _prices = True
+
     def _criterion(self, problem: Problem) -> Criterion:
         return InducedCost(problem)
 
@@ -118,6 +120,7 @@ class ExShallow(CenterTree):
 
     _: KW_ONLY
     depth_factor: float = 0.03
+    _prices = True
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -135,11 +138,13 @@ class ExShallow(CenterTree):
         centers: Any = None,
         sample_weight: Any = None,
         group: Any = None,
+        checkpoint: Any = None,
     ) -> ExShallow:
         """Fit the tree; see :meth:`neonxc.trees.IMM.fit`."""
         self.depth_factor_ = self.depth_factor
         self.__dict__.pop("goals_met_", None)  # of an earlier search
-        super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight, group=group)
+        given = {"labels": labels, "centers": centers, "sample_weight": sample_weight}
+        super().fit(X, **given, group=group, checkpoint=checkpoint)
         return self
 
     def tune_depth_factor(

@@ -47,6 +47,7 @@ def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
         leaves += [node for node in level if len(node.centers) == 1]
         level = [node for node in level if len(node.centers) > 1]
         cuts = problem.at_once([partial(_separating, search, node) for node in level])
+        problem.note()
         ids = [builder.split(node.id, cut) for node, cut in zip(level, cuts, strict=True)]
         steps = [partial(_children, search, *step) for step in zip(level, cuts, ids, strict=True)]
         level = [child for children in problem.at_once(steps) for child in children]
@@ -86,6 +87,7 @@ def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_lea
         priority, _, node, best = heapq.heappop(heap)
         if best is None:
             best = search.best(node) if priority < torch.inf else None
+            problem.note()
             gain = -torch.inf if best is None else search.gain(node, best)
             if gain == -torch.inf:
                 done.append(node)

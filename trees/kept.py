@@ -9,6 +9,7 @@ from torch import Tensor
 
 import neonxc.trees.sums as sums
 from neonxc.trees.codes import Block
+from neonxc.trees.long_view import LongView
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import Statistic
 from neonxc.trees.views import DenseView, View
@@ -52,6 +53,8 @@ def view_of(problem: Problem, node: Node, number: int) -> View:
 def fresh_view(problem: Problem, number: int) -> View:
     """A block of columns."""
     block = problem.dense.blocks[number]
+    if block.long is not None:
+        return LongView(block.long, block.centers, block.n_bins)
     return DenseView(block.by_point, block.by_column, block.centers, block.n_bins, not block.exact)
 
 

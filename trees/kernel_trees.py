@@ -116,6 +116,8 @@ class Surrogates:
 class KernelTree(TreeExplainer):
     """What the trees have in common: the kernel, and the tree of Kernel IMM."""
 
+    _alone_because = "kernel distances take all points"
+
     n_clusters: int = 8
     _: KW_ONLY
     reference: Any = "kernel_kmeans"

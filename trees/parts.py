@@ -11,6 +11,7 @@ from torch import Tensor
 import neonxc.trees.sums as sums
 from neonxc.trees.criterion import Cuts
 from neonxc.trees.entries import Entries, SparseColumns
+from neonxc.trees.long_view import LongView
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.sparse_view import SparseView, split_by_cost
 from neonxc.trees.views import DenseView, View
@@ -44,7 +45,7 @@ class Part:
         if part == slice(0, len(self.features)):
             return self
         original = None if self.original is None else self.original[part]
-        assert isinstance(self.view, DenseView)
+        assert isinstance(self.view, DenseView | LongView)
         return Part(self.problem, self.node, self.features[part], self.view.some(part), original, self.width[part])
 
     def code(self, row: int, place: int) -> int:
@@ -81,11 +82,11 @@ class Part:
             return side[self.features].gather(1, torch.stack(codes).to(torch.int64))
 
         if ends is None:
-            found = self.view.extremes(rows, values)
+            low, high = self.view.extremes(rows, values)
         else:
-            found = self.view.extremes(rows, lambda: of_codes(ends.high))[0]
-            found = found, self.view.extremes(rows, lambda: of_codes(ends.low))[1]
-        low, high = (self.problem.reduce(most, "max") for most in found)
+            low = self.view.extremes(rows, lambda: of_codes(ends.high))[0]
+            high = self.view.extremes(rows, lambda: of_codes(ends.low))[1]
+        low, high = self.problem.reduce(low, "max"), self.problem.reduce(high, "max")
         above = (-high).flip(1).cummin(1).values.flip(1).roll(-1, 1)
         above[:, -1] = torch.inf
         return low.cummax(1).values, above

@@ -21,6 +21,7 @@ from neonxc.trees.rounds import Rounds
 from neonxc.trees.table import Table
 
 if TYPE_CHECKING:
+    from neonxc.trees.journal import Journal
     from neonxc.trees.mixed import Mixed
 
 
@@ -109,6 +110,8 @@ class Problem:
         What the table is made from, if that has categories or missing values.
     ranks : Ranks
         The processes that hold further points, in the same codes.
+    journal : Journal or None
+        The cuts that were found so far, where they are written to a file.
     n_total : int
         Points of all processes.
     """
@@ -124,6 +127,7 @@ class Problem:
     given_distances: Tensor | None = None
     mixed: Mixed | None = None
     ranks: Ranks = ALONE
+    journal: Journal | None = None
 
     def __post_init__(self) -> None:
         self.n_total = self.n if self.ranks.alone else int(self.reduce(torch.tensor(self.n)))
@@ -145,7 +149,12 @@ class Problem:
         """Sums over the points here -> those over all points; with "max", greatest values."""
         return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
 
-    def at_once(self, works: list[Callable[[], Any]]) -> list[Any]:
+    def note(self) -> None:
+        """Write the cuts that were found so far to the checkpoint, if there is one."""
+        if self.journal is not None:
+            self.journal.write()
+
+    def at_once(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """What several works return, whose sums over processes are taken in one call."""
         return self.ranks.run(works) if isinstance(self.ranks, Rounds) else [work() for work in works]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
 from neonxc.trees.criteria.change import Change
+from neonxc.trees.exact import tally
 from neonxc.trees.growth import Step, replayed
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import centers_of
@@ -61,7 +62,7 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Grown:
     """
     best = improved(measured(problem, *grow(problem)))
     while True:
-        again = replace(best.problem, columns=code(problem.table, best.problem.centers, max_bins))
+        again = replace(best.problem, columns=code(problem.table, best.problem.centers, max_bins, problem.ranks))
         next_ = improved(measured(again, *grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):
             return best
@@ -70,14 +71,14 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Grown:
 
 def measured(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> Grown:
     """A tree's cost, and the problem with its clusters' means as centers."""
-    labels = problem.labels.clone()
+    labels, k, ranks = problem.labels.clone(), problem.k, problem.ranks
     for leaf in leaves:
         labels[leaf.rows] = leaf.centers[0]
-    space_centers = centers_of(problem.space, labels, problem.k, problem.metric, problem.weight)
+    space_centers = centers_of(problem.space, labels, k, problem.metric, problem.weight, ranks)
     space_centers = torch.where(space_centers.isnan(), problem.space_centers, space_centers)
     centers = space_centers
     if problem.space is not problem.table:
-        centers = centers_of(problem.filled, labels, problem.k, problem.metric, problem.weight)
+        centers = centers_of(problem.filled, labels, k, problem.metric, problem.weight, ranks)
         centers = torch.where(centers.isnan(), problem.centers, centers)
     moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels, given_distances=None)
     return Grown(moved, builder, leaves, moved.cost(labels))
@@ -117,34 +118,35 @@ class _Tests:
             node, rows = open_.pop()
             if self.feature[node] < 0:
                 continue
-            changed |= len(rows) > 1 and self._improve(node, rows)
+            changed |= self._improve(node, rows)
             goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
             open_ += [(int(self.right[node]), rows[~goes_left]), (int(self.left[node]), rows[goes_left])]
         return changed
 
     def _improve(self, node: int, rows: Tensor) -> bool:
         """Give a node its best test, if that is better and leaves no leaf without points."""
-        distances = self.problem.distances.index_select(0, rows)
+        problem = self.problem
+        node_ = problem.node(node, rows, self.center[:0])
+        if node_.n < 2:
+            return False
+        distances = problem.distances.index_select(0, rows)
         reached = [self._leaves(int(side[node]), rows) for side in (self.left, self.right)]
         on_left, on_right = (distances.gather(1, self.center[leaf][:, None])[:, 0] for leaf in reached)
-        change = on_left - on_right
-        weight = self.problem.weights(rows)
-        change = change if weight is None else change * weight
+        change = problem.weighted((on_left - on_right)[None], rows)[0]
         goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
-        slack = 4 * len(rows) * torch.finfo(torch.float64).eps * float(change.abs().sum())
-        limit = float(change[goes_left].sum()) - slack
-        node_ = self.problem.node(node, rows, self.center[:0])
-        best = Search(self.problem, Change(self.problem, change)).best(node_)
+        now, extent = problem.reduce(torch.stack([change[goes_left].sum(), change.abs().sum()])).tolist()
+        limit = now - 4 * node_.n * torch.finfo(torch.float64).eps * extent
+        best = Search(problem, Change(problem, change, extent)).best(node_)
         if best is None or best.score >= limit:
             return False
-        now = torch.where(goes_left, reached[0], reached[1]).unique()
-        then = torch.where(self._goes_left(rows, best.feature, best.code), reached[0], reached[1]).unique()
-        if len(then) < len(now):
+        then = self._goes_left(rows, best.feature, best.code)
+        leaves = [self._reached(torch.where(side, reached[0], reached[1])) for side in (goes_left, then)]
+        if len(leaves[1]) < len(leaves[0]):
             left, right = (
-                leaf[side].unique() for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
+                self._reached(leaf[side]) for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
             )
             to_left, to_right = (leaf == own[:, None] for leaf, own in zip(reached, (left, right), strict=True))
-            best = Search(self.problem, Change(self.problem, change, to_left, to_right)).best(node_)
+            best = Search(problem, Change(problem, change, extent, to_left, to_right)).best(node_)
             if best is None or best.score >= limit:
                 return False
         self.feature[node], self.code[node] = best.feature, best.code
@@ -163,6 +165,10 @@ class _Tests:
                 return at
             codes = self.problem.columns.at(feature.clamp(min=0), rows)
             at = torch.where(inner, torch.where(codes <= self.code[at], self.left[at], self.right[at]), at)
+
+    def _reached(self, leaf: Tensor) -> Tensor:
+        """The leaves among those of points, over all processes."""
+        return self.problem.reduce(tally(leaf, len(self.feature))).nonzero()[:, 0]
 
     def rebuild(self) -> tuple[TreeBuilder, list[Node]]:
         """The tree of the tests as they are now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,14 +35,14 @@ class Rounds(Ranks):
         """Whether there is no group."""
         return self.ranks.alone
 
-    def run(self, works: list[Callable[[], Any]]) -> list[Any]:
+    def run(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """What every work returns, or the error that one raises."""
         if self.alone or len(works) == 1:
             return [work() for work in works]
         parts = [works[first : first + MOST] for first in range(0, len(works), MOST)]
         return [result for part in parts for result in self._run(part)]
 
-    def _run(self, works: list[Callable[[], Any]]) -> list[Any]:
+    def _run(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         turns = [_Turn(work, self._here) for work in works]
         try:
             waiting = turns

@@ -12,6 +12,7 @@ import neonxc.trees.sums as sums
 from neonxc.trees.criterion import Criterion, Cuts
 from neonxc.trees.entries import SparseColumns
 from neonxc.trees.kept import Kept, divided, view_of, worth_keeping
+from neonxc.trees.long_view import ROWS
 from neonxc.trees.parts import OpenCuts, Part, as_coded, of_entries, renumbered, together
 from neonxc.trees.problem import Cut, Node, Problem
 from neonxc.trees.statistics import Statistic
@@ -41,6 +42,9 @@ class Search:
 
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
         self.problem, self.criterion = problem, criterion
+        columns = problem.columns
+        # Whether codes of all points of a node are gathered at once
+        self._gathers = isinstance(columns, SparseColumns) or any(block.long is None for block in columns.blocks)
 
     # --- what growth asks for ------------------------------------------------------------------------------
 
@@ -56,6 +60,18 @@ class Search:
 
     def best(self, node: Node) -> Best | None:
         """The cut of least score; of equals that in the lowest column, there at the lowest code. None: no cut."""
+        journal = self.problem.journal
+        if journal is None:
+            return self._best(node)
+        number, known = journal.ask()
+        if known is not None:
+            self.open(node)
+            return Best(*known) if known else None
+        found = self._best(node)
+        journal.answer(number, [] if found is None else [found.score, found.feature, found.code])
+        return found
+
+    def _best(self, node: Node) -> Best | None:
         self.open(node)
         if not len(node.centers) and node.n < 2:
             return None
@@ -182,7 +198,8 @@ class Search:
 
     def _chunks(self, node: Node, entries: int, bins: int, columns: int) -> Iterator[slice]:
         """Ranges of columns whose sums stay in a cache."""
-        step = max(1, min(sums.CACHED // max(1, bins * entries), sums.BUDGET // max(1, node.n)))
+        rows = node.n if self._gathers else min(node.n, ROWS)
+        step = max(1, min(sums.CACHED // max(1, bins * entries), sums.BUDGET // max(1, rows)))
         for first in range(0, columns, step):
             yield slice(first, min(first + step, columns))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
 import numpy as np
@@ -15,61 +14,39 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.inputs import as_array, as_batch, label_array
+from neonxc.parameters import plain_parameters
 from neonxc.ranks import Ranks
+from neonxc.shards import common_classes, common_type
 from neonxc.trees.reference import Reference, centers_of, from_centers
 from neonxc.trees.table import Table
 
-PLAIN = (bool, int, float, str, type(None))
 
-
-def check_alike(ranks: Ranks, model: Any, table: Table, names: Any, given: dict[str, Any]) -> Table:
-    """Check that all processes fit the same model to the same columns.
-
-    Parameters
-    ----------
-    ranks : Ranks
-    model : estimator
-    table : Table
-    names : list of str or None
-    given : dict of str to anything
-        Further arguments, of which every process has to give the same ones.
-
-    Returns
-    -------
-    Table
-        One without rows in the type of the others.
+def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:
+    """Check that all processes fit the same model, and give it the same kinds of arguments and the same centers.
 
     Raises
     ------
     ValueError
-        In all processes: other columns, types, parameters or arguments in some, or no rows in any.
+        In all processes: what differs.
     """
-    parameters = {name: value for name, value in model.get_params().items() if isinstance(value, PLAIN)}
-    ranks.same(model=f"{type(model).__name__}({parameters})", columns=table.d)
+    ranks.same(model=f"{type(model).__name__}({plain_parameters(model)})")
     ranks.same(**{name: "missing" if value is None else "given" for name, value in given.items()})
-    ranks.same(**{"the names of columns": names})
     if given["centers"] is not None:
-        ranks.same(centers=_digest(given["centers"]))
-    types = [kind for kind in ranks.texts(str(table.dtype) if table.n else "") if kind]
-    if not types:
-        raise ValueError("X has no rows in any process of the group")
-    if len(set(types)) > 1:
-        raise ValueError(f"the type of X differs between processes: {', '.join(sorted(set(types)))}")
-    return table if table.n else Table(table.data.to(getattr(torch, types[0].removeprefix("torch."))))
+        values = np.ascontiguousarray(as_array(given["centers"]), dtype=np.float64)
+        digest = hashlib.sha256(values.tobytes()).hexdigest()[:12]
+        ranks.same(centers=f"{list(values.shape)} with digest {digest}")
 
 
-def _digest(centers: Any) -> str:
-    values = np.ascontiguousarray(as_array(centers), dtype=np.float64)
-    return f"{list(values.shape)} with digest {hashlib.sha256(values.tobytes()).hexdigest()[:12]}"
+def check_columns(ranks: Ranks, n: int, d: int, dtype: torch.dtype, names: Any) -> torch.dtype:
+    """Check that all processes have the same columns; returns the type of those that have rows.
 
-
-def one_row(X: Any) -> Any:
-    """A row of zeros like a table without rows, which can be read as other tables are."""
-    if isinstance(X, Tensor):
-        return X.new_zeros(1, *X.shape[1:])
-    if hasattr(X, "iloc"):
-        return type(X)(np.zeros((1, X.shape[1])), columns=X.columns)
-    return np.zeros((1, *np.shape(X)[1:]), dtype=np.asarray(X).dtype)
+    Raises
+    ------
+    ValueError
+        In all processes: what differs, or no process has rows.
+    """
+    ranks.same(columns=d, **{"the names of columns": names})
+    return common_type(n, dtype, ranks)
 
 
 def common_seed(random_state: Any, ranks: Ranks) -> int:
@@ -128,14 +105,18 @@ def kmeans_of_shards(table: Table, k: int, weight: Tensor | None, seed: int, ran
 
 def labels_of_shards(table: Table, labels: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
     """Centers are the means of the labels over all processes."""
-    with ranks.agreed():
-        values = label_array(labels) if len(labels) else np.empty(0, dtype=np.int64)
-        own = json.dumps(np.unique(values).tolist())
-    every = [value for text in ranks.texts(own) for value in json.loads(text)]
-    classes = np.unique(label_array(np.array(every)))
-    index = torch.from_numpy(np.searchsorted(classes, values.astype(classes.dtype))).to(table.device)
+    values, classes = classes_of_shards(labels, ranks)
+    index = torch.from_numpy(np.searchsorted(classes, values)).to(table.device)
     centers = centers_of(table, index, len(classes), "l2", weight, ranks)
     return Reference(index, centers, classes, table, centers)
+
+
+def classes_of_shards(labels: Any, ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
+    """The labels of this process [n] in the type of the different ones of all processes, and these, sorted."""
+    with ranks.agreed():
+        values = label_array(labels) if len(labels) else np.empty(0, dtype=np.int64)
+    classes = common_classes(values, ranks)
+    return values.astype(classes.dtype), classes
 
 
 def _predicted(reference: Any, X: Any, n: int) -> Any:

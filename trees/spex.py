@@ -65,6 +65,9 @@ class SpExClique(BestFirst):
     def _criterion(self, problem: Problem) -> Criterion:
         return CliqueConductance(problem, by_size=self.clique_weights == "size")
 
+    def _streams(self) -> bool | None:
+        return self.leaf_labels == "surrogate"
+
 
 @explainer(
     n_clusters="""int

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from neonxc.ranks import Ranks
+from neonxc.trees.coded_table import CodedTable
 from neonxc.trees.table import CHUNK, Table
 from neonxc.trees.tree import ThresholdTree
 
@@ -29,6 +30,19 @@ def of_tested_columns(
     bounds = torch.cat(rows)
     bounds[:, 2], bounds[:, 3:] = ranks.max(bounds[:, 2]), ranks.min(bounds[:, 3:])
     return spread, bounds
+
+
+def of_tested_codes(table: CodedTable, tree: ThresholdTree) -> tuple[Tensor, Tensor]:
+    """The same of a table of which the codes are kept: no test parts points of one code."""
+    spread, ends = torch.ones(table.d, dtype=torch.float64), table.columns.ends
+    assert ends is not None
+    rows = [torch.empty(0, 5, dtype=torch.float64)]
+    for column in tree.feature[tree.feature >= 0].unique().tolist():
+        spread[column] = table.spread()[column]
+        found = _neighbours(column, _bounds(tree, column), ends.values(column))
+        found[:, 4] = float(ends.whole[column])
+        rows.append(found)
+    return spread, torch.cat(rows)
 
 
 def _bounds(tree: ThresholdTree, column: int) -> Tensor:

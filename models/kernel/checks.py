@@ -13,8 +13,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from neonxc.inputs import Batch, are_labels, as_array, as_labels, label_array
-from neonxc.ranks import Ranks
-from neonxc.shards import ALONE
+from neonxc.ranks import ALONE, Ranks
 
 
 def check_options(model: Any, labels: bool, group: bool = False) -> None:

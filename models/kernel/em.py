@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from neonxc.ranks import Ranks
-from neonxc.shards import ALONE, greatest
+from neonxc.ranks import ALONE, Ranks
+from neonxc.shards import greatest
 
 from .supports import Supports, by_cluster
 

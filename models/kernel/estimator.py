@@ -354,8 +354,12 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         k = len(self.classes_)
         if not isinstance(self.init, str) or self.init == "kmeans":  # given labels of too many clusters
             return kmeans(x, k, generator, weight, ranks)
-        score = torch.rand(len(x), generator=own_stream(generator, ranks), device=x.device, dtype=torch.float64)
-        return squared_distances(x, greatest(x, score, k, ranks)).argmin(1)
+        if ranks.alone:
+            chosen = x[torch.randperm(len(x), generator=generator, device=x.device)[:k]]
+        else:
+            own = own_stream(generator, ranks)
+            chosen = greatest(x, torch.rand(len(x), generator=own, device=x.device), k, ranks)
+        return squared_distances(x, chosen).argmin(1)
 
     def _publish(self, as_tensor: bool) -> None:
         """Set the attributes that describe the model; supports out of use are left out."""

@@ -10,8 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from neonxc.ranks import Ranks
-from neonxc.shards import ALONE
+from neonxc.ranks import ALONE, Ranks
 
 from .em import em
 from .supports import Supports, squared_distances, uniform

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from neonxc.blocks import blocks
-from neonxc.ranks import Ranks
-from neonxc.shards import ALONE
+from neonxc.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)

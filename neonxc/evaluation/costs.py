@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from neonxc.inputs import as_array, as_batch
-from neonxc.ranks import Ranks
-from neonxc.shards import ALONE, common_classes, common_type, readable
+from neonxc.ranks import ALONE, Ranks
+from neonxc.shards import common_classes, common_type, readable
 
 
 def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None, *, group: Any = None) -> float:

@@ -123,7 +123,7 @@ def pixel_flipping(
             x = inputs_of(net, X)
             groups = groups_of(own_groups(net) if groups is None else groups, x)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-    ranks.same(mode=mode, order=order, steps=steps, repeats=repeats)
+    ranks.same(mode=mode, order=order, steps=steps, repeats=repeats, imputer=imputer and type(imputer).__name__)
     number = int(ranks.max(torch.tensor(0 if x is None else int(groups.max()) + 1)))
     x = common_rows(x, ranks)
     imputer = imputer or default_imputer(net, x, ranks)

@@ -13,8 +13,8 @@ from torch import Tensor
 from neonxc.blocks import at_once
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
-from neonxc.ranks import Ranks
-from neonxc.shards import ALONE, sample
+from neonxc.ranks import ALONE, Ranks
+from neonxc.shards import sample
 
 LARGEST = 4000  # points by which a bandwidth is chosen
 

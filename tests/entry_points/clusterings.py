@@ -17,6 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 import neonxc
+from neonxc.evaluation import ZeroImputer, pixel_flipping
 from neonxc.head import Noise, bisecting_head, centroid_head, linear_head
 from neonxc.models import (
     SCAN,
@@ -134,6 +135,14 @@ def neuralized_labels(at):
     return [explained(net, x, at) for net in nets]
 
 
+@entry("neuralize", "NEON")
+def other_types_of_numbers(at):
+    net, found = neonxc.neuralize(at(CENTERS), at(X)), []
+    for x in (at(X).float(), at(X).half(), (at(X) * 3).long()):
+        found += [net.predict(x), neonxc.NEON(net).attribute(x), neonxc.NEON(net).summary(x).relevance]
+    return [*found, at(neonxc.neuralize(kmeans().fit(POINTS))).float()(at(X).float())]
+
+
 @entry("neuralize")
 def soft_clusterings(at):
     x, models = at(X), (kmeans().fit(POINTS), GaussianMixture(3, random_state=0).fit(POINTS), at(linear()))
@@ -154,7 +163,8 @@ def table_with_categories(at):
     net = at(neonxc.neuralize(pipe.fit(frame), frame))
     neon, x = neonxc.NEON(net), net.batch(frame).tensor
     found = [net.calibrate(frame).beta, net.predict(frame), neon.attribute(frame), neon.summary(frame).relevance]
-    return [*found, x, net(x), neon.attribute(x)]
+    flipped = pixel_flipping(net, frame, neon.attribute(frame), ZeroImputer()).curve
+    return [*found, x, net(x), neon.attribute(x), flipped]
 
 
 @entry("neuralize", "NEON", "highlights")
@@ -211,6 +221,8 @@ def interpretable(at):
     found += explained(neonxc.neuralize(models[0], x), x, at)
     strong = StronglyInterpretable(3).fit(x, foi=foi)
     found += [strong.labels_, strong.predict(x, foi=foi), strong.cluster_centers_]
+    far = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    found.append(BetaInterpretable(3, 0.6, metric="precomputed").fit(far, foi=foi).predict(far))
     for objective in ("kcenter", "kmeans", "kmedian"):
         model = BetaInterpretable(3, 0.6, objective, n_init=2, random_state=0).fit(x, foi=foi)
         found += [model.labels_, model.predict(x), model.score(x), model.cluster_centers_]

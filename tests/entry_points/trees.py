@@ -2,8 +2,12 @@
 
 from functools import partial
 from inspect import signature
+from unittest import mock
 
 import torch
+from sklearn.cluster import KMeans
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import neonxc
 import neonxc.trees
@@ -62,6 +66,26 @@ for name in neonxc.trees.__all__:
     Explainer = getattr(neonxc.trees, name)
     if hasattr(Explainer, "fit"):
         entry(f"trees.{name}", name=name)(partial(grown, Explainer))
+
+
+@entry("trees.IMM", "trees.EMN", "trees.ExGreedy", "trees.ExKMC", "trees.CART")
+def columns_of_many_values(at):
+    """Which are searched bin by bin."""
+    X = torch.randn(600, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x, centers, trees = at(X), at(X[:4] * 2), neonxc.trees
+    models = [trees.IMM(4), trees.EMN(4), trees.ExGreedy(4), trees.ExKMC(4, max_leaves=6), trees.CART(4)]
+    with mock.patch("neonxc.trees.codes.HISTOGRAM", 0):  # as of columns of many more values
+        return [model.fit(x, centers=centers).labels_ for model in models]
+
+
+@entry("trees.IMM", "trees.KernelIMM", "trees.ExShallow")
+def references_and_features(at):
+    x = at(X)
+    medians = neonxc.trees.IMM(3, metric="l1", random_state=0).fit(x)
+    taylor = neonxc.trees.KernelIMM(3, features="taylor", random_state=0).fit(x)
+    pipe = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0))
+    scaled = ExShallow(3, reference=pipe, random_state=0).fit(x.float(), sample_weight=at((WEIGHT > 1.2).double()))
+    return [*fitted(medians, x), *fitted(taylor, x), scaled.labels_, scaled.score(x), scaled.predict(x.half())]
 
 
 @entry(

@@ -17,19 +17,26 @@ class Change(Criterion):
     ----------
     problem : Problem
     change : Tensor [points]
-        Of the node that is cut.
+        Of the node that is cut; sums of them are exact.
+    extent : float
+        The sum of their sizes over all processes.
     to_left, to_right : Tensor [leaves, points] of bool, optional
         Whether a point reaches a leaf that must not lose all of its points, if it goes to the left, or right.
     """
 
     def __init__(
-        self, problem: Problem, change: Tensor, to_left: Tensor | None = None, to_right: Tensor | None = None
+        self,
+        problem: Problem,
+        change: Tensor,
+        extent: float,
+        to_left: Tensor | None = None,
+        to_right: Tensor | None = None,
     ) -> None:
         super().__init__(problem)
-        self.extent = float(change.abs().sum())
+        self.extent = extent
         self.left = 1 if to_left is None else 1 + len(to_left)
         reached = [own.to(torch.float64) for own in (to_left, to_right) if own is not None]
-        self.channels = Channels(torch.cat([change[None], *reached]))
+        self.channels = Channels(torch.cat([change[None], *reached]), exact=True)
 
     def statistics(self, node: Node) -> tuple[Channels]:
         """The change, and the points that reach each leaf."""

@@ -13,6 +13,8 @@ from neonxc.trees.depth import estimated_depth
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import PartedFrom, Points, Statistic
 
+ROWS = 1 << 18  # points that copies are made of at once
+
 
 @dataclass
 class State:
@@ -69,9 +71,10 @@ class InducedCost(Criterion):
     def open(self, node: Node) -> State:
         """Distances of the node's points to its centers, and what they cost now."""
         distances = self._distances(node)
-        current, nearest = distances.min(0)
-        gap = distances.scatter(0, nearest[None], torch.inf).amin(0) - current
-        gap, current, farthest = self.problem.weighted(torch.stack([gap, current, distances.amax(0)]), node.rows)
+        found = [_nearest(part) for part in distances.split(ROWS, dim=1)]
+        current, nearest, gap, farthest = (torch.cat(parts) for parts in zip(*found, strict=True))
+        if self.problem.weight is not None:
+            gap, current, farthest = self.problem.weighted(torch.stack([gap, current, farthest]), node.rows)
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
         return State(distances, total, extent, PartedFrom(node.centers, nearest, gap), 1.0)
 
@@ -102,7 +105,7 @@ class InducedCost(Criterion):
         """Every point at the nearest center on its side."""
         state: State = node.state
         parts, which = torch.unique(cuts.sides(), dim=0, return_inverse=True)
-        on_left, on_right = _nearest(state.distances, torch.cat([parts, ~parts])).chunk(2)
+        on_left, on_right = _least(state.distances, torch.cat([parts, ~parts])).chunk(2)
         change = self.problem.weighted(on_left - on_right, node.rows, state.extent)
         everything = self.problem.reduce(self.problem.weighted(on_right, node.rows, state.extent).sum(1))
         return everything[which] + cuts.sum_left(change, which, True)
@@ -110,9 +113,18 @@ class InducedCost(Criterion):
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
+        if len(node.rows) == n and len(node.centers) == k:
+            return self.by_center
         if len(node.centers) * n < k * len(node.rows):
             return self.by_center.index_select(0, node.centers).index_select(1, node.rows)
         return self.by_center.index_select(1, node.rows).index_select(0, node.centers)
+
+
+def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The least distance of points, [centers, points], its center, how much more the next is, and the greatest."""
+    current, nearest = distances.min(0)
+    gap = distances.scatter(0, nearest[None], torch.inf).amin(0) - current
+    return current, nearest, gap, distances.amax(0)
 
 
 class PriceAndDepth(InducedCost):
@@ -203,7 +215,7 @@ class PriceAndDepth(InducedCost):
         return used if self.problem.mixed is None else used[:, list(self.problem.same)]
 
 
-def _nearest(distances: Tensor, parts: Tensor) -> Tensor:
+def _least(distances: Tensor, parts: Tensor) -> Tensor:
     """Distances [centers, points] to the nearest center of some parts [parts, centers], [parts, points]."""
     centers = parts.nonzero()[:, 1].split(parts.sum(1).tolist())
     return torch.stack([distances.index_select(0, own).amin(0) for own in centers])

@@ -1,0 +1,92 @@
+"""Cluster, explain and attribute rows that no single process holds.
+
+    torchrun --nproc-per-node 2 examples/distributed.py --quick
+    torchrun --nnodes 4 --nproc-per-node 8 ... examples/distributed.py --rows 2000000
+
+Every process makes rows of its own. Together the processes fit k-means and a threshold tree, take the summary of
+every cluster, and write the attributions of all rows to a folder. With --quick the first process also fits the
+tree to all rows by itself, and finds the same one.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import typer
+from torch.utils.data import DataLoader, Dataset
+
+import neonxc
+from neonxc.evaluation import cost_ratio
+from neonxc.models import KernelKMeans
+from neonxc.trees import ExShallow
+
+K, D = 6, 8
+
+
+def rows_of(rank: int, n: int) -> np.ndarray:
+    """Rows [n, 8] of a process: points around the same centers, other points in every process."""
+    centers = np.random.default_rng(0).normal(size=(K, D)) * 4
+    own = np.random.default_rng([1, rank])
+    return (centers[own.integers(0, K, n)] + own.normal(size=(n, D))).astype(np.float32)
+
+
+class Rows(Dataset[torch.Tensor]):
+    """The rows of all processes in turns, of which each process is only asked for its own."""
+
+    def __init__(self, own: torch.Tensor, size: int) -> None:
+        self.own, self.size = own, size
+
+    def __len__(self) -> int:
+        return self.size * len(self.own)
+
+    def __getitem__(self, item: int) -> torch.Tensor:
+        return self.own[item // self.size]
+
+
+def main(
+    rows: Annotated[int, typer.Option(help="Rows of every process.")] = 200_000,
+    out: Annotated[Path, typer.Option(help="Folder of the attributions.")] = Path("attributions"),
+    quick: Annotated[bool, typer.Option(help="Few rows, and a check against one process.")] = False,
+) -> None:
+    """Run the example on the processes that torchrun has started."""
+    nccl = torch.cuda.is_available()
+    dist.init_process_group("nccl" if nccl else "gloo", timeout=timedelta(minutes=10))
+    group, rank, size = dist.group.WORLD, dist.get_rank(), dist.get_world_size()
+    n = 2000 if quick else rows
+    device = torch.device("cuda", rank % torch.cuda.device_count()) if nccl else torch.device("cpu")
+    X = torch.from_numpy(rows_of(rank, n)).to(device)
+
+    def say(text: str) -> None:
+        if rank == 0:
+            print(text, flush=True)
+
+    start = time.perf_counter()
+    model = KernelKMeans(K, n_support=1, n_init=4, random_state=0).fit(X, group=group)
+    centers = torch.as_tensor(model.support_vectors_, dtype=torch.float64)
+    say(f"k-means of {size} x {n} rows: {time.perf_counter() - start:.1f} s")
+
+    start = time.perf_counter()
+    tree = ExShallow(max_bins=256).fit(X, centers=centers, group=group)
+    ratio = cost_ratio(X, tree.labels_, centers, group=group)
+    say(f"tree: {time.perf_counter() - start:.1f} s, {ratio:.3f} times the cost of k-means\n{tree.tree_}")
+    say(tree.tree_.rules().to_text())
+    if quick and rank == 0:
+        alone = ExShallow(max_bins=256).fit(np.concatenate([rows_of(r, n) for r in range(size)]), centers=centers)
+        same = torch.equal(alone.tree_.threshold.nan_to_num(), tree.tree_.threshold.nan_to_num())
+        say(f"one process with all rows grows the same tree: {same}")
+
+    net = neonxc.neuralize(model).to(device).calibrate(X, group=group)
+    say(str(neonxc.NEON(net).summary(X, group=group)))
+    neonxc.attribute_dataset(net, DataLoader(Rows(X.cpu(), size), batch_size=1000), out)
+    say(f"attributions of {len(neonxc.read_attributions(out).rows)} rows in {out}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,241 @@
+"""Trees of tables that are read batch by batch are those of the same table in memory."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, SpExClique, batches, coded_table
+from neonxc.trees import long_view as long_view_module
+
+N, D, K = 700, 4, 5
+EXPLAINERS = [
+    (IMM, {}),
+    (IMM, {"max_leaves": 9}),
+    (IMM, {"metric": "l1"}),
+    (EMN, {}),
+    (ExGreedy, {}),
+    (ExShallow, {}),
+    (ExKMC, {}),
+    (CART, {"max_leaves": 12}),
+    (CART, {"leaf_labels": "surrogate"}),
+    (SpExClique, {}),
+]
+FIELDS = ("feature", "threshold", "left", "right", "label", "samples", "mistakes", "class_samples", "bounds")
+
+
+def points(dtype=np.float32, seed=0):
+    """Points around centers: columns of any numbers, of few, of heavy tails, and far from zero."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, D)) + 3 * rng.normal(size=(K, D))[rng.integers(K, size=N)]
+    X[:, 1] = X[:, 1].round()
+    X[:, 2] **= 3
+    X[:, 3] += 1000
+    return X.astype(dtype)
+
+
+def in_batches(X, parts=7):
+    return lambda: iter(np.array_split(X, parts))
+
+
+def assert_same(one, other, bounds=True):
+    for name in FIELDS if bounds else FIELDS[:-1]:
+        a, b = getattr(one, name), getattr(other, name)
+        assert torch.equal(a.nan_to_num(-9), b.nan_to_num(-9)), name
+
+
+@pytest.mark.parametrize(("model", "options"), EXPLAINERS)
+@pytest.mark.parametrize("max_bins", [8, 64])
+def test_the_same_tree_as_in_memory(model, options, max_bins, monkeypatch):
+    monkeypatch.setattr(long_view_module, "ROWS", 128)
+    X = points()
+    centers = X[:K] + np.float32(0.01)
+    inside = model(K, max_bins=max_bins, **options).fit(X, centers=centers)
+    for order in (np.arange(N), np.random.default_rng(1).permutation(N)):
+        stream = model(K, max_bins=max_bins, **options).fit(in_batches(X[order]), centers=centers)
+        assert_same(inside.tree_, stream.tree_)
+        assert np.array_equal(stream.labels_, inside.labels_[order])
+        assert stream.n_features_in_ == D
+    torch.testing.assert_close(stream.tree_.spread, inside.tree_.spread, rtol=1e-9, atol=0)
+    assert stream.inertia_ == pytest.approx(inside.inertia_, rel=0.1)
+
+
+@pytest.mark.parametrize(("model", "options"), EXPLAINERS)
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8])
+def test_columns_of_few_values_are_exact(model, options, dtype):
+    X = points().round() if dtype == np.float64 else np.abs(points()).round().clip(0, 90).astype(dtype)
+    if dtype == np.float64:
+        X[:, :] = X.clip(-60, 60)
+        X[0, 0] = -0.0
+    centers = points()[:K].clip(-60, 60)
+    exact = model(K, **options).fit(X, centers=centers)
+    stream = model(K, **options).fit(in_batches(X), centers=centers)
+    assert_same(exact.tree_, stream.tree_)
+    np.testing.assert_allclose(stream.cluster_centers_, exact.cluster_centers_, rtol=1e-12)
+    assert stream.inertia_ == pytest.approx(exact.inertia_, rel=1e-9)
+    torch.testing.assert_close(stream.tree_.spread, exact.tree_.spread, rtol=1e-9, atol=0)
+
+
+def test_every_kind_of_stream(tmp_path, monkeypatch):
+    X = points()
+    centers = X[:K] + np.float32(0.01)
+    np.save(tmp_path / "X.npy", X)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.to_parquet(tmp_path / "X.parquet", row_group_size=100)
+    (tmp_path / "parts" / "year=1").mkdir(parents=True)
+    (tmp_path / "parts" / "_metadata.parquet").write_bytes(b"not a table")
+    frame[:300].to_parquet(tmp_path / "parts" / "a.parquet")
+    frame[300:].to_parquet(tmp_path / "parts" / "year=1" / "a.parquet")
+    monkeypatch.setattr(batches, "LARGE", 0)
+    memmap = np.load(tmp_path / "X.npy", mmap_mode="r")
+    expected = CART(K, max_bins=32).fit(X, centers=centers)
+    kinds = {
+        "memmap": memmap,
+        "file": tmp_path / "X.parquet",
+        "text": str(tmp_path / "X.parquet"),
+        "folder": tmp_path / "parts",
+        "tensors": lambda: (torch.from_numpy(part) for part in np.array_split(X, 3)),
+        "frames": lambda: [frame[:10], frame[10:10], frame[10:]],
+    }
+    for kind, given in kinds.items():
+        model = CART(K, max_bins=32).fit(given, centers=centers)
+        assert_same(expected.tree_, model.tree_)
+        assert np.array_equal(model.labels_, expected.labels_), kind
+        assert np.array_equal(model.predict(given), expected.labels_), kind
+        named = kind in ("file", "text", "folder", "frames")
+        assert model.tree_.feature_names == (tuple("abcd") if named else None)
+        assert getattr(model, "feature_names_in_", np.array([])).tolist() == (list("abcd") if named else [])
+    assert np.array_equal(model.predict(frame), expected.labels_)
+    with pytest.raises(ValueError, match="missing"):
+        model.predict(lambda: [frame.rename(columns={"a": "z"})])
+    with pytest.raises(ValueError, match="score needs X in memory"):
+        model.score(tmp_path / "X.parquet")
+
+
+def test_a_small_memory_mapped_array_is_an_array(tmp_path):
+    X = points(np.float64)
+    np.save(tmp_path / "X.npy", X)
+    memmap = np.load(tmp_path / "X.npy", mmap_mode="r")
+    labels = np.arange(N) % K
+    for model in (IMM(K), KDTree(K), CUBT(K, max_leaves=4)):
+        assert_same(model.fit(X, labels=labels).tree_, model.fit(memmap, labels=labels).tree_)
+
+
+def test_labels_with_noise_and_names():
+    X = points()
+    labels = IMM(K, random_state=0).fit(X).labels_
+    labels[::50] = -1
+    inside = IMM(max_bins=32).fit(X, labels=labels)
+    stream = IMM(max_bins=32).fit(in_batches(X), labels=labels)
+    assert_same(inside.tree_, stream.tree_, bounds=False)
+    assert np.array_equal(stream.labels_, inside.labels_)
+    names = np.array(list("abcdefgh"))[labels]
+    named = IMM(max_bins=32).fit(in_batches(X[labels >= 0]), labels=names[labels >= 0])
+    assert_same(stream.tree_, named.tree_)
+    assert set(named.labels_) == set(names[labels >= 0])
+
+
+def test_k_means_of_the_sample():
+    X = points()
+    model = IMM(K, random_state=0).fit(in_batches(X))
+    again = IMM(K, random_state=0).fit(in_batches(X[::-1], 3))
+    assert_same(model.tree_, again.tree_)
+    assert np.array_equal(model.labels_, again.labels_[::-1])
+    cost = IMM(K, random_state=0, max_bins=256).fit(X).inertia_
+    assert model.inertia_ == pytest.approx(cost, rel=0.1)
+
+
+def test_arrays_too_large_for_memory_go_to_files(monkeypatch):
+    X = points()
+    centers = X[:K] + np.float32(0.01)
+    expected = ExGreedy(K).fit(in_batches(X), centers=centers)
+    monkeypatch.setattr(coded_table, "memory", lambda: 1)
+    found = ExGreedy(K).fit(in_batches(X), centers=centers)
+    assert_same(expected.tree_, found.tree_)
+
+
+def test_columns_of_many_and_of_few_bins():
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.normal(size=N), rng.integers(0, 5, N), rng.normal(size=N)], 1)
+    centers = X[:3]
+    for bins in (256, 300, 600):  # in one and in two bytes
+        inside, stream = (CART(3, max_bins=bins, max_leaves=8).fit(x, centers=centers) for x in (X, in_batches(X)))
+        assert_same(inside.tree_, stream.tree_)
+
+
+def changed(X, how):
+    """A function that gives something else when it is called again."""
+    calls = itertools.count()
+    return lambda: iter([X if next(calls) == 0 else how(X)])
+
+
+X = points(np.float64)
+BAD = {
+    "exhausted": (lambda: (i := iter([X]), lambda: i)[1], "gave 700 points when it was first read, and 0"),
+    "fewer": (lambda: changed(X, lambda X: X[:-1]), "gave 700 points when it was first read, and 699"),
+    "more": (lambda: changed(X, lambda X: np.concatenate([X, X])), "and more when it was"),
+    "others": (lambda: changed(X, lambda X: X * 2), "other values"),
+    "another order": (lambda: changed(X, lambda X: X[::-1]), "another order"),
+    "not finite": (
+        lambda: lambda: [X, np.where(X[5, 2] == X, np.nan, X)],
+        "batch 1 of X .*nan in row 5, column 2",
+    ),
+    "infinite": (
+        lambda: lambda: [pd.DataFrame(X, columns=list("abcd")).replace(X[3, 1], np.inf)],
+        "batch 0 of X .*inf in row .*'b'",
+    ),
+    "width": (lambda: lambda: [X, X[:, :3]], "batch 1 of X has 3 columns, those before have 4"),
+    "type": (lambda: lambda: [X, X.astype(np.float32)], "batch 1 of X has numbers of type float32, those before"),
+    "names": (
+        lambda: lambda: [pd.DataFrame(X, columns=list(names)) for names in ("abcd", "abdc")],
+        "columns of batch 1 of X are in another order",
+    ),
+    "text": (lambda: lambda: [pd.DataFrame({"a": ["x"], "b": [1]})], "batch 0 of X has columns that are not num"),
+    "shape": (lambda: lambda: [X[0]], r"batch 0 of X needs shape \[points, features\]"),
+    "no points": (lambda: lambda: iter([]), "X has no points"),
+    "no iterator": (lambda: lambda: None, "needs to return an iterator of batches"),
+    "no file": (lambda: "nowhere.parquet", "path of no file or folder: 'nowhere.parquet'"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_streams(kind):
+    make, message = BAD[kind]
+    with pytest.raises(ValueError, match=message):
+        IMM(2).fit(make(), centers=X[:2])
+
+
+def test_bad_files(tmp_path):
+    (tmp_path / "X.parquet").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="no Parquet file that can be read"):
+        IMM(2).fit(tmp_path / "X.parquet", centers=X[:2])
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="folder without Parquet files"):
+        IMM(2).fit(tmp_path / "folder", centers=X[:2])
+    pd.DataFrame({"a": [1.0, None], "b": [1.0, 2.0]}).to_parquet(tmp_path / "gaps.parquet")
+    with pytest.raises(ValueError, match=r"batch 0 of X .*nan in row 1, column 'a'"):
+        IMM(2).fit(tmp_path / "gaps.parquet", centers=X[:2, :2])
+
+
+def test_bad_arguments():
+    stream = in_batches(X)
+    with pytest.raises(ValueError, match=r"labels needs one label per point, shape \(700,\), got \(3,\)"):
+        IMM(2).fit(stream, labels=[0, 1, 1])
+    with pytest.raises(ValueError, match="noise"):
+        IMM(2).fit(stream, labels=np.full(N, -1))
+    with pytest.raises(ValueError, match=r"centers needs shape \[clusters, 4\], got \[2, 3\]"):
+        IMM(2).fit(stream, centers=X[:2, :3])
+    with pytest.raises(ValueError, match="sample_weight needs X in memory"):
+        IMM(2).fit(stream, centers=X[:2], sample_weight=np.ones(N))
+    with pytest.raises(ValueError, match='reference needs "kmeans"'):
+        IMM(2, reference="spectral").fit(stream)
+    with pytest.raises(ValueError, match='need metric="l2"'):
+        IMM(2, metric="l1").fit(stream, labels=np.arange(N) % 2)
+    for model in (KDTree(2), CUBT(2), IMM(2, refine=True), ExGreedy(2, n_init=3), ExKMC(2, base=IMM(2).fit(X))):
+        with pytest.raises(ValueError, match="X needs to be in memory"):
+            model.fit(stream)
+    with pytest.raises(NotFittedError):
+        IMM(2).predict(stream)
