@@ -15,7 +15,7 @@ from .data import CENTERS, IMAGES, LABELS, POINTS, TEXTS, WEIGHT, X, Y, features
 from .table import entry
 
 
-@entry("attribute_dataset", "read_attributions")
+@entry("attribute_dataset", "read_attributions", "Attributions")
 def attributions_of_a_data_set(at):
     net = neonxc.neuralize(at(CENTERS), at(X))
     with tempfile.TemporaryDirectory() as folder:
