@@ -14,7 +14,6 @@ from torch import Tensor
 from neonxc.inputs import NOISE, as_batch, check_names, label_array
 from neonxc.ranks import Ranks
 from neonxc.trees.batches import Source
-from neonxc.trees.bins import Ends
 from neonxc.trees.coded_table import CodedTable, Codes, Moments, room
 from neonxc.trees.exact import rounded_, tally
 from neonxc.trees.reference import Reference, kmeans
@@ -216,7 +215,7 @@ def _coded(
     assert passes.n is not None
     n, k, bins = passes.n, len(centers), sketch.bins(centers)
     codes = Codes(n, bins.size)
-    moments = Moments(bins, Ends.none(bins, sketch.whole), sketch.low, sketch.high, sketch.n)
+    moments = Moments(sketch, bins)
     far = room((k, n), torch.float64) if distances else None
     nearest = torch.empty(n, dtype=torch.int64) if labels is None else labels
     with ranks.agreed():
