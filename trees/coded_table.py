@@ -13,7 +13,7 @@ from torch import Tensor
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.bins import Bins, Ends
 from neonxc.trees.codes import Block, Columns, code_type
-from neonxc.trees.exact import rounded_
+from neonxc.trees.exact import rounding_to
 from neonxc.trees.long_view import LongView
 from neonxc.trees.sketch import Sketch
 
@@ -103,12 +103,13 @@ class Moments:
     """
 
     def __init__(self, sketch: Sketch, bins: Bins) -> None:
-        self.bins, self.n, self.few, self.whole = bins, sketch.n, sketch.few, sketch.whole
+        self.bins, self.whole = bins, sketch.whole
         self.count = torch.zeros_like(bins.upper)
         # A column of few values has one for every code, so that there is nothing else to find out about it
         self.many = (~sketch.few).nonzero()[:, 0]
         low, high = sketch.low[self.many, None], sketch.high[self.many, None]
-        self.middle, self.extent = (low + high) / 2, (high - low) / 2
+        self.middle, extent = (low + high) / 2, (high - low) / 2
+        self.units = [rounding_to(low, sketch.n * own) for own in (extent, extent.square())]
         self.ends = Ends.none(bins.some(self.many), sketch.whole[self.many])
         self.sum = torch.zeros_like(self.ends.low)
         self.squares = torch.zeros_like(low[:, 0])
@@ -127,9 +128,9 @@ class Moments:
             own, numbers = codes.index_select(0, self.many), values.index_select(0, self.many)
         moved = numbers.to(torch.float64, copy=True)
         self.ends.add(own, moved)
-        rounded_(moved.sub_(self.middle), self.n * self.extent)
-        self.sum.scatter_add_(1, own, moved)
-        self.squares += rounded_(moved.square_(), self.n * self.extent.square()).sum(1)
+        unit, square = self.units
+        self.sum.scatter_add_(1, own, moved.sub_(self.middle).add_(unit).sub_(unit))
+        self.squares += moved.square_().add_(square).sub_(square).sum(1)
         return codes
 
     def table(self, n: int, dtype: torch.dtype, columns: Columns, ranks: Ranks) -> CodedTable:

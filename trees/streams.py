@@ -98,8 +98,12 @@ def _mark(values: Tensor, first: int) -> int:
     """A number that tells the contents and the order of rows."""
     if values.is_floating_point():
         values = values.view(torch.int32 if values.dtype == torch.float32 else torch.int64)
-    place = torch.arange(first, first + len(values)).mul_(2).add_(1)
-    return int((values.sum(1, dtype=torch.int64) * place).sum())
+    total = 0
+    for piece in values.split(max(1, PIECE // values.shape[1])):
+        place = torch.arange(first, first + len(piece)).mul_(2).add_(1)
+        total += int((piece.sum(1, dtype=torch.int64) * place).sum())
+        first += len(piece)
+    return total
 
 
 def streamed(
