@@ -170,10 +170,13 @@ class Ends:
         """Those of the values of all processes."""
         return Ends(ranks.min(self.low), ranks.max(self.high), self.whole)
 
-    def of(self, feature: int, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """The greatest and the least value that codes [points] of a column stand for."""
-        codes = codes.to(torch.int64)
-        return self.high[feature].index_select(0, codes), self.low[feature].index_select(0, codes)
+    def of(self, feature: int, codes: Tensor, code: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What codes [points] of a column stand for, each code once.
+
+        The greatest value of each, the least one, and whether it is at most `code`.
+        """
+        there = torch.bincount(codes, minlength=self.low.shape[1]).nonzero()[:, 0]
+        return self.high[feature, there], self.low[feature, there], there <= code
 
     def beside(self, feature: int, code: int, threshold: float, ends: tuple[float, float]) -> tuple[float, float]:
         """Between which values a threshold is that parts codes at `code`, but no code that only other points have.
