@@ -194,7 +194,7 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first bad column unless every value is finite."""
-    if not tensor.is_floating_point():
+    if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):  # the sum takes a tenth of the time
         return
     finite = torch.isfinite(tensor)
     if finite.all():
