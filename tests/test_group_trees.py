@@ -29,7 +29,7 @@ EXPLAINERS = {
     "CART": (CART, {"max_leaves": 7}),
     "KDTree": (KDTree, {"max_leaves": 6}),
     "SpExClique": (SpExClique, {}),
-    "RandomThresholds": (RandomThresholds, {"random_state": 0}),
+    "RandomThresholds": (RandomThresholds, {"random_state": 0, "n_trials": 10}),
 }
 SHARES = {"even": (0.34, 0.67), "uneven": (0.02, 0.9), "one is empty": (0.4, 0.4), "two are empty": (0.0, 1.0)}
 EXACT = (
