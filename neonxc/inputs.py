@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils import check_array
 from torch import Tensor
 
 NOISE = -1
@@ -134,6 +136,25 @@ def as_labels(
     return torch.from_numpy(every).to(device), classes, torch.from_numpy(there).to(device)
 
 
+def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
+    """Weights [n] of points in float64, 1 for None; they may all be 0.
+
+    Raises
+    ------
+    ValueError
+        Another number of weights, or some that are negative or not finite.
+    """
+    if sample_weight is None or isinstance(sample_weight, Number):
+        sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
+    options: dict[str, Any] = {"ensure_2d": False, "ensure_min_samples": 0, "input_name": "sample_weight"}
+    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight needs one weight per point, shape ({n},), got {weight.shape}")
+    if (weight < 0).any():
+        raise ValueError("sample_weight needs weights >= 0, got negative ones")
+    return torch.as_tensor(weight).to(device)
+
+
 def are_labels(values: np.ndarray) -> np.ndarray:
     """Which labels [n] are those of a cluster: not -1, noise, and not missing."""
     if values.dtype == object:
@@ -173,7 +194,7 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first bad column unless every value is finite."""
-    if not tensor.is_floating_point():
+    if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):  # the sum takes a tenth of the time
         return
     finite = torch.isfinite(tensor)
     if finite.all():

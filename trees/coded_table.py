@@ -13,8 +13,9 @@ from torch import Tensor
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.bins import Bins, Ends
 from neonxc.trees.codes import Block, Columns, code_type
-from neonxc.trees.exact import rounded_
+from neonxc.trees.exact import rounding_to
 from neonxc.trees.long_view import LongView
+from neonxc.trees.sketch import Sketch
 
 SHARE = 4  # an array of more than one part in so many of the memory of the machine goes to a file
 
@@ -95,47 +96,59 @@ class Moments:
 
     Parameters
     ----------
+    sketch : Sketch
+        Of all values that there will be.
     bins : Bins
-    ends : Ends
-        Of no values as yet.
-    low, high : Tensor [d] of float64
-        The least and the greatest value of every column.
-    n : int
-        How many points there will be.
+        Those of the sketch.
     """
 
-    def __init__(self, bins: Bins, ends: Ends, low: Tensor, high: Tensor, n: int) -> None:
-        self.bins, self.ends, self.n = bins, ends, n
-        self.middle, self.extent = ((low + high) / 2)[:, None], ((high - low) / 2)[:, None]
+    def __init__(self, sketch: Sketch, bins: Bins) -> None:
+        self.bins, self.whole = bins, sketch.whole
         self.count = torch.zeros_like(bins.upper)
-        self.sum = torch.zeros_like(bins.upper)
-        self.squares = torch.zeros_like(low)
-        self._one = torch.ones(1, 1, dtype=torch.float64)
+        # A column of few values has one for every code, so that there is nothing else to find out about it
+        self.many = (~sketch.few).nonzero()[:, 0]
+        low, high = sketch.low[self.many, None], sketch.high[self.many, None]
+        self.middle, extent = (low + high) / 2, (high - low) / 2
+        self.units = [rounding_to(low, sketch.n * own) for own in (extent, extent.square())]
+        self.ends = Ends.none(bins.some(self.many), sketch.whole[self.many])
+        self.sum = torch.zeros_like(self.ends.low)
+        self.squares = torch.zeros_like(low[:, 0])
+        self._ones = torch.empty(0, 0, dtype=torch.float64)
 
     def add(self, values: Tensor) -> Tensor:
         """Take in values [d, b]; returns their codes, [d, b] of int64."""
         single = values.dtype in (torch.float32, torch.uint8, torch.int8, torch.int16)
         codes = self.bins.places(values.to(torch.float32 if single else torch.float64))
         codes.clamp_(max=self.bins.upper.shape[1] - 1)  # of values that were not there before, as is found out yet
-        self.ends.add(codes, values)
-        moved = values.to(torch.float64).sub(self.middle)
-        rounded_(moved, self.n * self.extent)
-        self.count.scatter_add_(1, codes, self._one.expand_as(moved))
-        self.sum.scatter_add_(1, codes, moved)
-        self.squares += rounded_(moved.square_(), self.n * self.extent.square()).sum(1)
+        if self._ones.shape[1] < codes.shape[1]:
+            self._ones = torch.ones(codes.shape, dtype=torch.float64)
+        self.count.scatter_add_(1, codes, self._ones[:, : codes.shape[1]])
+        own, numbers = codes, values
+        if len(self.many) < len(values):
+            own, numbers = codes.index_select(0, self.many), values.index_select(0, self.many)
+        moved = numbers.to(torch.float64, copy=True)
+        self.ends.add(own, moved)
+        unit, square = self.units
+        self.sum.scatter_add_(1, own, moved.sub_(self.middle).add_(unit).sub_(unit))
+        self.squares += moved.square_().add_(square).sub_(square).sum(1)
         return codes
 
     def table(self, n: int, dtype: torch.dtype, columns: Columns, ranks: Ranks) -> CodedTable:
         """What is known of the table after the last batch; `n` rows are here."""
-        ends = self.ends.merged(ranks)
         count, total, squares = (ranks.sum(own) for own in (self.count, self.sum, self.squares))
-        mean = total / count.clamp(min=1)
-        # Of bins of a single value, the mean is that value without any rounding
-        within = (squares - (count * mean.square()).sum(1)).clamp_(min=0)
-        single = ends.low == ends.high
-        within = within.where((single | (count == 0)).logical_not().any(1), 0)
-        mean = torch.where(single, ends.low, (mean + self.middle).where(count > 0, 0))
+        there, upper, many = count > 0, self.bins.upper, self.many
+        ends = Ends(upper.where(there, torch.inf), upper.where(there, -torch.inf), self.whole)
+        found = self.ends.merged(ranks)
+        ends.low[many], ends.high[many] = found.low, found.high
         columns.ends = ends
+        mean = upper.where(there, 0)
+        own = total / count[many].clamp(min=1)
+        within = torch.zeros(len(mean), dtype=torch.float64)
+        within[many] = (squares - (count[many] * own.square()).sum(1)).clamp_(min=0)
+        # Of bins of a single value, the mean is that value without any rounding
+        single = found.low == found.high
+        mean[many] = torch.where(single, found.low, (own + self.middle).where(there[many], 0))
+        within[many] = within[many].where((single | ~there[many]).logical_not().any(1), 0)
         return CodedTable(n, len(mean), dtype, columns, count, mean, within)
 
 
@@ -158,7 +171,8 @@ class Codes:
         """Keep the codes [d, b] of points from the `first` one on."""
         for group, stored in zip(self.groups, self.stored, strict=True):
             own = codes if len(group) == len(codes) else codes.index_select(0, group)
-            stored[first : first + codes.shape[1]] = own.to(stored.dtype).T
+            # NumPy transposes single bytes several times as fast as PyTorch
+            stored.numpy()[first : first + codes.shape[1]] = own.to(stored.dtype).numpy().T
 
     def columns(self, centers: Tensor) -> Columns:
         """The codes, with those of the centers [d, k]."""

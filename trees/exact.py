@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 from torch import Tensor
 
@@ -20,18 +22,21 @@ def rounded(values: Tensor, total: Tensor | None = None) -> Tensor:
     total : Tensor, optional
         What sums may come to; default: the sum of the sizes of the values along the last dimension.
     """
-    large = _rounding_to(values, total)
+    large = rounding_to(values, total)
     return (values + large).sub_(large)
 
 
 def rounded_(values: Tensor, total: Tensor | None = None) -> Tensor:
     """As :func:`rounded`, in place."""
-    large = _rounding_to(values, total)
+    large = rounding_to(values, total)
     return values.add_(large).sub_(large)
 
 
-def _rounding_to(values: Tensor, total: Tensor | None) -> Tensor:
-    """A number so large that what is added to it is rounded to 2**-51 of the power of 2 above the total."""
+def rounding_to(values: Tensor, total: Tensor | None) -> Tensor:
+    """A number so large that what is added to it is rounded to 2**-51 of the power of 2 above the total.
+
+    :func:`rounded` adds it and takes it away again.
+    """
     if total is None:
         total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
@@ -52,3 +57,11 @@ def total_of(values: Tensor, ranks: Ranks) -> Tensor:
 def tally(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
     """Points of every label, or their weight, [k] of float64; there may be no points."""
     return torch.bincount(labels, weight, minlength=k).to(torch.float64)
+
+
+def digest(*tensors: Tensor) -> str:
+    """A few digits that differ for other numbers; 0.0 and -0.0 are the same."""
+    found = hashlib.sha256()
+    for values in tensors:
+        found.update((values.to(torch.float64) + 0.0).cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()[:12]

@@ -26,3 +26,10 @@ def firsts(ordered: Tensor) -> Tensor:
     new = torch.ones_like(ordered, dtype=torch.bool)
     torch.ne(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])
     return new
+
+
+def chosen(numbers: Tensor, which: Tensor) -> Tensor:
+    """The numbers [n] for which a truth value holds, in order."""
+    if numbers.device.type != "cpu":
+        return numbers.masked_select(which)
+    return torch.from_numpy(numbers.numpy()[which.numpy()])  # torch makes two arrays of n integers besides

@@ -17,6 +17,7 @@ from neonxc.trees.codes import Columns
 from neonxc.trees.decoding import same_tests
 from neonxc.trees.entries import SparseColumns
 from neonxc.trees.exact import rounded, rounded_, tally, total_of
+from neonxc.trees.ordering import chosen
 from neonxc.trees.rounds import Rounds
 from neonxc.trees.table import Table
 
@@ -299,13 +300,13 @@ class Problem:
         sides, centers_left = codes <= code, node.centers.to(torch.bool)
         left, ends = sides, self.columns.ends
         if ends is not None:
-            below, above = ends.of(feature, codes)
+            below, above, sides = ends.of(feature, codes, code)
         else:
             below = above = self.table.column(feature).index_select(0, node.rows).to(torch.float64)
         if len(node.centers):
             centers_left = self.columns.centers[feature].index_select(0, node.centers) <= code
             own = self.centers[:, feature].index_select(0, node.centers)
-            sides = torch.cat([left, centers_left])
+            sides = torch.cat([sides, centers_left])
             below, above = torch.cat([below, own]), torch.cat([above, own])
         found = self.reduce(_around(below, above, sides), "max").tolist()
         low, high = _ends(found[0], -found[1])
@@ -326,7 +327,7 @@ class Problem:
         def child(id: int, left: bool) -> tuple[int, Tensor, Tensor, frozenset[tuple[int, bool]]]:
             points, centers = (side if left else ~side for side in (cut.left, cut.centers_left))
             own = node.centers.masked_select(centers) if len(node.centers) else node.centers
-            return id, node.rows.masked_select(points), own, node.sides | {(self.same[cut.feature], left)}
+            return id, chosen(node.rows, points), own, node.sides | {(self.same[cut.feature], left)}
 
         left, right = self.nodes([child(ids[0], True), child(ids[1], False)])
         return left, right

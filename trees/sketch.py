@@ -65,9 +65,10 @@ class Sketch:
         self.n += len(values)
         self._add_distinct(values)
         for piece in values.split(max(1, PIECE // self.d)):
-            self.low = torch.minimum(self.low, piece.amin(0).to(torch.float64))
-            self.high = torch.maximum(self.high, piece.amax(0).to(torch.float64))
-            numbers = piece.to(torch.float64) + 0.0  # -0.0 is 0.0
+            low, high = _extremes(piece)
+            self.low = torch.minimum(self.low, low.to(torch.float64))
+            self.high = torch.maximum(self.high, high.to(torch.float64))
+            numbers = piece.to(torch.float64, copy=True).add_(0.0)  # -0.0 is 0.0
             hashes = hashed(numbers, self._factors)
             there = (hashes <= self._limit).nonzero()[:, 0]
             if len(there):
@@ -190,10 +191,20 @@ class Sketch:
 def hashed(rows: Tensor, factors: Tensor) -> Tensor:
     """A number of 64 bits from the contents of every row, [b, d] of float64 -> [b]."""
     bits = rows.view(torch.int64)
-    found = (bits ^ (bits >> 32)).mul_(factors).sum(1)  # small numbers have zeros for their last bits
+    found = (bits >> 32).bitwise_xor_(bits).mul_(factors).sum(1)  # small numbers have zeros for their last bits
     for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # as MurmurHash3 ends
         found = (found ^ ((found >> 33) & 0x7FFFFFFF)) * factor
     return found
+
+
+def _extremes(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the greatest value of every column of some rows, [d] each."""
+    n, d = rows.shape
+    beside = max(1, min(n, 1024 // d))  # rows that are put side by side, as torch is slow where few columns are
+    first = n - n % beside
+    wide, rest = rows[:first].reshape(-1, beside * d), rows[first:]
+    low, high = wide.amin(0).view(beside, d), wide.amax(0).view(beside, d)
+    return torch.cat([low, rest]).amin(0), torch.cat([high, rest]).amax(0)
 
 
 def quantiles(values: Tensor, counts: Tensor, room: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor
 import neonxc.trees.sums as sums
 from neonxc.trees.codes import transposed
 from neonxc.trees.exact import rounded
+from neonxc.trees.ordering import chosen
 from neonxc.trees.views import View
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Parted(Statistic):
             return node.rows
         there = torch.zeros(self.problem.k, dtype=torch.bool, device=node.rows.device)
         there[node.centers] = True
-        return node.rows.masked_select(there[self.problem.labels.index_select(0, node.rows)])
+        return chosen(node.rows, there[self.problem.labels.index_select(0, node.rows)])
 
     def groups(self, node: Node) -> Tensor:
         """The centers of a node."""
@@ -191,11 +192,7 @@ class Parted(Statistic):
         """Points that stay with their center, on the left and on the right; the others are gone."""
         side = left.index_select(0, elements)
         own = centers_left.index_select(0, self.problem.labels.index_select(0, elements))
-        return (
-            elements.masked_select(side & own),
-            elements.masked_select(~(side | own)),
-            elements.masked_select(side ^ own),
-        )
+        return chosen(elements, side & own), chosen(elements, ~(side | own)), chosen(elements, side ^ own)
 
 
 class PartedFrom(Statistic):
@@ -293,5 +290,5 @@ class Pairs(Statistic):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Edges inside the left and inside the right child; those between them are gone."""
         one, other = (left.index_select(0, side.index_select(0, elements)) for side in (self.lower, self.upper))
-        inside = elements.masked_select(one & other), elements.masked_select(~one & ~other)
-        return *inside, elements.masked_select(one ^ other)
+        inside = chosen(elements, one & other), chosen(elements, ~one & ~other)
+        return *inside, chosen(elements, one ^ other)

@@ -14,7 +14,6 @@ from torch import Tensor
 from neonxc.inputs import NOISE, as_batch, check_names, label_array
 from neonxc.ranks import Ranks
 from neonxc.trees.batches import Source
-from neonxc.trees.bins import Ends
 from neonxc.trees.coded_table import CodedTable, Codes, Moments, room
 from neonxc.trees.exact import rounded_, tally
 from neonxc.trees.reference import Reference, kmeans
@@ -99,8 +98,12 @@ def _mark(values: Tensor, first: int) -> int:
     """A number that tells the contents and the order of rows."""
     if values.is_floating_point():
         values = values.view(torch.int32 if values.dtype == torch.float32 else torch.int64)
-    place = torch.arange(first, first + len(values)).mul_(2).add_(1)
-    return int((values.sum(1, dtype=torch.int64) * place).sum())
+    total = 0
+    for piece in values.split(max(1, PIECE // values.shape[1])):
+        place = torch.arange(first, first + len(piece)).mul_(2).add_(1)
+        total += int((piece.sum(1, dtype=torch.int64) * place).sum())
+        first += len(piece)
+    return total
 
 
 def streamed(
@@ -216,7 +219,7 @@ def _coded(
     assert passes.n is not None
     n, k, bins = passes.n, len(centers), sketch.bins(centers)
     codes = Codes(n, bins.size)
-    moments = Moments(bins, Ends.none(bins, sketch.whole), sketch.low, sketch.high, sketch.n)
+    moments = Moments(sketch, bins)
     far = room((k, n), torch.float64) if distances else None
     nearest = torch.empty(n, dtype=torch.int64) if labels is None else labels
     with ranks.agreed():
