@@ -144,6 +144,9 @@ def cost() -> None:
             sizes = [row["size"] for row in own]
             ax.loglog(sizes, [row["ms"] for row in own], "o", color=color(number), markersize=4, label=name)
             ax.loglog(sizes, [row["predicted ms"] for row in own], "-", color=color(number), linewidth=1)
+        sizes = sorted({row["size"] for row in rows if row["axis"] == axis})[:: 2 if axis == "n" else 1]
+        ax.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)
+        ax.minorticks_off()
         ax.set_xlabel({"n": "rows n", "d": "columns d", "k": "clusters k"}.get(axis, axis))
     axes["n"].set_ylabel("milliseconds")
     handles, labels = axes["n"].get_legend_handles_labels()
