@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils import check_array
 from torch import Tensor
 
 NOISE = -1
@@ -132,6 +134,30 @@ def as_labels(
     every = np.zeros(n, dtype=np.int64)
     every[there] = positions
     return torch.from_numpy(every).to(device), classes, torch.from_numpy(there).to(device)
+
+
+def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
+    """Weights [n] of points in float64, 1 for None; they may all be 0.
+
+    Raises
+    ------
+    ValueError
+        Another number of weights, or some that are negative or not finite.
+    """
+    if sample_weight is None or isinstance(sample_weight, Number):
+        sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
+    options: dict[str, Any] = {
+        "ensure_2d": False,
+        "ensure_min_samples": 0,
+        "input_name": "sample_weight",
+        "copy": True,
+    }
+    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)  # a frame's column is read-only
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight needs one weight per point, shape ({n},), got {weight.shape}")
+    if (weight < 0).any():
+        raise ValueError("sample_weight needs weights >= 0, got negative ones")
+    return torch.as_tensor(weight).to(device)
 
 
 def are_labels(values: np.ndarray) -> np.ndarray:

@@ -80,10 +80,17 @@ def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np
     ------
     ValueError
         On all ranks: labels are numbers on one and names on another.
+    TypeError
+        On all ranks: labels are neither numbers nor names.
     """
     if ranks.alone:
         return np.unique(own)
-    told = [json.loads(text) for text in ranks.texts(json.dumps([own.dtype.str, own.tolist()]))]
+    with ranks.agreed():
+        own = np.unique(own)
+        if own.dtype.kind not in "biufUO":
+            raise TypeError(f"{name} in a group needs numbers or names, got the dtype {own.dtype}")
+        text = json.dumps([own.dtype.str, own.tolist()])
+    told = [json.loads(text) for text in ranks.texts(text)]
     every = [np.array(values, dtype=kind) for kind, values in told if values]
     if len({isinstance(value, str) for array in every for value in array.tolist()}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")

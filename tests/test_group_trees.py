@@ -1,11 +1,13 @@
 """Trees of rows that are distributed over processes: bit for bit those of one process."""
 
 import re
+import time
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from processes import Processes
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine, make_blobs
 
@@ -27,7 +29,7 @@ EXPLAINERS = {
     "CART": (CART, {"max_leaves": 7}),
     "KDTree": (KDTree, {"max_leaves": 6}),
     "SpExClique": (SpExClique, {}),
-    "RandomThresholds": (RandomThresholds, {"random_state": 0}),
+    "RandomThresholds": (RandomThresholds, {"random_state": 0, "n_trials": 10}),
 }
 SHARES = {"even": (0.34, 0.67), "uneven": (0.02, 0.9), "one is empty": (0.4, 0.4), "two are empty": (0.0, 1.0)}
 EXACT = (
@@ -220,8 +222,8 @@ def spoiled(group, what):
     ("what", "message"),
     [
         ("NaN", "NaN.*on rank 1 of 3"),
-        ("columns", "columns differs between processes: 5 on rank 0, 3 on rank 1"),
-        ("types", "the type of X differs between processes: torch.float32, torch.float64"),
+        ("columns", "centers differs between processes: .*5.*on rank 0, .*3.*on rank 1"),
+        ("types", "the dtype of X differs between processes: torch.float64 on rank 0, torch.float32 on rank 1"),
         ("centers", "centers differs between processes"),
         ("parameters", "model differs between processes: IMM.*'max_leaves': None.*'max_leaves': 6"),
         ("arguments", "centers differs between processes: given on rank 0, missing on rank 1"),
@@ -239,10 +241,104 @@ def test_what_one_process_spoils_is_an_error_of_all(ranks, what, message):
         assert re.search(message, str(error)), str(error)
 
 
+def spoiled_in_part(group, what, path=None):
+    """A fit of which one process has something that the others have not; they communicate on regardless."""
+    X, labels = table(np.float64, 60)
+    rows, rank = rows_of(group, X, SHARES["one is empty"]), dist.get_rank(group)
+    own = X[rows], labels[rows]
+    if what == "dates":
+        return IMM().fit(own[0], labels=np.datetime64("2020-01-01") + own[1], group=group)
+    if what == "centers":
+        return IMM().fit(own[0], centers=[["a"] * 5] if rank == 1 else X[:4], group=group)
+    if what == "base":
+        tree = IMM().fit(X, labels=labels if rank != 1 else (X[:, 0] > 0) * 1).tree_
+        return ExKMC(base=tree).fit(own[0], centers=X[:6], group=group)
+    if what == "folder":
+        return IMM().fit(own[0], labels=own[1], group=group, checkpoint=path / "nowhere" / "fit")
+    if what == "file":
+        from neonxc.trees.search import Search
+
+        best = Search._best
+
+        def removing(search, node):
+            if rank == 0 and path.exists():
+                path.unlink()
+                path.mkdir()
+            return best(search, node)
+
+        Search._best = removing
+        try:
+            return IMM().fit(own[0], labels=own[1], group=group, checkpoint=path)
+        finally:
+            Search._best = best
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "message"),
+    [
+        ("dates", TypeError, "labels in a group needs numbers or names, got the dtype datetime64"),
+        ("centers", ValueError, "centers can't be read as an array of numbers.*on rank 1 of 3"),
+        ("base", ValueError, "base differs between processes: a tree of 6 leaves"),
+        ("folder", ValueError, "checkpoint .*fit can't be read and written: .*on rank 0 of 3"),
+        ("file", ValueError, "checkpoint .*fit can't be read and written: .*on rank 0 of 3"),
+    ],
+)
+def test_what_only_some_processes_find_out(ranks, tmp_path, what, kind, message):
+    for error in ranks(spoiled_in_part, what, tmp_path if what == "folder" else tmp_path / "fit"):
+        assert isinstance(error, kind)
+        assert re.search(message, str(error)), str(error)
+
+
+@pytest.mark.parametrize("without", ["weights", "labels"])
+def test_points_of_one_process_that_do_not_count(ranks, without):
+    X, labels = table(np.float64)
+    first = np.zeros(len(X), dtype=bool)
+    first[np.random.default_rng(7).permutation(len(X))[:6]] = True  # those of rank 0
+    if without == "weights":
+        arguments = {"labels": labels, "sample_weight": np.where(first, 0.0, 2.0)}
+    else:
+        arguments = {"labels": np.where(first, -1, labels)}
+    one = IMM().fit(X, **arguments)
+    for many, _ in results(ranks(fitted, IMM, {}, X, SHARES["uneven"], arguments)):
+        assert_equal(one, many)
+
+
+def broken_off(group, X, centers):
+    """A fit in which one process ends at the third search."""
+    import os
+
+    from neonxc.trees.search import Search
+
+    searched, best = [], Search._best
+
+    def counted(search, node):
+        searched.append(node.id)
+        if len(searched) == 3 and dist.get_rank(group) == 1:
+            os._exit(1)
+        return best(search, node)
+
+    Search._best = counted
+    return ExShallow(max_leaves=9).fit(X[rows_of(group, X, SHARES["uneven"])], centers=centers, group=group)
+
+
+def test_a_process_that_dies_within_a_fit():
+    X, _ = table(np.float64)
+    processes, start = Processes(3, timeout=20), time.perf_counter()
+    try:
+        answers = processes(broken_off, X, X[:6])
+    finally:
+        processes.close()
+    assert time.perf_counter() - start < 60
+    assert isinstance(answers[1], EOFError)
+    for error in answers[::2]:
+        assert isinstance(error, RuntimeError)
+        assert "another process of the group has ended" in str(error)
+
+
 def test_no_rows_at_all(ranks):
     X = np.empty((0, 3))
     for error in ranks(fitted, IMM, {}, X, SHARES["even"], {"centers": np.eye(3)}):
-        assert str(error) == "X has no rows in any process of the group"
+        assert str(error) == "X is empty: no rank of the group has rows"
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------------
@@ -299,6 +395,15 @@ def test_a_checkpoint_that_was_torn_or_is_of_another_fit(tmp_path):
     for model, data in ((EMN, X), (IMM, X + 1)):
         with pytest.raises(ValueError, match="is of another fit"):
             model().fit(data, labels=labels, checkpoint=path)
+    header, damaged = text.split("\n")[0], text.replace("[", "<")
+    for torn in (header[:10], header, header + "\n"):  # nothing but a part of the first line
+        path.write_text(torn)
+        assert_equal(one, IMM().fit(X, labels=labels, checkpoint=path))
+        assert path.read_text() == text
+    for other in (header + "\n" + damaged, header + "\n3\n", "\x00\udcff"):
+        path.write_bytes(other.encode(errors="surrogateescape"))
+        with pytest.raises(ValueError, match=r"is no checkpoint of a tree|can't be read"):
+            IMM().fit(X, labels=labels, checkpoint=path)
     path.write_text("# notes\n")
     with pytest.raises(ValueError, match="is no checkpoint of a tree"):
         IMM().fit(X, labels=labels, checkpoint=path)

@@ -43,8 +43,8 @@ def test_what_counts():
 TREES = {
     "IMM": (IMM(K), 145, 32),
     "EMN": (EMN(K), 148, 32),
-    "ExGreedy": (ExGreedy(K), 241, 38),
-    "ExShallow": (ExShallow(K), 540, 48),
+    "ExGreedy": (ExGreedy(K), 247, 42),
+    "ExShallow": (ExShallow(K), 560, 54),
     "CART": (CART(K), 161, 31),
     "SpExClique": (SpExClique(K), 243, 34),
     "ExKMC": (ExKMC(K, max_leaves=2 * K), 122, 26),

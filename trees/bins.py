@@ -30,7 +30,7 @@ class Bins:
     upper: Tensor
     size: Tensor
 
-    def some(self, part: slice) -> Bins:
+    def some(self, part: slice | Tensor) -> Bins:
         """The bins of some columns."""
         return Bins(self.upper[part], self.size[part])
 

@@ -114,7 +114,7 @@ def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: 
 
     `counts` [nodes, k] are the points of every cluster in the leaves.
     """
-    inner, own, reach = (feature >= 0).numpy(), label.numpy(), counts.numpy()
+    inner, own, reach = (feature >= 0).numpy(), label.numpy(), counts.numpy().copy()
     below = np.zeros(reach.shape, dtype=bool)  # whether a leaf below has the cluster
     below[~inner, own[~inner]] = True
     sides = left.numpy()[inner], right.numpy()[inner]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
-from neonxc.inputs import NOISE
+from neonxc.inputs import NOISE, as_weights
 
 
 def weights_of(sample_weight: Any, data: Any) -> Tensor | None:
@@ -18,16 +16,12 @@ def weights_of(sample_weight: Any, data: Any) -> Tensor | None:
     Raises
     ------
     ValueError
-        Another number of weights, or negative ones.
+        Another number of weights, or some that are negative or not finite.
     """
     if sample_weight is None:
         return None
-    if isinstance(sample_weight, Tensor):
-        sample_weight = sample_weight.cpu().numpy()
-    values = _check_sample_weight(sample_weight, np.empty((data.shape[0], 1)), dtype=np.float64)
-    if (values < 0).any():
-        raise ValueError("sample_weight needs weights >= 0, got negative ones")
-    return torch.from_numpy(values).to(data.device if isinstance(data, Tensor) else "cpu")
+    device = data.device if isinstance(data, Tensor) else torch.device("cpu")
+    return as_weights(sample_weight, data.shape[0], device)
 
 
 def kept_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | None:

@@ -272,6 +272,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         every = leaf_of
         if data.kept is not None and source is not None:
             every = source.leaf_of(tree)
-        elif data.kept is not None and len(data.points):
+        elif data.kept is not None and data.points.shape[0]:
             every = tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])

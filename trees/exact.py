@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 from torch import Tensor
 
@@ -55,3 +57,11 @@ def total_of(values: Tensor, ranks: Ranks) -> Tensor:
 def tally(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
     """Points of every label, or their weight, [k] of float64; there may be no points."""
     return torch.bincount(labels, weight, minlength=k).to(torch.float64)
+
+
+def digest(*tensors: Tensor) -> str:
+    """A few digits that differ for other numbers; 0.0 and -0.0 are the same."""
+    found = hashlib.sha256()
+    for values in tensors:
+        found.update((values.to(torch.float64) + 0.0).cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()[:12]

@@ -11,6 +11,7 @@ import torch
 
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.rounds import MOST
 from neonxc.trees.search import Search
 
 Step = tuple[Cut, int, int]
@@ -43,15 +44,23 @@ def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
     """Split nodes, level by level, until each has one center; return the leaves."""
     problem = search.problem
     leaves, level = [], [problem.root()]
+    step = 1 if problem.ranks.alone else MOST  # one by one, what is kept for a node is gone before the next one
     while level:
         leaves += [node for node in level if len(node.centers) == 1]
-        level = [node for node in level if len(node.centers) > 1]
-        cuts = problem.at_once([partial(_separating, search, node) for node in level])
+        open_ = [node for node in level if len(node.centers) > 1]
+        parts = [open_[first : first + step] for first in range(0, len(open_), step)]
+        level = [child for part in parts for child in _split(search, builder, part)]
         problem.note()
-        ids = [builder.split(node.id, cut) for node, cut in zip(level, cuts, strict=True)]
-        steps = [partial(_children, search, *step) for step in zip(level, cuts, ids, strict=True)]
-        level = [child for children in problem.at_once(steps) for child in children]
     return leaves
+
+
+def _split(search: Search, builder: TreeBuilder, nodes: list[Node]) -> list[Node]:
+    """The children of nodes whose sums over processes are taken together."""
+    problem = search.problem
+    cuts = problem.at_once([partial(_separating, search, node) for node in nodes])
+    ids = [builder.split(node.id, cut) for node, cut in zip(nodes, cuts, strict=True)]
+    steps = [partial(_children, search, *step) for step in zip(nodes, cuts, ids, strict=True)]
+    return [child for children in problem.at_once(steps) for child in children]
 
 
 def _separating(search: Search, node: Node) -> Cut:

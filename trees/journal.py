@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from neonxc.parameters import plain_parameters
 from neonxc.ranks import Ranks
+from neonxc.trees.exact import digest
+from neonxc.trees.tree import tree_of
 
 if TYPE_CHECKING:
     from neonxc.trees.problem import Problem
@@ -36,35 +37,41 @@ class Journal:
     Raises
     ------
     ValueError
-        In all processes: the file is something else, or of another fit.
+        In all processes: the file is something else, of another fit, or can't be read and written.
     """
 
     def __init__(self, path: str | os.PathLike[str], about: str, ranks: Ranks) -> None:
-        self.path, self.about, self.first = Path(path), about, ranks.rank == 0
-        self.answers: list[Any] = []
-        self.asked = self.written = 0
+        self.path, self.about, self.ranks = Path(path), about, ranks
+        self.asked = 0
         text = ""
         with ranks.agreed():
-            if self.first:
-                text = self.path.read_text() if self.path.exists() else ""
-                self._check(text)
-                if not text:
-                    self.path.write_text(json.dumps([FORMAT, about]) + "\n")
-        lines = ranks.texts(text)[0].split("\n")[1:-1]  # a last line without an end was not written in full
-        self.answers = [json.loads(line) for line in lines]
+            if ranks.rank == 0:
+                text = self._begun()
+        self.answers: list[Any] = [json.loads(line) for line in ranks.texts(text)[0].split("\n")[1:-1]]
         self.written = len(self.answers)
-        if self.first and text:
-            self.path.write_text("\n".join(text.split("\n")[:-1]) + "\n")
+
+    def _begun(self) -> str:
+        """The whole lines of the file, which is made if there is none."""
+        header = json.dumps([FORMAT, self.about]) + "\n"
+        with _usable(self.path):
+            text = self.path.read_text() if self.path.exists() else ""
+            if header.startswith(text):  # nothing, or a first line that was not written in full
+                self.path.write_text(header)
+                return header
+        self._check(text)
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # the last line was not written in full
+            with _usable(self.path):
+                os.truncate(self.path, len(whole))
+        return whole
 
     def _check(self, text: str) -> None:
-        if not text:
-            return
         try:
-            kind, about = json.loads(text.partition("\n")[0])
-        except ValueError:
-            kind, about = None, None
-        if kind != FORMAT:
-            raise ValueError(f"checkpoint {self.path} is no checkpoint of a tree")
+            (kind, about), *answers = (json.loads(line) for line in text.split("\n")[:-1])
+        except (ValueError, TypeError):
+            kind, about, answers = None, None, []
+        if kind != FORMAT or not all(isinstance(answer, list) for answer in answers):
+            raise ValueError(f"checkpoint {self.path} is no checkpoint of a tree, or is damaged")
         if about != self.about:
             raise ValueError(
                 f"checkpoint {self.path} is of another fit: it has {about}, this one is {self.about}; delete it "
@@ -84,11 +91,29 @@ class Journal:
         self.answers[number] = found
 
     def write(self) -> None:
-        """Add to the file what was found since the last time."""
+        """Add to the file what was found since the last time.
+
+        Raises
+        ------
+        ValueError
+            In all processes: the first one can't write the file.
+        """
         new, self.written = self.answers[self.written :], len(self.answers)
-        if self.first and new:
-            with self.path.open("a") as file:
-                file.write("".join(json.dumps(answer) + "\n" for answer in new))
+        if not new:
+            return
+        with self.ranks.agreed():
+            if self.ranks.rank == 0:
+                with _usable(self.path), self.path.open("a") as file:
+                    file.write("".join(json.dumps(answer) + "\n" for answer in new))
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """Name the file that can't be read or written."""
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"checkpoint {path} can't be read and written: {error}") from error
 
 
 def about(model: Any, problem: Problem) -> str:
@@ -97,8 +122,7 @@ def about(model: Any, problem: Problem) -> str:
     numbers = [problem.columns.size, problem.centers, mass]
     if not problem.table.sparse:
         numbers += problem.table.ends(problem.ranks)
-    digest = hashlib.sha256()
-    for values in numbers:
-        digest.update((values.to(torch.float64) + 0.0).cpu().contiguous().numpy().tobytes())
+    base = tree_of(getattr(model, "base", None))
+    numbers += [] if base is None else [base.feature, base.threshold]
     described = f"{type(model).__name__}({plain_parameters(model)}) of {problem.n_total} rows"
-    return f"{described} with digest {digest.hexdigest()[:12]}"
+    return f"{described} with digest {digest(*numbers)}"

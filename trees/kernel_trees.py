@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from neonxc.parameters import check_number, check_whole
+from neonxc.ranks import ALONE, Ranks
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import dense_codes
@@ -79,7 +80,7 @@ class Surrogates:
         """Where the points are."""
         return self.points.device
 
-    def chunks(self) -> Any:
+    def chunks(self, ranks: Ranks = ALONE) -> Any:
         """Ranges of features: those of one column each."""
         return ((first, first + self.size) for first in range(0, self.d, self.size))
 

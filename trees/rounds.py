@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neonxc.ranks import Ranks
 
-MOST = 32  # works in turns, each in a thread of its own
+MOST = 32  # works in turns that are worth a thread each; more of them save hardly any calls
 
 
 class Rounds(Ranks):
@@ -39,10 +39,6 @@ class Rounds(Ranks):
         """What every work returns, or the error that one raises."""
         if self.alone or len(works) == 1:
             return [work() for work in works]
-        parts = [works[first : first + MOST] for first in range(0, len(works), MOST)]
-        return [result for part in parts for result in self._run(part)]
-
-    def _run(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         turns = [_Turn(work, self._here) for work in works]
         try:
             waiting = turns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.inputs import as_array, as_batch, label_array
+from neonxc.inputs import as_batch, label_array
 from neonxc.parameters import plain_parameters
 from neonxc.ranks import Ranks
 from neonxc.shards import common_classes, common_type
+from neonxc.trees.exact import digest
 from neonxc.trees.reference import Reference, centers_of, from_centers
 from neonxc.trees.table import Table
+from neonxc.trees.tree import tree_of
 
 
 def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:
@@ -31,10 +32,14 @@ def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:
     """
     ranks.same(model=f"{type(model).__name__}({plain_parameters(model)})")
     ranks.same(**{name: "missing" if value is None else "given" for name, value in given.items()})
-    if given["centers"] is not None:
-        values = np.ascontiguousarray(as_array(given["centers"]), dtype=np.float64)
-        digest = hashlib.sha256(values.tobytes()).hexdigest()[:12]
-        ranks.same(centers=f"{list(values.shape)} with digest {digest}")
+    base = tree_of(getattr(model, "base", None))
+    if base is not None:
+        ranks.same(base=f"a tree of {base.n_leaves} leaves with digest {digest(base.feature, base.threshold)}")
+    if given["centers"] is None:
+        return
+    with ranks.agreed():
+        centers = as_batch(given["centers"], name="centers").tensor
+    ranks.same(centers=f"{list(centers.shape)} with digest {digest(centers)}")
 
 
 def check_columns(ranks: Ranks, n: int, d: int, dtype: torch.dtype, names: Any) -> torch.dtype:

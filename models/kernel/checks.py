@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Number
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import check_array
 from torch import Tensor
 
-from neonxc.inputs import Batch, are_labels, as_array, as_labels, label_array
+from neonxc.inputs import Batch, are_labels, as_labels, label_array
 from neonxc.ranks import ALONE, Ranks
 
 
@@ -52,19 +50,6 @@ def check_spread(
             f"squared distances {flow} in {kind.dtype}: points of X lie up to {width:.3g} from their mean "
             f"in column {place}; rescale X"
         )
-
-
-def checked_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
-    """Weights [n] of the points, in float64; they may all be 0."""
-    if sample_weight is None or isinstance(sample_weight, Number):
-        sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
-    options: dict[str, Any] = {"ensure_2d": False, "ensure_min_samples": 0, "input_name": "sample_weight"}
-    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)
-    if weight.shape != (n,):
-        raise ValueError(f"sample_weight needs one weight per point, shape ({n},), got {weight.shape}")
-    if (weight < 0).any():
-        raise ValueError("sample_weight needs weights >= 0")
-    return torch.as_tensor(weight).to(device)
 
 
 def counted_labels(labels: Any, kept: Tensor, name: str, alone: bool) -> tuple[Tensor, np.ndarray, Tensor]:

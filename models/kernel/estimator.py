@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from neonxc.inputs import Batch, as_batch
+from neonxc.inputs import Batch, as_batch, as_weights
 from neonxc.ranks import Ranks
 from neonxc.shards import common_classes, common_type, greatest, readable
 
@@ -23,7 +23,6 @@ from .checks import (
     check_alike,
     check_options,
     check_spread,
-    checked_weights,
     counted_labels,
     distinct,
     merged,
@@ -201,7 +200,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             given, rows = readable(X, ranks)
             batch = self._read(given, reset=True)
             x = batch.tensor[rows]
-            weight = checked_weights(sample_weight, len(x), x.device)
+            weight = as_weights(sample_weight, len(x), x.device)
         check_alike(self, labels is not None, batch, ranks)
         x = x.to(common_type(len(x), x.dtype, ranks))
         if not float(ranks.sum(weight.sum())) > 0:

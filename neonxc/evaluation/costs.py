@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.inputs import as_array, as_batch
+from neonxc.inputs import as_array, as_batch, as_weights
 from neonxc.ranks import ALONE, Ranks
 from neonxc.shards import common_classes, common_type, readable
 
@@ -168,13 +168,7 @@ def _read(X: Any, sample_weight: Any, ranks: Ranks = ALONE) -> tuple[Tensor, Ten
         batch = as_batch(X.toarray() if hasattr(X, "toarray") else X)
         given = batch.tensor[rows]
         points = given.to(torch.float64)
-        weight = points.new_ones(len(points))
-        if sample_weight is not None:
-            weight = torch.from_numpy(as_array(sample_weight).astype(np.float64)).to(points.device)
-        if weight.shape != (len(points),):
-            raise ValueError(f"sample_weight needs one weight per point, got shape {tuple(weight.shape)}")
-        if not bool((weight >= 0).all()):
-            raise ValueError("sample_weight needs weights >= 0, and not all of them 0")
+        weight = as_weights(sample_weight, len(points), points.device)
     ranks.same(columns=batch.names or points.shape[1])
     common_type(len(given), given.dtype, ranks)
     if not float(ranks.sum(weight.sum())) > 0:

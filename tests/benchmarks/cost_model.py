@@ -140,8 +140,8 @@ def _around(size: Size, leaves: int) -> Work:
     codes = Work(streamed=66 * n * d)
     if not size.whole:  # a sample is sorted for its quantiles, and every value looks for its bin
         codes = Work(ordered=min(n, SAMPLE) * d, gathered=10 * n * d, streamed=400 * n * d)
-    nearest = Work(streamed=n * (40 * d + 48 * k), multiplied=n * d * k)
-    finish = Work(streamed=n * (40 * d + 60 * tested), multiplied=n * d * k, sorted=n * tested)
+    nearest = Work(streamed=n * (50 * d + 48 * k), multiplied=n * d * k)
+    finish = Work(streamed=n * (90 * d + 350 * tested), multiplied=n * d * k, sorted=n * tested)
     return codes + nearest + finish
 
 
@@ -169,8 +169,8 @@ def _of_clusters(size: Size, leaves: int, algorithm: str) -> Work:
     n, d, k = size.n, size.d, size.k
     far = depth(leaves, size.balance)
     summed = 1 + size.balance * far
-    groups = k * far * (1 + DIVIDED * far)  # of all nodes
-    passes = 110 if algorithm == "CART" else 180  # SpEx-Clique looks at both children of every cut
+    groups = DIVIDED * k * far + 2 * (leaves - k)  # of all nodes
+    passes = 140 if algorithm == "CART" else 160  # SpEx-Clique looks at both children of every cut
     work = _cuts(size, n * far, leaves - 1) + _histogram(size, n * summed)
     kept = d * size.bins * groups
     return work + Work(streamed=passes * kept, reduced=4 * kept, calls=3 * (leaves - 1))
@@ -192,7 +192,7 @@ def _of_costs(size: Size) -> Work:
 
 
 SAMPLE = 1 << 16  # rows from which bins are made
-DIVIDED = 0.3  # share of a node's clusters that a cut leaves on both sides, where clusters touch
+DIVIDED = 2.5  # nodes that have points of a cluster, over its depth: clusters that touch are cut through
 CUTS, PARTS = 25, 15  # that ExShallow scores in full, per node, and the parts of centers that these separate
 CHANNELS = 3  # centers that may be the best of a side, of those that ExKMC looks at
 

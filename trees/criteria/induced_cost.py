@@ -12,7 +12,6 @@ from neonxc.trees.criterion import Criterion, Cuts
 from neonxc.trees.depth import estimated_depth
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import PartedFrom, Points, Statistic
-from neonxc.trees.sums import CACHED
 
 ROWS = 1 << 18  # points that copies are made of at once
 
@@ -218,6 +217,5 @@ class PriceAndDepth(InducedCost):
 
 def _least(distances: Tensor, parts: Tensor) -> Tensor:
     """Distances [centers, points] to the nearest center of some parts [parts, centers], [parts, points]."""
-    away = torch.zeros(parts.shape, dtype=distances.dtype, device=parts.device).masked_fill_(~parts, torch.inf)
-    step = max(1, CACHED // max(1, distances.numel()))
-    return torch.cat([(distances + some[:, :, None]).amin(1) for some in away.split(step)])
+    centers = parts.nonzero()[:, 1].split(parts.sum(1).tolist())
+    return torch.stack([distances.index_select(0, own).amin(0) for own in centers])
