@@ -25,7 +25,7 @@ from neonxc.trees.coded_table import CodedTable
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.journal import Journal, about
 from neonxc.trees.labelling import majority
-from neonxc.trees.preparation import Data, in_memory, of_shard, of_stream, plain, read, rows_of, stream_of
+from neonxc.trees.preparation import Data, alike, in_memory, of_shard, of_stream, plain, read, rows_of, stream_of
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
 from neonxc.trees.table import Table
@@ -70,11 +70,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             over the same batches [b, d] each time it is called. Such a table has numbers alone, no
             `sample_weight`, and `labels`, `centers` or ``reference="kmeans"``, which is then that of a sample.
 
-            Finite numbers; a data frame may also have categories (strings, pandas'
-            categories, truth values beside these) and missing values. Whether a missing number goes with the
-            lower or the greater ones is learned with every cut, and a missing category is one of its own. Costs
-            are then measured in standardized numbers, where medians stand in for missing ones, and categories,
-            each 0 or 1; behind its own steps if `reference` is a pipeline.
+            Finite numbers; a data frame in memory may also have categories (strings, pandas' categories, truth
+            values beside these) and missing values. Whether a missing number goes with the lower or the greater
+            ones is learned with every cut, and a missing category is one of its own. Costs are then measured in
+            standardized numbers, where medians stand in for missing ones, and categories, each 0 or 1; behind
+            its own steps if `reference` is a pipeline.
         y : ignored
         labels : array-like [n], optional
             The reference clustering, instead of `reference`; points of label -1 (noise) are left out.
@@ -82,7 +82,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             Its centers: every point belongs to the nearest. Instead of `reference`.
         sample_weight : array-like [n], optional
             Weights >= 0; a weight of 2 is a point twice, a point of weight 0 is left out.
-
         group : torch.distributed.ProcessGroup, optional
             The processes that share the rows; each of them calls `fit` with its own rows, their labels and
             weights, and with the same centers. All get the same tree, bit for bit that of one process with all
@@ -113,7 +112,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             `n_clusters` is set, and an estimator as `reference` has another number of clusters.
         """
         del y
-        data = self._prepare(X, labels, centers, sample_weight, Ranks(group))
+        ranks = Ranks(group)
+        ranks.same(checkpoint="missing" if checkpoint is None else "given")
+        data = self._prepare(X, labels, centers, sample_weight, ranks)
         if checkpoint is not None:
             data.problem.journal = Journal(checkpoint, about(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
@@ -182,10 +183,12 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     def _prepare(self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks = ALONE) -> Data:
         """Read the data, and find the reference clustering."""
-        if labels is not None and centers is not None:
-            raise ValueError("fit takes labels or centers, not both")
-        self._check_parameters()
-        source = stream_of(self, X)
+        with ranks.agreed():
+            if labels is not None and centers is not None:
+                raise ValueError("fit takes labels or centers, not both")
+            self._check_parameters()
+            source = stream_of(self, X)
+        source = source if ranks.alone else alike(X, source, ranks)
         if source is not None:
             return of_stream(self, source, labels, centers, sample_weight, ranks)
         return (in_memory if ranks.alone else of_shard)(self, X, labels, centers, sample_weight, ranks)

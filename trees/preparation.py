@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.inputs import as_batch, label_array
 from neonxc.ranks import Ranks
-from neonxc.shards import readable
+from neonxc.shards import readable, without_rows
 from neonxc.trees.batches import Source, source_of
 from neonxc.trees.codes import code
 from neonxc.trees.counted import kept_points, weights_of
@@ -200,6 +200,21 @@ def stream_of(model: TreeExplainer, X: Any) -> Source | None:
         f"X needs to be in memory: {type(model).__name__} with these parameters does not read it batch by "
         "batch, as CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique do, without refine and n_init"
     )
+
+
+def alike(X: Any, source: Source | None, ranks: Ranks) -> Source | None:
+    """What this process reads batch by batch, if all do; those without rows do as the others.
+
+    Raises
+    ------
+    ValueError
+        In all processes: some have a table in memory, others read batches.
+    """
+    empty = source is None and without_rows(X, ranks)
+    kinds = ranks.texts("" if empty else "in memory" if source is None else "in batches")
+    if len(set(kinds) - {""}) > 1:
+        raise ValueError(f"X is read in batches by some processes and in memory by others: {', '.join(kinds)}")
+    return Source(lambda: iter(())) if empty and "in batches" in kinds else source
 
 
 def read(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
