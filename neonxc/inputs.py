@@ -146,8 +146,13 @@ def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
     """
     if sample_weight is None or isinstance(sample_weight, Number):
         sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
-    options: dict[str, Any] = {"ensure_2d": False, "ensure_min_samples": 0, "input_name": "sample_weight"}
-    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)
+    options: dict[str, Any] = {
+        "ensure_2d": False,
+        "ensure_min_samples": 0,
+        "input_name": "sample_weight",
+        "copy": True,
+    }
+    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)  # a frame's column is read-only
     if weight.shape != (n,):
         raise ValueError(f"sample_weight needs one weight per point, shape ({n},), got {weight.shape}")
     if (weight < 0).any():

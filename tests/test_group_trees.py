@@ -214,6 +214,10 @@ def spoiled(group, what):
             "weights": (X, {**arguments, "sample_weight": np.ones(len(X))}, model),
             "shape": (X[0], arguments, model),
             "models": (X, arguments, EMN(4)),
+            "both": (X, {**arguments, "labels": labels}, model),
+            "invalid parameters": (X, arguments, IMM(4, max_bins=1)),
+            "checkpoints": (X, {**arguments, "checkpoint": "fit"}, model),
+            "batches": (lambda: iter([X]), arguments, model),
         }[what]
     return model.fit(X, group=group, **arguments)
 
@@ -229,6 +233,10 @@ def spoiled(group, what):
         ("arguments", "centers differs between processes: given on rank 0, missing on rank 1"),
         ("weights", "sample_weight differs between processes: missing on rank 0, given on rank 1"),
         ("models", "model differs between processes: IMM.*EMN"),
+        ("both", "fit takes labels or centers, not both.*on rank 1 of 3"),
+        ("invalid parameters", "max_bins needs.*on rank 1 of 3"),
+        ("checkpoints", "checkpoint differs between processes: missing on rank 0, given on rank 1"),
+        ("batches", "X is read in batches by some processes and in memory by others"),
         ("groups", "group needs a process group"),
         ("an unfitted reference", "reference in a group has to be fitted"),
         ("graphs", "CUBT takes no group: finding its own clusters takes all points"),

@@ -525,7 +525,7 @@ def test_means_that_are_equal_but_for_rounding(model):
         ({"sample_weight": np.full(60, -1.0)}, r"sample_weight needs weights >= 0"),
         ({"sample_weight": np.ones(59)}, r"sample_weight"),
         ({"sample_weight": np.full(60, np.nan)}, r"sample_weight"),
-        ({"sample_weight": np.zeros(60)}, r"(?i)sample.weight.* (0|non-zero)"),
+        ({"sample_weight": np.zeros(60)}, r"(?i)weight.* (0|non-zero)"),
     ],
 )
 def test_arguments_of_fit(model, extra, message):

@@ -4,66 +4,33 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.inputs import NOISE, as_batch, label_array
+from neonxc.inputs import NOISE
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
-from neonxc.shards import readable
 from neonxc.trees import reference as references
 from neonxc.trees.batches import Source, source_of
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.coded_table import CodedTable
-from neonxc.trees.codes import code
-from neonxc.trees.counted import kept_points, weights_of
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.journal import Journal, about
 from neonxc.trees.labelling import majority
-from neonxc.trees.mixed import in_columns, is_mixed, mixed
+from neonxc.trees.preparation import Data, alike, in_memory, of_shard, of_stream, plain, read, rows_of, stream_of
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
-from neonxc.trees.rounds import Rounds
-from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
-from neonxc.trees.streams import streamed
 from neonxc.trees.table import Table
 from neonxc.trees.tested import of_tested_codes, of_tested_columns
-from neonxc.trees.tree import ThresholdTree, like
-
-
-@dataclass
-class Data:
-    """What `fit` was given, ready for a tree to grow.
-
-    Attributes
-    ----------
-    problem : Problem
-        Of the points that count.
-    reference : Reference
-    points : Tensor, sparse matrix, data frame or Source
-        All points.
-    kept : Tensor or None
-        Which of them count; None for all.
-    names : sequence of str or None
-    give : callable
-        Hands back one value per point as the caller's kind of array.
-    """
-
-    problem: Problem
-    reference: Reference
-    points: Any
-    kept: Tensor | None
-    names: Sequence[str] | None
-    give: Callable[[np.ndarray], Any]
+from neonxc.trees.tree import ThresholdTree
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
@@ -95,12 +62,19 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : array-like, data frame, sparse matrix or tensor [n, d]
-            The columns that are cut. Finite numbers; a data frame may also have categories (strings, pandas'
-            categories, truth values beside these) and missing values. Whether a missing number goes with the
-            lower or the greater ones is learned with every cut, and a missing category is one of its own. Costs
-            are then measured in standardized numbers, where medians stand in for missing ones, and categories,
-            each 0 or 1; behind its own steps if `reference` is a pipeline.
+        X : array-like, data frame, sparse matrix or tensor [n, d]; path; or callable
+            The columns that are cut. Some explainers (CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique,
+            without `refine` and `n_init`) also read tables batch by batch, and keep no more of them than a code
+            per number: a memory-mapped array (``numpy.load(..., mmap_mode="r")``) of 128 MB or more, the path of
+            a Parquet file or of a folder of them, or a function without arguments that returns a new iterator
+            over the same batches [b, d] each time it is called. Such a table has numbers alone, no
+            `sample_weight`, and `labels`, `centers` or ``reference="kmeans"``, which is then that of a sample.
+
+            Finite numbers; a data frame in memory may also have categories (strings, pandas' categories, truth
+            values beside these) and missing values. Whether a missing number goes with the lower or the greater
+            ones is learned with every cut, and a missing category is one of its own. Costs are then measured in
+            standardized numbers, where medians stand in for missing ones, and categories, each 0 or 1; behind
+            its own steps if `reference` is a pipeline.
         y : ignored
         labels : array-like [n], optional
             The reference clustering, instead of `reference`; points of label -1 (noise) are left out.
@@ -108,7 +82,6 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             Its centers: every point belongs to the nearest. Instead of `reference`.
         sample_weight : array-like [n], optional
             Weights >= 0; a weight of 2 is a point twice, a point of weight 0 is left out.
-
         group : torch.distributed.ProcessGroup, optional
             The processes that share the rows; each of them calls `fit` with its own rows, their labels and
             weights, and with the same centers. All get the same tree, bit for bit that of one process with all
@@ -139,7 +112,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             `n_clusters` is set, and an estimator as `reference` has another number of clusters.
         """
         del y
-        data = self._prepare(X, labels, centers, sample_weight, Ranks(group))
+        ranks = Ranks(group)
+        ranks.same(checkpoint="missing" if checkpoint is None else "given")
+        data = self._prepare(X, labels, centers, sample_weight, ranks)
         if checkpoint is not None:
             data.problem.journal = Journal(checkpoint, about(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
@@ -150,8 +125,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : array-like, data frame, sparse matrix or tensor [N, d]
-            As in `fit`. A category that was not there goes where none of those known goes.
+        X : array-like, data frame, sparse matrix or tensor [N, d]; path; or callable
+            As in `fit`, batch by batch as well. A category that was not there goes where none of those known goes.
 
         Returns
         -------
@@ -208,155 +183,23 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     def _prepare(self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks = ALONE) -> Data:
         """Read the data, and find the reference clustering."""
-        if labels is not None and centers is not None:
-            raise ValueError("fit takes labels or centers, not both")
-        self._check_parameters()
-        source = self._source(X)
-        if source is not None:
-            return self._read_stream(source, labels, centers, sample_weight, ranks)
-        if not ranks.alone:
-            return self._prepare_shard(X, labels, centers, sample_weight, ranks)
-        points, names, give = self._read(X, reset=True)
-        self._is_tensor = isinstance(X, Tensor)
-        if hasattr(points, "iloc") and centers is not None:
-            raise ValueError("centers needs a table of numbers without gaps as X; pass labels instead")
-        self._given = labels is not None or centers is not None
-        weight = weights_of(sample_weight, points)
-        labels = None if labels is None else label_array(labels)
-        kept = kept_points(labels, weight, points)
-        if kept is not None and not len(kept):
-            raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
-        own = weight if weight is None or kept is None else weight[kept]
-        made = mixed(points, kept, own) if hasattr(points, "iloc") else None
-        if made is None:
-            table = Table(points) if kept is None else Table(points).take(kept)
-            table.check_size(names)
-            found = self._reference(table, X, labels, centers, own, kept)
-        else:
-            table = made.cut
-            found = in_columns(self._reference(made.space, X, labels, None, own, kept), made, self.metric, own)
-        columns = code(table, found.centers, self.max_bins)
-        problem = Problem(
-            table,
-            columns,
-            found.centers,
-            found.labels,
-            own,
-            found.space,
-            found.space_centers,
-            self.metric,
-            found.distances,
-            made,
-        )
-        return Data(problem, found, points, kept, names, give)
-
-    def _prepare_shard(self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
-        """The same for the rows of one process of several."""
         with ranks.agreed():
-            if self._alone_because is not None:
-                raise ValueError(f"{type(self).__name__} takes no group: {self._alone_because}")
-            given, rows = readable(X, ranks)
-            points, names, give = self._read(given, reset=True)
-            if not isinstance(points, Tensor):
-                raise ValueError("X in a group needs a dense table of numbers without gaps")
-            points = points[rows]
-            weight = None if sample_weight is None else weights_of(sample_weight, points)
-            labels = None if labels is None else label_array(labels) if len(points) else np.empty(0)
-            kept = kept_points(labels, weight, points)
-            table = Table(points) if kept is None else Table(points).take(kept)
-            table.check_size(names)
-        check_fit(ranks, self, centers=centers, labels=labels, sample_weight=sample_weight)
-        dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
-        table = table if table.n else Table(table.data.to(dtype))
-        own = weight if weight is None or kept is None else weight[kept]
-        self._is_tensor, self._given = isinstance(X, Tensor), labels is not None or centers is not None
-        found = reference_of_shards(
-            table,
-            X if kept is None else _rows(X, kept),
-            labels=labels if labels is None or kept is None else labels[kept.cpu().numpy()],
-            centers=centers,
-            reference=self.reference,
-            n_clusters=self.n_clusters,
-            metric=self.metric,
-            weight=own,
-            random_state=self.random_state,
-            ranks=ranks,
-            names=getattr(self, "feature_names_in_", None),
-        )
-        problem = Problem(
-            table,
-            code(table, found.centers, self.max_bins, ranks),
-            found.centers,
-            found.labels,
-            own,
-            table,
-            found.centers,
-            self.metric,
-            found.distances,
-            ranks=Rounds(ranks),
-        )
-        return Data(problem, found, points, kept, names, give)
+            if labels is not None and centers is not None:
+                raise ValueError("fit takes labels or centers, not both")
+            self._check_parameters()
+            source = stream_of(self, X)
+        source = source if ranks.alone else alike(X, source, ranks)
+        if source is not None:
+            return of_stream(self, source, labels, centers, sample_weight, ranks)
+        return (in_memory if ranks.alone else of_shard)(self, X, labels, centers, sample_weight, ranks)
+
+    def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
+        """X as a tensor, its column names, and how to hand back one value per point."""
+        return read(self, X, reset)
 
     def _streams(self) -> bool | None:
         """Whether distances of all points to the centers are kept of a stream; None where it can't be streamed."""
         return None
-
-    def _source(self, X: Any) -> Source | None:
-        """What is read batch by batch, if X is."""
-        source = source_of(X)
-        if source is None or self._streams() is not None:
-            return source
-        if isinstance(X, np.memmap):
-            return None
-        raise ValueError(
-            f"X needs to be in memory: {type(self).__name__} with these parameters does not read it batch by "
-            "batch, as CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique do, without refine and n_init"
-        )
-
-    def _read_stream(self, source: Source, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
-        """Read a table batch by batch, and find the reference clustering."""
-        self._given, self._is_tensor = labels is not None or centers is not None, False
-        with ranks.agreed():
-            if sample_weight is not None:
-                raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
-            if not self._given and self.reference != "kmeans":
-                raise ValueError(
-                    'reference needs "kmeans" for an X that is read batch by batch; pass labels or centers, such '
-                    "as the cluster_centers_ of a clustering of a sample"
-                )
-        if not ranks.alone:
-            check_fit(ranks, self, centers=centers, labels=labels)
-        read = streamed(
-            source,
-            labels=labels,
-            centers=centers,
-            n_clusters=self.n_clusters,
-            max_bins=self.max_bins,
-            metric=self.metric,
-            random_state=self.random_state,
-            distances=bool(self._streams()),
-            ranks=ranks,
-        )
-        self.n_features_in_ = read.table.d
-        self.__dict__.pop("feature_names_in_", None)  # of an earlier table
-        if source.names is not None:
-            self.feature_names_in_ = np.array(source.names, dtype=object)
-        table: Any = read.table
-        found = read.found
-        problem = Problem(
-            table,
-            table.columns,
-            found.centers,
-            found.labels,
-            None,
-            table,
-            found.space_centers,
-            self.metric,
-            found.distances,
-            ranks=ranks if ranks.alone else Rounds(ranks),
-        )
-        found = replace(found, distances=None)
-        return Data(problem, found, source, read.kept, source.names, lambda values: values)
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
@@ -369,7 +212,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if isinstance(self.reference, str):
             X = table.data
         elif kept is not None:
-            X = _rows(X, kept)
+            X = rows_of(X, kept)
         X = plain(X)
         found = references.from_estimator(
             table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state
@@ -387,7 +230,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             warnings.warn(
                 f"n_clusters={self.n_clusters} is ignored: reference has {found} clusters",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _finish(
@@ -435,41 +278,3 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         elif data.kept is not None and data.points.shape[0]:
             every = tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])
-
-    def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-        """X as a tensor, its column names, and how to hand back one value per point.
-
-        A sparse matrix stays one, and so does a data frame with categories or missing values.
-        """
-        if not reset and self.tree_.encoding is not None:
-            return self._mixed(X, reset)
-        if isinstance(X, Tensor) or hasattr(X, "iloc"):
-            try:
-                batch = as_batch(X, integers=True)
-            except ValueError:
-                if reset and hasattr(X, "iloc") and is_mixed(X):
-                    return self._mixed(X, reset)
-                raise
-            if batch.tensor.ndim != 2:
-                raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
-            validate_data(self, X=X, reset=reset, skip_check_array=True)
-            return batch.tensor, batch.names, batch.labels
-        X = validate_data(self, X=X, reset=reset, accept_sparse=["csc", "csr"])
-        return (X if hasattr(X, "tocsc") else references.tensor_of(X)), None, lambda values: values
-
-    def _mixed(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-        """A table with categories or missing values, read."""
-        validate_data(self, X=X, reset=reset, skip_check_array=True)
-        return X, [str(name) for name in getattr(X, "columns", ())], partial(like, X)
-
-
-def plain(X: Any) -> Any:
-    """A tensor as an array, for scikit-learn; anything else as it is."""
-    return as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X
-
-
-def _rows(X: Any, rows: Tensor) -> Any:
-    index = rows.cpu().numpy()
-    if hasattr(X, "iloc"):
-        return X.iloc[index]
-    return X[index] if hasattr(X, "tocsr") or isinstance(X, np.ndarray | Tensor) else np.asarray(X)[index]

@@ -17,13 +17,14 @@ from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import dense_codes
 from neonxc.trees.criteria.mistakes import Mistakes
-from neonxc.trees.estimator import TreeExplainer, plain
+from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, best_first, replayed, separate_centers
 from neonxc.trees.interval_search import IntervalSearch, cut_of
 from neonxc.trees.kernel_distances import KERNELS, feature_space_distances
 from neonxc.trees.kernel_features import anchors_of, surrogate_columns
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.parameters import explainer
+from neonxc.trees.preparation import plain
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
@@ -169,7 +170,7 @@ class KernelTree(TreeExplainer):
             warnings.warn(
                 f"X has {different} distinct points, fewer than n_clusters={k}: so many clusters there are",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             k = different
         X = plain(table.data)

@@ -33,7 +33,9 @@ Lower the tree's own k-means cost after it has grown; see :func:`neonxc.trees.re
 Starts, of which the tree of least cost is kept. The first one is the explainer's own; further ones have the
 criteria of other explainers (`criterion_` says which) and, if the reference is "kmeans", other seeds.""",
     "max_bins": """int, optional
-Put the values of every column into so many bins. Default: every value counts.""",
+Columns of more distinct values than this are put into so many bins of about equally many points, whose ends are
+told by a sketch, a sample of at most 65,536 distinct rows; columns of fewer values are exact. Default: every value
+counts; 256 for an `X` that is read batch by batch.""",
     "random_state": """int, RandomState or None
 Seed of the reference clustering, if it is fitted here.""",
 }

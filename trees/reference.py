@@ -129,7 +129,7 @@ def kmeans(
         warnings.warn(
             f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: so many clusters there are",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=7,
         )
         k = rows.shape[0]
     model = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
@@ -250,7 +250,7 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
         warnings.warn(
             f"{type(final).__name__} takes no sample_weight: the reference clusters points without weights",
             UserWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
         return {}
     prefix = f"{reference.steps[-1][0]}__" if isinstance(reference, Pipeline) else ""

@@ -165,9 +165,15 @@ class Table:
             if dense.d:
                 means[:, full] = dense.means(labels, k, weight)
             return means
-        low, high = self.ends(ranks)
-        middle = (low + high) / 2
-        return self._sums(labels, k, weight, middle, (high - low) / 2, mass.sum(), ranks) / mass[:, None] + middle
+        return self._means(labels, mass, weight, self.ends(ranks), ranks)
+
+    def _means(
+        self, labels: Tensor, mass: Tensor, weight: Tensor | None, ends: tuple[Tensor, Tensor], ranks: Ranks
+    ) -> Tensor:
+        """The same, from the weight [k] of the labels and the ends of the columns."""
+        low, high = ends
+        middle, extent = (low + high) / 2, (high - low) / 2
+        return self._sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
 
     def _sums(
         self,
@@ -227,6 +233,6 @@ class Table:
         labels = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         weight = None if weight is None else weight[rows]
         (low, high), mass = part.ends(ranks), ranks.sum(tally(labels, 1, weight))
-        middle = part.means(labels, 1, weight, ranks)[0]
+        middle = part._means(labels, mass, weight, (low, high), ranks)[0]
         extent = torch.maximum(high - middle, middle - low).square()
         return part._sums(labels, 1, weight, middle, extent, mass, ranks, square=True)[0] / mass

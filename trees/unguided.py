@@ -15,10 +15,11 @@ from neonxc.parameters import check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criterion import Criterion
-from neonxc.trees.estimator import Data, TreeExplainer
+from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, best_first, replayed
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.mixed import in_columns
+from neonxc.trees.preparation import Data
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
