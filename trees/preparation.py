@@ -67,7 +67,9 @@ def in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_we
     labels = None if labels is None else label_array(labels)
     kept = kept_points(labels, weight, points)
     if kept is not None and not len(kept):
-        raise ValueError("no point counts: labels are -1 (noise), or weights 0, for every point")
+        raise ValueError(
+            "no point counts: labels are -1 (noise), or weights 0, for every point; some need to be non-zero"
+        )
     own = weight if weight is None or kept is None else weight[kept]
     made = mixed(points, kept, own) if hasattr(points, "iloc") else None
     if made is None:
