@@ -13,6 +13,7 @@ from sklearn.datasets import load_wine, make_blobs
 
 from neonxc.ranks import Ranks
 from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
+from neonxc.trees.sketch import Sketch
 
 REFINED = {
     "refined": (IMM, {"refine": True}),
@@ -141,6 +142,25 @@ def test_a_fitted_clusterer_is_a_reference(ranks):
 
 
 # --- streams -------------------------------------------------------------------------------------------------
+
+
+def sketched(group, X, shares):
+    """The sketch of all rows and its bins; `group` is None for a process alone."""
+    sketch = Sketch(X.shape[1], 20)
+    sketch.add(torch.from_numpy(X[rows_of(group, X, shares)] if group is not None else X))
+    sketch = sketch.merged(Ranks(group))
+    bins = sketch.bins(torch.zeros(2, X.shape[1]))
+    return sketch.n, *sketch.rows, sketch.low, sketch.high, sketch.few, sketch.whole, bins.upper, bins.size
+
+
+@pytest.mark.parametrize("shares", SHARES)
+def test_sketches_of_several_processes(ranks, shares):
+    rng = np.random.default_rng(5)
+    X = np.stack([rng.normal(size=400), rng.integers(-3, 4, 400), rng.normal(size=400).round(1)], 1)
+    n, *expected = sketched(None, X, None)
+    for own, *found in ranks(sketched, X, SHARES[shares]):
+        assert own == n
+        assert all(map(torch.equal, found, expected))
 
 
 def streamed(group, model, parameters, X, shares, arguments, spoil=None):

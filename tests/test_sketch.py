@@ -6,7 +6,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neonxc.ranks import Ranks
 from neonxc.trees import sketch as sketch_module
 from neonxc.trees.bins import Bins, Ends
 from neonxc.trees.sketch import Sketch
@@ -37,8 +36,8 @@ def assert_same(one, other):
     assert torch.equal(one.bins(centers).upper, other.bins(centers).upper)
 
 
-@settings(max_examples=30)
-@given(seeds, st.integers(1, 400), st.integers(2, 40), st.integers(1, 9), st.integers(5, 60))
+@settings(max_examples=20)
+@given(seeds, st.integers(1, 200), st.integers(2, 40), st.integers(1, 9), st.integers(5, 60))
 def test_order_and_batches_do_not_matter(seed, n, max_bins, batches, most):
     values = table(seed, n, np.float32 if seed % 2 else np.float64)
     values = values[np.random.default_rng(seed).integers(n, size=2 * n)]  # some rows several times
@@ -150,26 +149,3 @@ def test_ends_are_the_values_of_codes():
             low, high = float(ends.low[column, code]), float(ends.high[column, code])
             assert (low, high) == ((float(own.min()), float(own.max())) if len(own) else (np.inf, -np.inf))
     assert ends.whole.tolist() == [False, True, False, True, True]
-
-
-def merge(group, values):
-    """The sketch and the bins of rows that three processes share, of which one has none."""
-    import torch.distributed as dist
-
-    rank = dist.get_rank(group)
-    own = [values[:90], values[:0], values[90:]][rank]
-    sketch = Sketch(values.shape[1], 20)
-    sketch.add(torch.from_numpy(own))
-    sketch = sketch.merged(Ranks(group))
-    bins = sketch.bins(torch.zeros(2, values.shape[1]))
-    return sketch.n, sketch.rows, sketch.few, sketch.whole, bins.upper
-
-
-def test_sketches_of_several_processes(ranks):
-    values = table(5, 400)
-    alone = sketched(values, 20)
-    expected = alone.n, alone.rows, alone.few, alone.whole, alone.bins(torch.zeros(2, 5)).upper
-    for n, rows, few, whole, upper in ranks(merge, values):
-        assert n == expected[0]
-        assert all(map(torch.equal, rows, expected[1]))
-        assert all(map(torch.equal, (few, whole, upper), expected[2:]))
