@@ -82,8 +82,12 @@ class _Turn:
         self._error: BaseException | None = None
         self._stopped = self._ended = False
         self._own, self._callers = threading.Semaphore(0), threading.Semaphore(0)
-        inference = torch.is_inference_mode_enabled()
-        threading.Thread(target=self._run, args=(work, here, inference), daemon=True).start()
+        # What is set for a thread is handed on to the new one
+        modes = (
+            torch.is_inference_mode_enabled(),
+            torch.cuda.current_stream() if torch.cuda.is_initialized() else None,
+        )
+        threading.Thread(target=self._run, args=(work, here, *modes), daemon=True).start()
 
     def go_on(self) -> None:
         """Run until the work asks for a sum or ends; raise its error."""
@@ -108,11 +112,11 @@ class _Turn:
         assert self.answer is not None
         return self.answer
 
-    def _run(self, work: Callable[[], Any], here: threading.local, inference: bool) -> None:
+    def _run(self, work: Callable[[], Any], here: threading.local, inference: bool, stream: Any) -> None:
         self._own.acquire()
         here.turn = self
         try:
-            with torch.inference_mode(inference):
+            with torch.inference_mode(inference), torch.cuda.stream(stream):
                 self.result = None if self._stopped else work()
         except _Stopped:
             pass
