@@ -1,7 +1,11 @@
 """Trees of rows that are distributed over processes: bit for bit those of one process."""
 
+import os
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -466,3 +470,19 @@ def test_a_level_s_nodes_are_reduced_together(ranks):
         number, sent = ranks(calls, model, X, centers)[0]
         assert number <= most
         assert sent < 100_000
+
+
+def test_the_example_runs_under_torchrun(tmp_path):
+    root = Path(__file__).resolve().parent.parent
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run = subprocess.run(
+        [*command, str(root / "examples" / "distributed.py"), "--quick"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "one process with all rows grows the same tree: True" in run.stdout
+    assert "attributions of 4000 rows in attributions" in run.stdout
