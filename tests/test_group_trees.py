@@ -14,6 +14,8 @@ import torch.distributed as dist
 from processes import Processes
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine, make_blobs
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from neonxc.ranks import Ranks
 from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
@@ -137,12 +139,19 @@ def test_kmeans_is_the_default_reference(ranks):
         assert many.inertia_ <= 1.05 * one.inertia_
 
 
-def test_a_fitted_clusterer_is_a_reference(ranks):
+@pytest.mark.parametrize("name", ["IMM", "ExShallow", "KDTree"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_fitted_clusterer_is_a_reference(ranks, name, scaled):
+    """With its own centers, and behind its own scaler."""
     X, _ = table(np.float64)
-    reference = KMeans(5, n_init=1, random_state=0).fit(X)
-    one = IMM(reference=reference).fit(X, labels=reference.labels_)
-    for many, _ in results(ranks(fitted, IMM, {"reference": reference}, X, SHARES["one is empty"], {})):
+    X[:, 0] *= 30
+    reference = KMeans(5, n_init=1, random_state=0)
+    reference = (make_pipeline(StandardScaler(), reference) if scaled else reference).fit(X)
+    parameters = EXPLAINERS[name][1] | {"reference": reference}
+    one = EXPLAINERS[name][0](**parameters).fit(X)
+    for many, rows in results(ranks(fitted, EXPLAINERS[name][0], parameters, X, SHARES["one is empty"], {})):
         assert_equal(one, many)
+        assert len(rows) == 0 or many.score(X[rows]) == one.score(X[rows])
 
 
 # --- streams -------------------------------------------------------------------------------------------------

@@ -191,7 +191,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         source = source if ranks.alone else alike(X, source, ranks)
         if source is not None:
             return of_stream(self, source, labels, centers, sample_weight, ranks)
-        return (in_memory if ranks.alone else of_shard)(self, X, labels, centers, sample_weight, ranks)
+        if ranks.alone:
+            return in_memory(self, X, labels, centers, sample_weight)
+        return of_shard(self, X, labels, centers, sample_weight, ranks)
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
         """X as a tensor, its column names, and how to hand back one value per point."""
@@ -270,7 +272,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
         self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
         same = found.space is table
-        means = self._space_means if same else filled(problem.filled.means(own, k, weight), found.centers)
+        means = (
+            self._space_means
+            if same
+            else filled(problem.filled.means(own, k, weight, problem.ranks), found.centers)
+        )
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
         every = leaf_of
         if data.kept is not None and source is not None:

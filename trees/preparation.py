@@ -56,7 +56,7 @@ class Data:
     give: Callable[[np.ndarray], Any]
 
 
-def in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
+def in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> Data:
     """The data and the reference clustering of a table in memory."""
     points, names, give = model._read(X, reset=True)
     model._is_tensor = isinstance(X, Tensor)
@@ -134,8 +134,8 @@ def of_shard(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_wei
         found.centers,
         found.labels,
         own,
-        table,
-        found.centers,
+        found.space,
+        found.space_centers,
         model.metric,
         found.distances,
         ranks=Rounds(ranks),

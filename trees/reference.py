@@ -99,11 +99,28 @@ def from_estimator(
             f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
         )
     model, labels = _fitted(_flat(reference), X, weight)
-    found = from_labels(table, labels, metric, weight)
+    return in_its_space(from_labels(table, labels, metric, weight), model, X, metric, weight)
+
+
+def in_its_space(
+    found: Reference,
+    model: Any,
+    X: Any,
+    metric: str,
+    weight: Tensor | None,
+    ranks: Ranks = ALONE,
+    rows: slice = slice(None),
+) -> Reference:
+    """The labels of a fitted clusterer with its own centers, behind the first steps of a pipeline.
+
+    `rows` are those of X that are points of the table.
+    """
+    table = found.space
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         found.steps = model[:-1]
-        found.space = Table(tensor_of(found.steps.transform(X)).to(table.device))
-        found.space_centers = centers_of(found.space, found.labels, len(found.classes), metric, weight)
+        with ranks.agreed():
+            found.space = Table(tensor_of(found.steps.transform(X)[rows]).to(table.device))
+        found.space_centers = centers_of(found.space, found.labels, len(found.classes), metric, weight, ranks)
     final = model[-1] if isinstance(model, Pipeline) else model
     found.gamma = getattr(final, "gamma_", None)
     own = getattr(final, "cluster_centers_", None)

@@ -12,12 +12,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.inputs import as_batch, label_array
+from neonxc.inputs import NOISE, as_batch, label_array
 from neonxc.parameters import plain_parameters
 from neonxc.ranks import Ranks
-from neonxc.shards import common_classes, common_type
+from neonxc.shards import common_classes, common_type, readable
 from neonxc.trees.exact import digest
-from neonxc.trees.reference import Reference, centers_of, from_centers
+from neonxc.trees.reference import Reference, centers_of, from_centers, in_its_space
 from neonxc.trees.table import Table
 from neonxc.trees.tree import tree_of
 
@@ -88,14 +88,22 @@ def reference_of_shards(
                 f"labels; got {reference!r} with metric={metric!r}"
             )
         centers = kmeans_of_shards(table, n_clusters, weight, common_seed(random_state, ranks), ranks)
+    predicted, rows = labels is None, slice(None)
     with ranks.agreed():
         if centers is not None:
             return from_centers(table, centers, metric, names)
-        if labels is None:
-            labels = _predicted(reference, X, table.n)
         if metric != "l2":
             raise ValueError('labels in a group need metric="l2": medians need all rows; pass centers')
-    return labels_of_shards(table, labels, weight, ranks)
+        if predicted:
+            X, rows = readable(X, ranks)
+            X = as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X
+            labels = _predicted(reference, X)[rows]
+    found = labels_of_shards(table, labels, weight, ranks)
+    if not predicted:
+        return found
+    if found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
+        raise ValueError("reference leaves points out as noise (label -1); pass its labels instead")
+    return in_its_space(found, reference, X, metric, weight, ranks, rows)
 
 
 def kmeans_of_shards(table: Table, k: int, weight: Tensor | None, seed: int, ranks: Ranks) -> Tensor:
@@ -124,7 +132,7 @@ def classes_of_shards(labels: Any, ranks: Ranks) -> tuple[np.ndarray, np.ndarray
     return values.astype(classes.dtype), classes
 
 
-def _predicted(reference: Any, X: Any, n: int) -> Any:
+def _predicted(reference: Any, X: Any) -> Any:
     """The labels that a fitted clusterer predicts."""
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
@@ -133,6 +141,4 @@ def _predicted(reference: Any, X: Any, n: int) -> Any:
         raise ValueError("reference in a group has to be fitted; or pass centers or labels") from None
     if not hasattr(reference, "predict"):
         raise ValueError(f"reference in a group needs predict, which {type(final).__name__} has not; pass labels")
-    if not n:
-        return np.empty(0, dtype=np.int64)
-    return reference.predict(as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X)
+    return reference.predict(X)
