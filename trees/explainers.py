@@ -13,6 +13,7 @@ from neonxc.trees.criteria.induced_cost import InducedCost, PriceAndDepth
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.parameters import explainer
+from neonxc.trees.preparation import Data
 from neonxc.trees.problem import Problem
 
 STEPS = 20  # of the search for a depth factor
@@ -129,23 +130,10 @@ class ExShallow(CenterTree):
     def _criterion(self, problem: Problem) -> Criterion:
         return PriceAndDepth(problem, self.depth_factor_)
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        labels: Any = None,
-        centers: Any = None,
-        sample_weight: Any = None,
-        group: Any = None,
-        checkpoint: Any = None,
-    ) -> ExShallow:
-        """Fit the tree; see :meth:`neonxc.trees.IMM.fit`."""
+    def _prepare(self, *given: Any, **named: Any) -> Data:
         self.depth_factor_ = self.depth_factor
         self.__dict__.pop("goals_met_", None)  # of an earlier search
-        given = {"labels": labels, "centers": centers, "sample_weight": sample_weight}
-        super().fit(X, **given, group=group, checkpoint=checkpoint)
-        return self
+        return super()._prepare(*given, **named)
 
     def tune_depth_factor(
         self,
@@ -184,7 +172,6 @@ class ExShallow(CenterTree):
         """
         from neonxc.evaluation import waes
 
-        self.depth_factor_ = self.depth_factor
         data = self._prepare(X, labels, centers, sample_weight)
         base = data.problem.cost(data.problem.labels)
         low, high = 0.0, np.inf
