@@ -12,7 +12,7 @@ from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
 from neonxc.trees.criteria.change import Change
 from neonxc.trees.exact import tally
-from neonxc.trees.growth import Step, replayed
+from neonxc.trees.growth import Step, grow_with_tests
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import centers_of
 from neonxc.trees.search import Search
@@ -182,5 +182,5 @@ class _Tests:
             nobody = torch.zeros_like(node.centers, dtype=torch.bool)  # centers play no part here
             return replace(cut, centers_left=nobody), int(self.left[place]), int(self.right[place])
 
-        builder, leaves = replayed(self.problem, 0, test)
+        builder, leaves = grow_with_tests(self.problem, 0, test)
         return builder, [replace(leaf, centers=self.center[place][None]) for place, leaf in leaves]

@@ -16,7 +16,7 @@ from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import Step, best_first, replayed
+from neonxc.trees.growth import Step, best_first, grow_with_tests
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.mixed import in_columns
 from neonxc.trees.preparation import Data
@@ -131,5 +131,5 @@ def _copied(problem: Problem, builder: TreeBuilder, inner: set[int]) -> tuple[Tr
         cut = problem.cut_at(node, builder.feature[place], builder.threshold[place])
         return cut, builder.left[place], builder.right[place]
 
-    part, leaves = replayed(problem, 0, test)
+    part, leaves = grow_with_tests(problem, 0, test)
     return part, [leaf for _, leaf in leaves]
