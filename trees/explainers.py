@@ -9,7 +9,7 @@ import numpy as np
 
 from neonxc.parameters import check_number
 from neonxc.trees.center_tree import CenterTree
-from neonxc.trees.criteria.induced_cost import InducedCost, PriceAndDepth
+from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.parameters import explainer
@@ -101,7 +101,7 @@ class ExGreedy(CenterTree):
     .. [1] E. Laber, L. Murtinho, "On the price of explainability for some clustering problems", ICML 2021.
     """
 
-    _prices = True
+    _uses_distances = True
 
     def _criterion(self, problem: Problem) -> Criterion:
         return InducedCost(problem)
@@ -135,14 +135,14 @@ class ExShallow(CenterTree):
 
     _: KW_ONLY
     depth_factor: float = 0.03
-    _prices = True
+    _uses_distances = True
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("depth_factor", self.depth_factor)
 
     def _criterion(self, problem: Problem) -> Criterion:
-        return PriceAndDepth(problem, self.depth_factor_)
+        return CostAndDepth(problem, self.depth_factor_)
 
     def _prepare(self, *given: Any, **named: Any) -> Data:
         self.depth_factor_ = self.depth_factor

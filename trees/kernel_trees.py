@@ -57,7 +57,7 @@ The tree that is expanded: the one of :class:`KernelIMM`, or a single leaf."""
 class KernelTree(TreeExplainer):
     """Base class: the kernel's parameters, and the tree of Kernel IMM."""
 
-    _alone_because = "kernel distances take all points"
+    _no_group_reason = "kernel distances take all points"
 
     n_clusters: int = 8
     _: KW_ONLY

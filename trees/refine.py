@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
-from neonxc.trees.criteria.change import Change
+from neonxc.trees.criteria.cost_change import CostChange
 from neonxc.trees.exact import tally
 from neonxc.trees.growth import Step, grow_with_tests
 from neonxc.trees.problem import Node, Problem
@@ -136,7 +136,7 @@ class _Tests:
         goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
         now, extent = problem.reduce(torch.stack([change[goes_left].sum(), change.abs().sum()])).tolist()
         limit = now - 4 * node_.n * torch.finfo(torch.float64).eps * extent
-        best = Search(problem, Change(problem, change, extent)).best(node_)
+        best = Search(problem, CostChange(problem, change, extent)).best(node_)
         if best is None or best.score >= limit:
             return False
         then = self._goes_left(rows, best.feature, best.code)
@@ -146,7 +146,7 @@ class _Tests:
                 self._reached(leaf[side]) for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
             )
             to_left, to_right = (leaf == own[:, None] for leaf, own in zip(reached, (left, right), strict=True))
-            best = Search(problem, Change(problem, change, extent, to_left, to_right)).best(node_)
+            best = Search(problem, CostChange(problem, change, extent, to_left, to_right)).best(node_)
             if best is None or best.score >= limit:
                 return False
         self.feature[node], self.code[node] = best.feature, best.code

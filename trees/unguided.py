@@ -29,7 +29,7 @@ from neonxc.trees.table import Table
 class OwnClusters(TreeExplainer):
     """Trees that need no reference clustering; if there is one, it only labels the leaves."""
 
-    _alone_because = "finding its own clusters takes all points"
+    _no_group_reason = "finding its own clusters takes all points"
     n_clusters: int | None  # type: ignore[assignment]
 
     def _reference(
