@@ -41,7 +41,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     random_state: Any
     max_bins: int | None = None
     metric: str = "l2"
-    _alone_because: ClassVar[str | None] = None  # why its rows can't be distributed over processes
+    _no_group_reason: ClassVar[str | None] = None  # why its rows can't be distributed over processes
 
     tree_: ThresholdTree
     labels_: Any

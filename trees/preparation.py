@@ -98,8 +98,8 @@ def in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_we
 def of_shard(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
     """The same for the rows of one process of several."""
     with ranks.agreed():
-        if model._alone_because is not None:
-            raise ValueError(f"{type(model).__name__} takes no group: {model._alone_because}")
+        if model._no_group_reason is not None:
+            raise ValueError(f"{type(model).__name__} takes no group: {model._no_group_reason}")
         given, rows = readable(X, ranks)
         points, names, give = model._read(given, reset=True)
         if not isinstance(points, Tensor):
