@@ -15,7 +15,7 @@ import torch
 
 # The same few examples in every run; `pytest --hypothesis-profile explore` tries many others. No deadline: a first
 # call may compile or load something.
-hypothesis.settings.register_profile("neonxc", deadline=None, derandomize=True, max_examples=15)
+hypothesis.settings.register_profile("neonxc", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=200)
 hypothesis.settings.load_profile("neonxc")
 
