@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.cluster import KMeans
@@ -297,7 +297,6 @@ def test_check_estimator(Explainer):
 
 @pytest.mark.parametrize("Explainer", EXPLAINERS)
 @given(seed=st.integers(0, 1000), values=st.sampled_from([3, 20, None]))
-@settings(max_examples=10)
 def test_a_weight_is_so_many_points(Explainer, seed, values):
     X, weight = points(seed, values=values)
     weighted = Explainer(3).fit(X, sample_weight=weight)
