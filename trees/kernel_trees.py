@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, replace
 from typing import Any
@@ -29,6 +28,7 @@ from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
 from neonxc.trees.table import Table
+from neonxc.warned import warn
 
 SAMPLE = 1000  # different points whose distances a default gamma is made of
 Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
@@ -119,6 +119,7 @@ class KernelTree(TreeExplainer):
     """What the trees have in common: the kernel, and the tree of Kernel IMM."""
 
     _alone_because = "kernel distances take all points"
+    _has_price = False
 
     n_clusters: int = 8
     _: KW_ONLY
@@ -167,10 +168,9 @@ class KernelTree(TreeExplainer):
         """Kernel k-means, with as many clusters as there are different points at most."""
         k, different = self.n_clusters, len(torch.unique(table.data, dim=0))
         if different < k <= table.n:
-            warnings.warn(
-                f"X has {different} distinct points, fewer than n_clusters={k}: so many clusters there are",
+            warn(
+                f"X has {different} distinct points, fewer than n_clusters={k}: using {different} clusters",
                 ConvergenceWarning,
-                stacklevel=6,
             )
             k = different
         X = plain(table.data)
