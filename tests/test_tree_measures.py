@@ -146,7 +146,9 @@ def test_goals_out_of_reach(digits):
     assert not cheap.goals_met_
     plain = ExShallow(10).fit(X, centers=centers)
     assert cheap.inertia_ <= plain.inertia_  # the least cost that was found
-    with pytest.warns(UserWarning, match=r"explanation size [\d.]+\. The least that were found are 1.169 and"):
+    with pytest.warns(
+        UserWarning, match=r"explanation size [\d.]+\. The least that were found, .*, are 1.169 and"
+    ):
         short = ExShallow(10).tune_depth_factor(X, goal_cost=1.3, goal_waes=1, centers=centers)
     assert not short.goals_met_
     assert cost_ratio(X, short.labels_, centers) <= 1.3
@@ -265,7 +267,7 @@ def test_costs_are_measured_where_the_reference_is():
     for one in trade_off(wine, reference=fitted, candidates=candidates, sample_weight=weight):
         ratio = by_hand(space, one.explainer.labels_, weight) / by_hand(space, fitted.predict(wine), weight)
         assert one.cost_ratio == pytest.approx(ratio)
-    with pytest.warns(UserWarning, match=r"costs 0\.4\d times as much as the reference.* pass that pipeline"):
+    with pytest.warns(UserWarning, match=r"costs 0\.51 times as much as the reference.* pass that pipeline"):
         trade_off(wine, labels=fitted.predict(wine), candidates=candidates)
 
 

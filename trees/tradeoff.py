@@ -132,8 +132,8 @@ def trade_off(
     centers : array-like [k, d], optional
         Its centers: every point belongs to the nearest.
     reference : clusterer or pipeline that ends in one, optional
-        Fitted, or to be fitted to X, once for all candidates. Costs are measured in its own space: behind the steps
-        of a pipeline.
+        Fitted, or to be fitted to X, once for all candidates. Costs are measured in its own space: behind the
+        steps of a pipeline.
     candidates : mapping of names to tree explainers, optional
         Default: IMM, EMN, ExGreedy and ExShallow with four depth factors, each plain and refined.
     sample_weight : array-like [n], optional
@@ -153,8 +153,8 @@ def trade_off(
     Warns
     -----
     UserWarning
-        A tree costs less than the reference, whose clusters are then not those of k-means on the columns of X; they
-        may have been found behind a scaler.
+        A tree costs less than the reference, whose clusters are then not those of k-means on the columns of X;
+        they may have been found behind a scaler.
 
     Examples
     --------
@@ -196,10 +196,11 @@ def trade_off(
         tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
         measures = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees are equally good
         found.append((name, fitted, *measures, tree.n_leaves))
-    if found and min(entry[2] for entry in found) < CHEAPER:
+    cheapest = min((entry[2] for entry in found), default=1.0)
+    if cheapest < CHEAPER:
         warn(
-            f"a tree costs {min(entry[2] for entry in found):.2f} times as much as the reference: its clusters are not "
-            "those of k-means on the columns of X. If they were found behind a scaler, pass that pipeline as reference="
+            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means on "
+            "the columns of X. If they were found behind a scaler, pass that pipeline as reference="
         )
     return TradeOff(
         Candidate(*one, on_front=not any(_better(other, one) for other in found))

@@ -85,9 +85,9 @@ def render_rules(
 
     *Samples* are the training points that match a rule, and *mistakes* those of them that belong to other
     clusters. *Coverage* is the share of the cluster's points that match, *precision* the share of matching points
-    that belong to the cluster. The last line adds up the rules of a tree: the *agreement* is the share of all points
-    whose rule names their cluster, and the *cost ratio* the price of explainability, the k-means cost of the tree's
-    clusters over that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`). After
+    that belong to the cluster. The last line adds up the rules of a tree: the *agreement* is the share of all
+    points whose rule names their cluster, and the *cost ratio* the price of explainability, the k-means cost of the
+    tree's clusters over that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`). After
     :meth:`Rules.measure` the measures are also given for the held-out points.
 
     Parameters
