@@ -30,6 +30,7 @@ class OwnClusters(TreeExplainer):
     """Trees that need no reference clustering; if there is one, it only labels the leaves."""
 
     _no_group_reason = "finding its own clusters takes all points"
+    _has_price = False
     n_clusters: int | None  # type: ignore[assignment]
 
     def _reference(
