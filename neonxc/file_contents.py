@@ -53,9 +53,13 @@ def unpacked(name: str, data: bytes) -> bytes:
         try:
             data = gzip.decompress(data)
         except EOFError:
-            raise ValueError(f"{name} is damaged: the gzip file ends too early; copy or download it again") from None
+            raise ValueError(
+                f"{name} is damaged: the gzip file ends too early; copy or download it again"
+            ) from None
         except (OSError, zlib.error) as error:
-            raise ValueError(f"{name} is damaged: gzip can't unpack it ({error}); copy or download it again") from None
+            raise ValueError(
+                f"{name} is damaged: gzip can't unpack it ({error}); copy or download it again"
+            ) from None
         if not data.strip():
             raise ValueError(f"{name} can't be read as a table: it is empty")
     elif name.endswith(".gz"):

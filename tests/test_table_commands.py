@@ -344,7 +344,9 @@ def test_too_few_different_rows_where_no_number_is_given(neonxc_command, tmp_pat
 
 DAMAGES = {
     "is damaged: the gzip file ends too early": lambda packed: packed[: len(packed) // 2],
-    "is damaged: gzip can't unpack it (Error": lambda packed: packed[:15] + bytes([packed[15] ^ 255]) + packed[16:],
+    "is damaged: gzip can't unpack it (Error": lambda packed: (
+        packed[:15] + bytes([packed[15] ^ 255]) + packed[16:]
+    ),
     "is damaged: gzip can't unpack it (CRC": lambda packed: packed[:-8] + bytes(4) + packed[-4:],
     "is damaged: gzip can't unpack it (Not": lambda packed: packed + b"more",
     "can't be read as a table: its name ends in .gz, but gzip did not pack it": lambda packed: b"a,b",
