@@ -29,7 +29,7 @@ from tree_witnesses import (
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 from neonxc.trees import codes as codes_module
-from neonxc.trees import kept as kept_module
+from neonxc.trees import stored_sums as stored_sums_module
 from neonxc.trees import sums as sums_module
 from neonxc.trees import table as table_module
 from neonxc.trees.criteria import surrogate as surrogate_module
@@ -78,7 +78,7 @@ class limits(ExitStack):
 
     def __init__(self, path):
         super().__init__()
-        for module in (codes_module, kept_module, sums_module, table_module, surrogate_module):
+        for module in (codes_module, stored_sums_module, sums_module, table_module, surrogate_module):
             own = {name: value for name, value in PATHS[path].items() if hasattr(module, name)}
             for name, value in own.items():
                 self.enter_context(mock.patch.object(module, name, value))
