@@ -3,8 +3,6 @@
 import inspect
 import pydoc
 import re
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from unittest import mock
@@ -686,14 +684,3 @@ def test_the_criterion_of_the_best_start_is_told(model):
         assert cost[fitted.criterion_] <= min(cost.values()) * (1 + 1e-9)
         told.add(fitted.criterion_)
     assert len(told) > 1
-
-
-def test_trees_import_no_metrics():
-    """`neonxc.evaluation` brings torchvision and more: nobody who grows a tree shall wait for it."""
-    script = (
-        "import sys, neonxc; before = set(sys.modules); import neonxc.trees; "
-        "print(sorted(name for name in set(sys.modules) - before "
-        "if name.startswith(('neonxc.evaluation', 'neonxc.models', 'torchvision', 'captum'))))"
-    )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
