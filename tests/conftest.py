@@ -33,6 +33,14 @@ def _seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _figures():
+    """Close pyplot's figures, of which more than 20 at once are a warning."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
 @pytest.fixture(scope="module")
 def example():
     """Import an example by its name; the names of its folder are gone again afterwards."""

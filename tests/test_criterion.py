@@ -26,7 +26,7 @@ from neonxc.trees.codes import code
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.conductance import CliqueConductance
 from neonxc.trees.criteria.gini import Gini
-from neonxc.trees.criteria.induced_cost import InducedCost, PriceAndDepth
+from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criterion import Criterion
@@ -585,7 +585,7 @@ SHARDED = {
     "IMM": (True, Mistakes),
     "EMN": (True, lambda problem: Mistakes(problem, shared=True)),
     "ExGreedy": (True, InducedCost),
-    "ExShallow": (True, lambda problem: PriceAndDepth(problem, 0.03)),
+    "ExShallow": (True, lambda problem: CostAndDepth(problem, 0.03)),
     "CART": (False, Gini),
     "ExKMC": (False, surrogate_module.Surrogate),
     "KDTree": (False, Median),

@@ -204,7 +204,11 @@ def test_noise_is_left_out_of_the_tree_and_gets_a_cluster(model):
     X, labels = blobs(k=3), np.arange(60) % 3
     noise = np.arange(0, 60, 7)
     labels[noise] = -1
-    fitted = model(3).fit(X, labels=labels)
+    with pytest.warns(UserWarning, match=r"labels has 9 points of noise \(-1\)") as caught:
+        fitted = model(3).fit(X, labels=labels)
+    assert caught[0].filename == __file__
+    assert fitted.tree_.n_noise == 9
+    assert "not counted: 9 points of noise (label -1), which" in str(fitted.tree_.rules())
     without = model(3).fit(X[labels >= 0], labels=labels[labels >= 0])
     assert nested(fitted.tree_) == nested(without.tree_)
     assert len(fitted.labels_) == 60
