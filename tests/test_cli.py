@@ -25,6 +25,11 @@ except ImportError:
 needs_timm = pytest.mark.skipif(timm is None, reason="timm is not installed")
 
 
+# Random weights come from the seed: each run, and each test that builds its own network, sets it again.
+SMALL = ("--backbone", "mobilenet_v3_small", "--weights", "none", "--size", 64, "-k", 2)
+VIT = ("--backbone", "timm/vit_tiny_patch16_224", "--weights", "none", "-k", 2)
+
+
 @pytest.fixture
 def photos(tmp_path):
     from PIL import Image
@@ -49,7 +54,7 @@ def test_demo_draws_one_heatmap_per_cluster(neonxc_command, tmp_path):
 
 
 def test_heatmaps_of_spatial_clusters(neonxc_command, photos, tmp_path):
-    args = ("--backbone", "vgg11", "--layer", "features.5", "--weights", "none", "--size", 32, "-k", 2)
+    args = (*SMALL, "--layer", "features.2")
     clash = photos[0].with_name("PHOTO0-2.png")
     clash.write_bytes(photos[0].read_bytes())
     code, out, _ = neonxc_command("heatmap", photos[0], clash, photos[0], *args, "--out", "maps")
@@ -57,7 +62,7 @@ def test_heatmaps_of_spatial_clusters(neonxc_command, photos, tmp_path):
     names = {file.name for file in (tmp_path / "maps").iterdir()}
     stems = ("photo0", "PHOTO0-2", "photo0-3")
     assert names == {"contact-sheet.png", *(f"{stem}-cluster-{k}.png" for stem in stems for k in range(2))}
-    assert "features.5 of VGG" in out
+    assert "features.2 of MobileNetV3" in out
 
 
 def test_heatmaps_of_whole_photos(neonxc_command, photos, tmp_path):
@@ -67,11 +72,6 @@ def test_heatmaps_of_whole_photos(neonxc_command, photos, tmp_path):
     names = sorted(file.name for file in (tmp_path / "maps").iterdir())
     assert len(names) == 5
     assert {name.split("-")[1] for name in names[:-1]} == {"0", "1"}
-
-
-# Random weights come from the seed: each run, and each test that builds its own network, sets it again.
-SMALL = ("--backbone", "mobilenet_v3_small", "--weights", "none", "--size", 64, "-k", 2)
-VIT = ("--backbone", "timm/vit_tiny_patch16_224", "--weights", "none", "-k", 2)
 
 
 @pytest.fixture

@@ -213,10 +213,17 @@ def test_what_is_not_used_is_not_imported(installed, tmp_path, name):
     assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n" * len(STEPS[name])
 
 
-@pytest.mark.parametrize("first", ["neonxc.neuralize", "neonxc.evaluation.segments"])
-def test_neuralize_is_the_function_whatever_was_imported_first(installed, tmp_path, first):
-    code = f"import {first}, neonxc; print(neonxc.neuralize.__qualname__, neonxc.evaluation.methods.__name__)"
-    assert run("-c", code, cwd=tmp_path, path=installed) == "neuralize neonxc.evaluation.methods\n"
+def test_neuralize_is_the_function_whatever_was_imported_first(installed, tmp_path):
+    code = """
+import sys
+for first in ("neonxc", "neonxc.neuralize", "neonxc.evaluation.segments"):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "neonxc"]:
+        del sys.modules[name]
+    __import__(first)
+    import neonxc
+    print(neonxc.neuralize.__qualname__, neonxc.evaluation.methods.__name__)
+"""
+    assert run("-c", code, cwd=tmp_path, path=installed) == "neuralize neonxc.evaluation.methods\n" * 3
 
 
 def test_all_that_is_offered_is_there():
