@@ -1,4 +1,4 @@
-"""What goes in comes out: arrays, data frames and tensors as one tensor, and the way back."""
+"""Input checks: convert arrays, data frames and tensors to one tensor, and results back to the caller's type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOISE = -1
 
 @dataclass(frozen=True)
 class Batch:
-    """Data as a floating tensor, with what is needed to hand a result back in the caller's own type."""
+    """Data as a floating-point tensor, with what is needed to return results in the caller's type."""
 
     tensor: Tensor
     """Or sparse rows that stand in for one, where a carrier's `stored` is asked."""
@@ -39,20 +39,20 @@ def as_batch(
     Parameters
     ----------
     X : array-like, data frame or tensor [N, ...]
-        Numbers: any float or integer type. Half precision is widened to float32, integers and booleans
-        to float64.
+        Numbers of any float or integer type. Half precision is converted to float32, integers and booleans to
+        float64.
     name : str
-        What the errors call the argument.
+        Name of the argument in error messages.
     device : torch.device, optional
-        Where the tensor shall be; default: where it is.
+        Device of the tensor; by default the device of the data.
     integers : bool
-        Leave integers as they are.
+        Keep integer types.
 
     Raises
     ------
     ValueError
-        No numbers, no points, fewer than two dimensions, or values that are not finite; the message names
-        the column.
+        If the data is not numeric, is empty, has fewer than two dimensions, or has values that are not finite. The
+        message names the column.
     """
     if hasattr(X, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray()")
@@ -83,19 +83,19 @@ def as_batch(
         return type(frame)(array, index=frame.index, columns=frame.columns)
 
     def labels(values: np.ndarray) -> Any:
-        numbers = values.dtype.kind in "fiub"  # a tensor can't hold names
+        numbers = values.dtype.kind in "fiub"  # a tensor cannot contain strings
         return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) and numbers else values
 
     return Batch(tensor, names, restore, labels)
 
 
 def as_array(values: Any) -> np.ndarray:
-    """A tensor, wherever it is, or anything like an array as an array."""
+    """Return a tensor on any device, or anything array-like, as a NumPy array."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
 def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
-    """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
+    """Return texts as a list, because a frame's column has its own index and an iterator can be read only once."""
     listed = list(texts)
     if isinstance(texts, str):
         raise ValueError(f"{name} needs a sequence of strings; a single one is [text]")
@@ -110,21 +110,23 @@ def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
 def as_labels(
     labels: Any, n: int, device: torch.device, *, name: str = "labels"
 ) -> tuple[Tensor, np.ndarray, Tensor]:
-    """Positions [n] of labels among the sorted different ones, those [K], and which points have one, [n].
+    """Encode labels: indices [n] into the sorted distinct labels, these labels [K], and a mask [n] of points with
+    one.
 
-    Points of label -1, noise, have none, nor have those with a missing one (None, NA) among names.
+    Points with the label -1 (noise) or a missing label (None, NA) have none.
 
     Raises
     ------
     ValueError
-        Another number of labels, labels that are neither whole numbers nor names, or noise alone.
+        If the number of labels is wrong, if labels are neither whole numbers nor strings, or if all of them are
+        noise.
     """
     values = label_array(labels, name=name)
     if values.shape != (n,):
         raise ValueError(f"{name} needs one label per point, shape ({n},), got {values.shape}")
     there = are_labels(values)
     if not there.any():
-        raise ValueError(f"{name} holds noise (-1) alone: no point is in a cluster")
+        raise ValueError(f"{name} has only noise (-1): no point is in a cluster")
     named = label_array(values[there], name=name)
     if named.dtype.kind == "f" and (named != np.round(named)).any():
         raise ValueError(f"{name} needs whole numbers or names, got {named[named != np.round(named)][0]:g}")
@@ -137,12 +139,12 @@ def as_labels(
 
 
 def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
-    """Weights [n] of points in float64, 1 for None; they may all be 0.
+    """Return the weights [n] of points in float64, 1 for None; all weights may be 0.
 
     Raises
     ------
     ValueError
-        Another number of weights, or some that are negative or not finite.
+        If the number of weights is wrong, or a weight is negative or not finite.
     """
     if sample_weight is None or isinstance(sample_weight, Number):
         sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
@@ -161,19 +163,19 @@ def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
 
 
 def are_labels(values: np.ndarray) -> np.ndarray:
-    """Which labels [n] are those of a cluster: not -1, noise, and not missing."""
+    """Mask [n] of the labels that belong to a cluster: neither -1 (noise) nor missing."""
     if values.dtype == object:
         return np.array([not is_missing(value) and value != NOISE for value in values], dtype=bool)
     return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN, or the NA and NaT of pandas."""
+    """Whether a value is None, NaN, or pandas' NA or NaT."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
-    """Labels as an array; whole numbers in an array of objects are numbers."""
+    """Return labels as an array; whole numbers in an object array are converted to numbers."""
     values = as_array(labels)
     if values.dtype == object:
         inferred = np.asarray(values.tolist())
@@ -191,7 +193,7 @@ def spreads(points: Tensor) -> Tensor:
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Type in which data of `dtype` is computed with: float32 or better (float16 distances overflow)."""
+    """Dtype for computations with data of `dtype`: float32 or better, because distances in float16 overflow."""
     if dtype in (torch.float16, torch.bfloat16):
         return torch.float32
     return dtype if dtype.is_floating_point else torch.float64
@@ -199,7 +201,8 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first bad column unless every value is finite."""
-    if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):  # the sum takes a tenth of the time
+    # a sum takes a tenth of the time of isfinite
+    if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):
         return
     finite = torch.isfinite(tensor)
     if finite.all():
@@ -213,9 +216,9 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
 
 
 def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
-    """Raise a ValueError that names the first column [n, d] with a value beyond a bound: its square overflows."""
+    """Raise a ValueError that names the first column of [n, d] with a value whose square overflows."""
     given: Any = tensor
-    values: Tensor = getattr(given, "entries", given)  # of sparse rows only what they store
+    values: Tensor = getattr(given, "entries", given)  # of sparse rows, only the stored entries
     if not values.numel() or float(values.abs().amax()) <= most:
         return
     where = (values.abs() > most).nonzero()[0].tolist()
@@ -235,7 +238,7 @@ def check_width(got: int, needed: int, *, name: str = "X") -> None:
 
 
 def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name: str = "X") -> None:
-    """Raise a ValueError when a frame's columns are not those the model was fitted on, in their order."""
+    """Raise a ValueError if the columns of a frame or their order differ from those at fit time."""
     if got is None or needed is None or list(got) == list(needed):
         return
     missing, extra = [n for n in needed if n not in got], [n for n in got if n not in needed]

@@ -1,4 +1,4 @@
-"""Which outputs, or clusters, are to be explained: what a user may write for `target`."""
+"""The outputs or clusters to explain: checks of the arguments `target`, `competitor` and `clusters`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 
 def as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> Tensor:
-    """Columns [n] from one for all inputs or one per input.
+    """Return columns [n] from one column for all inputs or one per input.
 
     Raises
     ------
     ValueError
-        No whole numbers, another count than `n`, or outside 0 ... K - 1.
+        If the columns are not whole numbers from 0 to K - 1, or their number is not `n`.
     """
     try:
         columns = torch.as_tensor(_signed(value), device=device)
@@ -31,7 +31,7 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> T
 
 
 def _signed(value: Any) -> Any:
-    """Unsigned numbers as int64: for some of their types torch has hardly any operation."""
+    """Convert unsigned numbers to int64, because torch lacks most operations for some unsigned types."""
     if isinstance(value, Tensor):
         return value.to(torch.int64) if value.dtype in (torch.uint16, torch.uint32, torch.uint64) else value
     value = np.array(value) if hasattr(value, "iloc") else value
@@ -39,16 +39,17 @@ def _signed(value: Any) -> Any:
 
 
 def check_columns(columns: Tensor, K: int, name: str) -> None:
-    """Raise ValueError unless all are whole numbers from 0 to K - 1."""
+    """Raise a ValueError unless all columns are whole numbers from 0 to K - 1."""
     if columns.is_floating_point() or columns.dtype == torch.bool:
         raise ValueError(f"{name} needs column numbers (whole), got {columns.dtype}")
     if columns.numel() and not (int(columns.min()) >= 0 and int(columns.max()) < K):
-        raise ValueError(f"{name} {columns.tolist()} is outside: columns go from 0 to {K - 1}")
+        raise ValueError(f"{name} needs columns from 0 to {K - 1}, got {columns.tolist()}")
 
 
 def part(argument: Any, name: str, want: slice, n: int) -> Any:
-    """The share that a chunk has of a per-input argument; scalars, tuples and None are for all."""
-    if hasattr(argument, "iloc"):  # a Series is read by position, whatever its index is
+    """Return the part of a per-input argument that belongs to a chunk; scalars, tuples and None apply to all
+    inputs."""
+    if hasattr(argument, "iloc"):  # a Series is indexed by position
         argument = np.array(argument)
     if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
         return argument
@@ -58,7 +59,7 @@ def part(argument: Any, name: str, want: slice, n: int) -> Any:
 
 
 def some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
-    """Return the columns of the clusters that are named, or all."""
+    """Return the given columns, or the columns of all clusters."""
     if clusters is None:
         return list(range(K))
     columns = np.asarray(clusters)
@@ -69,14 +70,15 @@ def some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
 
 
 def explained(target: Any, own: Tensor, a: Tensor, K: int) -> tuple[Tensor, Tensor | None]:
-    """What is to be explained at the points of features `a` [N, d, ...], whose own columns are `own` [n].
+    """Return the columns to explain at the points of features `a` [N, d, ...], whose assigned columns are `own`
+    [n].
 
     Returns
     -------
     columns : Tensor [n] of int64
     wanted : Tensor [n] of int64, or None
-        Whether a point is to be explained; None: all are. On maps a column means the locations of its cluster, and
-        a tuple ``(column, row, column, ...)`` a single location.
+        Mask of the points to explain; None for all points. On feature maps, a column selects the locations of its
+        cluster, and a tuple ``(column, row, column, ...)`` a single location.
     """
     if target is None:
         return own, None
@@ -93,7 +95,7 @@ def explained(target: Any, own: Tensor, a: Tensor, K: int) -> tuple[Tensor, Tens
 
 
 def competitors(competitor: Any, target: Any, columns: Tensor, a: Tensor, K: int) -> Tensor | None:
-    """The only competitor that counts at each point, [n]; None: all count."""
+    """Return the only competitor of each point, [n]; None if all clusters compete."""
     if competitor is None:
         return None
     rival = _at_places(competitor, a, K, "competitor")
@@ -105,5 +107,5 @@ def competitors(competitor: Any, target: Any, columns: Tensor, a: Tensor, K: int
 
 
 def _at_places(value: Any, a: Tensor, K: int, name: str) -> Tensor:
-    """Column [n] for every point of the features `a`, from one for all or one per input."""
+    """Return the column [n] of every point of the features `a`, from one for all inputs or one per input."""
     return as_columns(value, a.shape[0], K, name, a.device).repeat_interleave(a.shape[2:].numel())

@@ -360,9 +360,9 @@ def test_beta_out_of_range(value):
 # --- targets -----------------------------------------------------------------------------------------------
 
 TARGETS = {
-    "too great": (3, r"{} 3 is outside: columns go from 0 to 2"),
-    "negative": (-1, r"{} -1 is outside: columns go from 0 to 2"),
-    "one of many": ([0] * 39 + [7], r"{} .*7\] is outside: columns go from 0 to 2"),
+    "too great": (3, r"{} needs columns from 0 to 2, got 3"),
+    "negative": (-1, r"{} needs columns from 0 to 2, got -1"),
+    "one of many": ([0] * 39 + [7], r"{} needs columns from 0 to 2, got .*7\]"),
     "fraction": (1.5, r"{} needs column numbers \(whole\), got torch\.float32"),
     "fractions": (np.zeros(40), r"{} needs column numbers \(whole\), got torch\.float64"),
     "mask": (np.ones(40, dtype=bool), r"{} needs column numbers \(whole\), got torch\.bool"),
@@ -398,7 +398,7 @@ def test_a_cluster_does_not_compete_with_itself(make):
     ("target", "message"),
     [
         ((0, 9, 1), r"target \(0, 9, 1\) is outside the feature map of shape \[4, 4\]"),
-        ((5, 1, 1), r"target 5 is outside: columns go from 0 to 2"),
+        ((5, 1, 1), r"target needs columns from 0 to 2, got 5"),
         ((0, 1), r"target needs one column or one per input \(4\), got shape \[2\]"),
         ([0, 1, 2], r"target has 3 entries for 4 inputs"),
     ],
@@ -412,7 +412,7 @@ def test_unusable_targets_on_a_map(target, message):
 def test_unusable_clusters(clusters):
     with pytest.raises(ValueError, match=r"clusters needs a sequence of column numbers from 0 to 2, got"):
         NEON(deep()).heatmaps(IMAGES, clusters=clusters)
-    with pytest.raises(ValueError, match=r"clusters \[0, 3\] is outside: columns go from 0 to 2"):
+    with pytest.raises(ValueError, match=r"clusters needs columns from 0 to 2, got \[0, 3\]"):
         NEON(deep()).heatmaps(IMAGES, clusters=[0, 3])
 
 

@@ -525,7 +525,7 @@ def test_other_kinds(tmp_path):
     kind, plain, tensors = neonxc.files.read(tmp_path / "notes", {"notes", "more"})
     assert (kind, plain) == ("notes", {"a": [1, None]})
     assert tensors["b"].equal(torch.ones(2))
-    with pytest.raises(ValueError, match="of the kind 'notes'; needed is 'object'"):
+    with pytest.raises(ValueError, match="contains a 'notes', not 'object'"):
         neonxc.load(tmp_path / "notes")
 
 

@@ -315,10 +315,10 @@ def test_targets():
     ("target", "message"),
     [
         (None, r"target is needed: the network has outputs of shape \[3, 5\]"),
-        (5, r"target 5 is outside: columns go from 0 to 4"),
+        (5, r"target needs columns from 0 to 4, got 5"),
         ((1, 1), r"target \(1, 1\) needs 1 numbers for outputs \[3, 5\]"),
         ([0, 1], r"target has 2 entries for 3 inputs"),
-        ([0, 1, 5], r"target \[0, 1, 5\] is outside: columns go from 0 to 4"),
+        ([0, 1, 5], r"target needs columns from 0 to 4, got \[0, 1, 5\]"),
         ([0.0, 1.0, 2.0], r"target needs column numbers \(whole\)"),
     ],
 )

@@ -211,7 +211,7 @@ def test_surrogates_lay_rows_out_if_they_can():
     assert_same_summary(found, expected, 1e-9)
     wide = sp.csr_matrix((2000, MOST // 8000))
     with pytest.raises(
-        ValueError, match=r"X is sparse, and a surrogate needs it laid out; .* at most 1000 points"
+        ValueError, match=r"X is sparse, and a surrogate needs a dense array; .* at most 1000 points"
     ):
         neonxc.neuralize(labels=np.arange(2000) % 2, X=wide)
 
