@@ -432,14 +432,18 @@ def test_composites_that_are_none(make, composite):
 def test_lrp_of_something_else():
     with pytest.raises(TypeError, match=r"LRP needs an nn\.Module, got function"):
         LRP(lambda x: x)
-    for inputs, got in ((X, "float64"), (torch.ones(2, 4, dtype=torch.long), r"torch\.int64"), ([[1.0]], "list")):
-        with pytest.raises(TypeError, match=rf"LRP takes a floating-point tensor, got {got}"):
+    for inputs, got in (
+        (X, "ndarray; conv"),
+        (torch.ones(2, 4, dtype=torch.long), r"torch\.int64"),
+        ([[1.0]], "list"),
+    ):
+        with pytest.raises(TypeError, match=rf"inputs needs a floating-point (torch\.T|t)ensor, got {got}"):
             LRP(nn.Linear(4, 2), Composite()).attribute(inputs, 0)
 
 
-@pytest.mark.parametrize("epsilon", [-1e-6, float("inf"), float("nan")])
+@pytest.mark.parametrize("epsilon", [-1e-6, float("inf"), float("nan"), "a", None, True])
 def test_epsilon_is_a_number_from_0(epsilon):
-    with pytest.raises(ValueError, match=r"epsilon needs a number >= 0, got"):
+    with pytest.raises(ValueError, match=r"epsilon needs a finite number >= 0, got"):
         Epsilon(epsilon)
 
 

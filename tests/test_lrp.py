@@ -444,7 +444,7 @@ def test_a_rule_of_ones_own():
 
 @pytest.mark.parametrize("bad", [-0.1, float("inf"), float("nan")])
 def test_gamma_is_a_number_from_0(bad):
-    with pytest.raises(ValueError, match=r"gamma needs a number >= 0, got"):
+    with pytest.raises(ValueError, match=r"gamma needs a finite number >= 0, got"):
         Gamma(bad)
 
 
@@ -473,9 +473,9 @@ def test_targets():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (None, r"target is needed: the network has outputs of shape \[3, 5\]"),
+        (None, r"target is missing: the network's output has shape \[3, 5\]"),
         (5, r"target 5 is outside: columns go from 0 to 4"),
-        ((1, 1), r"target \(1, 1\) needs 1 numbers for outputs \[3, 5\]"),
+        ((1, 1), r"target needs 1 numbers for outputs \[3, 5\], got \(1, 1\)"),
         ([0, 1], r"target has 2 entries for 3 inputs"),
         ([0, 1, 5], r"target \[0, 1, 5\] is outside: columns go from 0 to 4"),
         ([0.0, 1.0, 2.0], r"target needs column numbers \(whole\)"),
