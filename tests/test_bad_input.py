@@ -422,7 +422,7 @@ def test_images_with_values_that_are_not_finite(call, value):
 
 @pytest.mark.parametrize("n", [-1, 1.5, "3"], ids=str)
 def test_number_of_prototypes(n):
-    with pytest.raises(ValueError, match=r"n_prototypes needs a whole number from 0, got"):
+    with pytest.raises(ValueError, match=r"n_prototypes needs a whole number >= 0, got"):
         NEON(network()).summary(X, n_prototypes=n)
 
 
@@ -432,13 +432,13 @@ def test_number_of_prototypes(n):
 def test_neon_of_something_else():
     with pytest.raises(TypeError, match=r"NEON needs a network from neonxc\.neuralize, got KMeans"):
         NEON(MODEL)
-    with pytest.raises(ValueError, match=r"head_rule is 'linear' or 'midpoint', got 'mid'"):
+    with pytest.raises(ValueError, match=r"head_rule needs 'linear' or 'midpoint', got 'mid'"):
         NEON(deep(), head_rule="mid")
-    with pytest.raises(ValueError, match="head_rule is 'midpoint' for this network, got 'linear'"):
+    with pytest.raises(ValueError, match="head_rule needs 'midpoint' for this network, got 'linear'"):
         NEON(network(), head_rule="linear")
-    with pytest.raises(ValueError, match="heatmaps are for images and need a feature network"):
+    with pytest.raises(ValueError, match="heatmaps need a network with a feature network"):
         NEON(network()).heatmaps(X)
-    with pytest.raises(ValueError, match=r"one input tensor, got a tuple of 2"):
+    with pytest.raises(ValueError, match=r"inputs needs one tensor, got a tuple of 2"):
         NEON(network()).attribute((torch.tensor(X), torch.tensor(X)))
 
 

@@ -413,7 +413,7 @@ def test_several_outputs_are_an_error():
 
 
 def test_several_inputs_are_an_error():
-    with pytest.raises(ValueError, match=r"one input tensor, got a tuple of 2"):
+    with pytest.raises(ValueError, match=r"inputs needs one tensor, got a tuple of 2"):
         LRP(nn.Linear(4, 3)).attribute((torch.rand(2, 4), torch.rand(2, 4)), 0)
 
 
