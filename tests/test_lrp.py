@@ -325,7 +325,7 @@ def test_targets():
         ((1, 1), r"target needs 1 numbers for outputs \[3, 5\], got \(1, 1\)"),
         ([0, 1], r"target has 2 entries for 3 inputs"),
         ([0, 1, 5], r"target \[0, 1, 5\] is outside: columns go from 0 to 4"),
-        ([0.0, 1.0, 2.0], r"target needs column numbers \(whole\)"),
+        ([0.0, 1.0, 2.0], r"target needs whole column numbers"),
     ],
 )
 def test_unknown_targets(target, message):
