@@ -97,7 +97,7 @@ def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensor
     """
     path = Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"no such folder: {path.parent}")
+        raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving {path.name}")
     write_tensors(tensors, path, {KEY: json.dumps({"version": VERSION, "kind": kind, "plain": plain})})
 
 

@@ -438,7 +438,7 @@ def test_network_is_not_changed_by_saving(tmp_path):
 
 
 def test_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no such folder: .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
         neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "nowhere" / "net")
 
 
