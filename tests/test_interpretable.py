@@ -115,7 +115,7 @@ def test_near_the_best_of_all_partitions(seed, beta):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_order_of_points_does_not_matter(name):
-    for seed in range(6):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         order = rng.permutation(150)
         foi = rng.integers(0, 4, 150)
