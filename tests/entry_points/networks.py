@@ -94,7 +94,7 @@ def with_functions(composite):
 for name, composite in RULES.items():
     covered = {"presets.epsilon-gamma-box": "presets.epsilon_gamma_box"}.get(name, name.split()[0])
     names = (f"lrp.{covered}", "lrp.LRP", "lrp.Recording", "lrp.Composite", "lrp.Pass", "lrp.Constant")
-    entry(*names, name=f"LRP: {name}")(partial(propagated, composite))
+    entry(*names, name=f"LRP: {name}", slow=name.startswith("presets."))(partial(propagated, composite))
 
 
 @entry("neuralize", "NEON")
