@@ -222,6 +222,8 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
     np.testing.assert_allclose(tree.samples, mass, atol=1e-9)
     if model in (CART, KDTree):
         assert min(mass) > 0.05
+    if model in (IMM, EMN, ExGreedy):
+        assert_optimal(tree, case, Scorer(model.__name__, case, centers))
 
 
 @given(case=separable(), path=st.sampled_from(list(PATHS)))
