@@ -24,7 +24,7 @@ from neonxc.trees.rounds import Rounds
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
 from neonxc.trees.streams import streamed
 from neonxc.trees.table import Table
-from neonxc.trees.tree import like
+from neonxc.trees.routing import like
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
