@@ -154,15 +154,16 @@ class Outline:
         y = HEAD
         for x, title, side in self._titles():
             ax.text(x, HEAD - 7, title, size=SMALL * scale, color=GREY, ha=side, va="baseline")
-        ax.plot([MARGIN, self.mistakes], [HEAD - 3] * 2, color="0.75", linewidth=0.7 * scale)
         draw = _Drawn(self, ax, scale)
+        draw.line((MARGIN, HEAD - 3), (self.mistakes, HEAD - 3))
         for i in self.rows[page[0]].above:
             draw.row(self.rows[i], y, again=True)
             y += self.rows[i].height
         for i in page:
             draw.row(self.rows[i], y)
             y += self.rows[i].height
-        ax.plot([MARGIN, self.mistakes], [y + 2] * 2, color="0.75", linewidth=0.7 * scale)
+        draw.line((MARGIN, y + 2), (self.mistakes, y + 2))
+        draw.finish()
         ax.text(MARGIN, y + 12, MEANING, size=SMALL * scale, color=GREY)
         ax.text(MARGIN, y + 22, MISTAKES, size=SMALL * scale, color=GREY)
         if pages > 1:
@@ -194,6 +195,9 @@ class _Drawn:
         from neonxc.plot.images import cluster_colors
 
         self.outline, self.ax, self.scale = outline, ax, scale
+        self.lines: list[tuple[tuple[float, float], tuple[float, float]]] = []
+        self.leaders = list(self.lines)
+        self.patches: list[Any] = []
         self.colors, self.of_cluster = node_colors(outline.tree), cluster_colors(len(outline.tree.classes))
 
     def row(self, row: Row, top: float, again: bool = False) -> None:
@@ -216,14 +220,27 @@ class _Drawn:
             place = outline.chart, middle + CHART[1] / 2 - 3, CHART[0], 4 - CHART[1]
             self.ax.add_collection(outline.charts[row.test].draw(*place, self.of_cluster), autolim=False)
         elif row.name and outline.name - end > 12:
-            style = {"color": "0.8", "linewidth": 0.6 * self.scale, "dashes": (1, 3)}
-            self.ax.plot([end, outline.name - 6], [middle] * 2, **style)
+            self.leaders.append(((end, middle), (outline.name - 6, middle)))
         shade = "0.1" if row.name else GREY
         if row.name:
             self._leaf(row, word, middle)
         self._text(outline.samples, middle, readable_number(word.samples), ha="right", color=shade)
         if row.name:
             self._text(outline.mistakes, middle, readable_number(word.mistakes), ha="right", color=shade)
+
+    def line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Draw a line, together with all others at the end."""
+        self.lines.append((start, end))
+
+    def finish(self) -> None:
+        """Add what was collected: an artist for every line would take most of the time."""
+        from matplotlib.collections import LineCollection, PatchCollection
+
+        width = 0.7 * self.scale
+        rails = LineCollection(self.lines, colors="0.7", linewidths=width, zorder=1)
+        leaders = LineCollection(self.leaders, colors="0.8", linewidths=width, linestyles=[(0, (1, 3))], zorder=1)
+        for found in (rails, leaders, PatchCollection(self.patches, match_original=True, zorder=1)):
+            self.ax.add_collection(found, autolim=False)
 
     def _leaf(self, row: Row, word: NodeWords, middle: float) -> None:
         """Draw the cluster's name in its colour, and a bar of its samples, of which mistakes are white."""
@@ -236,27 +253,26 @@ class _Drawn:
             (outline.name, middle - height / 2), width, height, boxstyle="round,pad=0,rounding_size=2.5"
         )
         box.set(facecolor=fill, edgecolor=line, linewidth=0.8 * self.scale)
-        self.ax.add_patch(box)
+        self.patches.append(box)
         for i, name in enumerate(row.name):
             self._text(outline.name + 3, middle + LINE * (i - (len(row.name) - 1) / 2), name)
         full = BAR * word.samples / outline.most
         right = full * (1 - word.mistakes / word.samples) if word.samples > 0 else 0.0
         for wide, color in ((full, "none"), (right, line)):
             bar = Rectangle((outline.bar, middle - 3), wide, 6, facecolor=color, edgecolor=line)
-            self.ax.add_patch(bar)
             bar.set_linewidth(0.6 * self.scale)
+            self.patches.append(bar)
 
     def _rails(self, row: Row, top: float, middle: float) -> None:
         """Draw the lines at the left that show which rows belong together."""
-        style: dict[str, Any] = {"color": "0.7", "linewidth": 0.7 * self.scale, "solid_capstyle": "butt"}
         level = len(row.above)
         for one in range(1, level + 1):
             x = MARGIN + INDENT * (one - 1) + 4
             if one == level:
-                self.ax.plot([x, x], [top - GAP, top + row.height if one in row.rails else middle], **style)
-                self.ax.plot([x, x + INDENT - 6], [middle] * 2, **style)
+                self.line((x, top - GAP), (x, top + row.height if one in row.rails else middle))
+                self.line((x, middle), (x + INDENT - 6, middle))
             elif one in row.rails:
-                self.ax.plot([x, x], [top - GAP, top + row.height], **style)
+                self.line((x, top - GAP), (x, top + row.height))
 
     def _text(self, x: float, y: float, text: str, **style: Any) -> None:
         if text:
