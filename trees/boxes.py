@@ -24,8 +24,8 @@ class Boxes:
     """A drawing of a tree with a box for every node.
 
     Every leaf has a slot of the same width, and parents stand midway between their children. A parent is at least
-    half a slot inside the slots of its leaves. So boxes of one row are at least 1 slot apart where both are leaves,
-    1.5 where one is, and 2 where none is; the slot width follows.
+    half a slot inside the slots of its leaves. Boxes of one row are therefore at least 1 slot apart where both are
+    leaves, 1.5 where one is, and 2 where none is; the slot width follows.
 
     Attributes
     ----------

@@ -1,12 +1,14 @@
-"""From conditions on columns of numbers to conditions on the columns of the table that these are made from."""
+"""From conditions on the columns of numbers that a tree tests to conditions on the table that they encode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from neonxc.encoding import Encoding
 from neonxc.encoding_parts import Indicator, Number
+from neonxc.inputs import is_missing
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import EVERYTHING, Intervals
 
@@ -14,7 +16,7 @@ MISSING = (None,)
 
 
 class Decoding:
-    """What tests of a tree's columns of numbers mean for the columns of a table.
+    """Categories and missing values that the tree itself has encoded.
 
     Parameters
     ----------
@@ -29,14 +31,9 @@ class Decoding:
         self.numbers = {part.column for part in encoding.parts if isinstance(part, Number)}
 
     def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Conditions on the table's columns, one for each column, from conditions on columns of numbers."""
-        found: dict[int, Condition] = {}
-        for condition in conditions:
-            new = self._decoded(condition)
-            old = found.get(new.feature)
-            found[new.feature] = new if old is None else old.both(new)
-        decoded = map(_on_missing, found.values())
-        return tuple(condition for condition in decoded if not condition.is_always_met)
+        """Translate conditions into one for each column of the table."""
+        found = map(_on_missing, _by_column(map(self._decoded, conditions)))
+        return tuple(condition for condition in found if not condition.is_always_met)
 
     def one(self, feature: int, test: Intervals) -> Condition:
         """A single test as a condition on a column of the table."""
@@ -46,12 +43,89 @@ class Decoding:
         part, met = self.parts[condition.feature], condition.intervals
         column = self.columns[part.column]
         if isinstance(part, Number):
-            return Condition(column, met, missing=part.fill is not None and holds(met, part.fill))
+            return Condition(column, met, missing=part.fill is not None and _holds(met, part.fill))
         assert isinstance(part, Indicator)
-        zero, one = holds(met, 0), holds(met, 1)
+        zero, one = _holds(met, 0), _holds(met, 1)
         if part.column in self.numbers:  # which are missing where the indicator is 1
             return Condition(column, EVERYTHING if zero else (), missing=one)
-        return one_of(column, part.values, zero, one)
+        return _one_of(column, part.values, zero, one)
+
+
+class Categories:
+    """Categories of a table that its owner has encoded: by codes 0, 1, ..., or by columns of zeros and ones.
+
+    Parameters
+    ----------
+    columns : list of Column
+    categories : mapping from columns of the table before it was encoded to their categories
+
+    Raises
+    ------
+    ValueError
+        No column holds the codes of a column's categories, or stands for one of them.
+    """
+
+    def __init__(self, columns: list[Column], categories: Mapping[str, Sequence[Any]]) -> None:
+        self.codes: dict[int, tuple[Column, dict[int, Any]]] = {}
+        self.single: dict[int, tuple[Column, Any]] = {}
+        positions = {str(column.key): column.position for column in columns}
+        if not isinstance(categories, Mapping):
+            raise TypeError(f"categories maps columns to their categories, got {type(categories).__name__}")
+        for key, values in categories.items():
+            if isinstance(values, str) or len(set(values)) < len(values):
+                raise ValueError(f"categories[{key!r}] needs a sequence of different categories, got {values!r}")
+            before = Column(-1, key)
+            if key in positions:
+                before = Column(-1, key, columns[positions[key]].name)
+                known = dict(enumerate(value for value in values if not is_missing(value)))
+                self.codes[positions[key]] = before, known | {-1: None} if any(map(is_missing, values)) else known
+                continue
+            one_hot = {}
+            for value in values:
+                name = f"{key}_{value}"
+                if is_missing(value) and name not in positions:
+                    name = f"{key}_nan"
+                if name in positions:
+                    one_hot[positions[name]] = value
+            if not one_hot:
+                raise ValueError(
+                    f"categories: the tree has no column {key!r} of codes, and no column "
+                    f"{f'{key}_{next(iter(values), None)}'!r} of zeros and ones"
+                )
+            self.single |= {position: (before, value) for position, value in one_hot.items()}
+
+    @property
+    def known(self) -> bool:
+        """Whether any column is encoded."""
+        return bool(self.codes or self.single)
+
+    def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+        """Translate conditions into one for each column of the table before it was encoded."""
+        return tuple(one for one in _by_column(map(self._decoded, conditions)) if not one.is_always_met)
+
+    def _decoded(self, condition: Condition) -> Condition:
+        position = condition.feature
+        if position in self.codes:
+            column, values = self.codes[position]
+            sides: dict[bool, list[Any]] = {True: [], False: []}
+            for code, value in values.items():
+                sides[_holds(condition.intervals, code)].append(value)
+            # codes that are not listed lie above all others, where "none of" includes them
+            negated = len(sides[False]) < len(sides[True]) + (condition.high == inf)
+            return Condition(column, values=tuple(sides[not negated]), negated=negated)
+        if position in self.single:
+            column, value = self.single[position]
+            return _one_of(column, (value,), _holds(condition.intervals, 0), _holds(condition.intervals, 1))
+        return condition
+
+
+def _by_column(conditions: Iterable[Condition]) -> Iterable[Condition]:
+    """Join the conditions on each column into one."""
+    found: dict[Column, Condition] = {}
+    for new in conditions:
+        old = found.get(new.column)
+        found[new.column] = new if old is None else old.both(new)
+    return found.values()
 
 
 def _on_missing(condition: Condition) -> Condition:
@@ -70,13 +144,13 @@ def same_tests(encoding: Encoding) -> list[int]:
     return [first[what] for what in asked]
 
 
-def one_of(column: Column, values: Sequence[Any], zero: bool, one: bool) -> Condition:
+def _one_of(column: Column, values: Sequence[Any], zero: bool, one: bool) -> Condition:
     """The condition on a column whose indicator of some values may be 0, or 1, or both."""
     if zero and one:
         return Condition(column, values=(), negated=True)
     return Condition(column, values=tuple(values) if one or zero else (), negated=zero)
 
 
-def holds(intervals: Intervals, number: float) -> bool:
+def _holds(intervals: Intervals, number: float) -> bool:
     """Whether a number lies in one of the intervals."""
     return any(low < number <= high for low, high in intervals)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from neonxc.trees.estimator import TreeExplainer
 
-WIDEST, HIGHEST = 1000.0, 760.0  # of boxes, in points: on a landscape page their text is 6 points high or more
+WIDEST, HIGHEST = 1000.0, 760.0  # of boxes, in points: on a landscape page their text has at least 6 points
 
 
 @overload
@@ -53,8 +53,8 @@ def plot_tree(
     A small tree has a box for every node: white ones for tests, and side by side below them the leaves in the
     colours of their clusters. The width of an edge is the share of training points that take it.
 
-    A tree that is too wide or too high for this on a landscape page is drawn as a list, with a line for every leaf,
-    which reads like "if, else if, else". Of the two sides of a test the one of fewer leaves comes first.
+    A tree that is too wide or too high for this on a landscape page is drawn as a list, with a line for every
+    leaf, which reads like "if, else if, else". Of the two sides of a test the one with fewer leaves comes first.
 
     Leaves are paler the more of their training points belong to other clusters.
 

@@ -295,7 +295,8 @@ class ExpandedKernelTree(KernelTree):
             builder, leaves = self._separated(problem)
         most = 2 * problem.k if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
-            raise ValueError(f"max_leaves needs at least the leaves of the base, {len(leaves)}, got {most}")
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
         costs = self._costs(problem)
         priced = replace(problem, given_distances=costs)
         nodes = [leaf.without_centers() for leaf in leaves]

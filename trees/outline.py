@@ -57,10 +57,10 @@ class Row:
 
 
 def rows_of(tree: ThresholdTree) -> list[Row]:
-    """List the branches so that few are indented: of a test's two sides, the one of fewer leaves comes first.
+    """List the branches so that few are indented: of a test's two sides, the one with fewer leaves comes first.
 
-    The other side goes on at the same level, as "else if". A level is entered for the smaller side alone, so that a
-    tree of n leaves has at most log2(n) of them, and a tree that cuts off one leaf after the other a single one.
+    The other side goes on at the same level, as "else if". Only the smaller side is indented, so that a tree of n
+    leaves has at most log2(n) levels, and none at all where every test cuts off a leaf.
     """
     leaves = [int(feature < 0) for feature in tree.feature.tolist()]
     left, right = tree.left.tolist(), tree.right.tolist()
@@ -148,7 +148,7 @@ class Outline:
         return HEAD + FOOT + sum(self.rows[i].height for i in (*repeated, *page))
 
     def draw(self, ax: Axes, scale: float, page: list[int], number: int = 1, pages: int = 1) -> None:
-        """Draw a page; `scale` is how much smaller than in points. Axes have units of points, from the top left."""
+        """Draw a page; `scale` is how much smaller than in points. The axes count points from the top left."""
         points = 72 / ax.figure.dpi / scale
         ax.set(xlim=(0, ax.bbox.width * points), ylim=(ax.bbox.height * points, 0))
         y = HEAD

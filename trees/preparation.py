@@ -21,10 +21,10 @@ from neonxc.trees.mixed import in_columns, is_mixed, mixed
 from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference, tensor_of
 from neonxc.trees.rounds import Rounds
+from neonxc.trees.routing import like
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
 from neonxc.trees.streams import streamed
 from neonxc.trees.table import Table
-from neonxc.trees.routing import like
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer

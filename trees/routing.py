@@ -49,7 +49,7 @@ def leaves_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Any]:
 
 
 def ways(tree: ThresholdTree, used: Tensor, values: Tensor) -> list[Tensor]:
-    """Find the node of every point at every depth, on the CPU; points stay at their leaf, so that it is the last."""
+    """Find the node of every point at every depth, on the CPU; points stay at their leaf, which is the last."""
     device = values.device
     column = torch.searchsorted(used, tree.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
     feature, left, right = tree.feature.to(device), tree.left.to(device), tree.right.to(device)
