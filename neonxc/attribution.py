@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
+from neonxc.cluster_values import ValueSums
 from neonxc.competition import Path, Share
 from neonxc.head import Decision, Head
 from neonxc.inputs import Batch
@@ -280,9 +281,11 @@ class NEON(Attribution):
 
     @torch.no_grad()
     def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
-        """Per cluster: its size, what speaks for it on average, and its most typical points.
+        """Summarize every cluster: its size, the features that speak for it on average, and its typical points.
 
-        Noise is counted apart.
+        Relevance tells how much a feature matters, and not in which direction. The summary therefore also has the
+        mean of each feature in the cluster and in all points (for categories: their shares). Noise is counted
+        apart.
 
         Parameters
         ----------
@@ -311,14 +314,17 @@ class NEON(Attribution):
         units = self.carrier.units
         ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n_prototypes)
         with ranks.agreed():
-            logit, column, total, kind = self._tallied(X, ranks)
+            values = ValueSums(net.head.n_clusters, len(units), self.carrier.categories)
+            logit, column, total, kind = self._tallied(X, values, ranks)
         common_type(len(logit), kind, ranks)
-        return summarized(net.classes_, logit, column, total[:-1], units, n_prototypes, ranks)
+        typical = values.result(self.carrier.in_texts, ranks)
+        return summarized(net.classes_, logit, column, total[:-1], typical, units, n_prototypes, ranks)
 
-    def _tallied(self, X: Any, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+    def _tallied(self, X: Any, values: ValueSums, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
         """The logit [n] and the column [n] (K: noise) of points, their relevance by column, and the type of X."""
         net, carrier, K = self.net, self.carrier, self.net.head.n_clusters
         total = torch.zeros(K + 1, len(carrier.units), dtype=torch.float64)
+        table = None if without_rows(X, ranks) else carrier.table(X)
         logits, columns = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
         kind = torch.float32
         for x in () if without_rows(X, ranks) else carrier.parts(X):
@@ -327,9 +333,13 @@ class NEON(Attribution):
             own = self._columns(a, None)[0]
             column = torch.where(net.is_noise(points), K, own)  # noise: a column beyond all clusters
             carrier.tally(x, points, self._decisions(points, own), column, total)
+            if table is None:
+                values.add(carrier.values(x, points), column)
             columns.append(column.cpu())
             for some in carrier.of_points(points):
                 logits.append(net.head(points[some]).gather(1, own[some, None])[:, 0].cpu().double())
+        if table is not None:
+            values.add_table(*table, torch.cat(columns))
         return torch.cat(logits), torch.cat(columns), total, kind
 
     @property

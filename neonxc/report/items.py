@@ -21,7 +21,7 @@ from neonxc.highlights import highlights
 from neonxc.plot.images import DIVERGING, heatmap_limit, pale
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Item
-from neonxc.report.numbers import percent, rounded, text
+from neonxc.numerals import percent, rounded, text
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 

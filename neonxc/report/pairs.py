@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from neonxc.contrast import contrasted, some_of
 from neonxc.report.contents import Pair
-from neonxc.report.numbers import rounded
+from neonxc.numerals import rounded
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import typical
 from neonxc.report.subject import Subject

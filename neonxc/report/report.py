@@ -12,7 +12,7 @@ import pandas as pd
 
 from neonxc.files import staged_file
 from neonxc.report.contents import Contents
-from neonxc.report.numbers import percent
+from neonxc.numerals import percent
 
 if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering
