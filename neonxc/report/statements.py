@@ -9,8 +9,8 @@ import pandas as pd
 
 from neonxc.cluster_values import typical_category
 from neonxc.inputs import is_missing
-from neonxc.report.contents import Column, Statement
 from neonxc.numerals import percent, rounded, text
+from neonxc.report.contents import Column, Statement
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 
