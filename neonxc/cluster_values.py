@@ -114,7 +114,7 @@ class ValueSums:
             self.sums.index_add_(0, column, values.cpu().double())
 
     def add_table(self, table: pd.DataFrame, numbers: dict[int, np.ndarray], column: Tensor) -> None:
-        """Add all rows of a table at once: its categories, and its numbers by their position, NaN where missing."""
+        """Add all rows of a table: its categories, and its numbers by their position, NaN where missing."""
         clusters, rows = column.numpy(), len(self.sums)
         for feature, values in numbers.items():
             there = ~np.isnan(values)

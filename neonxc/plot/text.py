@@ -106,7 +106,7 @@ def text(
     title : str, optional
         Title above all documents.
     limit : float or "joint", optional
-        Relevance that gets the full colour. None: the largest one of each document; "joint": the largest one of all
+        Relevance that gets the full colour. None: the largest of each document; "joint": the largest of all
         documents.
 
     Returns
