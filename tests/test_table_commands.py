@@ -13,7 +13,7 @@ import pytest
 import neonxc
 from neonxc import workflows
 from neonxc.encoding import Encoding
-from neonxc.encoding_parts import Number
+from neonxc.encoding.parts import Number
 
 
 def read(path):

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neonxc.tables import read_table
@@ -155,7 +155,6 @@ def test_commas_in_numbers(read, text):
     values=st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=2, max_size=6),
     style=st.sampled_from(["point", "comma", "german", "english"]),
 )
-@settings(max_examples=60, deadline=None)
 def test_numbers_come_back_however_they_are_written(tmp_path_factory, values, style):
     values = [*values, 0.25]  # some value tells which is the decimal sign
     texts = [f"{value:,.4f}" if style in ("german", "english") else f"{value:.4f}" for value in values]

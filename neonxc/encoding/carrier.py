@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from neonxc.carriers import Columns, carrier_of
-from neonxc.encoding import Encoding, as_frame
-from neonxc.encoding_parts import Number
+from neonxc.encoding.encoding import Encoding, as_frame
+from neonxc.encoding.parts import Number
 from neonxc.inputs import Batch, as_batch, check_width
 from neonxc.sparse import SparseRows, is_sparse
 
