@@ -49,7 +49,8 @@ def kmeans(points: Any, clusters: int, what: str) -> KMeans:
     if different < clusters:
         got = f"got {n}" if different == n else f"only {different} of the {n} are different"
         got = f"all {n} are the same" if different == 1 < n else got
-        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}")
+        ask = "" if different < 2 else f", or ask for fewer clusters (--clusters {different})"
+        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}: give more{ask}")
     random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
     starts = tqdm(range(10), desc="k-means", delay=2, leave=False)
     best = min(
@@ -63,6 +64,8 @@ def _different(points: Any) -> int:
     """How many rows differ; of a sparse matrix, by a random projection."""
     if hasattr(points, "tocsr"):
         return len(np.unique(points @ np.random.default_rng(0).standard_normal(points.shape[1])))
+    if points.dtype == np.float32:  # features of photos: one photo in two files may differ by rounding errors
+        points = np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
     return len(np.unique(points, axis=0))
 
 

@@ -60,7 +60,9 @@ def means(rows: Table) -> Table:
         for side in SIDES:
             own = [row for row in rows if row["width"] == width and row["side"] == side]
             line[f"patches of {side}"] = plus_minus(np.array([row["score"] for row in own]))
-            line[f"best of {len(own)} ({side})"] = sum(row is best[row["photo"], row["cluster"], side] for row in own)
+            line[f"best of {len(own)} ({side})"] = sum(
+                row is best[row["photo"], row["cluster"], side] for row in own
+            )
         table.append(line)
     return table
 
