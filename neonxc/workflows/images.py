@@ -67,8 +67,8 @@ def extractor(backbone: str, layer: str | None, weights: str, device: str, mode:
         )
     except NoWeights as error:
         raise RuntimeError(
-            f"{error.reason}. Give neonxc heatmap a file of weights (--weights FILE), or leave out --backbone: the "
-            "default network needs no download"
+            f"{error.reason}. Give neonxc heatmap a file of weights (--weights FILE), or leave out --backbone: "
+            "the default network needs no download"
         ) from error
     return features.to(device)
 

@@ -12,7 +12,7 @@ SHARE = 4
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a photo: the number of the photo, and where the middle of the place is, as shares of the sides."""
+    """A place in a photo: the photo's number, and where the middle of the place is, as shares of the sides."""
 
     logit: float
     photo: int
