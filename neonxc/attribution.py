@@ -93,6 +93,7 @@ class NEON(Attribution):
         along: Any = None,
         steps: int = 2,
     ) -> None:
+        """Explain the decisions of a network; the parameters are those of the class."""
         if not isinstance(net, NeuralizedClustering):
             raise TypeError(f"NEON needs a network from neonxc.neuralize, got {type(net).__name__}")
         if not isinstance(composite, (Composite, type(None))):

@@ -1,5 +1,7 @@
 """Input that can't be used: the error says what was wrong, where, and what is needed instead."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -219,7 +221,7 @@ def twins(model):
 
 CENTERS = {
     "one": (X[:1], ONE),
-    "identical": (X[[0, 1, 2, 3, 1]], r"clusters 1 and 4 have identical centers; fit fewer clusters"),
+    "identical": (X[[0, 1, 2, 3, 1]], r"clusters 1 and 4 have identical centers"),
     "one dimension": (X[0], r"centers need shape \[K, d\], got \[4\]"),
     "three dimensions": (np.zeros((2, 3, 4)), r"centers need shape \[K, d\], got \[2, 3, 4\]"),
     "nan": ([[0.0, 1.0], [2.0, np.nan]], r"centers has a value that is not finite: nan in row 1, column 1"),
@@ -242,6 +244,26 @@ def test_centers_that_explain_nothing(name):
 def test_centers_that_only_underflow_tells_apart():
     with pytest.raises(ValueError, match="squared distances between the clusters are at most 0, too small"):
         neonxc.neuralize([[0.0, 0.0], [0.0, 1e-300]])
+
+
+def test_identical_centers_of_data_that_repeat():
+    ones, twice = np.ones((30, 2)), np.repeat([[1.0, 2.0], [3.0, 4.0]], 15, axis=0)
+    frame = pd.DataFrame(ones, columns=["a", "b"])
+    model = KMeans(3, n_init=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        constant, two = model.fit(ones), KMeans(3, n_init=1, random_state=0).fit(twice)
+    same = r"clusters 0 and 1 have identical centers: all 30 points of X are the same \(every column is constant\)"
+    few = "have identical centers: X has only 2 different points; fit at most 2 clusters"
+    for explained in (neonxc.neuralize, neonxc.explain):
+        with pytest.raises(ValueError, match=same):
+            explained(constant, ones)
+        with pytest.raises(ValueError, match=few):
+            explained(two, torch.as_tensor(twice))
+    with pytest.raises(ValueError, match=r"all 30 points of X are the same \(constant columns: a, b\)"):
+        neonxc.neuralize(labels=np.arange(30) % 3, X=frame)
+    with pytest.raises(ValueError, match="identical centers; fit fewer clusters"):
+        neonxc.neuralize(constant)
 
 
 def test_split_with_identical_centers():

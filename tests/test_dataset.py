@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neonxc
 from neonxc import attribute_dataset, read_attributions
-from neonxc.dataset_items import Items, Rows, Share, first_of, source_of
-from neonxc.dataset_shards import files
+from neonxc.dataset.items import Items, Rows, Share, first_of, source_of
+from neonxc.dataset.shards import files
 
 N = 50
 POINTS = np.random.default_rng(0).normal(size=(N, 4)) + 4 * (np.arange(N)[:, None] % 3)

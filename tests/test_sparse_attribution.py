@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.decomposition import TruncatedSVD
@@ -157,7 +157,6 @@ def test_relevance_by_the_definition():
     np.testing.assert_allclose(NEON(net).summary(X).relevance, total / sizes[:, None], atol=1e-10)
 
 
-@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**16), density=st.floats(0.02, 0.6), k=st.integers(2, 6))
 def test_sums_are_the_sums_of_the_points(seed, density, k):
     X = counts(40, 12, density, seed)

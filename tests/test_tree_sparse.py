@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -135,7 +135,6 @@ def test_the_default_reference():
     assert sparse.inertia_ == pytest.approx(dense.inertia_)
 
 
-@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10**6), weighted=st.booleans(), data=st.data())
 def test_histograms_of_entries(seed, weighted, data):
     """Every sum of a sparse view is that of the same codes, all there."""

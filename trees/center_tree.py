@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from neonxc.parameters import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
-from neonxc.trees.criteria.induced_cost import InducedCost, PriceAndDepth
+from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.criterion import Criterion
@@ -31,11 +31,11 @@ from neonxc.trees.search import Search
 from neonxc.trees.shards import common_seed, kmeans_of_shards
 
 STARTS: tuple[tuple[str, Callable[[Problem], Criterion]], ...] = (
-    ("ExShallow, depth_factor=0.03", lambda problem: PriceAndDepth(problem, 0.03)),
+    ("ExShallow, depth_factor=0.03", lambda problem: CostAndDepth(problem, 0.03)),
     ("IMM", Mistakes),
     ("ExGreedy", InducedCost),
-    ("ExShallow, depth_factor=0.1", lambda problem: PriceAndDepth(problem, 0.1)),
-    ("ExShallow, depth_factor=0.01", lambda problem: PriceAndDepth(problem, 0.01)),
+    ("ExShallow, depth_factor=0.1", lambda problem: CostAndDepth(problem, 0.1)),
+    ("ExShallow, depth_factor=0.01", lambda problem: CostAndDepth(problem, 0.01)),
     ("EMN", lambda problem: Mistakes(problem, shared=True)),
 )
 """Further starts, in turns: what is cheap at first is not always cheapest in the end."""
@@ -56,7 +56,7 @@ class CenterTree(TreeExplainer):
     max_bins: int | None = None
     random_state: Any = None
 
-    _prices = False  # whether the criterion counts what points cost
+    _uses_distances = False  # whether the criterion needs the distances of all points to the centers
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
@@ -64,7 +64,7 @@ class CenterTree(TreeExplainer):
 
     def _streams(self) -> bool | None:
         several = self.refine or self.n_init > 1
-        return None if several else self._prices or self.max_leaves is not None
+        return None if several else self._uses_distances or self.max_leaves is not None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

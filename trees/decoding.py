@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from neonxc.encoding import Encoding
-from neonxc.encoding_parts import Indicator, Number
+from neonxc.encoding.parts import Indicator, Number
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import EVERYTHING, Intervals
 

@@ -16,7 +16,7 @@ from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import Step, best_first, replayed
+from neonxc.trees.growth import Step, best_first, grow_with_tests
 from neonxc.trees.labelling import check_leaf_labels, label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
@@ -120,7 +120,7 @@ class ExKMC(BestFirst):
             )
             return cut, int(tree.left[place]), int(tree.right[place])
 
-        builder, leaves = replayed(problem, 0, test)
+        builder, leaves = grow_with_tests(problem, 0, test)
         return builder, [leaf for _, leaf in leaves]
 
 

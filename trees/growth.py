@@ -118,7 +118,7 @@ def _push(heap: list[tuple[float, int, Node, Any]], search: Splits, nodes: Seque
 
 
 @torch.inference_mode()
-def replayed(
+def grow_with_tests(
     problem: Problem, root: int, test: Callable[[int, Node], Step | None]
 ) -> tuple[TreeBuilder, list[tuple[int, Node]]]:
     """Grow a tree whose tests are known.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,8 @@ class Data:
     names : sequence of str or None
     give : callable
         Hands back one value per point as the caller's kind of array.
+    n_noise : int
+        Points of label -1, over all processes.
     """
 
     problem: Problem
@@ -54,6 +56,19 @@ class Data:
     kept: Tensor | None
     names: Sequence[str] | None
     give: Callable[[np.ndarray], Any]
+    n_noise: int = 0
+
+    @cached_property
+    def reference_cost(self) -> float | None:
+        """The k-means cost of the reference clustering; None where another pass over a stream would be needed."""
+        problem, found = self.problem, self.reference
+        if problem.metric != "l2":
+            return None
+        if problem.given_distances is not None:
+            return problem.cost(problem.labels)
+        if isinstance(self.points, Source):
+            return None
+        return found.space.cost(found.space_centers, found.labels, problem.weight, problem.ranks)
 
 
 def in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> Data:
@@ -98,8 +113,8 @@ def in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_we
 def of_shard(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
     """The same for the rows of one process of several."""
     with ranks.agreed():
-        if model._alone_because is not None:
-            raise ValueError(f"{type(model).__name__} takes no group: {model._alone_because}")
+        if model._no_group_reason is not None:
+            raise ValueError(f"{type(model).__name__} takes no group: {model._no_group_reason}")
         given, rows = readable(X, ranks)
         points, names, give = model._read(given, reset=True)
         if not isinstance(points, Tensor):

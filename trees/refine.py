@@ -10,9 +10,9 @@ from torch import Tensor
 
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code
-from neonxc.trees.criteria.change import Change
+from neonxc.trees.criteria.cost_change import CostChange
 from neonxc.trees.exact import tally
-from neonxc.trees.growth import Step, replayed
+from neonxc.trees.growth import Step, grow_with_tests
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import centers_of
 from neonxc.trees.search import Search
@@ -136,7 +136,7 @@ class _Tests:
         goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
         now, extent = problem.reduce(torch.stack([change[goes_left].sum(), change.abs().sum()])).tolist()
         limit = now - 4 * node_.n * torch.finfo(torch.float64).eps * extent
-        best = Search(problem, Change(problem, change, extent)).best(node_)
+        best = Search(problem, CostChange(problem, change, extent)).best(node_)
         if best is None or best.score >= limit:
             return False
         then = self._goes_left(rows, best.feature, best.code)
@@ -146,7 +146,7 @@ class _Tests:
                 self._reached(leaf[side]) for leaf, side in zip(reached, (goes_left, ~goes_left), strict=True)
             )
             to_left, to_right = (leaf == own[:, None] for leaf, own in zip(reached, (left, right), strict=True))
-            best = Search(problem, Change(problem, change, extent, to_left, to_right)).best(node_)
+            best = Search(problem, CostChange(problem, change, extent, to_left, to_right)).best(node_)
             if best is None or best.score >= limit:
                 return False
         self.feature[node], self.code[node] = best.feature, best.code
@@ -182,5 +182,5 @@ class _Tests:
             nobody = torch.zeros_like(node.centers, dtype=torch.bool)  # centers play no part here
             return replace(cut, centers_left=nobody), int(self.left[place]), int(self.right[place])
 
-        builder, leaves = replayed(self.problem, 0, test)
+        builder, leaves = grow_with_tests(self.problem, 0, test)
         return builder, [replace(leaf, centers=self.center[place][None]) for place, leaf in leaves]

@@ -16,7 +16,7 @@ from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import Step, best_first, replayed
+from neonxc.trees.growth import Step, best_first, grow_with_tests
 from neonxc.trees.labelling import label_leaves
 from neonxc.trees.mixed import in_columns
 from neonxc.trees.preparation import Data
@@ -29,7 +29,8 @@ from neonxc.trees.table import Table
 class OwnClusters(TreeExplainer):
     """Trees that need no reference clustering; if there is one, it only labels the leaves."""
 
-    _alone_because = "finding its own clusters takes all points"
+    _no_group_reason = "finding its own clusters takes all points"
+    _has_price = False
     n_clusters: int | None  # type: ignore[assignment]
 
     def _reference(
@@ -131,5 +132,5 @@ def _copied(problem: Problem, builder: TreeBuilder, inner: set[int]) -> tuple[Tr
         cut = problem.cut_at(node, builder.feature[place], builder.threshold[place])
         return cut, builder.left[place], builder.right[place]
 
-    part, leaves = replayed(problem, 0, test)
+    part, leaves = grow_with_tests(problem, 0, test)
     return part, [leaf for _, leaf in leaves]

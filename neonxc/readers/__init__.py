@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from neonxc.readers import centers, hierarchy, mixtures, modules
-from neonxc.readers.model import ClusterModel, read
+from neonxc.readers.model import ClusterModel, SameCenters, read
 
-__all__ = ["ClusterModel", "centers", "hierarchy", "mixtures", "modules", "read"]
+__all__ = ["ClusterModel", "SameCenters", "centers", "hierarchy", "mixtures", "modules", "read"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neonxc.head import centroid_head
 from neonxc.inputs import as_batch, check_finite, check_range
-from neonxc.readers.model import ClusterModel, read
+from neonxc.readers.model import ClusterModel, SameCenters, read
 
 
 @read.register(KMeans)
@@ -74,4 +74,4 @@ def _check_distinct(centers: Tensor, groups: Tensor | None) -> None:
     if same.any():
         at = int(same.nonzero()[0])
         a, b = sorted((int(column[order[at]]), int(column[order[at + 1]])))
-        raise ValueError(f"clusters {a} and {b} have identical centers; fit fewer clusters")
+        raise SameCenters(f"clusters {a} and {b} have identical centers")

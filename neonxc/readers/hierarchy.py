@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from neonxc.head import bisecting_head
 from neonxc.readers.centers import centroids
-from neonxc.readers.model import ClusterModel, read
+from neonxc.readers.model import ClusterModel, SameCenters, read
 
 
 @read.register
@@ -32,6 +32,6 @@ def _(model: BisectingKMeans) -> ClusterModel:
         centers.append(np.stack([node.left.center, node.right.center]) + getattr(model, "_X_mean", 0.0))
     pairs = torch.as_tensor(np.stack(centers), dtype=torch.float64)
     if (pairs[:, 0] == pairs[:, 1]).all(dim=1).any():
-        raise ValueError("a split of the hierarchy has identical centers on both sides; fit fewer clusters")
+        raise SameCenters("a split of the hierarchy has identical centers on both sides")
     points = torch.as_tensor(model.cluster_centers_, dtype=torch.float64)
     return ClusterModel(lambda chain: bisecting_head(children, pairs[:, 0], pairs[:, 1], chain), points)

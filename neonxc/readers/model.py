@@ -22,6 +22,10 @@ SUPPORTED = (
 )
 
 
+class SameCenters(ValueError):
+    """Two clusters have the same center, so that nothing tells them apart."""
+
+
 @dataclass(frozen=True)
 class ClusterModel:
     """What a handler reads off a fitted clusterer.

@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.pipeline import Pipeline, make_pipeline
 from tqdm import tqdm
 
+from neonxc.distinct import n_distinct
 from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE
 from neonxc.preparation import Preparation
@@ -45,7 +46,7 @@ class Clusters:
 
 def kmeans(points: Any, clusters: int, what: str) -> KMeans:
     """K-means, fitted; an error calls the points `what`."""
-    n, different = points.shape[0], _different(points)
+    n, different = points.shape[0], n_distinct(_rounded(points))
     if different < clusters:
         got = f"got {n}" if different == n else f"only {different} of the {n} are different"
         got = f"all {n} are the same" if different == 1 < n else got
@@ -60,13 +61,11 @@ def kmeans(points: Any, clusters: int, what: str) -> KMeans:
     return best.set_params(n_init=10, random_state=0)
 
 
-def _different(points: Any) -> int:
-    """How many rows differ; of a sparse matrix, by a random projection."""
-    if hasattr(points, "tocsr"):
-        return len(np.unique(points @ np.random.default_rng(0).standard_normal(points.shape[1])))
-    if points.dtype == np.float32:  # features of photos: one photo in two files may differ by rounding errors
-        points = np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
-    return len(np.unique(points, axis=0))
+def _rounded(points: Any) -> Any:
+    """Points of which those that differ by rounding errors are equal: features of one photo in two files."""
+    if getattr(points, "dtype", None) != np.float32 or hasattr(points, "tocsr"):
+        return points
+    return np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
 
 
 def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:

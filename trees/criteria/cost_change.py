@@ -1,4 +1,4 @@
-"""What the tree's own cost changes by if a test is another one: refinement."""
+"""Change in a tree's own k-means cost when one of its tests is replaced; used by refinement."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from neonxc.trees.problem import Node, Problem
 from neonxc.trees.statistics import Channels
 
 
-class Change(Criterion):
-    """The least sum of what points cost more in the leaf below the left branch than in that below the right one.
+class CostChange(Criterion):
+    """Sum over the points on the left of their cost if sent left minus their cost if sent right.
 
     Parameters
     ----------
     problem : Problem
     change : Tensor [points]
-        Of the node that is cut; sums of them are exact.
+        The difference between the two costs for every point of the node, rounded so that sums are exact.
     extent : float
-        The sum of their sizes over all processes.
+        Sum of the absolute differences over all processes.
     to_left, to_right : Tensor [leaves, points] of bool, optional
-        Whether a point reaches a leaf that must not lose all of its points, if it goes to the left, or right.
+        Whether a point reaches a leaf if it is sent to the left (right). Cuts that leave one of these leaves
+        without points are forbidden.
     """
 
     def __init__(
@@ -39,14 +40,14 @@ class Change(Criterion):
         self.channels = Channels(torch.cat([change[None], *reached]), exact=True)
 
     def statistics(self, node: Node) -> tuple[Channels]:
-        """The change, and the points that reach each leaf."""
+        """The difference in cost, and the points that reach each leaf."""
         return (self.channels,)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """The change; infinite where a leaf is left without points."""
+        """Change in cost; infinite if a leaf would have no points."""
         lost = (cuts.left[1 : self.left] <= 0).any(0) | (cuts.right[self.left :] <= 0).any(0)
         return cuts.left[0].masked_fill(lost, torch.inf)
 
     def size(self, node: Node) -> float:
-        """The sum of all changes."""
+        """Sum of the absolute differences."""
         return self.extent

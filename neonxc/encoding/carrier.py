@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from neonxc.carriers import Columns, carrier_of
-from neonxc.encoding import Encoding
+from neonxc.encoding.encoding import Encoding
 from neonxc.inputs import Batch, as_batch, check_width
 from neonxc.sparse import is_sparse
 

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.encoding_parts import FUNCTIONS, Code, Indicator, Number, Part
+from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
 from neonxc.inputs import as_array, check_names, check_width, is_missing
 from neonxc.registry import Values, register
 
