@@ -229,13 +229,8 @@ def sheet(scene: Scene, maps: Maps, n: int) -> Figure:
     ]
     figure = plot.contact_sheet([scene.photo] * len(masks), shown, places, column_titles=titles)
     figure.axes[1].set_title("segment", fontsize=9)
-<<<<<<< HEAD
-    grid = np.array(figure.axes[:-1]).reshape(len(masks), -1)  # the last are those of the scale
-    for axes in grid[1:, 0]:  # one photo is enough
-=======
-    grid = np.array(figure.axes).reshape(len(masks), -1)
+    grid = np.array(figure.axes[:-1]).reshape(len(masks), -1)  # without the colour bar
     for axes in grid[1:, 0]:  # one photo is enough for the example picture
->>>>>>> main
         axes.set_visible(False)
     for axes in grid[:, 2:].flat:
         axes.spines[:].set_color("0.7")
