@@ -109,9 +109,10 @@ def spatial_heatmaps(
         model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {names[row]} at this layer")
         return _explained(neuralize(model, x, features), rules, x, whole=False)
 
-    of = "each photo" if per_photo else f"{len(photos)} photo{'s' if len(photos) > 1 else ''}"
+    of = "each of " if per_photo else ""
+    of = f" of {of}{len(photos)} photos" if len(photos) > 1 else ""
     header = ["photo", "cluster", "locations", "mean logit", "inside"]
-    result = Result(f"{clusters} clusters of the locations of {of} at {_place(features)}", header, Path(out))
+    result = Result(f"{clusters} spatial clusters{of} at {_place(features)}", header, Path(out))
     drawing = Drawing(photos, names, result, "per photo" if per_photo else "spatial")
     drawing.explain_all(explain, {**described, "rules": plain_text(rules)}, ranks)
     if ranks.rank == 0:
@@ -150,9 +151,11 @@ def image_heatmaps(
 def _together(photos: Named, clusters: int, features: FeatureExtractor, ranks: Ranks, mode: str) -> Any:
     """The network of clusters that all photos share, the same in all processes."""
     points = _sample(photos, features, ranks, SAMPLE if mode == "image" else PHOTOS).cpu().numpy()
-    what = "photos" if mode == "image" else "locations of the photos at this layer"
+    names = names_of(photos)
+    of = names[0] if len(names) == 1 else "the photos"
+    what = "photos" if mode == "image" else f"locations of {of} at this layer"
     with ranks.agreed():
-        model = kmeans(points, clusters, what)
+        model = kmeans(points, clusters, what, names if len(points) == len(names) else ())
     if not ranks.alone:  # processes on different machines may differ in the last digits
         model.cluster_centers_ = ranks.gather(torch.from_numpy(model.cluster_centers_))[0].numpy()
     net = neuralize(model, features=features)

@@ -54,12 +54,13 @@ def remove_earlier(out: Path, kept: list[str]) -> None:
 
 def show(result: Result) -> None:
     """Print what was computed and where the files are."""
-    table = Table(title=Text(result.title), title_justify="left")
+    console = Console()
+    console.print(Text(result.title), soft_wrap=True)
+    table = Table()
     for name in result.header:
         table.add_column(name, overflow="fold")
     for row in result.rows:
         table.add_row(*map(Text, row))  # as it is: names may look like markup
-    console = Console()
     console.print(table)
     if "inside" in result.header:
         console.print("inside: share of the positive relevance that lies in the cluster's own region")
