@@ -56,6 +56,7 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
         for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
             monkeypatch.setenv(name, str(value))
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])
+    skimage.io.imsave("photo-2.jpg", skimage.data.coffee()[::2, ::2])
     real_vgg16, real_features = torchvision.models.vgg16, neonxc.models.vgg16
     monkeypatch.setattr(torchvision.models, "vgg16", lambda weights: real_vgg16(weights=None))
     monkeypatch.setattr(neonxc.models, "vgg16", lambda **kw: real_features(weights=None, **kw))

@@ -20,12 +20,12 @@ MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
 Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of `along`,
-`attribution`, `beta`, `flipping`, `growth`, `heatmaps`, `head_rules`, `kernel`, `report`, `sparse`, `streams` and
-`trees`, and of the experiments `examples/flipping.py` (`neon_paper.json`), `examples/segmentation.py`,
-`examples/scan.py`, `examples/spex.py` and `examples/beta_interpretable.py` (`interpretable.json`), written to this
-page by `python -m tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over
-rounds of ratios within a round: on a machine that does other things as well, only ratios mean anything. Figures on
-a GPU have not been measured yet.
+`attribution`, `beta`, `flipping`, `growth`, `heatmaps`, `head_rules`, `kernel`, `report`, `smoothing`, `sparse`,
+`streams` and `trees`, and of the experiments `examples/flipping.py` (`neon_paper.json`),
+`examples/segmentation.py`, `examples/scan.py`, `examples/spex.py` and `examples/beta_interpretable.py`
+(`interpretable.json`), written to this page by `python -m tests.benchmarks.page`. Contestants take turns in one
+process, and a ratio is the median over rounds of ratios within a round: on a machine that does other things as
+well, only ratios mean anything. Figures on a GPU have not been measured yet.
 """
 
 
