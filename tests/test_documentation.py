@@ -2,16 +2,16 @@
 
 import re
 import shlex
-import time
 from collections import OrderedDict
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 import torchvision
-import typer
 from torch import nn
+from torchvision.models import VisionTransformer
 from typer.main import get_command
 
 import neonxc.models
@@ -35,15 +35,22 @@ def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", TEXTS[page], flags=re.S)
 
 
+def meant(name, weights=None):
+    """A network of torchvision as the guides need it: with random weights, and small where that matters."""
+    if name == "vit_b_16":
+        return VisionTransformer(224, 16, num_layers=12, num_heads=2, hidden_dim=32, mlp_dim=64)
+    with torch.device("meta"):  # initial values of large layers would take seconds
+        return torchvision.models.vgg16().to_empty(device="cpu")
+
+
 @pytest.fixture
 def small(monkeypatch):
-    """Photos of 96 pixels and networks with random weights: nothing is downloaded, and little is computed."""
-    load_image = neonxc.models.load_image
+    """Small photos, and networks with random weights: nothing is downloaded, and little is computed."""
+    load_image, resnet18 = neonxc.models.load_image, torchvision.models.resnet18
     monkeypatch.setattr(neonxc.models, "load_image", lambda path, size: load_image(path, min(size, 96)))
-    for name in ("resnet18", "vgg16"):
-        network, features = getattr(torchvision.models, name), getattr(neonxc.models, name)
-        monkeypatch.setattr(torchvision.models, name, lambda weights, make=network: make(weights=None))
-        monkeypatch.setattr(neonxc.models, name, lambda make=features, **kw: make(weights=None, **kw))
+    monkeypatch.setattr(torchvision.models, "resnet18", lambda weights: resnet18())
+    monkeypatch.setattr(torchvision.models, "get_model", meant)
+    monkeypatch.setattr(neonxc.models, "vgg16", partial(neonxc.models.vgg16, weights=None))
 
 
 @pytest.mark.parametrize("page", [page for page in TEXTS if blocks(page, "python")])
@@ -69,10 +76,70 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
         "images": torch.rand(6, 3, 32, 32),
     }
     for block in blocks(page, "python"):
-        t = time.process_time()
         exec(compile(block, page, "exec"), namespace)
-        print("TIME", page, round(time.process_time() - t, 2), block[:60].replace("\n", "|"), file=__import__("sys").__stderr__)
     if page in WITH_OUTPUT:
         printed = capsys.readouterr().out.splitlines()
         assert printed
         assert [line for line in printed if line not in TEXTS[page].splitlines()] == []
+
+
+def commands():
+    """Shell commands of the guides that call this package, an example or a benchmark, as (page, words)."""
+    for page, text in TEXTS.items():
+        shell = "".join(blocks(page, "bash")).replace("\\\n", " ").replace("&&", "\n").splitlines()
+        for line in shell + re.findall(r"`((?:neonxc|torchrun|python) [^`]+)`", text):
+            words = shlex.split(line, comments=True)
+            if words[:1] in (["neonxc"], ["python"], ["torchrun"]) and not {"NAME", "COMMAND"} & set(
+                line.split(".")[-1].split()
+            ):
+                yield page, words
+
+
+def known_options(words):
+    """Arguments of a command, and the options that it has."""
+    if "neonxc" in words:
+        name, *arguments = words[words.index("neonxc") + 1 :]
+        group = get_command(import_module("neonxc.cli").app)
+        command = group if name.startswith("-") else group.commands[name]
+        return [name, *arguments], {option for parameter in command.params for option in parameter.opts}
+    at = next(n for n, word in enumerate(words) if word.endswith(".py") or word.startswith("tests."))
+    file = ROOT / (words[at] if words[at].endswith(".py") else words[at].replace(".", "/") + ".py")
+    source = file.read_text(encoding="utf-8")
+    named = set(re.findall(r"--[a-z][a-z-]*", source))  # argparse
+    parameters = re.findall(r"^    (\w+): Annotated\[", source, flags=re.M)  # typer
+    return words[at + 1 :], named | {"--" + name.replace("_", "-") for name in parameters}
+
+
+COMMANDS = list(commands())
+
+
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
+def test_commands_have_the_options_that_are_named(page, words):
+    arguments, known = known_options(words)
+    named = {word.partition("=")[0] for word in arguments if word.startswith("-") and word != "-"}
+    assert named <= known
+
+
+def test_the_table_of_operations_is_the_engines(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from supported import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_the_page_of_figures_is_what_the_benchmarks_measured(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from tests.benchmarks.page import DOCS, GUIDES, page
+
+    assert (DOCS / "benchmarks.md").read_text(encoding="utf-8") == page()
+    for name, with_figures in GUIDES.items():
+        guide = (DOCS / name).read_text(encoding="utf-8")
+        assert guide == with_figures(guide)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "tests" / "benchmarks").glob("[a-z]*.py")))
+def test_every_benchmark_can_be_imported(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    if name in ("heatmaps", "attribution", "trees"):
+        pytest.importorskip("zennit")
+    import_module(f"tests.benchmarks.{name}")
