@@ -15,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 
 from neonxc.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
+from neonxc.dataset.formats import arrow
 from neonxc.file_contents import text_of, unpacked
-from neonxc.shard_formats import arrow
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
 UNNAMED = "Unnamed: 0"

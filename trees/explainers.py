@@ -13,7 +13,7 @@ from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.parameters import explainer
-from neonxc.trees.preparation import Data
+from neonxc.trees.preparation import PreparedData
 from neonxc.trees.problem import Problem
 from neonxc.warned import warn
 
@@ -145,7 +145,7 @@ class ExShallow(CenterTree):
     def _criterion(self, problem: Problem) -> Criterion:
         return CostAndDepth(problem, self.depth_factor_)
 
-    def _prepare(self, *given: Any, **named: Any) -> Data:
+    def _prepare(self, *given: Any, **named: Any) -> PreparedData:
         self.depth_factor_ = self.depth_factor
         self.__dict__.pop("goals_met_", None)  # set by an earlier call of tune_depth_factor
         return super()._prepare(*given, **named)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, label_array
 from neonxc.ranks import ALONE, Ranks
-from neonxc.trees.exact import tally, total_of
+from neonxc.trees.exact import exact_total, tally
 from neonxc.trees.table import Table
 from neonxc.warned import warn
 
@@ -73,7 +73,7 @@ def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -
     values = label_array(labels)
     classes, position = np.unique(values, return_inverse=True)
     index = torch.from_numpy(position).to(table.device)
-    centers = centers_of(table, index, len(classes), metric, weight)
+    centers = cluster_centers(table, index, len(classes), metric, weight)
     return Reference(index, centers, classes, table, centers)
 
 
@@ -99,10 +99,10 @@ def from_estimator(
             f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
         )
     model, labels = fitted_labels(_flat(reference), X, weight)
-    return in_its_space(from_labels(table, labels, metric, weight), model, X, metric, weight)
+    return in_own_space(from_labels(table, labels, metric, weight), model, X, metric, weight)
 
 
-def in_its_space(
+def in_own_space(
     found: Reference,
     model: Any,
     X: Any,
@@ -119,8 +119,8 @@ def in_its_space(
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         found.steps = model[:-1]
         with ranks.agreed():
-            found.space = Table(tensor_of(found.steps.transform(X)[rows]).to(table.device))
-        found.space_centers = centers_of(found.space, found.labels, len(found.classes), metric, weight, ranks)
+            found.space = Table(to_tensor(found.steps.transform(X)[rows]).to(table.device))
+        found.space_centers = cluster_centers(found.space, found.labels, len(found.classes), metric, weight, ranks)
     final = model[-1] if isinstance(model, Pipeline) else model
     found.gamma = getattr(final, "gamma_", None)
     own = getattr(final, "cluster_centers_", None)
@@ -177,7 +177,7 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
     """Lloyd's iterations with Manhattan distances and medians, from where k-means ended."""
     for _ in range(steps):
         labels = found.space.distances(found.space_centers, "l1").argmin(1)
-        centers = centers_of(found.space, labels, len(found.classes), "l1", weight)
+        centers = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
         centers = torch.where(centers.isnan(), found.space_centers, centers)  # a cluster without points stays
         done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
         found.labels, found.centers, found.space_centers = labels, centers, centers
@@ -186,7 +186,7 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
     return found
 
 
-def centers_of(
+def cluster_centers(
     table: Table, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
 ) -> Tensor:
     """Means of the clusters over all processes, [k, d]; medians for "l1", in one process."""
@@ -220,7 +220,7 @@ def inertia(
     if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
         mass = ranks.sum(tally(own, len(means), weight))
         costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
-        cost, farthest = total_of(costs if weight is None else costs * weight, ranks)
+        cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
         result = float(cost - mass @ (means - found.space_centers).square().sum(1))
         if result > 1e-4 * float(farthest):  # else digits are gone
             return result
@@ -269,7 +269,7 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
     return {f"{prefix}sample_weight": weight.cpu().numpy()}
 
 
-def tensor_of(values: Any) -> Tensor:
+def to_tensor(values: Any) -> Tensor:
     """An array (or a sparse matrix) as a tensor of a type that torch computes with."""
     array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
     dtype = WIDER.get(array.dtype.newbyteorder("=").name, array.dtype.newbyteorder("="))

@@ -14,7 +14,7 @@ from torch import Tensor
 from neonxc.blocks import at_once, blocks
 from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.rules.intervals import Intervals, union
-from neonxc.trees.decoding import same_tests
+from neonxc.trees.decoding import canonical_columns
 
 if TYPE_CHECKING:
     from sklearn.tree import DecisionTreeClassifier
@@ -171,7 +171,7 @@ class ThresholdTree:
         Tests of one column whose answer was the same count once; those of thresholds and those of intervals apart.
         Tests for different categories are tests of different columns.
         """
-        same = range(self.n_features) if self.encoding is None else same_tests(self.encoding)
+        same = range(self.n_features) if self.encoding is None else canonical_columns(self.encoding)
         sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
         sides: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():

@@ -13,7 +13,7 @@ from neonxc.trees.codes import transposed
 ROWS = 1 << 16  # points whose codes are gathered at once
 
 
-class LongView:
+class ChunkedView:
     """Columns whose codes are laid out by point; sums over points are added up piece by piece.
 
     Parameters
@@ -28,9 +28,9 @@ class LongView:
     def __init__(self, codes: Tensor, centers: Tensor, bins: int) -> None:
         self._codes, self.centers, self.bins = codes, centers, bins
 
-    def some(self, part: slice) -> LongView:
+    def subset(self, part: slice) -> ChunkedView:
         """A range of the columns."""
-        return LongView(self._codes[:, part], self.centers[part], self.bins)
+        return ChunkedView(self._codes[:, part], self.centers[part], self.bins)
 
     def by_point(self, rows: Tensor) -> Tensor:
         """The codes of points, [points, f]."""
@@ -52,11 +52,11 @@ class LongView:
         """Sums of values by column and code."""
         return self._added(rows, lambda codes, part: sums.channels(codes, self.bins, values[:, part]))
 
-    def of_groups(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+    def selected_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
         """Prefix sums of some columns."""
 
         def of(codes: Tensor, part: slice) -> Tensor:
-            return sums.of_groups(codes.index_select(0, column), self.bins, values[:, part], which)
+            return sums.selected_channels(codes.index_select(0, column), self.bins, values[:, part], which)
 
         return self._added(rows, of)
 
