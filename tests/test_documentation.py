@@ -89,9 +89,7 @@ def commands():
         shell = "".join(blocks(page, "bash")).replace("\\\n", " ").replace("&&", "\n").splitlines()
         for line in shell + re.findall(r"`((?:neonxc|torchrun|python) [^`]+)`", text):
             words = shlex.split(line, comments=True)
-            if words[:1] in (["neonxc"], ["python"], ["torchrun"]) and not {"NAME", "COMMAND"} & set(
-                line.split(".")[-1].split()
-            ):
+            if words[:1] in (["neonxc"], ["python"], ["torchrun"]) and not re.search("NAME|COMMAND", line):
                 yield page, words
 
 
