@@ -19,7 +19,7 @@ MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
 Each section has the command that measures it, and its main tables. The complete tables are in the JSON files in
-`docs/benchmarks`. `python -m tests.benchmarks.page` writes this page and the tables in the guides from these files.
+`docs/benchmarks`. `python -m tests.benchmarks.page` writes this page and the tables in the guides from them.
 
 All times were measured on a CPU. Contestants take turns in one process, and a ratio is the median over rounds of
 the ratios within a round. The machine may have been busy with other work, so compare ratios rather than times.
