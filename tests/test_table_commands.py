@@ -259,7 +259,7 @@ BAD_LABELS = {
     ("--labels", "work"): "column 'work' of people.csv has no label in 5 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
     ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
-    ("-k", "4-2"): "a range goes up",
+    ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
     ("-k", "2", "--keep", "nope"): "keep: there is no column ['nope']",

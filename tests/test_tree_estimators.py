@@ -491,7 +491,7 @@ def test_means_that_are_equal_but_for_rounding(model):
         ({"centers": [[0.0, 0, 0], [np.nan, 1, 1]]}, r"centers has a value that is not finite"),
         ({"sample_weight": np.full(60, -1.0)}, r"sample_weight needs weights >= 0"),
         ({"sample_weight": np.ones(59)}, r"sample_weight"),
-        ({"sample_weight": np.zeros(60)}, r"(?i)weight.* (0|non-zero)"),
+        ({"sample_weight": np.zeros(60)}, r"(?i)weight"),
     ],
 )
 def test_arguments_of_fit(model, extra, message):
