@@ -25,7 +25,7 @@ from witnesses import blobs
 
 import neonxc
 from neonxc import NEON
-from neonxc.lrp import LRP, Composite, Gamma
+from neonxc.lrp import LRP, Composite, Epsilon, Gamma
 
 X = blobs(n=40)
 NAMES = ["age", "height", "weight", "income"]

@@ -108,7 +108,7 @@ def test_numbers_of_clusters_side_by_side(neonxc_command, wine_csv, tmp_path):
     assert "k = 3 has the greatest silhouette (0.28)" in out
     assert "going on with it" in out
     header, *rows = read(tmp_path / "r" / "choose-k.csv")
-    assert header == ["k", "inertia", "silhouette", "stability", "tree_price"]
+    assert header == ["k", "inertia", "silhouette", "stability", "cost_ratio"]
     assert [row[0] for row in rows] == ["2", "3", "4"]
     assert (tmp_path / "r" / "choose-k.png").stat().st_size > 0
     assert len(read(tmp_path / "r" / "clusters.csv")) == 4
