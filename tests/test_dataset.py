@@ -555,7 +555,7 @@ def test_manifests_that_are_none(tmp_path, whole):
         ("{", "is damaged"),
         ("[]", "was not written by neonxc"),
         (json.dumps({**described, "format": "csv"}), "was not written by neonxc"),
-        (json.dumps({**described, "version": 99}), "is of version 99"),
+        (json.dumps({**described, "version": 99}), "has version 99"),
     ]:
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
