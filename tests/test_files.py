@@ -464,7 +464,7 @@ def test_missing_file(tmp_path):
 @pytest.mark.parametrize("length", [0, 5, 100, -1])
 def test_truncated_files(path, length):
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(ValueError, match="is not a file of neonxc, or damaged"):
+    with pytest.raises(ValueError, match="is not a file of neonxc, or is damaged"):
         neonxc.load(path)
 
 
@@ -476,7 +476,7 @@ def test_pickles_are_never_opened(tmp_path):
     for write in (lambda file: pickle.dump(Trap(), file), lambda file: torch.save(Trap(), file)):
         with open(tmp_path / "net.pt", "wb") as file:
             write(file)
-        with pytest.raises(ValueError, match="is not a file of neonxc, or damaged"):
+        with pytest.raises(ValueError, match="is not a file of neonxc, or is damaged"):
             neonxc.load(tmp_path / "net.pt")
     assert not (tmp_path / "sprung").exists()
 
@@ -491,7 +491,7 @@ def test_files_of_other_programs(tmp_path, metadata):
 @pytest.mark.parametrize("header", ["{", "[" * 100_000, "9" * 10_000], ids=["half", "deep", "long"])
 def test_header_that_is_no_json(header, tmp_path):
     save_file({"weight": torch.zeros(2)}, tmp_path / "net", metadata={"neonxc": header})
-    with pytest.raises(ValueError, match="is not a file of neonxc, or damaged"):
+    with pytest.raises(ValueError, match="is not a file of neonxc, or is damaged"):
         neonxc.load(tmp_path / "net")
 
 
