@@ -212,7 +212,7 @@ def test_damaged_scans_are_not_loaded(tmp_path, change):
 
 def test_scan_on_a_network_of_ones_own(tmp_path):
     scan = scan_of(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()))
-    with pytest.raises(TypeError, match="backbone is a network of your own; save the network"):
+    with pytest.raises(TypeError, match="with a custom backbone; save the network"):
         neonxc.save(scan, tmp_path / "scan")
     net = neonxc.neuralize(scan, spots())
     neonxc.save(net, tmp_path / "net")
@@ -319,7 +319,9 @@ def test_a_feature_network_alone(tmp_path):
     for name, network, inputs in (("net", extractor, torch.randn(2, 3, 24, 24)), ("words", words, [[0, 1]])):
         neonxc.save(network, tmp_path / name)
         assert torch.equal(neonxc.load(tmp_path / name)(torch.as_tensor(inputs)), network(torch.as_tensor(inputs)))
-    with pytest.raises(TypeError, match="can't save a FeatureExtractor whose network was not built by neonxc.models.backbone"):
+    with pytest.raises(
+        TypeError, match="can't save a FeatureExtractor whose network was not built by neonxc.models.backbone"
+    ):
         neonxc.save(FeatureExtractor(nn.Flatten(), ""), tmp_path / "own")
 
 
