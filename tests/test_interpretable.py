@@ -100,7 +100,7 @@ def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, g
         check(BetaInterpretable(k, beta, name).fit(data, foi=foi), data, foi, k, beta)
     if most < 1:
         with pytest.raises(
-            ValueError, match=r"cannot be reached: with n_clusters=\d and \d values .* at most [\d.]+;"
+            ValueError, match=r"cannot be reached: with n_clusters=\d and \d values .* the maximum is [\d.]+;"
         ):
             BetaInterpretable(k, min(1.0, most + 1e-9), name).fit(data, foi=foi)
 

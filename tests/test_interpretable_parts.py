@@ -137,7 +137,7 @@ def test_precomputed_is_the_metric(metric):
     [
         (X, "square"),
         (np.array([[0.0, -1], [-1, 0]]), ">= 0"),
-        (np.array([[1.0, 2], [2, 0]]), "itself"),
+        (np.array([[1.0, 2], [2, 0]]), "zeros on the diagonal"),
         (np.array([[0.0, 1], [2, 0]]), "symmetric"),
     ],
 )
@@ -376,8 +376,8 @@ def test_given_values_of_interest():
     [
         ("age", "no names"),
         (4, "numbers below 4"),
-        ([0, 0], "different ones"),
-        ([], "different ones"),
+        ([0, 0], "distinct columns"),
+        ([], "distinct columns"),
         (np.zeros(3), r"shape \(60,\)"),
         ([1.5, 2], "columns of X"),
     ],

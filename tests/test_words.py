@@ -258,7 +258,7 @@ def test_vectors_of_a_file(tmp_path, header, packed):
 def test_a_bad_line_is_named(tmp_path, line):
     path = tmp_path / "vectors.txt"
     path.write_text(f"cat 1 2\n{line}\n")
-    with pytest.raises(ValueError, match="line 2: a word and 2 finite numbers"):
+    with pytest.raises(ValueError, match="line 2 needs a word and 2 finite numbers"):
         WordVectors.from_file(path)
     with pytest.raises(ValueError, match="no such file"):
         WordVectors.from_file(tmp_path / "none.txt")
