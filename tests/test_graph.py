@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -105,7 +105,6 @@ def test_edges_without_weights_weigh_one(integers):
 
 
 @given(lists())
-@settings(max_examples=100, deadline=None)
 def test_lists_are_undirected_sums(case):
     n, edges, weights = case
     expected = matrix_of(n, edges, weights)
@@ -217,7 +216,6 @@ def test_point_numbers_that_a_type_cannot_hold_are_refused():
 
 
 @given(lists(), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
 def test_induced_graph(case, random):
     n, edges, weights = case
     graph = as_graph((edges, weights), n)

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tree_witnesses import ceil_div, data, eval_wad
 
@@ -51,7 +51,6 @@ def slow_separated(codes, bins, labels, centers, weight):
 # --- codes -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(
     seeds,
     st.integers(1, 40),
@@ -92,7 +91,6 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
             assert block.n_bins <= 3
 
 
-@settings(max_examples=25)
 @given(seeds, st.integers(2, 60), st.integers(2, 8))
 def test_fewer_bins_keep_the_order_and_equal_values_together(seed, n, bins):
     case = data(seed, n, 3, 2, kind="grid" if seed % 2 else "fine")
@@ -124,7 +122,6 @@ def test_codes_use_the_smallest_type():
 # --- statistics of all cuts --------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
 @given(seeds, st.booleans(), st.sampled_from(INTEGER_TYPES), st.sampled_from([1, 7, 280_000]))
 def test_histogram_counts(seed, weighted, dtype, buffer):
     codes, bins, labels, k, _, weight = problem(seed, dtype=dtype, weighted=weighted)
@@ -138,7 +135,6 @@ def test_histogram_counts(seed, weighted, dtype, buffer):
     assert np.array_equal(found, expected)
 
 
-@settings(max_examples=50)
 @given(seeds, st.sampled_from(INTEGER_TYPES), st.sampled_from([1, 7, 280_000]))
 def test_channels_sum(seed, dtype, buffer):
     codes, bins, labels, m, _, _ = problem(seed, dtype=dtype)
@@ -152,7 +148,6 @@ def test_channels_sum(seed, dtype, buffer):
     assert np.array_equal(found, expected)
 
 
-@settings(max_examples=60)
 @given(seeds, st.booleans(), st.sampled_from(INTEGER_TYPES))
 def test_separated_from_their_centers(seed, weighted, dtype):
     codes, bins, labels, k, centers, weight = problem(seed, dtype=dtype, weighted=weighted)
@@ -172,7 +167,6 @@ def test_separated_from_their_centers(seed, weighted, dtype):
         assert np.array_equal(lost[:, one], own)
 
 
-@settings(max_examples=60)
 @given(seeds, st.integers(1, 5), st.booleans())
 def test_no_cut_within_a_bin_separates_less_than_its_bound(seed, width, weighted):
     codes, bins, labels, _, centers, weight = problem(seed, weighted=weighted)
@@ -200,7 +194,6 @@ def test_centers_left(seed):
     assert sums.centers_left(centers, bins).tolist() == expected
 
 
-@settings(max_examples=50)
 @given(seeds, st.sampled_from(INTEGER_TYPES))
 def test_renumbered_codes_are_ranks_and_find_the_old_ones(seed, dtype):
     codes, bins, _, _, centers, _ = problem(seed, bins=100, dtype=dtype)
@@ -214,7 +207,6 @@ def test_renumbered_codes_are_ranks_and_find_the_old_ones(seed, dtype):
     assert original.shape[1] <= bins
 
 
-@settings(max_examples=100)
 @given(seeds, st.integers(1, 200), st.integers(-300, 300))
 def test_exact_sums_do_not_depend_on_the_order(seed, n, scale):
     rng = np.random.default_rng(seed)
@@ -261,7 +253,6 @@ def test_estimated_depth_is_the_recursion(centers):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@settings(max_examples=100)
 @given(st.integers(1, 10**6), st.integers(2, 60), st.data())
 def test_estimated_depth_of_large_nodes(points, centers, draw):
     left, own = draw.draw(st.integers(0, points)), draw.draw(st.integers(1, centers - 1))

@@ -20,6 +20,7 @@ from sklearn.tree import plot_tree as sklearn_plot
 from test_tree_bounds import EXPLAINERS, fitted
 from test_tree_intervals import grown, random_splits
 from tree_witnesses import data
+from turns import in_turns
 
 from neonxc.trees import CART, IMM, KernelExKMC
 
@@ -53,9 +54,10 @@ def assert_same(tree, model, X):
         np.testing.assert_array_equal(model.apply(X), tree.apply(X))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("kind", ["iris", "wine", "breast_cancer", "grid", "fine"])
-@pytest.mark.parametrize("name", EXPLAINERS)
+@pytest.mark.parametrize(
+    ("dtype", "kind", "name"),
+    in_turns([np.float64, np.float32], ["iris", "wine", "breast_cancer", "grid", "fine"], EXPLAINERS),
+)
 def test_every_explainer(name, kind, dtype):
     X, labels = table(kind)
     X = X[::2].astype(dtype)

@@ -434,6 +434,11 @@ def test_a_clusters_words_by_loops():
                 expected[k, words.words.index(word)] += r.item() / (own == k).sum()
     np.testing.assert_allclose(summary.relevance, expected, atol=1e-5)
     assert summary.sizes.tolist() == np.bincount(own).tolist()
+    contains = net.carrier.columns(texts).toarray() > 0
+    np.testing.assert_allclose(
+        summary.values.means, [contains[own == k].mean(0) for k in range(len(summary.sizes))]
+    )
+    np.testing.assert_allclose(summary.values.overall, contains.mean(0))
     for k in range(3):  # a cluster's words are those of one topic
         best = {word for word, _ in summary.top(k, 3)}
         assert any(best <= set(topic.split()) for topic in TOPICS)
@@ -524,7 +529,7 @@ def test_what_words_do_not_take():
     net = neonxc.neuralize(np.eye(2), features=words)
     with pytest.raises(ValueError, match="this network has none"):
         neonxc.NEON(net, neonxc.lrp.presets.epsilon())
-    with pytest.raises(ValueError, match="heatmaps are for images"):
+    with pytest.raises(ValueError, match="heatmaps need a network with a feature"):
         neonxc.NEON(net).heatmaps(words.encode(["sun moon"]))
 
 

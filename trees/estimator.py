@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.inputs import NOISE
+from neonxc.inputs import NOISE, are_labels, label_array
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees import reference as references
@@ -41,6 +40,7 @@ from neonxc.trees.reference import Reference, filled, inertia
 from neonxc.trees.table import Table
 from neonxc.trees.training_bounds import bounds_from_codes, bounds_from_table
 from neonxc.trees.tree import ThresholdTree
+from neonxc.warned import warn
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
@@ -52,6 +52,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     max_bins: int | None = None
     metric: str = "l2"
     _no_group_reason: ClassVar[str | None] = None  # why its rows can't be distributed over processes
+    _has_price: ClassVar[bool] = True  # whether the k-means cost of its clusters means anything
 
     tree_: ThresholdTree
     labels_: Any
@@ -202,10 +203,19 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             source = stream_source(self, X)
         source = source if ranks.alone else agree_on_source(X, source, ranks)
         if source is not None:
-            return prepare_stream(self, source, labels, centers, sample_weight, ranks)
-        if ranks.alone:
-            return prepare_in_memory(self, X, labels, centers, sample_weight)
-        return prepare_shard(self, X, labels, centers, sample_weight, ranks)
+            data = prepare_stream(self, source, labels, centers, sample_weight, ranks)
+        elif ranks.alone:
+            data = prepare_in_memory(self, X, labels, centers, sample_weight)
+        else:
+            data = prepare_shard(self, X, labels, centers, sample_weight, ranks)
+        if labels is not None:
+            data.n_noise = int(ranks.sum(torch.tensor(int((~are_labels(label_array(labels))).sum()))))
+        if data.n_noise:
+            warn(
+                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ "
+                "and predict put them into its clusters"
+            )
+        return data
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
         """X as a tensor, its column names, and how to hand back one value per point."""
@@ -241,11 +251,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """Warn of a number of clusters that somebody has set and the reference doesn't have."""
         default = signature(type(self)).parameters["n_clusters"].default
         if self.n_clusters not in (default, found):
-            warnings.warn(
-                f"n_clusters={self.n_clusters} is ignored: reference has {found} clusters",
-                UserWarning,
-                stacklevel=6,
-            )
+            warn(f"n_clusters={self.n_clusters} is ignored: reference has {found} clusters")
 
     def _finish(
         self, data: PreparedData, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
@@ -277,12 +283,14 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         else:
             spread, bounds = bounds_from_table(table, tree, weight, problem.ranks)
         encoding = None if problem.mixed is None else problem.mixed.encoding
-        tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
-        self.tree_, self._steps = tree, found.steps
+        tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding, n_noise=data.n_noise)
+        self._steps = found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
         self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
         self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
+        price = data.reference_cost if self._has_price else None
+        self.tree_ = replace(tree, cost_ratio=self.inertia_ / price if price else None)
         same = found.space is table
         means = (
             self._space_means

@@ -15,6 +15,7 @@ from neonxc.trees.criterion import Criterion
 from neonxc.trees.parameters import explainer
 from neonxc.trees.preparation import PreparedData
 from neonxc.trees.problem import Problem
+from neonxc.warned import warn
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
 
@@ -179,6 +180,12 @@ class ExShallow(CenterTree):
         self
             With the attributes `depth_factor_` and `goals_met_`.
 
+        Warns
+        -----
+        UserWarning
+            The two goals are out of reach together; the message has the cost and the explanation size of the tree,
+            and the least of both that were found.
+
         References
         ----------
         .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
@@ -189,7 +196,7 @@ class ExShallow(CenterTree):
         data = self._prepare(X, labels, centers, sample_weight)
         base = data.problem.cost(data.problem.labels)
         low, high = 0.0, np.inf
-        found: list[tuple[bool, float, float, float, Any]] = []
+        found: list[tuple[bool, float, float, float, float, Any]] = []
         for factor in (self.depth_factor, *[None] * STEPS, 0.0):
             if factor is None:
                 factor = (low + high) / 2 if high < np.inf else 2 * low or 1e-3
@@ -199,14 +206,21 @@ class ExShallow(CenterTree):
             cost = self.inertia_ / base if base > 0 else float(self.inertia_ > 0) + 1
             size = waes(self.tree_)
             above = cost > goal_cost
-            found.append((above, cost if above else size, cost, self.depth_factor_, grown))
+            found.append((above, cost if above else size, cost, size, self.depth_factor_, grown))
             if not above and size <= goal_waes:
                 break
             low, high = (low, self.depth_factor_) if above else (self.depth_factor_, high)
             narrow = high - low < 1e-4 * max(high, 1e-3) or (high == np.inf and low > 1e3)
             if narrow and not all(entry[0] for entry in found):
                 break
-        above, value, _, self.depth_factor_, grown = min(found, key=lambda entry: entry[:3])
+        above, _, cost, size, self.depth_factor_, grown = min(found, key=lambda entry: entry[:3])
         self._finish(data, *grown)
-        self.goals_met_ = not above and value <= goal_waes
+        self.goals_met_ = not above and size <= goal_waes
+        if not self.goals_met_:
+            cheapest, shortest = (min(entry[i] for entry in found) for i in (2, 3))
+            warn(
+                f"goal_cost={goal_cost:g} and goal_waes={goal_waes:g} are out of reach together: the tree has "
+                f"cost ratio {cost:.4g} and explanation size {size:.4g}. The least that were found, with "
+                f"different depth factors, are {cheapest:.4g} and {shortest:.4g}"
+            )
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, replace
 from typing import Any
@@ -29,6 +28,7 @@ from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
 from neonxc.trees.table import Table
+from neonxc.warned import warn
 
 GrownTree = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 
@@ -39,8 +39,7 @@ PARAMETERS = {
     ``exp(-gamma |x - y|^2)``, or ``exp(-gamma |x - y|_1)``.""",
     "gamma": """float, optional
     Scale of the kernel. Default: the gamma of the reference if that is a Gaussian kernel k-means, otherwise 1 /
-    the
-    median distance between points (squared for the Gaussian kernel).""",
+    the median distance between points (squared for the Gaussian kernel).""",
     "features": """{"anchors", "taylor"}
     The features that Kernel IMM cuts, each of which is a function of one column: "anchors", the kernel between the
     column's values and anchors chosen among them, or "taylor", the first terms of the Gaussian kernel's Taylor
@@ -59,6 +58,7 @@ class KernelTree(TreeExplainer):
     """Base class: the kernel's parameters, and the tree of Kernel IMM."""
 
     _no_group_reason = "kernel distances take all points"
+    _has_price = False
 
     n_clusters: int = 8
     _: KW_ONLY
@@ -107,10 +107,9 @@ class KernelTree(TreeExplainer):
         """Fit kernel k-means with at most as many clusters as there are distinct points."""
         k, different = self.n_clusters, len(torch.unique(table.data, dim=0))
         if different < k <= table.n:
-            warnings.warn(
+            warn(
                 f"X has {different} distinct points, fewer than n_clusters={k}: using {different} clusters",
                 ConvergenceWarning,
-                stacklevel=6,
             )
             k = different
         X = as_numpy(table.data)
@@ -205,7 +204,8 @@ class ExpandedKernelTree(KernelTree):
             builder, leaves = self._kernel_imm(problem)
         most = 2 * problem.k if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
-            raise ValueError(f"max_leaves needs at least {len(leaves)} (the leaves of the base), got {most}")
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
         costs = self._costs(problem)
         priced = replace(problem, given_distances=costs)
         nodes = [leaf.without_centers() for leaf in leaves]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.encoding import Encoding, as_frame, plain
-from neonxc.encoding_parts import Indicator, Number, Part
+from neonxc.encoding.parts import Indicator, Number, Part
 from neonxc.estimators import pack_fields
 from neonxc.registry import register
 from neonxc.trees.reference import Reference, cluster_centers, medians

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +20,11 @@ from neonxc.trees.codes import code_columns
 from neonxc.trees.mixed import centers_in_columns, is_mixed, read_mixed
 from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference, to_tensor
+from neonxc.trees.routing import like
 from neonxc.trees.selection import check_sample_weight, selected_points
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
 from neonxc.trees.streams import read_stream
 from neonxc.trees.table import Table
-from neonxc.trees.tree import like
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
@@ -47,6 +47,8 @@ class PreparedData:
         Names of the columns.
     give : callable
         Converts an array with one value per point to the type of X.
+    n_noise : int
+        Number of points with label -1, over all processes.
     """
 
     problem: Problem
@@ -55,6 +57,19 @@ class PreparedData:
     selected: Tensor | None
     names: Sequence[str] | None
     give: Callable[[np.ndarray], Any]
+    n_noise: int = 0
+
+    @cached_property
+    def reference_cost(self) -> float | None:
+        """The k-means cost of the reference clustering; None where another pass over a stream would be needed."""
+        problem, found = self.problem, self.reference
+        if problem.metric != "l2":
+            return None
+        if problem.given_distances is not None:
+            return problem.cost(problem.labels)
+        if isinstance(self.points, BatchSource):
+            return None
+        return found.space.cost(found.space_centers, found.labels, problem.weight, problem.ranks)
 
 
 def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> PreparedData:

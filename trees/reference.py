@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from neonxc.inputs import as_batch, check_names, label_array
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.exact import exact_total, tally
 from neonxc.trees.table import Table
+from neonxc.warned import warn
 
 WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
 
@@ -91,7 +91,7 @@ def from_estimator(
         if table.n < n_clusters:
             raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={n_clusters}")
         spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
-        return from_labels(table, _fitted(spectral, X, weight)[1], metric, weight)
+        return from_labels(table, fitted_labels(spectral, X, weight)[1], metric, weight)
     if isinstance(reference, str) and reference == "kernel_kmeans":
         from neonxc.models import KernelKMeans
 
@@ -100,7 +100,7 @@ def from_estimator(
         raise ValueError(
             f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
         )
-    model, labels = _fitted(_flat(reference), X, weight)
+    model, labels = fitted_labels(_flat(reference), X, weight)
     return in_own_space(from_labels(table, labels, metric, weight), model, X, metric, weight)
 
 
@@ -152,10 +152,9 @@ def kmeans(
     if table.n < k:
         raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
     if rows.shape[0] < k:
-        warnings.warn(
+        warn(
             f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: using {rows.shape[0]} clusters",
             ConvergenceWarning,
-            stacklevel=7,
         )
         k = rows.shape[0]
     model = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
@@ -250,7 +249,7 @@ def _flat(model: Any) -> Any:
     return Pipeline([(f"step{number}", step) for number, (_, step) in enumerate(steps)])
 
 
-def _fitted(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:
+def fitted_labels(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:
     """Fit a clusterer unless it is fitted; return it and its labels of X."""
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
@@ -273,11 +272,7 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
     if weight is None:
         return {}
     if not has_fit_parameter(final, "sample_weight"):
-        warnings.warn(
-            f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights",
-            UserWarning,
-            stacklevel=7,
-        )
+        warn(f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights")
         return {}
     prefix = f"{reference.steps[-1][0]}__" if isinstance(reference, Pipeline) else ""
     return {f"{prefix}sample_weight": weight.cpu().numpy()}

@@ -13,8 +13,7 @@ from neonxc.rules.condition import Column, Condition
 from neonxc.rules.counting import summed
 from neonxc.rules.intervals import complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
-from neonxc.trees.categories import Categories
-from neonxc.trees.decoding import Decoding
+from neonxc.trees.decoding import Categories, Decoding
 from neonxc.trees.tree import ThresholdTree, as_tree
 from neonxc.trees.wording import cluster_texts, tree_columns
 
@@ -89,7 +88,8 @@ def rules(
         )
     found = _merged(found) if merge else found
     totals = summed((rule.label, rule.counts) for rule in found)
-    return Rules(tuple(replace(rule, conditions=made.decoded(rule.conditions)) for rule in found), totals)
+    found = [replace(rule, conditions=made.decoded(rule.conditions)) for rule in found]
+    return Rules(tuple(found), totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise)
 
 
 def _made(

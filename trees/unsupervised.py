@@ -31,6 +31,7 @@ class OwnClusters(TreeExplainer):
     """Base class of trees that need no reference clustering; if one is given, it only labels the leaves."""
 
     _no_group_reason = "finding its own clusters takes all points"
+    _has_price = False
     n_clusters: int | None  # type: ignore[assignment]
 
     def _reference(

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 from tqdm import tqdm
 
+from neonxc.distinct import n_distinct
 from neonxc.inputs import as_batch
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Choice:
         - ``silhouette``: -1 ... 1, how much nearer points are to their own cluster than to the next one;
         - ``stability``: mean adjusted Rand index, at most 1, of the clusters with those that k-means finds on
           random halves of the rows;
-        - ``tree_price``: k-means cost of a tree with a leaf for each cluster, over the inertia; 1 and more.
+        - ``cost_ratio``: k-means cost of a tree with a leaf for each cluster, over the inertia; 1 and more.
     k : int
         The number that is suggested.
     reason : str
@@ -129,8 +130,10 @@ def choose_k(
     if preprocessing is not None:
         preprocessing = clone(preprocessing).fit(X)
     points = np.asarray(as_batch(X if preprocessing is None else preprocessing.transform(X)).tensor)
-    if (different := len(np.unique(points, axis=0))) <= numbers[-1]:
-        raise ValueError(f"{numbers[-1]} clusters need more different rows than that; there are {different}")
+    if (different := n_distinct(points)) <= numbers[-1]:
+        raise ValueError(
+            f"comparing up to {numbers[-1]} clusters needs more than {numbers[-1]} different rows, got {different}"
+        )
     halves = [random.permutation(len(points))[: len(points) // 2] for _ in range(REFITS)]
     seed = int(random.randint(1 << 30))
     measured = {
@@ -156,7 +159,7 @@ def _measured(
         "inertia": float(model.inertia_),
         "silhouette": float(silhouette_score(points, model.labels_, sample_size=sample, random_state=seed)),
         "stability": float(np.mean([adjusted_rand_score(model.labels_, refit) for refit in refits])),
-        "tree_price": tree.inertia_ / model.inertia_,
+        "cost_ratio": tree.inertia_ / model.inertia_,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,25 +14,44 @@ from neonxc.plot.shared import AGAINST, FOR, as_array, check_finite
 if TYPE_CHECKING:
     from neonxc.summary import ClusterSummary
 
+BESIDE: dict[str, Any] = {"fontsize": 7, "color": "0.35", "parse_math": False}
+
 
 def bars(
     relevance: Any, names: Sequence[str] | None = None, *, most: int = 15, title: str | None = None
 ) -> Figure:
-    """Relevance of one point's features, or of a cluster's on average.
+    """Draw the relevance of one point's features, or of a cluster's features on average.
 
     Parameters
     ----------
-    relevance : array or Tensor [d]
+    relevance : Series, dict, frame with one row, array or Tensor [d]
+        A row of a frame of relevance, such as ``relevance.iloc[0]``, brings the names of its features along.
     names : sequence of d str, optional
-        Default: x0, x1, ...
+        Names of the features. By default those of a series, dict or frame, and ``x0, x1, ...`` for anything else.
     most : int
-        How many features to draw: those of the largest absolute relevance. The others are summed up in one bar.
+        Number of features to draw, those with the largest absolute relevance. The sum of the others is one more
+        bar.
     title : str, optional
+        By default the name of a series, or the label of the row of a frame, if it is a text.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        Relevance of several points, values that are not finite, or another number of names than of features.
+
+    Examples
+    --------
+    >>> import neonxc.plot
+    >>> figure = neonxc.plot.bars({"age": 2.1, "income": -0.4}, title="patient 7")
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['age', 'income']
     """
+    relevance, own_names, own_title = _named(relevance)
+    names, title = own_names if names is None else names, own_title if title is None else title
     values = as_array(relevance).astype(float)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"bars need the relevance of one point, shape [d], got {list(values.shape)}")
@@ -46,31 +65,57 @@ def bars(
     return figure
 
 
+def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
+    """The values of a series, dict or frame with one row, the names of its features, and a title."""
+    if hasattr(relevance, "columns") and len(relevance) == 1:
+        relevance = relevance.iloc[0]
+    if isinstance(relevance, Mapping):
+        return np.array(list(relevance.values())), list(relevance), None
+    if not hasattr(relevance, "index") or not hasattr(relevance, "to_numpy") or relevance.ndim != 1:
+        return relevance, None, None
+    numbered = list(relevance.index) == list(range(len(relevance)))
+    title = relevance.name if isinstance(relevance.name, str) else None
+    return relevance.to_numpy(), None if numbered else list(relevance.index), title
+
+
 def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
-    """One bar chart for every cluster of a :class:`neonxc.ClusterSummary`, each on a scale of its own.
+    """Draw one bar chart for every cluster of a :class:`neonxc.ClusterSummary`, each on a scale of its own.
+
+    Beside each bar stands the direction: the mean of the feature in the cluster and in all points, with an arrow,
+    or the category that is more frequent in the cluster.
 
     Parameters
     ----------
     summary : ClusterSummary
     most : int
-        Features per cluster.
+        Number of features per cluster, those with the largest absolute relevance. The sum of the others is one
+        more bar.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     K, names = len(summary.classes), summary.feature_names
     columns = min(K, 3)
     rows = -(-K // columns)
     height = 0.55 + 0.21 * min(len(names), most + 1)
-    figure = Figure(figsize=(3.6 * columns, height * rows + 0.2), layout="constrained")
+    figure = Figure(figsize=(4.6 * columns, height * rows + 0.2), layout="constrained")
     for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True)):
         title = f"cluster {label}: {size} point{'' if size == 1 else 's'}"
-        _draw(figure.add_subplot(rows, columns, k + 1), summary.relevance[k], names, most, title)
-    figure.supxlabel("mean relevance", fontsize=8)
+        axes = figure.add_subplot(rows, columns, k + 1)
+        drawn = _draw(axes, summary.relevance[k], names, most, title)
+        for place, feature in enumerate(drawn.tolist()):
+            beside = _short(summary.values.comparison(k, feature), 40)
+            axes.text(1.02, place, beside, transform=axes.get_yaxis_transform(), va="center", **BESIDE)
+    figure.supxlabel("mean relevance; beside it the mean, or share, in the cluster vs in all points", fontsize=8)
     return figure
 
 
-def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> None:
+def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> np.ndarray:
+    """Draw bars, and return the features that have one of their own, from the top."""
     order = np.argsort(-np.abs(values), kind="stable")
     heights = values[order[:most]].tolist()
-    labels = [name if len(name) <= 28 else name[:27] + "…" for name in (names[i] for i in order[:most])]
+    labels = [_short(names[i]) for i in order[:most]]
     if len(order) > most:
         heights.append(float(values[order[most:]].sum()))
         labels.append(f"{len(order) - most} others")
@@ -83,3 +128,8 @@ def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title
     axes.spines[["top", "right", "left"]].set_visible(False)
     if title:
         axes.set_title(title, fontsize=9, parse_math=False)
+    return order[:most]
+
+
+def _short(label: str, longest: int = 28) -> str:
+    return label if len(label) <= longest else label[: longest - 1] + "…"
