@@ -192,7 +192,7 @@ def test_scan(features, tmp_path):
 
 def test_scan_on_a_network_of_ones_own(tmp_path):
     scan = scan_of(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()))
-    with pytest.raises(TypeError, match="backbone is a network of your own; save the network"):
+    with pytest.raises(TypeError, match="with a custom backbone; save the network"):
         neonxc.save(scan, tmp_path / "scan")
     net = neonxc.neuralize(scan, spots())
     neonxc.save(net, tmp_path / "net")
