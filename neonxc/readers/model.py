@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -22,6 +22,14 @@ SUPPORTED = (
 )
 
 
+class Fidelity(NamedTuple):
+    """How far a network agrees with a clusterer that it stands in for, and with itself."""
+
+    fitted: float  # share of the points it was fitted to that get the clusterer's label
+    held_out: float | None = None  # the same of points held out from a fit to the others
+    stability: float | None = None  # 1 - |R' - R| / |R|, where R' is of a fit to a part of the points
+
+
 @dataclass(frozen=True)
 class ClusterModel:
     """What a handler reads off a fitted clusterer.
@@ -36,8 +44,8 @@ class ClusterModel:
         Labels of the columns, if not 0 ... K-1.
     features : nn.Module or None
         The clusterer's own feature network.
-    fidelity : (float, float or None) or None
-        Where the head is not the clusterer itself, how far they agree: on its own points, and on points held out.
+    fidelity : Fidelity or None
+        Where the head is not the clusterer itself, how far they agree.
     noise : callable or None
         Makes what tells noise apart, behind a preprocessing.
     scale : float or None
@@ -53,7 +61,7 @@ class ClusterModel:
     points: Tensor | None
     classes: np.ndarray | None = None
     features: nn.Module | None = None
-    fidelity: tuple[float, float | None] | None = None
+    fidelity: Fidelity | None = None
     noise: Callable[[Preprocessing | None], Noise] | None = None
     scale: float | None = None
     softens: bool = False
