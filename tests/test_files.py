@@ -438,7 +438,7 @@ def test_network_is_not_changed_by_saving(tmp_path):
 
 
 def test_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no such folder: .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
         neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "nowhere" / "net")
 
 
@@ -525,7 +525,7 @@ def test_other_kinds(tmp_path):
     kind, plain, tensors = neonxc.files.read(tmp_path / "notes", {"notes", "more"})
     assert (kind, plain) == ("notes", {"a": [1, None]})
     assert tensors["b"].equal(torch.ones(2))
-    with pytest.raises(ValueError, match="of the kind 'notes'; needed is 'object'"):
+    with pytest.raises(ValueError, match="contains a 'notes', not 'object'"):
         neonxc.load(tmp_path / "notes")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine
@@ -102,7 +102,6 @@ def test_conditional_draws():
     assert drawn[:, 1].std() == pytest.approx(np.sqrt(variance), rel=0.02)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000))
 def test_what_is_known_may_come_and_go(seed):
     """Distances over the known features, however they came to be known."""

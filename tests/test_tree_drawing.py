@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -155,7 +155,6 @@ def test_graphviz_escapes_names():
 
 
 @given(seed=st.integers(0, 10**6), leaves=st.integers(1, 26), lean=st.floats(0, 1))
-@settings(max_examples=25)
 def test_graphviz_has_every_node_and_edge(seed, leaves, lean):
     tree = shaped(seed, leaves, lean)
     nodes, edges = parsed(export_graphviz(tree))

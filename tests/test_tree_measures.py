@@ -4,8 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib import pyplot
+from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -138,11 +140,16 @@ def test_the_search_reaches_its_goals(digits):
 
 def test_goals_out_of_reach(digits):
     X, centers = digits
-    cheap = ExShallow(10).tune_depth_factor(X, goal_cost=1.0, goal_waes=9, centers=centers)
+    with pytest.warns(UserWarning, match="out of reach together: the tree has cost ratio 1.169") as caught:
+        cheap = ExShallow(10).tune_depth_factor(X, goal_cost=1.0, goal_waes=9, centers=centers)
+    assert caught[0].filename == __file__
     assert not cheap.goals_met_
     plain = ExShallow(10).fit(X, centers=centers)
     assert cheap.inertia_ <= plain.inertia_  # the least cost that was found
-    short = ExShallow(10).tune_depth_factor(X, goal_cost=1.3, goal_waes=1, centers=centers)
+    with pytest.warns(
+        UserWarning, match=r"explanation size [\d.]+\. The least that were found, .*, are 1.169 and"
+    ):
+        short = ExShallow(10).tune_depth_factor(X, goal_cost=1.3, goal_waes=1, centers=centers)
     assert not short.goals_met_
     assert cost_ratio(X, short.labels_, centers) <= 1.3
     assert waes(short.tree_) <= waes(plain.tree_)
@@ -229,7 +236,10 @@ def test_the_front(iris):
         assert one.cost_ratio == pytest.approx(cost_ratio(X, one.explainer.labels_, model.cluster_centers_))
     assert found.to_markdown().count("\n") == 4
     axes = found.plot()
-    assert {text.get_text() for text in axes.texts} == {c.name for c in found.front}
+    assert pyplot.gcf() is axes.figure
+    named = [name for text in axes.get_legend().get_texts() for name in text.get_text().splitlines()]
+    assert named[: len(found.front)] == [c.name for c in sorted(found.front, key=lambda c: c.waes)]
+    assert named[len(found.front) :] == ["not on the front"] * (len(found.front) < 3)
     assert not hasattr(candidates["IMM"], "tree_")  # what is passed stays unfitted
 
 
@@ -238,8 +248,37 @@ def test_default_candidates(iris):
     found = trade_off(pd.DataFrame(X, columns=list("abcd")), labels=model.labels_)
     assert len(found) == 14
     assert found[0].explainer.tree_.feature_names == tuple("abcd")
-    with pytest.raises(ValueError, match="labels or centers"):
+    with pytest.raises(ValueError, match="one of labels, centers and reference"):
         trade_off(X)
+    with pytest.raises(ValueError, match="reference needs a clusterer"):
+        trade_off(X, reference="kmeans")
+
+
+def test_costs_are_measured_where_the_reference_is():
+    wine = load_wine(as_frame=True).data
+    reference = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0))
+    candidates = {"IMM": IMM(3), "ExShallow": ExShallow(3)}
+    fitted = clone(reference).fit(wine)
+    space, weight = fitted[:-1].transform(wine), np.arange(178) % 3 + 0.5
+    for given in (reference, fitted):
+        for one in trade_off(wine, reference=given, candidates=candidates):
+            assert one.cost_ratio == pytest.approx(by_hand(space, one.explainer.labels_) / fitted[-1].inertia_)
+            assert one.cost_ratio == pytest.approx(one.explainer.tree_.cost_ratio)
+    for one in trade_off(wine, reference=fitted, candidates=candidates, sample_weight=weight):
+        ratio = by_hand(space, one.explainer.labels_, weight) / by_hand(space, fitted.predict(wine), weight)
+        assert one.cost_ratio == pytest.approx(ratio)
+    with pytest.warns(UserWarning, match=r"costs 0\.51 times as much as the reference.* pass that pipeline"):
+        trade_off(wine, labels=fitted.predict(wine), candidates=candidates)
+
+
+def test_a_trade_off_of_a_table_with_categories_and_gaps():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(18, 80, 60).astype(float), "work": rng.choice(["a", "b", "c"], 60)})
+    frame.loc[::7, "age"] = np.nan
+    candidates = {"IMM": IMM(3), "refined": IMM(3, refine=True)}
+    found = trade_off(frame, labels=(frame["age"].fillna(40) // 30).astype(int), candidates=candidates)
+    for one in found:
+        assert one.cost_ratio == pytest.approx(one.explainer.tree_.cost_ratio)
 
 
 # --- files -----------------------------------------------------------------------------------------------------

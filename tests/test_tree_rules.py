@@ -241,7 +241,9 @@ def test_text_is_aligned_and_sums_up_clusters():
         "    petal width in (0.8, 1.65] and petal length > 4.95   "
         "1 sample, 0 mistakes, coverage 50%\n"
         "or  petal width > 1.65                                   "
-        "2 samples, 1 mistake, coverage 50%"
+        "2 samples, 1 mistake, coverage 50%\n"
+        "\n"
+        "total: 7 samples, 1 mistake, agreement 86%"
     )
 
 
@@ -271,12 +273,13 @@ def test_markdown_escapes_names():
         "### 1\\. x\n\n2 samples (29%), 0 mistakes, coverage 100%, precision 100%\n\n"
         "- a\\_b\\|\\*c\\* ≤ 0.8\n\n### \\- y\n\n"
     )
-    assert text.endswith(
+    assert (
         "### z\n\n3 samples (43%), 1 mistake, coverage 100%, precision 67%\n\n"
         "- a\\_b\\|\\*c\\* in (0.8, 1.65] **and** \\<i\\> > 4.95 "
         "(1 sample, 0 mistakes, coverage 50%)\n"
-        "- **or** a\\_b\\|\\*c\\* > 1.65 (2 samples, 1 mistake, coverage 50%)"
-    )
+        "- **or** a\\_b\\|\\*c\\* > 1.65 (2 samples, 1 mistake, coverage 50%)\n\n"
+        "**total**: 7 samples, 1 mistake, agreement 86%\n\n*Mistakes*: matching samples of other clusters. "
+    ) in text
 
 
 class Page(HTMLParser):
@@ -309,7 +312,7 @@ def test_html_is_a_fragment_with_escaped_names():
     names = {"feature_names": ["<script>alert('a')</script>", 'b & "c"'], "class_names": ["<b>A</b>", "B", "C"]}
     page = Page(render_rules(rules(iris()[0], **names), "html"))
     assert page.open == []
-    assert page.tags == {"style", "table", "thead", "tbody", "tr", "th", "td", "span", "div"}
+    assert page.tags == {"style", "table", "thead", "tbody", "tfoot", "i", "tr", "th", "td", "span", "div"}
     assert ("table", {"class": "neonxc-rules"}) in page.attributes
     assert ("th", {"rowspan": "2", "scope": "rowgroup"}) in page.attributes
     rows = [" ".join(row.split()) for row in page.rows]
@@ -319,7 +322,9 @@ def test_html_is_a_fragment_with_escaped_names():
         "<script>alert('a')</script> in (0.8, 1.65] and b & \"c\" > 4.95 1 0 50% 100%"
     )
     assert rows[4] == "or <script>alert('a')</script> > 1.65 2 1 50% 50%"
-    assert len(rows) == 5
+    assert rows[5] == "total 7 samples, 1 mistake, agreement 86%"
+    assert rows[6].startswith("mistakes: matching samples of other clusters.")
+    assert len(rows) == 7
 
 
 def test_clusters_stand_in_the_order_of_their_labels_whatever_the_leaves_order():

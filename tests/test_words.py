@@ -521,7 +521,7 @@ def test_what_words_do_not_take():
     net = neonxc.neuralize(np.eye(2), features=words)
     with pytest.raises(ValueError, match="this network has none"):
         neonxc.NEON(net, neonxc.lrp.presets.epsilon())
-    with pytest.raises(ValueError, match="heatmaps are for images"):
+    with pytest.raises(ValueError, match="heatmaps need a network with a feature"):
         neonxc.NEON(net).heatmaps(words.encode(["sun moon"]))
 
 

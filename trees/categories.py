@@ -1,4 +1,4 @@
-"""Conditions on encoded columns, said by the categories that were encoded."""
+"""Translates conditions on encoded columns (codes or one-hot columns) to conditions on the original categories."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from neonxc.trees.decoding import holds, one_of
 
 
 class Categories:
-    """Which columns of a tree hold codes of categories, or 1 for one category and 0 for all others.
+    """The columns of a tree that hold codes of categories, or are 1 for one category and 0 for all others.
 
     Parameters
     ----------
     columns : list of Column
-    categories : mapping from columns of the table before it was encoded to their categories
+        Columns of the tree.
+    categories : mapping
+        The categories of every column of the original table.
 
     Raises
     ------
     ValueError
-        No column holds the codes of a column's categories, or stands for one of them.
+        If no column of the tree holds the codes or the one-hot encoding of an original column.
     """
 
     def __init__(self, columns: list[Column], categories: Mapping[str, Sequence[Any]]) -> None:
@@ -30,10 +32,10 @@ class Categories:
         self.single: dict[int, tuple[Column, Any]] = {}
         positions = {str(column.key): column.position for column in columns}
         if not isinstance(categories, Mapping):
-            raise TypeError(f"categories maps columns to their categories, got {type(categories).__name__}")
+            raise TypeError(f"categories needs a mapping {{column: categories}}, got {type(categories).__name__}")
         for key, values in categories.items():
             if isinstance(values, str) or len(set(values)) < len(values):
-                raise ValueError(f"categories[{key!r}] needs a sequence of different categories, got {values!r}")
+                raise ValueError(f"categories[{key!r}] needs a sequence of distinct categories, got {values!r}")
             before = Column(-1, key)
             if key in positions:
                 before = Column(-1, key, columns[positions[key]].name)
@@ -60,7 +62,7 @@ class Categories:
         return bool(self.codes or self.single)
 
     def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Say conditions on encoded columns by categories; those of one column become one."""
+        """Translate conditions on encoded columns; those on the same original column are combined."""
         found: dict[Column, Condition] = {}
         for condition in conditions:
             new = self._decoded(condition)
@@ -75,7 +77,7 @@ class Categories:
             sides: dict[bool, list[Any]] = {True: [], False: []}
             for code, value in values.items():
                 sides[holds(condition.intervals, code)].append(value)
-            # codes that are not listed lie above all others, where "none of" includes them
+            # Unlisted codes are above all others; a condition without an upper limit includes them by "none of"
             negated = len(sides[False]) < len(sides[True]) + (condition.high == inf)
             return Condition(column, values=tuple(sides[not negated]), negated=negated)
         if position in self.single:

@@ -1,4 +1,4 @@
-"""From conditions on columns of numbers to conditions on the columns of the table that these are made from."""
+"""Translates conditions on the numeric columns of an encoded table to conditions on the table's own columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from neonxc.encoding import Encoding
-from neonxc.encoding_parts import Indicator, Number
+from neonxc.encoding.parts import Indicator, Number
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import EVERYTHING, Intervals
 
@@ -14,14 +14,14 @@ MISSING = (None,)
 
 
 class Decoding:
-    """What tests of a tree's columns of numbers mean for the columns of a table.
+    """Translates the tests of a tree to the columns of the table that was encoded.
 
     Parameters
     ----------
     encoding : Encoding
-        Of numbers and indicators.
+        Encoding of the table as numbers and indicators.
     columns : sequence of Column
-        Those of the table.
+        Columns of the table.
     """
 
     def __init__(self, encoding: Encoding, columns: Sequence[Column]) -> None:
@@ -29,7 +29,7 @@ class Decoding:
         self.numbers = {part.column for part in encoding.parts if isinstance(part, Number)}
 
     def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Conditions on the table's columns, one for each column, from conditions on columns of numbers."""
+        """Translate conditions; those on the same column of the table are combined."""
         found: dict[int, Condition] = {}
         for condition in conditions:
             new = self._decoded(condition)
@@ -39,7 +39,7 @@ class Decoding:
         return tuple(condition for condition in decoded if not condition.is_always_met)
 
     def one(self, feature: int, test: Intervals) -> Condition:
-        """A single test as a condition on a column of the table."""
+        """Translate a single test."""
         return _on_missing(self._decoded(Condition(Column(feature), test)))
 
     def _decoded(self, condition: Condition) -> Condition:
@@ -49,13 +49,13 @@ class Decoding:
             return Condition(column, met, missing=part.fill is not None and holds(met, part.fill))
         assert isinstance(part, Indicator)
         zero, one = holds(met, 0), holds(met, 1)
-        if part.column in self.numbers:  # which are missing where the indicator is 1
+        if part.column in self.numbers:  # the indicator is 1 where the number is missing
             return Condition(column, EVERYTHING if zero else (), missing=one)
         return one_of(column, part.values, zero, one)
 
 
 def _on_missing(condition: Condition) -> Condition:
-    """Write a condition on a number that only asks whether it is missing as a test of that."""
+    """Rewrite a condition on a number that only depends on whether the number is missing."""
     if condition.values is None and not condition.intervals and condition.missing:
         return Condition(condition.column, values=MISSING)
     if condition.values is None and condition.intervals == EVERYTHING and not condition.missing:
@@ -63,15 +63,15 @@ def _on_missing(condition: Condition) -> Condition:
     return condition
 
 
-def same_tests(encoding: Encoding) -> list[int]:
-    """For every column of numbers the first one that tests the same, but for where missing numbers go."""
-    asked = [(part.column, None if isinstance(part, Number) else part.values) for part in encoding.parts]
-    first = {what: i for i, what in reversed(list(enumerate(asked)))}
-    return [first[what] for what in asked]
+def canonical_columns(encoding: Encoding) -> list[int]:
+    """For every encoded column, the first column with the same tests up to the side of missing numbers."""
+    keys = [(part.column, None if isinstance(part, Number) else part.values) for part in encoding.parts]
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    return [first[key] for key in keys]
 
 
 def one_of(column: Column, values: Sequence[Any], zero: bool, one: bool) -> Condition:
-    """The condition on a column whose indicator of some values may be 0, or 1, or both."""
+    """Condition on a column from the allowed states of the indicator of `values`: 0, 1 or both."""
     if zero and one:
         return Condition(column, values=(), negated=True)
     return Condition(column, values=tuple(values) if one or zero else (), negated=zero)

@@ -157,14 +157,14 @@ def plot_tree(
     matplotlib.axes.Axes
         Its ``figure`` shows itself in a notebook and is kept with ``figure.savefig(path)``.
     """
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
     tree = as_tree(tree)
     words, color = node_words(tree, feature_names, class_names, precision), _colors(tree)
     layout = _Layout(tree, words)
     if ax is None:
         scale = min(1.0, LARGEST / max(layout.width, layout.height))
-        ax = Figure(figsize=(layout.width * scale / 72, layout.height * scale / 72)).add_axes((0, 0, 1, 1))
+        ax = pyplot.figure(figsize=(layout.width * scale / 72, layout.height * scale / 72)).add_axes((0, 0, 1, 1))
     else:
         points = 72 / ax.figure.dpi
         scale = min(1.0, ax.bbox.width * points / layout.width, ax.bbox.height * points / layout.height)

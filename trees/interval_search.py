@@ -12,7 +12,8 @@ import neonxc.trees.sums as sums
 from neonxc.trees.exact import rounded
 from neonxc.trees.interval_scan import BestInterval, best_interval, pair_floors
 from neonxc.trees.kernel_features import intervals_of
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.node import Cut, Node
+from neonxc.trees.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class IntervalSearch:
                 part = slice(first, first + step)
                 features = block.features[part]
                 own = codes[part].index_select(1, node.rows)
-                own, _, original = sums.renumbered(own, columns.centers[features][:, :0])
+                own, _, original = sums.renumber_codes(own, columns.centers[features][:, :0])
                 left = sums.channels(own, original.shape[1], values).movedim(1, 0).cumsum(2)
                 present = sums.histogram(own, original.shape[1], None, 1)[:, 0] > 0
                 best = best_interval(left, state.total, present, state.slack, floors)
@@ -81,7 +82,7 @@ class IntervalSearch:
     def cut(self, node: Node, best: BestInterval) -> Cut:
         """The interval, or the threshold where it begins with the first value."""
         codes = self.problem.columns.column(best.column).index_select(0, node.rows).to(torch.int64)  # for -1
-        return cut_of(self.problem, node, best.column, (codes > best.a) & (codes <= best.b))[0]
+        return cut_from_sides(self.problem, node, best.column, (codes > best.a) & (codes <= best.b))[0]
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Nothing is handed on."""
@@ -104,7 +105,7 @@ class IntervalSearch:
         return min(one, other, key=lambda best: best.cost)
 
 
-def cut_of(
+def cut_from_sides(
     problem: Problem, node: Node, feature: int, left: Tensor, centers_left: Tensor | None = None
 ) -> tuple[Cut, bool]:
     """A test of a column that sends some of a node's points to the left, as a threshold or as intervals.

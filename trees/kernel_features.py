@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from neonxc.trees.problem import between
+from neonxc.trees.midpoints import between
 
 Intervals = tuple[tuple[float, float], ...]  # low < x <= high for one of them
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from neonxc.encoding import Encoding, as_frame, plain
-from neonxc.encoding_parts import Indicator, Number, Part
+from neonxc.encoding.parts import Indicator, Number, Part
 from neonxc.estimators import pack_fields
 from neonxc.registry import register
-from neonxc.trees.reference import Reference, centers_of, medians
+from neonxc.trees.reference import Reference, cluster_centers, medians
 from neonxc.trees.table import Table
 
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # as pandas infers types of objects
@@ -44,7 +44,7 @@ class Standardized:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class MixedTable:
     """A data frame with categories or missing values, as tables of numbers.
 
     Attributes
@@ -80,7 +80,7 @@ def is_mixed(X: Any) -> bool:
     return any(dtype.kind not in "fiub" for dtype in X.dtypes) or bool(X.isna().to_numpy().any())
 
 
-def mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> Mixed:
+def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable:
     """Read a data frame.
 
     Parameters
@@ -116,18 +116,18 @@ def mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> Mixed:
     points.data.sub_(steps.mean).div_(steps.scale)
     tested = table(cut)
     middles = tested if cut == filled else table(filled)
-    return Mixed(Encoding(columns, tuple(cut)), tested, middles, points, steps)
+    return MixedTable(Encoding(columns, tuple(cut)), tested, middles, points, steps)
 
 
-def in_columns(found: Reference, made: Mixed | None, metric: str, weight: Tensor | None) -> Reference:
+def centers_in_columns(found: Reference, made: MixedTable | None, metric: str, weight: Tensor | None) -> Reference:
     """A reference clustering of a data frame with categories or missing values, with centers in its columns."""
     if made is None:
         return found
     k = len(found.classes)
-    centers = centers_of(made.filled, found.labels, k, metric, weight)
+    centers = cluster_centers(made.filled, found.labels, k, metric, weight)
     if found.steps is not None:  # a pipeline has a space of its own
         return replace(found, centers=centers)
-    space_centers = centers_of(made.space, found.labels, k, metric, weight)
+    space_centers = cluster_centers(made.space, found.labels, k, metric, weight)
     return replace(found, centers=centers, space_centers=space_centers, steps=made.steps)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,9 @@ from torch import Tensor
 
 from neonxc.inputs import as_batch, check_names, label_array
 from neonxc.ranks import ALONE, Ranks
-from neonxc.trees.exact import tally, total_of
+from neonxc.trees.exact import exact_total, tally
 from neonxc.trees.table import Table
+from neonxc.warned import warn
 
 WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
 
@@ -73,7 +73,7 @@ def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -
     values = label_array(labels)
     classes, position = np.unique(values, return_inverse=True)
     index = torch.from_numpy(position).to(table.device)
-    centers = centers_of(table, index, len(classes), metric, weight)
+    centers = cluster_centers(table, index, len(classes), metric, weight)
     return Reference(index, centers, classes, table, centers)
 
 
@@ -89,7 +89,7 @@ def from_estimator(
         if table.n < n_clusters:
             raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={n_clusters}")
         spectral = SpectralClustering(n_clusters, affinity="nearest_neighbors", random_state=random_state)
-        return from_labels(table, _fitted(spectral, X, weight)[1], metric, weight)
+        return from_labels(table, fitted_labels(spectral, X, weight)[1], metric, weight)
     if isinstance(reference, str) and reference == "kernel_kmeans":
         from neonxc.models import KernelKMeans
 
@@ -98,11 +98,11 @@ def from_estimator(
         raise ValueError(
             f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {reference!r}'
         )
-    model, labels = _fitted(_flat(reference), X, weight)
-    return in_its_space(from_labels(table, labels, metric, weight), model, X, metric, weight)
+    model, labels = fitted_labels(_flat(reference), X, weight)
+    return in_own_space(from_labels(table, labels, metric, weight), model, X, metric, weight)
 
 
-def in_its_space(
+def in_own_space(
     found: Reference,
     model: Any,
     X: Any,
@@ -119,8 +119,8 @@ def in_its_space(
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         found.steps = model[:-1]
         with ranks.agreed():
-            found.space = Table(tensor_of(found.steps.transform(X)[rows]).to(table.device))
-        found.space_centers = centers_of(found.space, found.labels, len(found.classes), metric, weight, ranks)
+            found.space = Table(to_tensor(found.steps.transform(X)[rows]).to(table.device))
+        found.space_centers = cluster_centers(found.space, found.labels, len(found.classes), metric, weight, ranks)
     final = model[-1] if isinstance(model, Pipeline) else model
     found.gamma = getattr(final, "gamma_", None)
     own = getattr(final, "cluster_centers_", None)
@@ -143,10 +143,9 @@ def kmeans(
     if table.n < k:
         raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={k}")
     if rows.shape[0] < k:
-        warnings.warn(
-            f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: so many clusters there are",
+        warn(
+            f"X has {rows.shape[0]} distinct points, fewer than n_clusters={k}: using {rows.shape[0]} clusters",
             ConvergenceWarning,
-            stacklevel=7,
         )
         k = rows.shape[0]
     model = KMeans(k, n_init=n_init, random_state=random_state).fit(rows, sample_weight=mass.astype(np.float64))
@@ -178,7 +177,7 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
     """Lloyd's iterations with Manhattan distances and medians, from where k-means ended."""
     for _ in range(steps):
         labels = found.space.distances(found.space_centers, "l1").argmin(1)
-        centers = centers_of(found.space, labels, len(found.classes), "l1", weight)
+        centers = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
         centers = torch.where(centers.isnan(), found.space_centers, centers)  # a cluster without points stays
         done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
         found.labels, found.centers, found.space_centers = labels, centers, centers
@@ -187,7 +186,7 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
     return found
 
 
-def centers_of(
+def cluster_centers(
     table: Table, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
 ) -> Tensor:
     """Means of the clusters over all processes, [k, d]; medians for "l1", in one process."""
@@ -221,7 +220,7 @@ def inertia(
     if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
         mass = ranks.sum(tally(own, len(means), weight))
         costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
-        cost, farthest = total_of(costs if weight is None else costs * weight, ranks)
+        cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
         result = float(cost - mass @ (means - found.space_centers).square().sum(1))
         if result > 1e-4 * float(farthest):  # else digits are gone
             return result
@@ -241,7 +240,7 @@ def _flat(model: Any) -> Any:
     return Pipeline([(f"step{number}", step) for number, (_, step) in enumerate(steps)])
 
 
-def _fitted(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:
+def fitted_labels(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:
     """A fitted estimator and its labels of X."""
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
@@ -264,17 +263,13 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
     if weight is None:
         return {}
     if not has_fit_parameter(final, "sample_weight"):
-        warnings.warn(
-            f"{type(final).__name__} takes no sample_weight: the reference clusters points without weights",
-            UserWarning,
-            stacklevel=7,
-        )
+        warn(f"{type(final).__name__} takes no sample_weight: the reference clustering ignores the weights")
         return {}
     prefix = f"{reference.steps[-1][0]}__" if isinstance(reference, Pipeline) else ""
     return {f"{prefix}sample_weight": weight.cpu().numpy()}
 
 
-def tensor_of(values: Any) -> Tensor:
+def to_tensor(values: Any) -> Tensor:
     """An array (or a sparse matrix) as a tensor of a type that torch computes with."""
     array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
     dtype = WIDER.get(array.dtype.newbyteorder("=").name, array.dtype.newbyteorder("="))

@@ -89,7 +89,8 @@ def rules(
         )
     found = _merged(found) if merge else found
     totals = summed((rule.label, rule.counts) for rule in found)
-    return Rules(tuple(replace(rule, conditions=made.decoded(rule.conditions)) for rule in found), totals)
+    found = [replace(rule, conditions=made.decoded(rule.conditions)) for rule in found]
+    return Rules(tuple(found), totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise)
 
 
 def _made(

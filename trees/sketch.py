@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neonxc.ranks import Ranks
 from neonxc.trees.bins import Bins
-from neonxc.trees.ordering import firsts, sorted_rows
+from neonxc.trees.ordering import is_first, sorted_rows
 
 ROWS, NUMBERS = 1 << 16, 1 << 24  # of a sample at most; fewer rows where these would be more numbers
 PIECE = 1 << 17  # numbers that are hashed at once: they stay in a core's cache
@@ -109,7 +109,7 @@ class Sketch:
         for first in range(0, self.d, max(1, NUMBERS // (4 * max(1, len(sample))))):
             some = slice(first, first + max(1, NUMBERS // (4 * max(1, len(sample)))))
             own = centers[some].sort(dim=1).values
-            own = own.masked_fill(~firsts(own), torch.inf)
+            own = own.masked_fill(~is_first(own), torch.inf)
             room = self.max_bins - own.isfinite().sum(1)
             many = quantiles(sample[:, some].T.contiguous(), counts, room)
             many = torch.cat([many, self.high[some, None]], 1)
@@ -117,7 +117,7 @@ class Sketch:
             many = torch.nn.functional.pad(many, (0, max(0, pad)), value=torch.inf)
             few = torch.nn.functional.pad(self._values[some], (0, max(0, -pad)), value=torch.inf)
             ends = torch.cat([torch.where(self.few[some, None], few, many), own], 1).sort(dim=1).values
-            ends = ends.masked_fill(~firsts(ends), torch.inf).sort(dim=1).values
+            ends = ends.masked_fill(~is_first(ends), torch.inf).sort(dim=1).values
             upper.append(ends)
             size.append(ends.isfinite().sum(1))
         sizes = torch.cat(size)
@@ -223,7 +223,7 @@ def quantiles(values: Tensor, counts: Tensor, room: Tensor) -> Tensor:
     if not s:
         return values.new_full((f, 1), torch.inf)
     values, order = sorted_rows(values)
-    last = firsts(values.flip(1)).flip(1)  # of several equal ones
+    last = is_first(values.flip(1)).flip(1)  # of several equal ones
     up_to = counts[order].cumsum(1)
     before = torch.zeros_like(up_to)
     before[:, 1:] = torch.where(last, up_to, 0).cummax(1).values[:, :-1]

@@ -20,7 +20,7 @@ def canonical(matrix: Any) -> Any:
     return result
 
 
-class SparsePart:
+class SparseMatrix:
     """Points [n] by columns [d] that are mostly zeros.
 
     Parameters

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import neonxc.trees.sums as sums
-from neonxc.trees.entries import Entries
+from neonxc.trees.entries import SparseEntries
 
 
 class SparseView:
@@ -17,7 +17,7 @@ class SparseView:
 
     Parameters
     ----------
-    entries : Entries
+    entries : SparseEntries
         Of the node.
     columns : Tensor [f] of int64
         Positions of the columns in ``entries.features``.
@@ -27,7 +27,7 @@ class SparseView:
 
     coarse = False
 
-    def __init__(self, entries: Entries, columns: Tensor, k: int) -> None:
+    def __init__(self, entries: SparseEntries, columns: Tensor, k: int) -> None:
         first, start = entries.first[columns], entries.start[columns]
         lengths = entries.start[columns + 1] - start
         every = ranges(start, lengths)
@@ -70,7 +70,7 @@ class SparseView:
         result.scatter_add_(0, index.flatten(), values[:, point].flatten())
         return self._filled(result.view(-1, m, self.bins), values.sum(1))
 
-    def of_groups(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+    def selected_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
         """Prefix sums of some columns."""
         own, point, code = self._among(rows)
         lengths = torch.bincount(own, minlength=len(self.zero))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from neonxc.trees.ordering import firsts, sorted_rows
+from neonxc.trees.ordering import is_first, sorted_rows
 
 BUFFER = 280_000  # indices that stay in a core's cache while they are made and used
 CACHED = 1 << 19  # entries of a histogram that several passes are made over
@@ -61,7 +61,7 @@ def channels(codes: Tensor, bins: int, values: Tensor) -> Tensor:
     return result
 
 
-def of_groups(codes: Tensor, bins: int, values: Tensor, group: Tensor) -> Tensor:
+def selected_channels(codes: Tensor, bins: int, values: Tensor, group: Tensor) -> Tensor:
     """Prefix sums of one of several channels per column, [f, bins]: ``values`` [m, n], ``group`` [f] below m."""
     n = codes.shape[1]
     result = torch.zeros(len(codes), bins, dtype=torch.float64, device=codes.device)
@@ -168,7 +168,7 @@ def centers_left(centers: Tensor, bins: int) -> Tensor:
     return counts.scatter_add_(1, centers, torch.ones_like(centers)).cumsum_(1)
 
 
-def renumbered(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Renumber codes so that only those of points and centers are left.
 
     Returns
@@ -180,7 +180,7 @@ def renumbered(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     n = codes.shape[1]
     ordered, order = sorted_rows(torch.cat([codes, centers.to(codes.dtype)], 1))
-    rank = firsts(ordered).cumsum(1).sub_(1)
+    rank = is_first(ordered).cumsum(1).sub_(1)
     original = rank.new_zeros(len(codes), int(rank[:, -1].max()) + 1)
     original.scatter_(1, rank, ordered.to(torch.int64))
     ranks = torch.empty_like(rank).scatter_(1, order, rank)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from neonxc.ranks import ALONE, Ranks
-from neonxc.trees.exact import rounded_, tally, total_of
-from neonxc.trees.sparse_table import SparsePart, canonical
+from neonxc.trees.exact import exact_total, rounded_, tally
+from neonxc.trees.sparse_table import SparseMatrix, canonical
 
 CHUNK = 1 << 21  # entries of a table whose columns are coded at once
 SMALL = 1 << 15  # rows of 8-bit differences whose sums float32 holds
@@ -56,11 +56,11 @@ class Table:
         return self.sparse and FEW * self.data.nnz <= self.n * self.d
 
     @cached_property
-    def halves(self) -> tuple[Tensor, Table, Tensor, SparsePart]:
+    def halves(self) -> tuple[Tensor, Table, Tensor, SparseMatrix]:
         """The columns of a sparse matrix that are mostly entries, made dense, and the others, mostly zeros."""
         full = np.diff(self.data.indptr) > self.n / 2
         dense = Table(torch.from_numpy(self.data[:, full].toarray()))
-        rest = SparsePart(self.data[:, ~full])
+        rest = SparseMatrix(self.data[:, ~full])
         return torch.from_numpy(full), dense, torch.from_numpy(~full), rest
 
     def columns(self, first: int, last: int) -> Tensor:
@@ -217,7 +217,7 @@ class Table:
         for part, values in self._rows():
             torch.sum(values.sub_(centers[labels[part]]).square_(), 1, out=squares[part])
         squares = squares if weight is None else squares * weight
-        return float(total_of(squares, ranks))
+        return float(exact_total(squares, ranks))
 
     def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """Variance of every column over some points, [d] in float64."""

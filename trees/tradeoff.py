@@ -1,4 +1,4 @@
-"""Cost against length of explanations: which of several trees nobody could wish to trade for another."""
+"""Trade-off between cost and explanation length: several explainers of one clustering, and their Pareto front."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ import numpy as np
 from sklearn.base import clone
 from tqdm import tqdm
 
-from neonxc.inputs import label_array
+from neonxc.inputs import are_labels, label_array
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.preparation import as_numpy
+from neonxc.trees.reference import fitted_labels
+from neonxc.trees.selection import check_sample_weight
+from neonxc.warned import warn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+CHEAPER = 0.98  # cost ratios below this are no local optimum's and no rounding: the reference is another space's
+
 
 @dataclass(frozen=True)
 class Candidate:
-    """A fitted explainer and what counts about its tree.
+    """A fitted explainer and the measures of its tree.
 
     Attributes
     ----------
@@ -28,12 +34,13 @@ class Candidate:
     explainer : TreeExplainer
         Fitted.
     cost_ratio : float
-        Its k-means cost over the reference clustering's.
+        K-means cost of the tree's clusters over that of the reference clustering.
     waes, wad : float
-        Weighted average explanation size and depth, in tests.
+        Weighted average explanation size and weighted average depth, in tests.
     leaves : int
     on_front : bool
-        Whether no other candidate is at least as good in cost and in WAES, and better in one.
+        Whether the candidate is on the Pareto front: no other one is at least as good in both cost and WAES and
+        better in one of them.
     """
 
     name: str
@@ -46,15 +53,15 @@ class Candidate:
 
 
 class TradeOff(list[Candidate]):
-    """Candidates, the cheapest first."""
+    """Candidates in ascending order of cost."""
 
     @property
     def front(self) -> list[Candidate]:
-        """The candidates worth choosing from."""
+        """The candidates on the Pareto front of cost and WAES."""
         return [candidate for candidate in self if candidate.on_front]
 
     def to_markdown(self) -> str:
-        """A table, one row per candidate; those on the front are marked."""
+        """Write a table with one row per candidate, in which those on the front are marked."""
         lines = ["| tree | cost ratio | WAES | WAD | leaves | front |", "|---|---|---|---|---|---|"]
         lines += [
             f"| {c.name} | {c.cost_ratio:.4f} | {c.waes:.2f} | {c.wad:.2f} | {c.leaves} | {'●' * c.on_front} |"
@@ -63,32 +70,45 @@ class TradeOff(list[Candidate]):
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw cost against WAES, with a step line through the front and the names of the trees on it."""
-        if ax is None:
-            from matplotlib.figure import Figure
+        """Draw cost against WAES: a coloured marker for every tree on the front, grey ones for the others.
 
-            ax = Figure(figsize=(7, 4.5), layout="constrained").add_subplot()
-        front = sorted(self.front, key=lambda c: c.waes)
-        others = [c for c in self if not c.on_front]
-        ax.scatter([c.waes for c in others], [c.cost_ratio for c in others], color="0.65", label="others")
-        ax.step([c.waes for c in front], [c.cost_ratio for c in front], where="post", color="C0", linewidth=1)
-        ax.scatter([c.waes for c in front], [c.cost_ratio for c in front], color="C0", label="front", zorder=3)
-        for c in front:
-            ax.annotate(c.name, (c.waes, c.cost_ratio), xytext=(6, 5), textcoords="offset points", fontsize=8)
-        ax.margins(x=0.15, y=0.12)
-        ax.set_xlabel("weighted average explanation size, tests")
-        ax.set_ylabel("k-means cost / reference")
-        ax.legend(frameon=False)
+        Trees on the front are named in the legend, to the right of the axes, from the shortest explanations to the
+        longest. Trees with the same cost and WAES share a marker.
+        """
+        if ax is None:
+            from matplotlib import pyplot
+
+            ax = pyplot.figure(figsize=(8, 4), layout="constrained").add_subplot()
+        others = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
+        if others:
+            waes, ratios = zip(*others, strict=True)
+            ax.scatter(waes, ratios, color="0.75", s=24, label="not on the front", zorder=2)
+        front: dict[tuple[float, float], list[str]] = {}
+        for c in sorted(self.front, key=lambda c: c.waes):
+            front.setdefault((c.waes, c.cost_ratio), []).append(c.name)
+        ax.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=1, zorder=1)
+        for i, (place, names) in enumerate(front.items()):
+            ax.scatter(*place, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label="\n".join(names))
+        for axis, least, margin in (("x", 0.5, 0.08), ("y", 0.02, 0.1)):  # differences below are of no interest
+            values = [c.waes if axis == "x" else c.cost_ratio for c in self]
+            middle, half = (min(values) + max(values)) / 2, max(least, max(values) - min(values)) / 2
+            getattr(ax, f"set_{axis}lim")(middle - half * (1 + 2 * margin), middle + half * (1 + 2 * margin))
+        ax.set(xlabel="weighted average explanation size (tests)", ylabel="k-means cost / reference's cost")
+        ax.ticklabel_format(useOffset=False)
+        ax.spines[["top", "right"]].set_visible(False)
+        entries = ax.get_legend_handles_labels()
+        handles, labels = (column[bool(others) :] + column[: bool(others)] for column in entries)
+        ax.legend(handles, labels, frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
         return ax
 
 
 def explainers(n_clusters: int) -> dict[str, TreeExplainer]:
-    """The trees with one leaf per cluster, plain and refined."""
-    plain: dict[str, Any] = {"IMM": IMM(n_clusters), "EMN": EMN(n_clusters), "ExGreedy": ExGreedy(n_clusters)}
+    """The default candidates, with one leaf per cluster, plain and refined."""
+    plain_ones: dict[str, Any] = {"IMM": IMM(n_clusters), "EMN": EMN(n_clusters), "ExGreedy": ExGreedy(n_clusters)}
     for factor in (0.01, 0.03, 0.1, 0.3):
-        plain[f"ExShallow, λ = {factor}"] = ExShallow(n_clusters, depth_factor=factor)
-    refined = {f"{name}, refined": clone(tree).set_params(refine=True) for name, tree in plain.items()}
-    return plain | refined
+        plain_ones[f"ExShallow, λ = {factor}"] = ExShallow(n_clusters, depth_factor=factor)
+    refined = {f"{name}, refined": clone(tree).set_params(refine=True) for name, tree in plain_ones.items()}
+    return plain_ones | refined
 
 
 def trade_off(
@@ -96,56 +116,95 @@ def trade_off(
     *,
     labels: Any = None,
     centers: Any = None,
+    reference: Any = None,
     candidates: Mapping[str, TreeExplainer] | None = None,
     sample_weight: Any = None,
     progress: bool = False,
 ) -> TradeOff:
-    """Fit several explainers to one reference clustering, and compare cost and length of explanations.
+    """Fit several explainers to one reference clustering, and compare cost and length of their explanations.
 
     Parameters
     ----------
     X : array-like, data frame or tensor [n, d]
-    labels, centers : array-like [n] or [k, d]
-        The reference clustering: one of the two.
+        As for :meth:`neonxc.trees.IMM.fit`; a data frame may have categories and missing values.
+    labels : array-like [n], optional
+        The reference clustering; points of label -1 (noise) are left out. One of `labels`, `centers` and
+        `reference` is needed.
+    centers : array-like [k, d], optional
+        Its centers: every point belongs to the nearest.
+    reference : clusterer or pipeline that ends in one, optional
+        Fitted, or to be fitted to X, once for all candidates. Costs are measured in its own space: behind the
+        steps of a pipeline.
     candidates : mapping of names to tree explainers, optional
         Default: IMM, EMN, ExGreedy and ExShallow with four depth factors, each plain and refined.
     sample_weight : array-like [n], optional
     progress : bool
-        Show a progress bar.
+        Whether to show a progress bar.
 
     Returns
     -------
     TradeOff
         A list of candidates, with ``.front``, ``.to_markdown()`` and ``.plot()``.
 
+    Raises
+    ------
+    ValueError
+        None or several of `labels`, `centers` and `reference`.
+
+    Warns
+    -----
+    UserWarning
+        A tree costs less than the reference, whose clusters are then not those of k-means on the columns of X;
+        they may have been found behind a scaler.
+
     Examples
     --------
     >>> from sklearn.cluster import KMeans
-    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> from neonxc.trees import trade_off
-    >>> X = load_iris(as_frame=True).data
-    >>> trees = trade_off(X, centers=KMeans(3, n_init=10, random_state=0).fit(X).cluster_centers_)
-    >>> trees.front[0].cost_ratio <= trees[-1].cost_ratio
+    >>> X = load_wine(as_frame=True).data
+    >>> trees = trade_off(X, reference=make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)))
+    >>> 1 <= trees.front[0].cost_ratio <= trees[-1].cost_ratio
     True
     """
     from neonxc.evaluation import cost_ratio, wad, waes
 
-    if (labels is None) == (centers is None):
-        raise ValueError("trade_off needs labels or centers: the reference clustering that all trees explain")
-    reference, weight = centers, sample_weight
-    if labels is not None:
-        reference = label_array(labels)
-        noise = reference == -1 if reference.dtype.kind in "if" else np.zeros(len(reference), dtype=bool)
-        if noise.any():  # noise has no part in the cost
-            weight = np.ones(len(reference)) if weight is None else np.array(weight, dtype=float)
-            weight[noise] = 0
-    if candidates is None:
-        candidates = explainers(len(centers) if labels is None else len(np.unique(reference[~noise])))
+    if sum(given is not None for given in (labels, centers, reference)) != 1:
+        raise ValueError("trade_off needs one of labels, centers and reference: the clustering that is explained")
+    given, weight = {"labels": labels, "centers": centers}, sample_weight
+    own = centers
+    if reference is not None:
+        if not hasattr(reference, "fit_predict"):
+            raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
+        reference, own = fitted_labels(
+            reference, as_numpy(X), check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
+        )
+    elif labels is not None:
+        own = label_array(labels)
+    if centers is None:
+        counts = are_labels(own)
+        k = len(np.unique(own[counts]))
+        if not counts.all():  # noise has no part in the cost
+            weight = np.where(counts, 1.0 if weight is None else np.asarray(weight), 0.0)
     found = []
+    candidates = explainers(len(centers) if centers is not None else k) if candidates is None else candidates
     for name, explainer in tqdm(candidates.items(), desc="trees", disable=not progress):
-        fitted = clone(explainer).fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
-        tree, ratio = fitted.tree_, cost_ratio(X, fitted.labels_, reference, weight)
-        found.append((name, fitted, ratio, waes(tree), wad(tree), tree.n_leaves))
+        explainer = clone(explainer)
+        if reference is not None:
+            explainer.set_params(reference=reference)
+        fitted = explainer.fit(X, **given, sample_weight=sample_weight)
+        space = X if fitted._steps is None else fitted._steps.transform(as_numpy(X))
+        tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
+        measures = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees are equally good
+        found.append((name, fitted, *measures, tree.n_leaves))
+    cheapest = min((entry[2] for entry in found), default=1.0)
+    if cheapest < CHEAPER:
+        warn(
+            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means on "
+            "the columns of X. If they were found behind a scaler, pass that pipeline as reference="
+        )
     return TradeOff(
         Candidate(*one, on_front=not any(_better(other, one) for other in found))
         for one in sorted(found, key=lambda entry: entry[2:4])
@@ -153,4 +212,5 @@ def trade_off(
 
 
 def _better(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether one candidate dominates another in cost and WAES."""
     return one[2] <= other[2] and one[3] <= other[3] and (one[2] < other[2] or one[3] < other[3])

@@ -14,7 +14,7 @@ from torch import Tensor
 from neonxc.blocks import at_once, blocks
 from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.rules.intervals import Intervals, union
-from neonxc.trees.decoding import same_tests
+from neonxc.trees.decoding import canonical_columns
 
 if TYPE_CHECKING:
     from sklearn.tree import DecisionTreeClassifier
@@ -69,6 +69,12 @@ class ThresholdTree:
     class_samples : Tensor [classes] of float64, or None
         Training points of every reference cluster, or the sum of their weights; where leaves are clusters of their
         own, of the reference cluster that most of a leaf's points are of.
+    n_noise : int
+        Points of label -1 (noise) that `fit` was given and left out.
+    cost_ratio : float or None
+        Price of explainability: the k-means cost of the tree's clusters over that of the reference clustering, in
+        the space where the reference was found. None where it was not measured: for trees of kernels and graphs,
+        k-medians, and tables that are read batch by batch.
     encoding : Encoding or None
         How the columns of a data frame with categories or missing values become the columns of numbers that are
         tested; None where these are the table's own.
@@ -100,6 +106,8 @@ class ThresholdTree:
     bounds: Tensor | None = None
     class_samples: Tensor | None = None
     encoding: Encoding | None = None
+    n_noise: int = 0
+    cost_ratio: float | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"
@@ -163,7 +171,7 @@ class ThresholdTree:
         Tests of one column whose answer was the same count once; those of thresholds and those of intervals apart.
         Tests for different categories are tests of different columns.
         """
-        same = range(self.n_features) if self.encoding is None else same_tests(self.encoding)
+        same = range(self.n_features) if self.encoding is None else canonical_columns(self.encoding)
         sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
         sides: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():

@@ -40,7 +40,7 @@ class View(Protocol):
     def channels(self, rows: Tensor, values: Tensor) -> Tensor:
         """Sums of several values per point by column and code; see :func:`neonxc.trees.sums.channels`."""
 
-    def of_groups(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+    def selected_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
         """Prefix sums over the codes of some columns, each of one of several values per point, [columns, bins]."""
 
     def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -93,7 +93,7 @@ class DenseView:
             self._rows, self._codes = rows, self.by_column(rows)
         return self._codes
 
-    def some(self, part: slice) -> DenseView:
+    def subset(self, part: slice) -> DenseView:
         """A range of the columns."""
         return DenseView(
             lambda rows: self.by_point(rows)[:, part],
@@ -111,9 +111,9 @@ class DenseView:
         """Sums of values by column and code."""
         return sums.channels(self.at(rows), self.bins, values)
 
-    def of_groups(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+    def selected_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
         """Prefix sums of some columns."""
-        return sums.of_groups(self.at(rows).index_select(0, column), self.bins, values, which)
+        return sums.selected_channels(self.at(rows).index_select(0, column), self.bins, values, which)
 
     def parted(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
         """Points parted from their centers."""

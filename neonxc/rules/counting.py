@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from math import nan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neonxc.rules.rule import Counts, Rule
 
+if TYPE_CHECKING:
+    from neonxc.rules.collection import Rules
+
 
 def counted(met: np.ndarray, own: np.ndarray, weight: np.ndarray) -> Counts:
-    """Counts of a rule from masks of the points that meet it and of those of its cluster, and weights, all [N]."""
+    """Count from masks of the points that meet a rule and of those of its cluster, and from weights, all [N]."""
     sums = (weight[met].sum(), weight[met & ~own].sum(), weight[own].sum(), weight.sum())
     return Counts(*map(float, sums))
 
@@ -20,7 +25,7 @@ def counted(met: np.ndarray, own: np.ndarray, weight: np.ndarray) -> Counts:
 def totals_of(
     rules: Iterable[Rule], masks: Sequence[np.ndarray], labels: np.ndarray, weight: np.ndarray
 ) -> dict[Any, Counts]:
-    """Counts of every label's rules together."""
+    """Count the points that meet any of a label's rules, for every label."""
     together: dict[Any, np.ndarray] = {}
     for rule, mask in zip(rules, masks, strict=True):
         together[rule.label] = together.get(rule.label, False) | mask
@@ -28,9 +33,42 @@ def totals_of(
 
 
 def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
-    """Counts of every label's rules together, from the labels and counts of rules of which no point meets two."""
+    """Add up the counts of every label's rules, where no point meets two rules."""
     together: dict[Any, Counts] = {}
     for label, new in counts:
         old = together.get(label, replace(new, samples=0.0, mistakes=0.0))
         together[label] = replace(old, samples=old.samples + new.samples, mistakes=old.mistakes + new.mistakes)
     return together
+
+
+def overall(rules: Rules, held_out: bool = False) -> Counts | None:
+    """Add up the counts of all rules; None for patterns, which may overlap, and where rules are not measured."""
+    counts = [rule.held_out if held_out else rule.counts for rule in rules.rules]
+    known = [one for one in counts if one is not None]
+    if not rules.divide or not known or len(known) < len(counts):
+        return None
+    samples, mistakes = sum(one.samples for one in known), sum(one.mistakes for one in known)
+    return Counts(samples, mistakes, total=known[0].total)
+
+
+def some(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
+    """Collect some of the rules, with the totals of these alone."""
+    before, now = (Counter(rule.label for rule in group) for group in (rules.rules, kept))
+
+    def totals(old: Mapping[Any, Counts], counts: list[tuple[Any, Counts]]) -> dict[Any, Counts]:
+        new = summed(counts)
+        for label, number in now.items():
+            if number == before[label]:
+                new[label] = old[label]
+            elif number > 1 and not rules.divide:  # nobody knows how many points meet several of the patterns
+                new[label] = replace(new[label], samples=nan, mistakes=nan)
+        return new
+
+    held_out = rules.held_out_totals
+    if held_out is not None:
+        held_out = totals(held_out, [(rule.label, rule.held_out) for rule in kept if rule.held_out is not None])
+    own = totals(rules.totals, [(rule.label, rule.counts) for rule in kept])
+    whole: dict[str, Any] = (
+        {} if len(kept) == len(rules.rules) else {"cost_ratio": None, "n_noise": 0}
+    )  # known of all rules alone
+    return replace(rules, rules=kept, totals=own, held_out_totals=held_out, **whole)

@@ -11,7 +11,7 @@ from typing import Any
 
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
-from neonxc.rules.counting import summed
+from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
 from neonxc.rules.wording import Numbers, counts, readable_number
 
@@ -27,6 +27,8 @@ HTML = """\
 .neonxc-rules .rule { min-width: 16em; }
 .neonxc-rules .test { display: inline-block; }
 .neonxc-rules .word { font-weight: normal; opacity: 0.6; }
+.neonxc-rules div.word { white-space: nowrap; }
+.neonxc-rules .words { opacity: 0.7; font-size: 12px; max-width: 60em; }
 </style>
 <table class="neonxc-rules">
 <thead><tr><th>cluster</th><th>rule</th>
@@ -55,8 +57,23 @@ always
 {% endfor %}
 </tbody>
 {% endfor %}
+<tfoot>
+{% for title, text in overall %}
+<tr><th>{{ title }}</th><td colspan="{{ titles|length + 1 }}">{{ text }}</td></tr>
+{% endfor %}
+<tr><td class="words" colspan="{{ titles|length + 2 }}">
+{% for word, what in words %}<span><i>{{ word }}</i>: {{ what }}. </span>{% endfor %}
+</td></tr>
+</tfoot>
 </table>
 """
+WORDS = {
+    "mistakes": "matching samples of other clusters",
+    "coverage": "share of the cluster's samples that match",
+    "precision": "share of the matching samples that belong to the cluster",
+    "agreement": "share of all samples that match a rule of their own cluster",
+    "cost ratio": "k-means cost of the rules' clusters over that of the clustering that they explain",
+}
 
 
 def render_rules(
@@ -66,8 +83,12 @@ def render_rules(
 ) -> str:
     """Write rules for people, cluster by cluster, with their measures.
 
-    Coverage is the share of the cluster's points that match a rule, precision the share of matching points that
-    belong to the cluster. After :meth:`Rules.measure` both are also given for the held-out points.
+    *Samples* are the training points that match a rule, and *mistakes* those of them that belong to other
+    clusters. *Coverage* is the share of the cluster's points that match, *precision* the share of matching points
+    that belong to the cluster. The last line adds up the rules of a tree: the *agreement* is the share of all
+    points whose rule names their cluster, and the *cost ratio* the price of explainability, the k-means cost of the
+    tree's clusters over that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`). After
+    :meth:`Rules.measure` the measures are also given for the held-out points.
 
     Parameters
     ----------
@@ -95,6 +116,8 @@ def render_rules(
     <BLANKLINE>
     cluster 1: 2 samples (50%), 0 mistakes, coverage 100%, precision 100%
         width > 2
+    <BLANKLINE>
+    total: 4 samples, 0 mistakes, agreement 100%, cost ratio 1
     """
     found = _rules_of(rules)
     writers = {"text": _as_text, "markdown": _as_markdown, "html": _as_html}
@@ -144,7 +167,32 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
                 indent = " " * (max(map(len, amounts)) - len(amount))
                 lines[-len(body)] = f"{lines[-len(body)]:{width + 7}}{indent}{_in_short(rule, rules.divide)}"
         blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    blocks.append("\n    ".join(_overall(rules)))
+    return "\n\n".join(filter(None, blocks))
+
+
+def _overall(rules: Rules) -> list[str]:
+    """Lines of the rules' totals; none where there is a single rule, or where the rules may overlap."""
+    lines = []
+    for title, held_out in (("total", False), ("held out", True)):
+        total = overall(rules, held_out)
+        if total is not None and len(rules) > 1:
+            parts = [counts(total.samples, total.mistakes), f"agreement {_percent(total.precision)}"]
+            if rules.cost_ratio is not None and not held_out:
+                parts.append(f"cost ratio {readable_number(round(rules.cost_ratio, 3))}")
+            lines.append(f"{title}: {', '.join(parts)}")
+    if rules.n_noise:
+        lines.append(
+            f"not counted: {rules.n_noise} points of noise (label -1), which the rules put into clusters as well"
+        )
+    return lines
+
+
+def _words(rules: Rules) -> list[tuple[str, str]]:
+    """The words for the measures, explained, as far as they occur."""
+    total = " ".join(_overall(rules))
+    used = {"coverage": True, "precision": True, "mistakes": rules.divide}
+    return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
 def _wrapped(conditions: list[str]) -> list[str]:
@@ -180,7 +228,8 @@ def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
             measures = f" ({_in_short(rule, rules.divide)})" if len(own) > 1 else ""
             lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
         blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    blocks += [f"**{title}**: {text}" for title, _, text in (line.partition(": ") for line in _overall(rules))]
+    return "\n\n".join([*blocks, " ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules))])
 
 
 def _no_markdown(name: str) -> str:
@@ -194,10 +243,13 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
 
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(HTML)
     held_out = rules.held_out_totals is not None
+    words = _words(rules)
     titles = ["samples", *["mistakes"] * rules.divide, "coverage", "precision"]
     return template.render(
         clusters=rules.clusters.values(),
         titles=titles + [f"held-out {title}" for title in titles if held_out],
+        overall=[line.partition(": ")[::2] for line in _overall(rules)],
+        words=words,
         said=lambda rule: _said(rule, numbers),
         together=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
         figures=lambda rule: [
@@ -219,6 +271,8 @@ def _said(rule: Rule, numbers: Mapping[Column, Numbers], escape: Callable[[str],
 
 def _measures(one: Counts, divide: bool) -> str:
     """All measures: ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``."""
+    if isnan(one.samples):
+        return "several patterns, which may overlap"
     amount, *mistakes = counts(one.samples, one.mistakes if divide else None).split(", ")
     share = "" if isnan(one.support) else f" ({_percent(one.support)})"
     return ", ".join([amount + share, *mistakes, *_shares(one)])

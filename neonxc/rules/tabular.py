@@ -50,6 +50,8 @@ def described(rules: Rules) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "divide": rules.divide,
+        "cost_ratio": rules.cost_ratio,
+        "n_noise": rules.n_noise,
         "columns": [asdict(column) | {"gaps": [_bounds(gap) for gap in column.gaps]} for column in columns],
         "rules": [_rule(rule, position) for rule in rules],
         "totals": _totals(rules.totals),
@@ -119,6 +121,8 @@ def _restored(described: Mapping[str, Any]) -> Rules:
         _restored_totals(described["totals"]),
         described["divide"],
         None if held_out is None else _restored_totals(held_out),
+        described.get("cost_ratio"),  # which version 0.1 did not write
+        described.get("n_noise", 0),
     )
 
 

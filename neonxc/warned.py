@@ -1,0 +1,16 @@
+"""Warnings that point to the caller's own line of code."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+INSIDE = {"neonxc", "sklearn"}  # scikit-learn's fit_predict, for instance, calls our fit
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning for the innermost line outside of this package and scikit-learn."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in INSIDE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
