@@ -40,7 +40,15 @@ class ClusterSummary:
     n_noise: int = 0
 
     def top(self, column: int, n: int = 5) -> list[tuple[str, float]]:
-        """Return the `n` features that speak most for a cluster, with their mean relevance."""
+        """Return the `n` features that speak most for a cluster, with their mean relevance.
+
+        Parameters
+        ----------
+        column : int
+            Column of the cluster.
+        n : int
+            Number of features.
+        """
         order = np.argsort(-self.relevance[column], kind="stable")[:n]
         return [(self.feature_names[i], float(self.relevance[column, i])) for i in order]
 

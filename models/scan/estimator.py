@@ -238,11 +238,23 @@ class SCAN(ClusterMixin, BaseEstimator):
         return self._apply(X, lambda a: self.cluster_head_(a).argmax(1))
 
     def predict_proba(self, X: Any) -> Any:
-        """Probability of each cluster, [N, K], rows sum to 1; input, type and errors as of `predict`."""
+        """Probability of each cluster, [N, K], rows sum to 1; input, type and errors as of `predict`.
+
+        Parameters
+        ----------
+        X : array, Tensor [N, C, H, W], Dataset or DataLoader
+            Images.
+        """
         return self._apply(X, lambda a: self.cluster_head_(a).softmax(1))
 
     def transform(self, X: Any) -> Any:
-        """Embeddings a [N, d], in the dtype of the backbone; input, type and errors as of `predict`."""
+        """Embeddings a [N, d], in the dtype of the backbone; input, type and errors as of `predict`.
+
+        Parameters
+        ----------
+        X : array, Tensor [N, C, H, W], Dataset or DataLoader
+            Images.
+        """
         return self._apply(X, lambda a: a)
 
     @torch.no_grad()

@@ -31,6 +31,15 @@ class HighlightedText:
         """Write HTML without scripts or anything that is loaded: a fragment, or a whole page.
 
         A fragment takes its colours of text and background from the page around it. Texts are escaped.
+
+        Parameters
+        ----------
+        page : bool
+            Write a whole page instead of a fragment.
+
+        Returns
+        -------
+        str
         """
         return as_html(self.documents, self.title, page)
 
@@ -47,7 +56,13 @@ class HighlightedText:
         return as_terminal(self.documents, self.title, color)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a self-contained HTML page, light or dark as the reader's system is."""
+        """Write a self-contained HTML page, light or dark as the reader's system is.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; it is replaced if it exists.
+        """
         Path(path).write_text(self.html(page=True), encoding="utf-8")
 
     def _repr_html_(self) -> str:
