@@ -196,7 +196,7 @@ class Rules(Sequence[Rule]):
         Parameters
         ----------
         precision : int, optional
-            Digits; default: as many as keep every training row on its side of a bound.
+            Significant digits; default: as many as tell the values of the training data apart.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class Rules(Sequence[Rule]):
         Parameters
         ----------
         precision : int, optional
-            Digits; default: as many as keep every training row on its side of a bound.
+            Significant digits; default: as many as tell the values of the training data apart.
 
         Returns
         -------
@@ -224,7 +224,7 @@ class Rules(Sequence[Rule]):
         Parameters
         ----------
         precision : int, optional
-            Digits; default: as many as keep every training row on its side of a bound.
+            Significant digits; default: as many as tell the values of the training data apart.
 
         Returns
         -------
