@@ -64,6 +64,7 @@ def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
         for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
             monkeypatch.setenv(name, str(value))
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])
+    skimage.io.imsave("photo-2.jpg", skimage.data.coffee()[::2, ::2])
     convolution = nn.ModuleDict({"stage3": nn.Conv2d(3, 4, 3)})
     convolution.forward = convolution["stage3"].forward
     network = nn.Sequential(

@@ -64,6 +64,8 @@ def assert_same_summary(found, expected, atol=1e-10):
     np.testing.assert_allclose(found.relevance, expected.relevance, atol=atol)
     np.testing.assert_array_equal(found.sizes, expected.sizes)
     assert all(np.array_equal(a, b) for a, b in zip(found.prototypes, expected.prototypes, strict=True))
+    np.testing.assert_allclose(found.values.means, expected.values.means, atol=1e-12)
+    np.testing.assert_allclose(found.values.overall, expected.values.overall, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -431,6 +431,11 @@ def test_a_clusters_words_by_loops():
                 expected[k, words.words.index(word)] += r.item() / (own == k).sum()
     np.testing.assert_allclose(summary.relevance, expected, atol=1e-5)
     assert summary.sizes.tolist() == np.bincount(own).tolist()
+    contains = net.carrier.columns(texts).toarray() > 0
+    np.testing.assert_allclose(
+        summary.values.means, [contains[own == k].mean(0) for k in range(len(summary.sizes))]
+    )
+    np.testing.assert_allclose(summary.values.overall, contains.mean(0))
     for k in range(3):  # a cluster's words are those of one topic
         best = {word for word, _ in summary.top(k, 3)}
         assert any(best <= set(topic.split()) for topic in TOPICS)

@@ -29,6 +29,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     "kernel": ("-m tests.benchmarks.kernel", "kernel.md", ["Attribution", "Surrogates"]),
     "heatmaps": ("-m tests.benchmarks.heatmaps", "heatmaps.md", ["4 clusters", "One class"]),
     "head_rules": ("-m tests.benchmarks.head_rules", "heatmaps.md", ["Locations, blocks", "Images, blocks"]),
+    "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
     "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
     "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
     "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),
