@@ -198,7 +198,18 @@ class BetaInterpretable(InterpretableClusterer):
         return self
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective on X with every point at its nearest center."""
+        """Minus the objective of the nearest centers on X.
+
+        Parameters
+        ----------
+        X : array or data frame [N, d]
+            Points.
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
         check_is_fitted(self, "labels_")
         far, _ = self._metric.points(self._read(X, reset=False)).nearest(self._centers)
         objective = Objective(self.objective)

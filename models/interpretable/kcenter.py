@@ -59,7 +59,18 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         return table.labels(self.classes_[nearest.cpu().numpy()])
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the largest distance of a point of X to the nearest center."""
+        """Minus the largest distance of a point of X to the nearest center.
+
+        Parameters
+        ----------
+        X : array or data frame [N, d]
+            Points.
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
         check_is_fitted(self, "labels_")
         table = self._read(X, reset=False)
         far, _ = self._metric.points(table).nearest(self._centers.to(table.device))

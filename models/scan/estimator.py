@@ -240,11 +240,23 @@ class SCAN(ClusterMixin, BaseEstimator):
         return self._apply(X, lambda a: self.cluster_head_(a).argmax(1))
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the clusters, [N, K]. Inputs, types and errors are as in `predict`."""
+        """Probabilities of the clusters, [N, K]. Inputs, types and errors are as in `predict`.
+
+        Parameters
+        ----------
+        X : array, Tensor [N, C, H, W], Dataset or DataLoader
+            Images.
+        """
         return self._apply(X, lambda a: self.cluster_head_(a).softmax(1))
 
     def transform(self, X: Any) -> Any:
-        """Embeddings [N, d], in the dtype of the backbone. Inputs, types and errors are as in `predict`."""
+        """Embeddings [N, d], in the dtype of the backbone. Inputs, types and errors are as in `predict`.
+
+        Parameters
+        ----------
+        X : array, Tensor [N, C, H, W], Dataset or DataLoader
+            Images.
+        """
         return self._apply(X, lambda a: a)
 
     @torch.no_grad()
