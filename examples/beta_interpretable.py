@@ -1,12 +1,12 @@
-"""Rerun the experiments on interpretable clusterings: what homogeneous clusters cost.
+"""Rerun the experiments on β-interpretable clustering: the cost of homogeneous clusters.
 
     python examples/beta_interpretable.py --quick
     python examples/beta_interpretable.py --data FOLDER --figure 2 --figure 3
 
 Figures 2 to 5 of S. Saisubramanian, S. Galhotra, S. Zilberstein, "Balancing the tradeoff between clustering value
-and interpretability", AIES 2020, on Adult, where age and income are of interest, and on Communities and Crime,
-where the rate of violent crimes is. FOLDER has adult.csv.gz and communities.csv.gz; without it both are fetched
-from OpenML. The other two tables of the paper, of sanitation and accidents in Kenya, are left out.
+and interpretability", AIES 2020, on Adult, with age and income as features of interest, and on Communities and
+Crime, with the rate of violent crimes. FOLDER contains adult.csv.gz and communities.csv.gz; without it, both are
+fetched from OpenML. The other two tables of the paper, on sanitation and accidents in Kenya, are left out.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ WHAT = {
 
 @dataclass(frozen=True)
 class Data:
-    """A table and its columns of interest."""
+    """A table and its features of interest."""
 
     name: str
     X: pd.DataFrame
     foi: list[str]
-    bins: int  # of a column of interest
+    bins: int  # of a feature of interest
 
     def sample(self, n: int) -> Data:
-        """Some of the rows, always the same."""
+        """Draw a fixed sample of the rows."""
         rows = self.X.sample(min(n, len(self.X)), random_state=0).reset_index(drop=True)
         return Data(self.name, rows, self.foi, self.bins)
 
 
 def adult(folder: Path | None) -> Data:
-    """Adult: numbers and categories; two bins of age times two of income."""
+    """Adult: numbers and categories; the features of interest are two bins of age and two of income."""
     if folder is None:
         X = fetch_openml("adult", version=2, as_frame=True, parser="auto").frame.rename(
             columns={"class": "income"}
@@ -77,7 +77,7 @@ def adult(folder: Path | None) -> Data:
 
 
 def communities(folder: Path | None) -> Data:
-    """Communities and Crime: numbers, some missing; four bins of violent crimes, without the other crimes."""
+    """Communities and Crime: numbers, some missing; the feature of interest has four bins of violent crimes."""
     foi = "ViolentCrimesPerPop"
     if folder is None:
         X = fetch_openml("us_crime", version=2, as_frame=True, parser="auto").frame
@@ -91,7 +91,8 @@ def communities(folder: Path | None) -> Data:
 
 
 def partition(values: np.ndarray, k: int) -> np.ndarray:
-    """Clusters by the values of interest alone: the largest is halved at random until there are k."""
+    """Partition by the features of interest alone: the largest part is halved at random until there are k
+    clusters."""
     rng = np.random.default_rng(0)
     labels = values.copy()
     while (n := len(np.unique(labels))) < k:
@@ -102,7 +103,7 @@ def partition(values: np.ndarray, k: int) -> np.ndarray:
 
 
 def contestants(data: Data, k: int, values: np.ndarray, betas: tuple[float, ...]) -> dict[str, Callable[[], Any]]:
-    """What gives the labels of every method."""
+    """Return a function for each method that computes its labels."""
     common = {"metric": METRIC}
     found: dict[str, Callable[[], Any]] = {
         "KC": lambda: KCenter(k, **common).fit(data.X),
@@ -118,13 +119,13 @@ def contestants(data: Data, k: int, values: np.ndarray, betas: tuple[float, ...]
 
 
 def values_of_interest(data: Data) -> tuple[np.ndarray, list[str]]:
-    """Codes [n] of the values of interest, and what they are called."""
+    """Return the codes [n] of the values of interest, and their names."""
     model = StronglyInterpretable(K, metric=METRIC, foi_bins=data.bins).fit(data.X, foi=data.foi)
     return model.foi_codes_, model.foi_values_
 
 
 def measure(data: Data, k: int, betas: tuple[float, ...]) -> list[Record]:
-    """A record for every method, with its labels."""
+    """Measure every method and return one record each, with its labels."""
     values, names = values_of_interest(data)
     records = []
     for method, fit in contestants(data, k, values, betas).items():
@@ -154,7 +155,7 @@ def measure(data: Data, k: int, betas: tuple[float, ...]) -> list[Record]:
 
 
 def rows(records: list[Record]) -> list[dict[str, Any]]:
-    """What is reported of every record."""
+    """Rows of the reported table, one per record."""
     return [
         {
             "method": one["method"] if one["beta"] is None else f"β-IC, β = {one['beta']:g}",
@@ -170,7 +171,7 @@ def rows(records: list[Record]) -> list[dict[str, Any]]:
 
 
 def markdown(records: list[Record]) -> str:
-    """A table of the records."""
+    """Format the records as a Markdown table."""
     found = rows(records)
     lines = [
         " | ".join(map(str, cells)) for cells in (found[0], ["---"] * len(found[0]), *map(dict.values, found))
@@ -179,7 +180,7 @@ def markdown(records: list[Record]) -> str:
 
 
 def plot_trade_off(ax: Axes, records: list[Record]) -> None:
-    """Figure 2: objective over interpretability; the lower right corner is best."""
+    """Draw Figure 2: the objective against interpretability; the lower right corner is best."""
     for method, marker in MARKERS.items():
         own = [one for one in records if one["method"] == method]
         x, y = ([one[name] for one in own] for name in ("interpretability", "objective"))
@@ -189,7 +190,7 @@ def plot_trade_off(ax: Axes, records: list[Record]) -> None:
 
 
 def plot_composition(ax: Axes, record: Record, title: str) -> None:
-    """Figures 3 and 5: shares of the values of interest in every cluster."""
+    """Draw Figures 3 and 5: the shares of the values of interest in every cluster."""
     counts = record["counts"][np.argsort(-record["counts"].sum(1), kind="stable")]
     shares, color = counts / counts.sum(1, keepdims=True), cluster_colors(len(record["values"]))
     for value, name in enumerate(record["values"]):
@@ -200,7 +201,7 @@ def plot_composition(ax: Axes, record: Record, title: str) -> None:
 
 
 def compositions(records: list[Record], titles: list[str]) -> Figure:
-    """One panel of shares for every record."""
+    """Draw one panel of shares per record."""
     figure = Figure(figsize=(2.6 * len(records), 3.4), layout="constrained")
     axes = figure.subplots(1, len(records), sharey=True, squeeze=False)[0]
     for ax, record, title in zip(axes, records, titles, strict=True):
@@ -213,7 +214,7 @@ def compositions(records: list[Record], titles: list[str]) -> Figure:
 
 
 def figure_2(data: list[Data], out: Path) -> dict[str, list[Record]]:
-    """Objective against interpretability, k = 5, β = 0.5 to 1."""
+    """Rerun Figure 2: the objective against interpretability for k = 5 and β from 0.5 to 1."""
     found = [measure(one, K, BETAS) for one in tqdm(data, desc="Figure 2")]
     figure = Figure(figsize=(4.6 * len(data), 3.6), layout="constrained")
     for ax, records in zip(figure.subplots(1, len(data), squeeze=False)[0], found, strict=True):
@@ -224,7 +225,7 @@ def figure_2(data: list[Data], out: Path) -> dict[str, list[Record]]:
 
 
 def figure_3(data: list[Data], out: Path) -> dict[str, list[Record]]:
-    """Shares of the values of interest in every cluster for four β."""
+    """Rerun Figure 3: the shares of the values of interest in every cluster for four values of β."""
     every = {}
     for one in tqdm(data, desc="Figure 3"):
         records = [r for r in measure(one, K, BETAS[2:]) if r["method"] == "β-IC"]
@@ -235,7 +236,7 @@ def figure_3(data: list[Data], out: Path) -> dict[str, list[Record]]:
 
 
 def figure_4(data: list[Data], out: Path, clusters: tuple[int, ...]) -> dict[str, list[Record]]:
-    """Objective for more clusters, β = 1."""
+    """Rerun Figure 4: the objective for larger numbers of clusters and β = 1."""
     every, figure = {}, Figure(figsize=(4.6 * len(data), 3.6), layout="constrained")
     for ax, one in zip(figure.subplots(1, len(data), squeeze=False)[0], data, strict=True):
         records = [r for k in tqdm(clusters, desc=f"Figure 4, {one.name}") for r in measure(one, k, (1.0,))]
@@ -251,7 +252,7 @@ def figure_4(data: list[Data], out: Path, clusters: tuple[int, ...]) -> dict[str
 
 
 def figure_5(data: list[Data], out: Path) -> dict[str, list[Record]]:
-    """Shares and explanations of all methods, β = 1."""
+    """Rerun Figure 5: the shares and explanations of all methods for β = 1."""
     every = {}
     for one in tqdm(data, desc="Figure 5"):
         records = measure(one, K, (1.0,))
@@ -265,7 +266,7 @@ def figure_5(data: list[Data], out: Path) -> dict[str, list[Record]]:
 
 
 def section(heading: str, records: list[Record]) -> str:
-    """A table, and the frequent patterns if there are any."""
+    """Format a table and, if there are any, the frequent patterns."""
     said = [f"{one['method']}:\n\n```\n{one['patterns']}\n```" for one in records if "patterns" in one]
     return "\n\n".join([f"## {heading}", markdown(records), *said])
 
@@ -294,7 +295,7 @@ def main(
     report = {
         "title": TITLE,
         "machine": machine(),
-        "tables": {  # the note is said once
+        "tables": {  # one warning is enough
             heading: {"note": note if heading == next(iter(found)) else "", "rows": rows(records)}
             for heading, records in found.items()
         },

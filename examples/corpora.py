@@ -1,4 +1,4 @@
-"""Texts with labels for examples/words.py: scikit-learn's 20 newsgroups, and Debian's fortunes."""
+"""Labelled texts for examples/words.py: scikit-learn's 20 newsgroups and Debian's fortunes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import fetch_20newsgroups
 
-# Of Debian's packages `fortunes-min` and `fortunes`: files with one subject or one voice, and enough in them.
+# Files of Debian's packages `fortunes-min` and `fortunes` that have one subject or author, and enough texts.
 TOPICS = re.findall(
     "[a-z-]+",
     "art computers definitions disclaimer drugs education food humorists kids knghtbrd law linux literature love "
@@ -19,37 +19,37 @@ TOPICS = re.findall(
 
 @dataclass(frozen=True)
 class Corpus:
-    """N texts, and the number [N] of each one's topic among the names of topics."""
+    """N texts, the index [N] of each text's topic, and the names of the topics."""
 
     texts: list[str]
     labels: np.ndarray
     topics: list[str]
 
     def part(self, keep: np.ndarray) -> Corpus:
-        """Those texts alone for which `keep` [N] is true."""
+        """Return the texts for which `keep` [N] is true."""
         return Corpus([self.texts[n] for n in np.flatnonzero(keep)], self.labels[keep], self.topics)
 
     def distinct(self) -> Corpus:
-        """Every text once: some stand under several topics, with their lines broken elsewhere."""
+        """Remove duplicates: some texts belong to several topics and differ only in their line breaks."""
         _, first = np.unique([" ".join(text.split()).lower() for text in self.texts], return_index=True)
         return self.part(np.isin(np.arange(len(self.texts)), first))
 
 
 def newsgroups() -> Corpus:
-    """Messages of 20 mailing lists without headers, footers and quotes; scikit-learn downloads them once."""
+    """Messages of 20 newsgroups without headers, footers and quotes; scikit-learn downloads them once."""
     found = fetch_20newsgroups(subset="all", remove=("headers", "footers", "quotes"))
     return Corpus(found.data, found.target, list(found.target_names)).distinct()
 
 
 def fortunes(folder: Path) -> Corpus:
-    """Sayings by topic: a file for each one, in which lines of a single % part the texts."""
+    """Short texts by topic: there is one file per topic, in which lines of a single % separate the texts."""
     topics = [name for name in TOPICS if (folder / name).is_file()]
     if len(topics) < 2:
         raise FileNotFoundError(f"no fortunes in {folder}: install Debian's package `fortunes`, or pass --data")
     texts, labels = [], []
     for number, topic in enumerate(topics):
         whole = (folder / topic).read_text(encoding="utf-8", errors="replace")
-        whole = re.sub(".\b", "", whole)  # struck over, as typewriters underline
+        whole = re.sub(".\b", "", whole)  # overstruck characters, as typewriters underline
         found = [text.strip("\n").expandtabs() for text in re.split(r"^%.*$", whole, flags=re.MULTILINE)]
         texts += filter(str.strip, found)
         labels += [number] * (len(texts) - len(labels))

@@ -1,4 +1,4 @@
-"""Data for the experiments of the tree examples: scikit-learn's, a folder of tables, and what papers made up."""
+"""Data sets for the tree examples: those of scikit-learn, a folder of tables, and the papers' synthetic ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn import datasets
 
 @dataclass(frozen=True)
 class Dataset:
-    """Points `X` [n, d], and into how many clusters they go: as many as there are classes `y` [n], if any."""
+    """Points `X` [n, d] and the number of clusters, which is the number of classes if there are labels `y` [n]."""
 
     name: str
     X: np.ndarray
@@ -28,7 +28,7 @@ TOYS = {
 
 
 def toys(*names: str) -> list[Dataset]:
-    """Some of scikit-learn's datasets, by default all four."""
+    """Load data sets of scikit-learn, by default all four."""
     found = []
     for name in names or TOYS:
         X, y = TOYS[name](return_X_y=True)
@@ -37,16 +37,14 @@ def toys(*names: str) -> list[Dataset]:
 
 
 def tables(folder: Path) -> list[Dataset]:
-    """Every NAME.csv.gz (or NAME.csv) in a folder whose last column is called label, and the others are numbers.
-
-    Tables of another kind are passed over.
-    """
+    """Load every NAME.csv.gz or NAME.csv in a folder that has numeric columns and a last column `label`; skip
+    others."""
     paths = sorted([*folder.glob("*.csv.gz"), *folder.glob("*.csv")])
     return [data for path in paths if (data := table(path)) is not None]
 
 
 def table(path: Path) -> Dataset | None:
-    """One such table; None for another kind."""
+    """Load one table; return None if its columns are of another kind."""
     try:
         cells = np.genfromtxt(path, delimiter=",", dtype=str, encoding="utf-8")
         if cells.ndim != 2 or cells[0, -1] != "label":
@@ -60,10 +58,11 @@ def table(path: Path) -> Dataset | None:
 
 
 def synthetic_one(n: int = 5000, d: int = 1000, nu: float = 1000, changed: int = 100, seed: int = 0) -> Dataset:
-    """Synthetic I, which is hard for CART: three clusters, one of which has only two points, far apart.
+    """Make Synthetic I, which is hard for CART: three clusters, one of which has only two points, far apart.
 
-    Two points are (nu, 1, ..., 1) and (nu, 0, ..., 0). The first feature of all others is 0. One half of these are
-    ones with `changed` random features set to 0, the other half zeros with `changed` random features set to 1.
+    Two points are (nu, 1, ..., 1) and (nu, 0, ..., 0). The first feature of all other points is 0. The other
+    features of one half of these points are 1, with `changed` random features set to 0; those of the other half
+    are 0, with `changed` random features set to 1.
 
     From N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020, B.2.
     """
@@ -78,9 +77,10 @@ def synthetic_one(n: int = 5000, d: int = 1000, nu: float = 1000, changed: int =
 
 
 def synthetic_two(k: int = 30, d: int = 1000, seed: int = 0) -> Dataset:
-    """Synthetic II, which needs more than k leaves: k random codewords of -1 and 1, and around each d points.
+    """Make Synthetic II, which needs more than k leaves: d points around each of k random codewords of -1 and 1.
 
-    Each of these is the codeword with another one of its d features set to 0: k d points in all.
+    Each of the d points is the codeword with a different one of its d features set to 0. There are k d points in
+    all.
 
     From the same paper, Section 3.4, after M. Moshkovitz et al., "Explainable k-means and k-medians clustering",
     ICML 2020.

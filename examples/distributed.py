@@ -1,11 +1,11 @@
-"""Cluster, explain and attribute rows that no single process holds.
+"""Cluster and explain rows that are distributed over several processes.
 
     torchrun --nproc-per-node 2 examples/distributed.py --quick
     torchrun --nnodes 4 --nproc-per-node 8 ... examples/distributed.py --rows 2000000
 
-Every process makes rows of its own. Together the processes fit k-means and a threshold tree, take the summary of
-every cluster, and write the attributions of all rows to a folder. With --quick the first process also fits the
-tree to all rows by itself, and finds the same one.
+Every process makes rows of its own. Together, the processes fit k-means and a threshold tree, compute the summary
+of every cluster, and write the attributions of all rows to a folder. With --quick, the first process also fits the
+tree to all rows by itself and checks that it is the same tree.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ K, D = 6, 8
 
 
 def rows_of(rank: int, n: int) -> np.ndarray:
-    """Rows [n, 8] of a process: points around the same centers, other points in every process."""
+    """Make the rows [n, 8] of one process: the centers are the same in every process, the points are not."""
     centers = np.random.default_rng(0).normal(size=(K, D)) * 4
     own = np.random.default_rng([1, rank])
     return (centers[own.integers(0, K, n)] + own.normal(size=(n, D))).astype(np.float32)
 
 
 class Rows(Dataset[torch.Tensor]):
-    """The rows of all processes in turns, of which each process is only asked for its own."""
+    """A data set of the rows of all processes, interleaved; each process is asked only for its own rows."""
 
     def __init__(self, own: torch.Tensor, size: int) -> None:
         self.own, self.size = own, size
@@ -54,7 +54,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of the attributions.")] = Path("attributions"),
     quick: Annotated[bool, typer.Option(help="Few rows, and a check against one process.")] = False,
 ) -> None:
-    """Run the example on the processes that torchrun has started."""
+    """Run the example in the processes that torchrun has started."""
     nccl = torch.cuda.is_available()
     dist.init_process_group("nccl" if nccl else "gloo", timeout=timedelta(minutes=10))
     group, rank, size = dist.group.WORLD, dist.get_rank(), dist.get_world_size()

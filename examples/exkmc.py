@@ -1,11 +1,11 @@
-"""Rerun the experiments of ExKMC: how fast the cost of a clustering falls with the number of a tree's leaves.
+"""Rerun the experiments of ExKMC: the cost of a clustering against the number of leaves of the tree.
 
     python examples/exkmc.py --quick
     python examples/exkmc.py --data FOLDER
 
 Figures 2, 4 and 5 of N. Frost, M. Moshkovitz, C. Rashtchian, "ExKMC: Expanding explainable k-means clustering",
-2020: trees of k to 5k leaves for k clusters, by six methods. CUBT and CLTree know no reference clustering; those
-of their parameters (B.3) are taken that cost least at each number of leaves. FOLDER as for exshallow.py.
+2020: trees of k to 5k leaves for k clusters, by six methods. CUBT and CLTree use no reference clustering; at each
+number of leaves, their parameters (B.3) are those of least cost. FOLDER is the same as for exshallow.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from neonxc.evaluation import cost_ratio, kmeans_cost, surrogate_cost
 from neonxc.trees import CART, CUBT, IMM, CLTree, ExKMC, KDTree
 
 BASED = "ExKMC (base: IMM)"
-METHODS: dict[str, Callable[[int, int, Any], Any]] = {  # of k clusters, so many leaves, and the tree with fewer
+# number of clusters, number of leaves, and the tree with fewer leaves
+METHODS: dict[str, Callable[[int, int, Any], Any]] = {
     "ExKMC": lambda k, leaves, tree: ExKMC(k, base=tree or "none", max_leaves=leaves),
     BASED: lambda k, leaves, tree: ExKMC(k, base=tree or "imm", max_leaves=leaves),
     "CART": lambda k, leaves, tree: CART(k, max_leaves=leaves),
@@ -49,7 +50,7 @@ QUICK = {
     "CUBT": {"min_size": (10,), "min_dev": (0.001,), "min_dist": (0.3,), "delta": (0.2,)},
     "CLTree": {"min_y": (0.01, 0.05), "min_rd": (0.1, 0.5)},
 }
-SMALL = 250e6  # n d (n + d), at most, of tables that CUBT and CLTree are run on
+SMALL = 250e6  # CUBT and CLTree are run on tables with at most this value of n d (n + d)
 ROUND = np.fromstring("1.02 1.05 1.1 1.15 1.2 1.3 1.4 1.5 1.6 1.8 2 2.5 3 4 5 7 10 15 20 30 50 100 200", sep=" ")
 STYLES: dict[str, dict[str, Any]] = {
     "CLTree": {"color": "C4"},
@@ -62,7 +63,8 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def explained(data: Dataset, seed: int, numbers: Sequence[int]) -> tuple[np.ndarray, list[Record], list[Record]]:
-    """Centers of one k-means clustering; costs of trees that explain it, by number of leaves; running times."""
+    """Fit one k-means clustering and return its centers, the costs of its trees by number of leaves, and the
+    times."""
     start = time.perf_counter()
     kmeans = KMeans(data.k, n_init=10, max_iter=300, random_state=seed).fit(data.X)
     where = {"dataset": data.name, "k": data.k, "seed": seed}
@@ -87,7 +89,8 @@ def explained(data: Dataset, seed: int, numbers: Sequence[int]) -> tuple[np.ndar
 
 
 def unguided(data: Dataset, references: Sequence[np.ndarray], numbers: Sequence[int], quick: bool) -> list[Record]:
-    """Least costs over the grid of CUBT, whose own clusters count, and of CLTree, whose leaves get labels."""
+    """Return the least costs over the parameter grids of CUBT (its own clusters) and CLTree (whose leaves get
+    labels)."""
     distances = [((data.X[:, None] - centers) ** 2).sum(2) for centers in references]
     bases = [nearest.min(1).sum() for nearest in distances]
     best: dict[tuple[str, int, int], float] = {}
@@ -107,19 +110,19 @@ def unguided(data: Dataset, references: Sequence[np.ndarray], numbers: Sequence[
 
 
 def labelled(leaves: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """Give every leaf the center that costs its points least: from leaves [n] and distances [n, k] to labels."""
+    """Assign every leaf to the center of least cost: from leaves [n] and distances [n, k] to labels [n]."""
     sums = np.zeros((leaves.max() + 1, distances.shape[1]))
     np.add.at(sums, leaves, distances)
     return sums.argmin(1)[leaves]
 
 
 def leaf_numbers(k: int, quick: bool) -> list[int]:
-    """From k to 5k."""
+    """Numbers of leaves from k to 5k."""
     return sorted({round(k * share) for share in np.linspace(1, 5, 5 if quick else 9)})
 
 
 def panels(names: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for every dataset."""
+    """Make a figure with one panel per data set."""
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(2.9 * columns + 0.4, 2.5 * rows + 0.5), layout="constrained")
@@ -137,7 +140,7 @@ def panels(names: Sequence[str]) -> tuple[Figure, list[Axes]]:
 
 
 def curve(axes: Axes, records: Sequence[Record], metric: str, style: dict[str, Any]) -> None:
-    """Draw a metric against the number of leaves: mean over seeds, and its 95% interval."""
+    """Draw a metric against the number of leaves: the mean over seeds and its 95% confidence interval."""
     numbers = sorted({r["leaves"] for r in records})
     values = [select(records, metric, leaves=leaves) for leaves in numbers]
     mean, error = np.array([value.mean() for value in values]), np.array([interval(value) for value in values])
@@ -163,7 +166,7 @@ def figure_2(records: Sequence[Record]) -> Figure:
 
 
 def logarithmic(axes: Axes) -> None:
-    """A logarithmic scale with round numbers at about equal distances."""
+    """Set a logarithmic scale with round numbers at about equal distances."""
     low, high = axes.get_ylim()
     low = max(low, 0.985)
     axes.set_yscale("log")
@@ -177,7 +180,7 @@ def logarithmic(axes: Axes) -> None:
 
 
 def figure_4(times: Sequence[Record]) -> Figure:
-    """Draw running times, which add up: k-means, then the tree."""
+    """Draw stacked running times: k-means, then the tree."""
     names = list(dict.fromkeys(r["dataset"] for r in times))
     methods = list(dict.fromkeys(r["method"] for r in times))
     figure = Figure(figsize=(0.62 * len(names) + 3.6, 3.6), layout="constrained")
@@ -204,7 +207,7 @@ def figure_4(times: Sequence[Record]) -> Figure:
 
 
 def figure_5(records: Sequence[Record]) -> Figure:
-    """Draw the surrogate and the actual cost of ExKMC with IMM's tree as its base."""
+    """Draw the surrogate cost and the actual cost of ExKMC with the tree of IMM as its base."""
     names = list(dict.fromkeys(r["dataset"] for r in records))
     figure, panel = panels(names)
     for name, axes in zip(names, panel, strict=False):
@@ -251,14 +254,15 @@ def main(
     seeds = min(seeds, 3) if quick else seeds
     found = toys("iris", "digits") if quick else toys()
     found += tables(data) if data is not None else []
-    if synthetic and quick:  # as hard as the large ones: nu^2 grows with the cost of the other points
+    # nu^2 grows with the cost of the other points, so that small tables are as hard as large ones
+    if synthetic and quick:
         found += [synthetic_one(400, 60, nu=70, changed=6), synthetic_two(6, 60)]
     elif synthetic:
         found += [synthetic_one(), synthetic_two()]
     out.mkdir(parents=True, exist_ok=True)
     records: list[Record] = []
     times: list[Record] = []
-    explained(found[0], 0, [found[0].k])  # what a first call loads is no running time
+    explained(found[0], 0, [found[0].k])  # loading modules at the first call does not count as running time
     bar = tqdm(total=len(found) * seeds, desc="clusterings")
     for dataset in found:
         numbers, references = leaf_numbers(dataset.k, quick), []
@@ -270,7 +274,7 @@ def main(
             bar.update()
         if dataset.X.size * sum(dataset.X.shape) <= SMALL:
             records += unguided(dataset, references, numbers, quick)
-        text = report(records, times)  # after every table, so that a run that is cut off has something to show
+        text = report(records, times)  # after every table, so that an interrupted run keeps its results
         (out / "tables.md").write_text(text + "\n", encoding="utf-8")
         (out / "results.json").write_text(json.dumps({"trees": records, "times": times}, indent=1))
     bar.close()

@@ -1,11 +1,12 @@
-"""Rerun the experiments of ExShallow: what trees of k leaves cost, and how short their explanations are.
+"""Rerun the experiments of ExShallow: the cost of trees with k leaves and the length of their explanations.
 
     python examples/exshallow.py --quick
     python examples/exshallow.py --data FOLDER
 
 Tables 2, 3 and 4 and Figures 4 and 5 of E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for
-explainable k-means clustering", Pattern Recognition, 2023. Every tree of one seed explains the same k-means
-clustering. FOLDER has tables NAME.csv.gz, numbers and then a column `label`, which join those of scikit-learn.
+explainable k-means clustering", Pattern Recognition, 2023. All trees of one seed explain the same k-means
+clustering. FOLDER contains tables NAME.csv.gz of numeric columns and a last column `label`, which are added to the
+data sets of scikit-learn.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ALGORITHMS: dict[str, Callable[[int], Any]] = {
     "IMM": lambda k: IMM(k),
     "ExKMC": lambda k: ExKMC(k, base="none", max_leaves=k),
 }
-METRICS = {  # of a record: its title, and whether a smaller number is better
+METRICS = {  # keys of a record: the title, and whether a smaller number is better
     "cost": ("cost ratio", True),
     "waes": ("WAES", True),
     "wad": ("WAD", True),
@@ -48,7 +49,7 @@ LEGEND = "Means over seeds; bold: best; ▲ ▼: larger, smaller than {} (one-si
 
 
 def compare(data: Dataset, seed: int) -> list[Record]:
-    """One k-means clustering, explained by every algorithm: a record for each, and one for k-means itself."""
+    """Explain one k-means clustering by every algorithm; return a record for each, and one for k-means itself."""
     start = time.perf_counter()
     kmeans = KMeans(data.k, n_init=10, random_state=seed).fit(data.X)
     first = time.perf_counter() - start
@@ -74,7 +75,7 @@ def compare(data: Dataset, seed: int) -> list[Record]:
         return record
 
     for name, make in ALGORITHMS.items():
-        goal = measure(name, lambda make=make: make(data.k).fit(data.X, centers=centers))  # in the end, ExKMC's
+        goal = measure(name, lambda make=make: make(data.k).fit(data.X, centers=centers))  # ExKMC's last tree
     tuned = ExShallow(data.k, depth_factor=CHOSEN)
     goals = {"goal_cost": goal["cost"], "goal_waes": goal["waes"]}
     measure("ExShallow*", lambda: tuned.tune_depth_factor(data.X, centers=centers, **goals))
@@ -82,7 +83,7 @@ def compare(data: Dataset, seed: int) -> list[Record]:
 
 
 def vary(data: Dataset, seed: int, factors: Sequence[float]) -> list[Record]:
-    """One k-means clustering, explained with every depth factor."""
+    """Explain one k-means clustering with every depth factor."""
     kmeans = KMeans(data.k, n_init=10, random_state=seed).fit(data.X)
     records = []
     for factor in factors:
@@ -94,16 +95,17 @@ def vary(data: Dataset, seed: int, factors: Sequence[float]) -> list[Record]:
 
 
 def select(records: Sequence[Record], key: str, **where: Any) -> np.ndarray:
-    """One value of all records that agree with `where`."""
+    """Select one value of all records that match `where`."""
     return np.array([r[key] for r in records if all(r[name] == value for name, value in where.items())])
 
 
 def differs(values: np.ndarray, base: np.ndarray) -> str:
-    """▲ or ▼ if values are larger or smaller than others by a one-sided t-test, of equal variances, at 95%."""
+    """Return ▲ or ▼ if the values are larger or smaller by a one-sided t-test with equal variances at the 95%
+    level."""
     if len(base) < 2 or np.allclose(values, base, rtol=1e-9):
         return ""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # samples without any variance
+        warnings.simplefilter("ignore", RuntimeWarning)  # neither sample has any variance
         for sign, alternative in (("▲", "greater"), ("▼", "less")):
             if stats.ttest_ind(values, base, alternative=alternative).pvalue < 0.05:
                 return sign
@@ -111,14 +113,14 @@ def differs(values: np.ndarray, base: np.ndarray) -> str:
 
 
 def interval(values: np.ndarray) -> float:
-    """Half the length of the 95% confidence interval of a mean."""
+    """Half the width of the 95% confidence interval of a mean."""
     if len(values) < 2:
         return 0.0
     return float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
 
 
 def markdown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
-    """Write a table whose columns are aligned, the first one to the left."""
+    """Format a Markdown table with aligned columns, the first one to the left."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
 
@@ -134,7 +136,7 @@ def markdown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], n
 
 
 def compared(records: Sequence[Record], metric: str, algorithms: Sequence[str], base: str) -> list[list[str]]:
-    """Rows of a table: the mean of a metric by dataset and algorithm, then medians over datasets."""
+    """Rows of a table: the mean of a metric by data set and algorithm, then the medians over data sets."""
     rows, means = [], []
     for name in dict.fromkeys(r["dataset"] for r in records):
         values = [select(records, metric, dataset=name, algorithm=algorithm) for algorithm in algorithms]
@@ -178,7 +180,8 @@ def report(records: Sequence[Record]) -> str:
 
 
 def figures(records: Sequence[Record]) -> Figure:
-    """Draw Figures 4 and 5: explanation size and cost against the depth factor, of all datasets and their mean."""
+    """Draw Figures 4 and 5: explanation size and cost against the depth factor, for each data set and on
+    average."""
     factors = sorted({r["depth_factor"] for r in records})
     names = list(dict.fromkeys(r["dataset"] for r in records))
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -213,13 +216,13 @@ def figures(records: Sequence[Record]) -> Figure:
 
 
 def end_labels(axes: Axes, names: Sequence[str], values: Sequence[float], x: float, size: float = 7) -> None:
-    """Write names at the right ends of lines, moved apart where they would cover each other."""
+    """Write names at the right ends of lines, moved apart where they would overlap."""
     axes.figure.draw_without_rendering()
     low, high = axes.get_ylim()
     apart = (high - low) * 1.25 * size / 72 * axes.figure.dpi / axes.get_window_extent().height
     order = np.argsort(values, kind="stable")
     places = np.asarray(values, dtype=float)[order]
-    for _ in range(1000):  # neighbours that are too close push each other away
+    for _ in range(1000):  # labels that are too close are moved apart
         short = np.clip(apart - np.diff(places), 0, None) / 2
         if short.max(initial=0) < 1e-3 * apart:
             break
@@ -244,7 +247,7 @@ def main(
     found += tables(data) if data is not None else []
     out.mkdir(parents=True, exist_ok=True)
     trees, sweep = [], []
-    compare(found[0], seed=0)  # what a first call loads is no running time
+    compare(found[0], seed=0)  # loading modules at the first call does not count as running time
     for dataset, seed in tqdm([(dataset, seed) for dataset in found for seed in range(seeds)], "clusterings"):
         trees += compare(dataset, seed)
         sweep += vary(dataset, seed, factors) if seed < 10 else []

@@ -1,13 +1,14 @@
-"""Rerun the experiments of the NEON paper's section VII: how soon the features that are called relevant suffice.
+"""Rerun the pixel-flipping experiments of Section VII of the NEON paper.
 
     pip install "neonxc[evaluation]"
     python examples/flipping.py --quick
     python examples/flipping.py --experiment all --data FOLDER --fashion FOLDER
 
 Tables I and II, Figures 9 and 10 of J. Kauffmann et al., "From clustering to cluster explanations via neural
-networks", 2022, and a search for something better. FOLDER has tables NAME.csv.gz, numbers and then a column
-`label`, which join those of scikit-learn; that of Fashion-MNIST has its four files `*-ubyte.gz`, such as those of
-Debian's package dataset-fashion-mnist. Results of experiments that were not asked for stay in OUT.
+networks", 2022, and a search for better variants of NEON. FOLDER of --data contains tables NAME.csv.gz of numeric
+columns and a last column `label`, which are added to the data sets of scikit-learn; FOLDER of --fashion contains
+the four files `*-ubyte.gz` of Fashion-MNIST, as in Debian's package dataset-fashion-mnist. Results in OUT of
+experiments that are not rerun are kept.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ SWEPT = ("wine", "digits", "breast cancer", "yeast", "segment", "ecoli")  # in f
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of everything."""
+    """Sizes of the experiments."""
 
     seeds: int
     repeats: int = 10
@@ -77,7 +78,7 @@ class Plan:
     gammas: tuple[float, ...] = GAMMAS
     size: Size = LARGE
     rounds: int = 5
-    points: int = 1024  # of which the time is taken
+    points: int = 1024  # inputs whose running time is measured
 
 
 QUICK = Plan(
@@ -86,7 +87,8 @@ QUICK = Plan(
 
 
 class Report:
-    """What is measured, written to OUT after every step; records of earlier runs stay unless they are replaced."""
+    """The measurements, written to OUT after every step; records of earlier runs are kept unless they are
+    replaced."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.file = out, out / "flipping.json"
@@ -98,14 +100,14 @@ class Report:
         return list(self.found.get(name, {}).get("records", []))
 
     def keep(self, name: str, records: Sequence[dict[str, Any]], **values: Any) -> None:
-        """Add records to an experiment's, in place of those that are called the same; and other values."""
+        """Add records to an experiment, replacing those with the same key, and other values."""
         known = {called(record): record for record in [*self.records(name), *records]}
         self.found.setdefault(name, {}).update(values, records=list(known.values()))
         self.found["machine"] = machine()
         self.file.write_text(json.dumps(self.found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def text(self, name: str, text: str) -> None:
-        """Write and show a page."""
+        """Write and print a page."""
         (self.out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
         typer.echo(text + "\n")
 
@@ -114,7 +116,7 @@ class Report:
         drawn.savefig(self.out / f"{name}.png", dpi=110)
 
     def benchmarks(self, file: Path) -> None:
-        """Write the tables in the form of docs/benchmarks."""
+        """Write the tables in the format of docs/benchmarks."""
         tables: dict[str, Any] = {}
         for value in ("AUC", "SRG") if "table1" in self.found else ():
             rows = [
@@ -145,18 +147,18 @@ class Report:
 
 
 def called(record: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells a record from the others of its experiment."""
+    """Return the key that identifies a record within its experiment."""
     return tuple(record.get(key) for key in ("data", "model", "K", "d", "p", "seed", "axis", "method", "what"))
 
 
 def deep(plan: Plan, fashion: Path | None, out: Path) -> list[Deep]:
-    """Deep clusterings, of Fashion-MNIST too if it is there."""
+    """Run the deep clusterings of MNIST, and of Fashion-MNIST if its files are given."""
     names = ["MNIST", *(["Fashion-MNIST"] if fashion is not None else [])]
     return [row for name in names for row in deep_rows(name, fashion, out, plan.size, seed=0)]
 
 
 def deep_record(row: Deep, samples: int) -> dict[str, Any]:
-    """One deep row of Table I."""
+    """Compute one row of Table I for a deep clustering."""
     numbers = channel_numbers(row.activations)
     chosen = methods.default_methods(None, numbers)
     chosen["Shapley"] = methods.shapley_sampling(samples, numbers)
@@ -169,7 +171,7 @@ def deep_record(row: Deep, samples: int) -> dict[str, Any]:
 
 
 def table_1(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report: Report) -> None:
-    """Table I, by area and by gain, and where NEON is not first."""
+    """Write Table I, by area and by gain, and the rows in which NEON is not first."""
     jobs: list[tuple[Points, str, int | None]] = [(data, "k-means", None) for data in points]
     jobs += [(data, "k-means", 6) for data in points if data.name == "wine"]  # as in the paper
     jobs += [(data, "kernel", None) for data in points if data.name in plan.kernels]
@@ -199,7 +201,7 @@ def table_1(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report:
 
 
 def figure9(plan: Plan, report: Report) -> None:
-    """Figure 9."""
+    """Rerun Figure 9."""
     found = grid(load(None, ["wine"])[0], plan.ks, plan.ds, plan.seeds, plan.repeats)
     report.keep("figure9", found, note=f"AUC, means over columns and {plan.seeds} seeds, which draw them.")
     report.figure("figure9", figure_9(report.records("figure9")))
@@ -207,7 +209,7 @@ def figure9(plan: Plan, report: Report) -> None:
 
 
 def figure10(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report: Report) -> None:
-    """Figure 10."""
+    """Rerun Figure 10."""
     for model in MODELS:
         names = [name for name in SWEPT if model == "k-means" or name in plan.kernels][:4]
         for data in (d for name in names for d in points if d.name == name):
@@ -221,7 +223,7 @@ def figure10(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report
 
 
 def table_2(plan: Plan, report: Report) -> None:
-    """Table II."""
+    """Rerun Table II."""
     note = "Exponents of processor time in columns d, clusters K, supports p, fitted; one thread, "
     note += f"{plan.points} points."
     report.keep("table2", measure(plan.rounds, plan.points), note=note)
@@ -229,7 +231,7 @@ def table_2(plan: Plan, report: Report) -> None:
 
 
 def variants(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report: Report) -> None:
-    """Better than the paper?"""
+    """Compare variants of NEON with the paper's."""
     note = "Gain in AUC over NEON as it is; p of a paired t-test over data, of each the mean over K and seeds."
     note += f" Deep: {plan.size.explained} images."
     for model in MODELS:
@@ -243,7 +245,7 @@ def variants(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report
 
 
 def rows_table(title: str, rows: Sequence[dict[str, Any]]) -> str:
-    """Write rows of the same keys as a markdown table."""
+    """Format rows with the same keys as a Markdown table."""
     names = list(dict.fromkeys(name for row in rows for name in row))
 
     def show(value: Any) -> str:
@@ -264,7 +266,7 @@ def main(
     benchmarks: Annotated[Path | None, typer.Option(help="Also write docs/benchmarks/neon_paper.json.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for results and trained networks.")] = Path("runs/flipping"),
 ) -> None:
-    """Rerun Table I, Table II, Figure 9, Figure 10, or look for better."""
+    """Rerun Table I, Table II, Figure 9 or Figure 10, or compare variants of NEON."""
     plan = QUICK if quick else Plan(seeds)
     every = ("table1", "figure9", "figure10", "table2", "variants")
     chosen = every if experiment == "all" else (experiment,)

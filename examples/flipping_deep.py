@@ -1,6 +1,7 @@
 """Deep rows of `flipping.py`: small networks trained on MNIST and Fashion-MNIST, split in the middle.
 
-Inputs of what is explained are a middle block's activations, in channels; the rest of the network is its features.
+The explained inputs are the activations of a middle block, by channel; the rest of the network computes the
+features.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import neonxc
 from neonxc.models import SCAN, vgg_small
 from neonxc.models.scan import RandomWarp
 
-# Without self-labelling, which has put all digits into one cluster
+# Without self-labelling, which assigned all digits to one cluster
 SCAN_OPTIONS = {
     "pretext_epochs": 8,
     "epochs": 4,
@@ -34,7 +35,7 @@ SCAN_OPTIONS = {
     "learning_rate": 3e-3,
     "amp": True,
 }
-# Here, not imported from scan.py: a change there would make cached networks unusable
+# Not imported from scan.py, because a change there would make cached networks unusable
 VIEWS = {
     "MNIST": RandomWarp(rotation=20, shear=20, scale=0.3, translation=0.1, elastic=0.04, padding="zeros"),
     "Fashion-MNIST": RandomWarp(
@@ -46,7 +47,7 @@ FILES = "{}-images-idx3-ubyte.gz", "{}-labels-idx1-ubyte.gz"
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything: images to train on, epochs, channels of the first block, images to explain."""
+    """Sizes: images to train on, epochs, channels of the first block, images to explain."""
 
     train: int = 10_000
     scan_images: int = 8000
@@ -62,7 +63,7 @@ SMALL = Size(train=300, scan_images=300, epochs=1, width=4, explained=12, cluste
 
 @dataclass(frozen=True)
 class Deep:
-    """A clustering of features, as a network of activations [N, C, h, w]."""
+    """A clustering of features, as a network that takes activations [N, C, h, w]."""
 
     name: str
     kind: str
@@ -73,7 +74,7 @@ class Deep:
 
 @cache
 def images_of(data: str, folder: Path | None, split: str) -> tuple[Tensor, Tensor]:
-    """Images [N, 1, 28, 28] in 0..1 and their classes [N], of MNIST or from the files of Fashion-MNIST."""
+    """Load images [N, 1, 28, 28] in 0..1 and their classes [N] from MNIST or from the files of Fashion-MNIST."""
     if data == "MNIST":
         return load_mnist("train" if split == "train" else "test")
     assert folder is not None
@@ -99,7 +100,7 @@ def supervised(images: Tensor, classes: Tensor, size: Size, seed: int) -> nn.Seq
 
 
 def unsupervised(images: Tensor, options: dict[str, Any], size: Size, seed: int) -> nn.Sequential:
-    """Train SCAN; its head stands where the classifier is."""
+    """Train SCAN; its head takes the place of the classifier."""
     torch.manual_seed(seed)
     net = vgg_small(width=size.width)
     found = SCAN(10, net[:-1], random_state=seed, **options).fit(images[: size.scan_images])
@@ -109,7 +110,7 @@ def unsupervised(images: Tensor, options: dict[str, Any], size: Size, seed: int)
 
 
 def cached(path: Path, settings: dict[str, Any], width: int, make: Callable[[], nn.Sequential]) -> nn.Sequential:
-    """Read a network's weights, unless they are of other settings; then train it and write them."""
+    """Read the weights of a network; train it and write them if there are none for these settings."""
     text = json.dumps(settings, sort_keys=True, default=str)
     net = vgg_small(width=width).eval()
     if path.exists():
@@ -124,14 +125,14 @@ def cached(path: Path, settings: dict[str, Any], width: int, make: Callable[[], 
 
 @torch.no_grad()
 def in_parts(net: nn.Module, images: Tensor) -> Tensor:
-    """Outputs of a network, computed with bounded memory."""
+    """Compute the outputs of a network in batches, with bounded memory."""
     return torch.cat([net(part) for part in images.split(500)])
 
 
 def networks(
     data: str, folder: Path | None, out: Path, size: Size, seed: int
 ) -> Iterator[tuple[str, nn.Sequential, float]]:
-    """Kind, network and the share of test images whose class it knows (of SCAN: clusters matched to classes)."""
+    """Yield the kind, the network and its test accuracy (for SCAN: with clusters matched to classes)."""
     images, classes = images_of(data, folder, "train")
     images, classes = images[: size.train], classes[: size.train]
     unseen, truth = images_of(data, folder, "test")
@@ -156,7 +157,7 @@ def networks(
 
 
 def deep_rows(data: str, folder: Path | None, out: Path, size: Size, seed: int) -> Iterator[Deep]:
-    """Clusterings of the last features of both networks."""
+    """Compute the rows of Table I for clusterings of the last features of both networks."""
     images, _ = images_of(data, folder, "train")
     unseen, _ = images_of(data, folder, "test")
     for kind, net, accuracy in networks(data, folder, out, size, seed):
@@ -165,7 +166,7 @@ def deep_rows(data: str, folder: Path | None, out: Path, size: Size, seed: int) 
         features, held_out = in_parts(rest, activations), in_parts(front, unseen[: size.explained])
         for k in size.clusters:
             own = kind == "SCAN" and k == 10
-            start = "random" if k > 100 else "k-means++"  # whose time grows with k times the points
+            start = "random" if k > 100 else "k-means++"  # their time grows with k times the number of points
             kmeans = KMeans(k, init=start, n_init=1, max_iter=50, random_state=seed)
             model = net.classifier if own else kmeans.fit(features.numpy())
             clustering = neonxc.neuralize(model, activations[:2000], rest)

@@ -1,4 +1,4 @@
-"""Figures 9 and 10 of `flipping.py`: clusters by columns, and what beta and gamma do."""
+"""Figures 9 and 10 of `flipping.py`: numbers of clusters and columns, and the effect of beta and gamma."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CHANNELS = "channels"
 
 
 def grid(data: Points, ks: Sequence[int], ds: Sequence[int], seeds: int, repeats: int) -> list[Record]:
-    """Figure 9: a record per number of clusters, number of columns and seed, which draws the columns."""
+    """Compute Figure 9: a record per number of clusters, number of columns and seed, which selects the columns."""
     records = []
     for k, d, seed in tqdm([(k, d, seed) for d in ds for k in ks for seed in range(seeds)], "figure 9"):
         columns = np.random.default_rng(seed).permutation(data.X.shape[1])[:d]
-        X = np.unique(data.X[:, columns], axis=0)  # rows that are alike have no two clusters
+        X = np.unique(data.X[:, columns], axis=0)  # identical rows cannot form two clusters
         some = Points(data.name, X, np.arange(len(X)), k)
         imputer = KDEImputer(X)
         found = areas(kmeans(some, seed), X, paper_methods(imputer, seed=seed), imputer, repeats, seed)
@@ -35,7 +35,7 @@ def grid(data: Points, ks: Sequence[int], ds: Sequence[int], seeds: int, repeats
 
 
 def figure_9(records: Sequence[Record]) -> Figure:
-    """Draw the difference of NEON to the best other method, and the area of every method."""
+    """Draw the difference between NEON and the best other method, and the area of every method."""
     ks, ds = sorted({r["K"] for r in records}), sorted({r["d"] for r in records})
     names = [name for name in records[0]["AUC"] if name != "NEON"] + ["NEON"]
     values = {
@@ -71,7 +71,7 @@ def figure_9(records: Sequence[Record]) -> Figure:
 
 
 def grid_summary(records: Sequence[Record]) -> list[Record]:
-    """Rows by K: mean over d and seeds of every method, and in how many cells NEON is ahead of all others."""
+    """Rows by K: the mean of every method over d and seeds, and the number of cells in which NEON is first."""
     rows = []
     for k in sorted({r["K"] for r in records}):
         some = [r for r in records if r["K"] == k]
@@ -90,14 +90,15 @@ def grid_summary(records: Sequence[Record]) -> list[Record]:
 def sweep(
     net: Any, X: Any, label: tuple[str, str, int], factors: Sequence[float], imputer: Any, repeats: int
 ) -> Record:
-    """One clustering's area over beta, in units of the heuristic, and the best baseline's."""
+    """Compute the area of one clustering against beta, in units of the heuristic, and that of the best
+    baseline."""
     chosen = paper_methods(imputer)
     chosen |= {f"x{factor}": methods.neon_with(beta=factor * net.beta) for factor in factors}
     return _curve(label, "β / heuristic", factors, 1.0, areas(net, X, chosen, imputer, repeats))
 
 
 def sweep_gamma(row: Deep, gammas: Sequence[float]) -> Record:
-    """One deep clustering's area over gamma."""
+    """Compute the area of one deep clustering against gamma."""
     numbers = channel_numbers(row.activations)
     chosen = paper_methods(ZeroImputer(), numbers)
     chosen |= {f"x{gamma}": methods.neon_with(Composite(Gamma(gamma))) for gamma in gammas}
@@ -106,7 +107,7 @@ def sweep_gamma(row: Deep, gammas: Sequence[float]) -> Record:
 
 
 def channel_numbers(activations: Any) -> Any:
-    """Group numbers of activations [N, C, h, w], shaped like one of them."""
+    """Number the channels of activations [N, C, h, w] as groups, in the shape of one input."""
     _, channels, *places = activations.shape
     return torch.arange(channels)[:, None, None].expand(channels, *places).contiguous()
 
@@ -117,7 +118,7 @@ def _curve(
     swept = [f"x{value}" for value in values]
     baselines = {m: float(v.mean()) for m, v in found.items() if m not in (*swept, "NEON")}
     if what == "γ":
-        baselines.pop("NCA", None)  # the paper has none on deep clusterings
+        baselines.pop("NCA", None)  # the paper has no such figure for deep clusterings
     best = max(baselines, key=lambda name: baselines[name])
     curve = [found[name] for name in swept]
     return {
@@ -127,7 +128,7 @@ def _curve(
         "values": list(values),
         "marked": marked,
         "AUC": [float(v.mean()) for v in curve],
-        # of the difference to the marked value: what the curve's shape is to be judged by
+        # standard error of the difference to the marked value, by which the shape of the curve should be judged
         "±": [float((v - found[f"x{marked}"]).std(ddof=1) / np.sqrt(len(v))) for v in curve],
         "best baseline": best,
         "baseline": baselines[best],
@@ -135,7 +136,7 @@ def _curve(
 
 
 def figure_10(records: Iterable[Record]) -> Figure:
-    """Draw areas over beta and gamma, the heuristic marked, the best baseline dotted."""
+    """Draw the areas against beta and gamma, with the heuristic marked and the best baseline dotted."""
     records = list(records)
     columns = 4
     lines = -(-len(records) // columns)
@@ -143,7 +144,7 @@ def figure_10(records: Iterable[Record]) -> Figure:
     panels = figure.subplots(lines, columns, squeeze=False)
     for axes, record in zip(panels.flat, records, strict=False):
         place = record["values"].index(record["marked"])
-        x = np.arange(len(record["values"]))  # evenly spaced, as gamma 0 has no logarithm
+        x = np.arange(len(record["values"]))  # evenly spaced, because gamma 0 has no logarithm
         auc, error = np.array(record["AUC"]), np.array(record["±"])
         axes.fill_between(x, auc - error, auc + error, color="0.88", lw=0)
         axes.plot(x, auc, color="0.45", lw=1.5)

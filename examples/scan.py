@@ -1,11 +1,11 @@
-"""Cluster images without labels by SCAN: how right the clusters are, and which pixels make them.
+"""Cluster images without labels by SCAN, measure the accuracy of the clusters, and explain them by pixels.
 
     pip install "neonxc[train]"
     python examples/scan.py
     python examples/scan.py --data fashion --data-dir FOLDER
 
-A small VGG learns the clusters of MNIST, or of Fashion-MNIST, whose four files `*-ubyte.gz` are in FOLDER, such as
-those of Debian's package dataset-fashion-mnist. Labels are read to count errors only, on the test split.
+A small VGG learns the clusters of MNIST, or of Fashion-MNIST, whose four files `*-ubyte.gz` are in FOLDER, as in
+Debian's package dataset-fashion-mnist. Labels are only used to count errors on the test split.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ VIEWS = {
     ),
 }
 SETTINGS = {"n_neighbors": 10, "pretext_epochs": 16, "epochs": 1, "self_label_epochs": 1}
-PRETEXT_RATE = 3e-3  # the embedding learns from nothing
+PRETEXT_RATE = 3e-3  # the embedding is trained from scratch
 QUICK = {"pretext_epochs": 1, "epochs": 1, "self_label_epochs": 1, "head_epochs": 2, "n_heads": 2}
 
 
 def load_idx(path: Path) -> np.ndarray:
-    """Read an array of bytes from a file in the format of MNIST: its shape, then its values."""
+    """Read an array of bytes from a file in the format of MNIST."""
     data = gzip.decompress(path.read_bytes())
     shape = np.frombuffer(data, ">i4", data[3], offset=4)
     return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
 
 
 def load(data: str, folder: Path | None, split: Literal["train", "test"]) -> tuple[Tensor, np.ndarray]:
-    """Images [N, 1, 28, 28] in 0..1, and their classes [N]."""
+    """Load images [N, 1, 28, 28] in 0..1, and their classes [N]."""
     if data == "mnist":
         images, digits = load_mnist(split)
         return images, digits.numpy()
@@ -70,7 +70,7 @@ def load(data: str, folder: Path | None, split: Literal["train", "test"]) -> tup
 def run(
     train: Tensor, test: Tensor, truth: np.ndarray, seed: int, options: dict[str, Any], width: int
 ) -> tuple[dict[str, Any], SCAN]:
-    """Accuracies and seconds of one seed; the clusterer after self-labelling."""
+    """Train with one seed; return accuracies, seconds, and the clusterer after self-labelling."""
     torch.manual_seed(seed)
     options = {**options, "random_state": seed, "verbose": True}
     accuracy, seconds, start = {}, {}, time.perf_counter()
@@ -98,7 +98,7 @@ def run(
 
 
 def figure(scan: SCAN, images: Tensor) -> Figure:
-    """Draw the images that each cluster is surest of; red speaks for it, blue against it."""
+    """Draw the images with the largest logits of each cluster; red is positive relevance, blue is negative."""
     found = scan.predict(images)
     confidence = scan.predict_proba(images).amax(1)
     order = confidence.argsort(descending=True, stable=True)
@@ -107,8 +107,9 @@ def figure(scan: SCAN, images: Tensor) -> Figure:
     shown = torch.cat([row[:PER_ROW] for row in rows.values()])
     clustering = neonxc.neuralize(scan, images)
     heat = neonxc.NEON(clustering).attribute(images[shown]).sum(1, keepdim=True)
-    heat = heat / heat.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12)  # each on a scale of its own
-    paper = make_grid(1 - images[shown], PER_ROW, pad_value=1)  # black on white, and the heatmap brings the colour
+    heat = heat / heat.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12)  # each heatmap has a scale of its own
+    # black on white, so that only the heatmap is coloured
+    paper = make_grid(1 - images[shown], PER_ROW, pad_value=1)
     drawn = neonxc.plot.overlay(paper, make_grid(heat, PER_ROW)[0])
     height, width = paper.shape[1:]
     drawn.set_size_inches(6, 5 * height / width)
@@ -119,7 +120,7 @@ def figure(scan: SCAN, images: Tensor) -> Figure:
 
 
 def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of medians over the seeds: seconds are those of training, from the images to this clustering."""
+    """Rows of medians over the seeds; seconds are the training time from the images to each clustering."""
     rows = []
     for name in runs[0]["accuracy"]:
         values = [100 * one["accuracy"][name] for one in runs]
@@ -130,7 +131,7 @@ def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def save(file: Path, data: str, note: str, runs: list[dict[str, Any]]) -> None:
-    """Write a report such as those of the benchmarks; tables of other data stay."""
+    """Write a report in the format of the benchmarks; tables of other data sets are kept."""
     report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"title": "SCAN"}
     report["machine"] = machine()
     report.setdefault("tables", {})[NAMES[data]] = {"note": note, "rows": table(runs)}
@@ -149,7 +150,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of scan.json and the figure.")] = Path("scan"),
     quick: Annotated[bool, typer.Option("--quick", help="A few hundred images, to see that it runs.")] = False,
 ) -> None:
-    """Train, count errors on the test split, explain; results of other data in OUT/scan.json are kept."""
+    """Train, count errors on the test split, and explain; results of other data sets in OUT/scan.json are kept."""
     options: dict[str, Any] = {**SETTINGS, "augment": VIEWS[data], "device": device, "amp": amp}
     if quick:
         train_images, width, options = 400, 4, {**options, **QUICK}

@@ -1,4 +1,4 @@
-"""Do heatmaps of spatial clusters show the segments of an image? Figures 7 and 8 of the NEON paper.
+"""Compare heatmaps of spatial clusters with segmentation masks: Figures 7 and 8 of the NEON paper.
 
     pip install "neonxc[demo]"
     python examples/segmentation.py
@@ -7,14 +7,15 @@
     python examples/segmentation.py --data voc --data-dir FOLDER --download --network vgg16 --images 100
 
 Section VI-C of J. Kauffmann et al., "From clustering to cluster explanations via neural networks", 2022: K
-heatmaps of an image are matched one to one with its segmentation masks, by cosine. NEON explains k-means on the
-locations of a layer (unit norm); FM and LO start LRP with the same rules at the K most active feature maps and
-locations; NetDissect1 and 2 take the K greatest maps of thresholded units, and K centroids of all. Two references
-say what a score means: the regions of k-means, without any explanation, and heatmaps that are constant.
+heatmaps of an image are matched one to one with its segmentation masks, by cosine similarity. NEON explains
+k-means on the locations of a layer (unit norm); FM and LO start LRP with the same rules at the K most active
+feature maps and locations; NetDissect1 takes the K largest maps of thresholded units, and NetDissect2 K centroids
+of all maps. Two references put the scores into perspective: the regions of k-means without any explanation, and
+constant heatmaps.
 
-Collages of photos and textures have true masks and need no download; Pascal VOC is torchvision's. The weights of
-EfficientNet-Lite0 come with the extra `demo`; those of VGG-16 torchvision downloads, and without a connection
-`--weights random` shows no more than that everything runs, and what a random network already sees.
+Collages of photos and textures have true masks and need no download; torchvision loads Pascal VOC. The extra
+`demo` installs the weights of EfficientNet-Lite0; torchvision downloads those of VGG-16. Without a connection,
+`--weights random` is a baseline that shows what a random network achieves.
 """
 
 from __future__ import annotations
@@ -61,24 +62,26 @@ TITLES = {
     "collages": "collages",
     "voc": "Pascal VOC 2007",
 }
-CURVED = {"efficientnet": "2,4,7,10", "vgg16": "3,4"}  # for the spiral
-BLOCKS = {"efficientnet": "0,2,4,7,10,14,15", "vgg16": "1,2,3,4,5"}  # the last ones of every resolution or width
+CURVED = {"efficientnet": "2,4,7,10", "vgg16": "3,4"}  # seed of the spiral's clustering
+BLOCKS = {"efficientnet": "0,2,4,7,10,14,15", "vgg16": "1,2,3,4,5"}  # the last blocks of every resolution or width
 RULES = {
     "paper": "LRP-gamma, 0.25 in blocks 1 to 3, 0.1 after them",
     "box": "the same, and z^B at the pixels",
 }
 K = 4
-TOPS = (0.005, 0.2)  # share of locations at which a unit of NetDissect is on: the original's, and a generous one
+# share of locations at which a NetDissect unit is active: the original value, and a larger one
+TOPS = (0.005, 0.2)
 NEON, REGIONS, CONSTANT = "NEON", "regions of k-means", "constant"
 REFERENCES = (REGIONS, CONSTANT)
-Maps = dict[str, list[Tensor]]  # by method, [K, H, W] of every scene
-Scores = dict[float, dict[str, dict[str, list[float]]]]  # by blur, block and method, one of every scene
+Maps = dict[str, list[Tensor]]  # {method: maps [K, H, W] of every scene}
+Scores = dict[float, dict[str, dict[str, list[float]]]]  # scores of every scene by blur, block and method
 
 
 def extractors(network: str, block: int, weights: str, device: str) -> tuple[FeatureExtractor, FeatureExtractor]:
-    """Features of a block as they are, and at unit norm."""
-    raw = NETWORKS[network](block, weights=None if weights == "random" else weights).to(device)  # type: ignore[arg-type]
-    unit = copy.copy(raw)  # of the same network
+    """Return feature extractors of a block, with the features as they are and with unit norm."""
+    # type: ignore[arg-type]
+    raw = NETWORKS[network](block, weights=None if weights == "random" else weights).to(device)
+    unit = copy.copy(raw)  # both extractors share one network
     unit.normalize = True
     return raw, unit
 
@@ -90,7 +93,7 @@ def rules(name: str, features: FeatureExtractor) -> Composite:
 def all_maps(
     raw: FeatureExtractor, unit: FeatureExtractor, images: Sequence[Tensor], composite: Composite
 ) -> Maps:
-    """K maps of every image [1, 3, H, W] by every method."""
+    """Compute K maps of an image [1, 3, H, W] by every method."""
     methods: dict[str, Callable[[Tensor], Tensor]] = {
         NEON: lambda x: cluster_maps(unit, x, K, composite),
         "feature maps (FM)": lambda x: feature_maps(raw, x, K, composite),
@@ -110,13 +113,14 @@ def all_maps(
 
 
 def cluster_map(unit: FeatureExtractor, x: Tensor, clusters: int) -> Tensor:
-    """Cluster of every location [h, w]: the k-means that `cluster_maps` explains, seed and all."""
+    """Return the cluster of every location [h, w] by the k-means that `cluster_maps` explains, with the same
+    seed."""
     labels = KMeans(clusters, n_init=10, random_state=0).fit_predict(unit.points(x).cpu().numpy())
     return torch.from_numpy(labels).long().view(unit(x).shape[2:])
 
 
 def regions(unit: FeatureExtractor, x: Tensor) -> Tensor:
-    """Where the clusters are that NEON explains, [1, K, H, W]."""
+    """Return the regions [1, K, H, W] of the clusters that NEON explains."""
     coarse = F.one_hot(cluster_map(unit, x, K), K).permute(2, 0, 1)[None].float()
     return F.interpolate(coarse, x.shape[2:], mode="nearest")
 
@@ -126,7 +130,7 @@ def blurred(maps: Sequence[Tensor], sigma: float) -> list[Tensor]:
 
 
 def scores(maps: Maps, scenes: Sequence[Scene], sigma: float) -> dict[str, list[float]]:
-    """Score of every scene by method, after a blur; the regions are taken as they are."""
+    """Score every scene by method after a blur; the regions are not blurred."""
     masks = [scene.masks for scene in scenes]
     found = {}
     for name, stacks in maps.items():
@@ -136,7 +140,7 @@ def scores(maps: Maps, scenes: Sequence[Scene], sigma: float) -> dict[str, list[
 
 
 def interval(values: Any) -> tuple[float, float]:
-    """Mean, and half the width of its 95% confidence interval (Student's t)."""
+    """Return the mean and half the width of its 95% confidence interval (Student's t)."""
     values = np.asarray(values)
     if len(values) < 2:
         return float(values.mean()), math.nan
@@ -144,7 +148,7 @@ def interval(values: Any) -> tuple[float, float]:
 
 
 def rows(found: dict[str, dict[str, list[float]]], less: str | None = None) -> list[dict[str, Any]]:
-    """Mean cosine of every method with its interval, a row per block; or by how much `less` is above it."""
+    """Rows per block: the mean cosine of every method with its interval, or the lead of `less` over it."""
     table = []
     for block, methods in found.items():
         row: dict[str, Any] = {"block": block}
@@ -158,7 +162,7 @@ def rows(found: dict[str, dict[str, list[float]]], less: str | None = None) -> l
 
 
 def tables(name: str, settings: str, found: Scores) -> dict[str, Any]:
-    """Means, and NEON's lead over the other methods, once for each blur."""
+    """Format tables of the means and of NEON's lead over the other methods, for each blur."""
     written = {}
     for sigma, of_blur in found.items():
         heading = name + (f", blurred by {sigma:g} pixels" if sigma else "")
@@ -170,14 +174,14 @@ def tables(name: str, settings: str, found: Scores) -> dict[str, Any]:
 
 
 def chart(found: Scores, title: str) -> Figure:
-    """Figure 8: mean cosine by block and method, once for each blur."""
+    """Draw Figure 8: the mean cosine by block and method, for each blur."""
     figure = Figure(figsize=(5 * len(found) + 2, 3.9), layout="constrained")
     panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
     for axes, (sigma, blocks) in zip(panels, found.items(), strict=True):
         methods = list(next(iter(blocks.values())))
         for i, name in enumerate(methods):
             means, halves = zip(*(interval(of[name]) for of in blocks.values()), strict=True)
-            places = np.arange(len(blocks)) + 0.05 * (i - len(methods) / 2)  # bars beside, not on each other
+            places = np.arange(len(blocks)) + 0.05 * (i - len(methods) / 2)  # bars side by side
             style: dict[str, Any] = {
                 "color": f"C{i}",
                 "lw": 2.8 if name == NEON else 1.3,
@@ -200,7 +204,7 @@ def chart(found: Scores, title: str) -> Figure:
     lowest = min(
         interval(values)[0] for blocks in found.values() for of in blocks.values() for values in of.values()
     )
-    panels[0].set_ylim(min(0, 1.2 * lowest), 1)  # cosines, however wide a bar
+    panels[0].set_ylim(min(0, 1.2 * lowest), 1)  # the range of cosines
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
     figure.suptitle(title, fontsize=10)
@@ -208,23 +212,25 @@ def chart(found: Scores, title: str) -> Figure:
 
 
 def sheet(scene: Scene, maps: Maps, n: int) -> Figure:
-    """Draw a row per segment: the photo, where the segment is, and what each method matches with it."""
+    """Draw a row per segment: the photo, the segment's mask, and the heatmap of each method that is matched with
+    it."""
     names = [name for name in maps if name != CONSTANT]
     masks = scene.masks
     matches = [segmentation_match(maps[name][n], masks) for name in names]
-    shown = torch.zeros(len(masks), len(names), *masks.shape[1:])  # a segment without a partner has a blank
+    # a segment without a matched heatmap stays blank
+    shown = torch.zeros(len(masks), len(names), *masks.shape[1:])
     for i, (name, match) in enumerate(zip(names, matches, strict=True)):
         k, m = torch.from_numpy(match.pairs[0]).unbind(1)
         shown[m, i] = maps[name][n][k].float()
     numbers = torch.arange(len(masks))[:, None, None]
-    places = torch.where(masks, numbers, math.nan)  # nan has no colour
+    places = torch.where(masks, numbers, math.nan)  # NaN is drawn without colour
     titles = [
         f"{name.replace(', ', chr(10))}\n{match.score:.2f}" for name, match in zip(names, matches, strict=True)
     ]
     figure = plot.contact_sheet([scene.photo] * len(masks), shown, places, column_titles=titles)
     figure.axes[1].set_title("segment", fontsize=9)
     grid = np.array(figure.axes).reshape(len(masks), -1)
-    for axes in grid[1:, 0]:  # one photo is enough
+    for axes in grid[1:, 0]:  # one photo is enough for the example picture
         axes.set_visible(False)
     for axes in grid[:, 2:].flat:
         axes.spines[:].set_color("0.7")
@@ -237,7 +243,7 @@ def sheet(scene: Scene, maps: Maps, n: int) -> Figure:
 def spiral_sheet(
     network: str, blocks: Sequence[int], weights: str, which: str, size: int, clusters: int
 ) -> Figure:
-    """Figure 7: heatmaps of the clusters of a spiral, a row per block."""
+    """Draw Figure 7: heatmaps of the clusters of a spiral, a row per block."""
     photo, heatmaps, found = spiral(size), [], []
     for block in blocks:
         raw, unit = extractors(network, block, weights, "cpu")
@@ -249,7 +255,7 @@ def spiral_sheet(
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int) -> None:
-    """Write a PNG with 256 colours, picked by k-means so that red stays red."""
+    """Write a PNG with a palette of 256 colours, chosen by k-means."""
     figure.savefig(path, dpi=dpi)
     image = Image.open(path).convert("RGB")
     few = image.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
@@ -257,7 +263,7 @@ def save_figure(figure: Figure, path: str | Path, dpi: int) -> None:
 
 
 def save(file: Path, key: str, tables: dict[str, Any], found: Scores) -> None:
-    """Write a report such as those of the benchmarks; tables of other settings stay."""
+    """Write a report in the format of the benchmarks; tables of other settings are kept."""
     report = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"title": "Segmentation match"}
     report["machine"] = machine()
     report.setdefault("tables", {}).update(tables)
@@ -268,7 +274,7 @@ def save(file: Path, key: str, tables: dict[str, Any], found: Scores) -> None:
 def load_scenes(
     data: str, folder: Path, download: bool, images: int, seeds: Sequence[int], size: int
 ) -> list[Scene]:
-    """So many scenes for every seed."""
+    """Load the scenes of every seed."""
     if data == "collages":
         return [collage((seed, n), size) for seed in seeds for n in range(images)]
     return [scene for seed in seeds for scene in islice(voc(folder, download, size=size, seed=seed), images)]
@@ -293,7 +299,7 @@ def main(
         bool, typer.Option("--quick", help="Two small images and blocks, to see that it runs.")
     ] = False,
 ) -> None:
-    """Match heatmaps with masks, per block and method; results of other settings in OUT are kept."""
+    """Match heatmaps with masks by block and method; results of other settings in OUT are kept."""
     numbers = [int(block) for block in (blocks or (CURVED if figure_7 else BLOCKS)[network]).split(",")]
     if quick:
         images, size, seeds, numbers = 2, 96, "0", numbers[1:4:2] or numbers
@@ -318,7 +324,8 @@ def main(
             typer.echo(f"block {block}, blur {sigma:g}: {means}")
         if block == shown:
             save_figure(sheet(scenes[0], maps, 0), f"{file}-maps.png", 66)
-        save(out / "segmentation.json", name, tables(name, settings, found), found)  # a long run may be cut short
+        # an interrupted run keeps its results
+        save(out / "segmentation.json", name, tables(name, settings, found), found)
     save_figure(chart(found, f"{name.rpartition(',')[0]}: {settings}"), f"{file}.png", 100)
 
 

@@ -1,12 +1,12 @@
-"""Cells by their genes: a report of known cell clusters, and marker rules of at most three genes.
+"""Explain clusters of cells by genes: a report, and marker rules of at most three genes.
 
-The data set ships with scanpy: 700 blood cells by 765 genes, with clusters found by Louvain's method.
+The data set is part of scanpy: 700 blood cells by 765 genes, with clusters found by Louvain's method.
 
     pip install scanpy
     python examples/single_cell.py --out single-cell
 
-writes report.html, and markers.csv: for every cluster a rule of at most three genes, which was found on two thirds
-of the cells, with its precision and recall on the other third.
+The example writes report.html and markers.csv, which contains a rule of at most three genes per cluster. The rules
+are found on two thirds of the cells; their precision and recall are measured on the other third.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GENES = 3
 
 
 def main(out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("single-cell")) -> None:
-    """Explain the clusters of cells, and find marker rules."""
+    """Explain the clusters of cells and find marker rules."""
     cells = load()
     out.mkdir(parents=True, exist_ok=True)
     report = neonxc.explain(
@@ -35,7 +35,7 @@ def main(out: Annotated[Path, typer.Option(help="Folder for the results.")] = Pa
     )
     report.save(out / "report.html")
     clusters = cells.obs["louvain"].astype(str).to_numpy()
-    counts = cells.raw.to_adata()  # logarithms of normalised counts, mostly zero
+    counts = cells.raw.to_adata()  # the columns are logarithms of normalised counts, mostly zero
     found = markers(counts.X, clusters, list(counts.var_names))
     types = pd.crosstab(clusters, cells.obs["bulk_labels"].to_numpy()).idxmax(axis=1)
     found.insert(1, "most are", types.reindex(found["cluster"]).to_numpy())
@@ -45,7 +45,7 @@ def main(out: Annotated[Path, typer.Option(help="Folder for the results.")] = Pa
 
 
 def load() -> Any:
-    """The cells, from scanpy's own files."""
+    """Load the cells from the files of scanpy."""
     try:
         import scanpy
     except ImportError:
@@ -54,7 +54,7 @@ def load() -> Any:
 
 
 def markers(counts: Any, clusters: np.ndarray, genes: list[str]) -> pd.DataFrame:
-    """For every cluster the rule of at most three genes that is best on the cells it is found on."""
+    """Find the best rule of at most three genes for every cluster."""
     train, test = train_test_split(np.arange(len(clusters)), test_size=1 / 3, random_state=0, stratify=clusters)
     rows = []
     for cluster in np.unique(clusters):
@@ -74,7 +74,7 @@ def markers(counts: Any, clusters: np.ndarray, genes: list[str]) -> pd.DataFrame
 
 
 def marker(counts: Any, inside: np.ndarray, genes: list[str]) -> Rule:
-    """The best rule of small trees that tell a cluster's cells from all others, by its F-measure."""
+    """Return the rule of largest F-measure among small trees that separate a cluster from all other cells."""
     weight = np.where(inside, len(inside) / inside.sum(), len(inside) / (~inside).sum())  # clusters may be small
     rules = []
     for leaves in range(2, GENES + 2):

@@ -1,12 +1,12 @@
-"""Rerun the experiments of SpEx: trees for clusterings that have no centers, and for a graph of neighbours alone.
+"""Rerun the experiments of SpEx: trees for clusterings without centers, and for a graph of neighbours alone.
 
     python examples/spex.py --quick
     python examples/spex.py --data FOLDER
 
 Tables 2 to 6 and Figure 2 of T. Argov, T. Wagner, "SpEx: A spectral approach to explainable clustering", 2025,
 and the kernel trees of M. Fleissner et al., "Explaining kernel clustering via decision trees", ICLR 2024. FOLDER
-has the tables r15, pathbased, ecoli, pendigits and letter as NAME.csv.gz, numbers and then a column `label`;
-without it, they are left out. In parentheses are the paper's figures, and the difference if there is one.
+contains the tables r15, pathbased, ecoli, pendigits and letter as NAME.csv.gz, with numeric columns and a last
+column `label`; without it, they are left out. The paper's figures, and differences from them, are in parentheses.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ PRINTED = "CART, printed"
 INDICES = {"ari": "ARI", "ami": "AMI", "ref": "REF"}
 REF = "ARI with the reference"
 OWN = {"leaf_labels": "own"}  # every leaf is a cluster
-SLOW = 2.0  # seconds; what takes longer is timed once
-STARTED = {"n_init": 1, "random_state": 51}  # k-means of Table 6: the start that comes nearest to the paper's
+SLOW = 2.0  # seconds; calls that take longer are timed once
+STARTED = {"n_init": 1, "random_state": 51}  # k-means of Table 6: the seed whose result is nearest to the paper's
 
 
 class GainPerPoint(Gini):
-    """The decrease of impurity as Section 3.3 has it: of the average point of a leaf, however few they are."""
+    """The decrease of impurity per point of a leaf, as in Section 3.3, not weighted by the number of points."""
 
     def bound(self, node: Any) -> float:
         return super().bound(node) / node.mass
@@ -57,20 +57,20 @@ class GainPerPoint(Gini):
 
 
 class PrintedCART(CART):
-    """CART as the paper has it: the next leaf is that of the greatest decrease, not weighted by its points."""
+    """CART as in the paper: the next leaf is that of the greatest decrease, not weighted by its points."""
 
     def _criterion(self, problem: Any) -> GainPerPoint:
         return GainPerPoint(problem)
 
 
 def indices(labels: np.ndarray, data: Dataset, reference: np.ndarray) -> dict[str, float]:
-    """ARI and AMI with the classes, and ARI with the reference."""
+    """Compute ARI and AMI with the classes, and ARI with the reference."""
     truth = label_agreement(labels, data.y)
     return {"ari": truth["ari"], "ami": truth["ami"], "ref": label_agreement(labels, reference)["ari"]}
 
 
 def group(data: Dataset, name: str, labels: np.ndarray, special: dict[str, np.ndarray]) -> list[Record]:
-    """Records of a reference clustering, and of the trees that explain it with one leaf per cluster."""
+    """Compute records of a reference clustering and of the trees that explain it with one leaf per cluster."""
     X, k = data.X, data.k
     found = {"reference": labels, **special, "SpEx-Clique": SpExClique(k, **OWN).fit(X, labels=labels).labels_}
     for title, explainer in ((PRINTED, PrintedCART), ("CART", CART)):
@@ -80,7 +80,7 @@ def group(data: Dataset, name: str, labels: np.ndarray, special: dict[str, np.nd
 
 
 def references(data: Dataset) -> list[Record]:
-    """The groups of spectral clustering and of k-means."""
+    """Compute the groups of spectral clustering and of k-means."""
     neighbors = SpExKNN(data.k, n_neighbors=NEIGHBORS).fit(scaled(data)).labels_
     records = group(data, "spectral", spectral(data), {"SpEx-kNN": neighbors})
     means = kmeans(data)
@@ -88,14 +88,14 @@ def references(data: Dataset) -> list[Record]:
 
 
 def with_kernel(data: Dataset) -> list[Record]:
-    """All three groups. Kernel IMM has an anchor at every point, as in the paper."""
+    """Compute all three groups. Kernel IMM has an anchor at every point, as in the paper."""
     kernel, gamma, labels = kernel_reference(data)
     model = KernelIMM(data.k, kernel=kernel, gamma=gamma, n_features=len(data.X)).fit(data.X, labels=labels)
     return references(data) + group(data, "kernel k-means", labels, {"Kernel IMM": model.labels_})
 
 
 def table_2(records: Sequence[Record]) -> dict[str, Table]:
-    """A table of each index beside the paper's."""
+    """Format a table of each index beside the paper's."""
     paper, tables, pairs = read(TABLE_2), {}, {}
     for place, (index, title) in enumerate(INDICES.items()):
         rows: dict[tuple[str, str], Record] = {}
@@ -112,7 +112,7 @@ def table_2(records: Sequence[Record]) -> dict[str, Table]:
 
 
 def table_3(records: Sequence[Record]) -> dict[str, Table]:
-    """One table of all indices; the paper's images were embedded by another network."""
+    """Format one table of all indices; the paper's images were embedded by another network."""
     rows: dict[tuple[str, str], Record] = {}
     for r in records:
         key = (r["reference"], r["algorithm"])
@@ -125,7 +125,7 @@ def table_3(records: Sequence[Record]) -> dict[str, Table]:
 
 
 def vary_neighbors(data: Dataset) -> list[Record]:
-    """SpEx-kNN and its spectral reference, of as many neighbours."""
+    """Compute SpEx-kNN and its spectral reference with the same numbers of neighbours."""
     records = []
     for n in (int(name) for (name,) in read(TABLE_5)):
         labels = SpExKNN(data.k, n_neighbors=n).fit(scaled(data)).labels_
@@ -134,7 +134,7 @@ def vary_neighbors(data: Dataset) -> list[Record]:
 
 
 def table_5(records: Sequence[Record]) -> dict[str, Table]:
-    """All indices beside the paper's."""
+    """Format a table of all indices beside the paper's."""
     paper, rows = read(TABLE_5), {}
     for r in records:
         row = rows.setdefault(r["neighbours"], {"neighbours": str(r["neighbours"])})
@@ -144,7 +144,8 @@ def table_5(records: Sequence[Record]) -> dict[str, Table]:
 
 
 def more_leaves(data: Dataset) -> list[Record]:
-    """Two leaves per cluster, which take the label of the nearest center, or (spectral) the most frequent one."""
+    """Compute trees of two leaves per cluster, labelled by the nearest center or (spectral) by the most frequent
+    label."""
     X, k, near = data.X, data.k, {"leaf_labels": "surrogate"}
     means, bands = KMeans(k, **STARTED).fit_predict(X), spectral(data, 50)
     found = {
@@ -164,7 +165,7 @@ def more_leaves(data: Dataset) -> list[Record]:
 
 
 def table_6(records: Sequence[Record]) -> dict[str, Table]:
-    """ARI and AMI beside the paper's."""
+    """Format a table of ARI and AMI beside the paper's."""
     paper, rows, pairs = read(TABLE_6), {}, {}
     for r in records:
         row = rows.setdefault(r["algorithm"], {"algorithm": r["algorithm"]})
@@ -176,7 +177,7 @@ def table_6(records: Sequence[Record]) -> dict[str, Table]:
 
 
 def seconds(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """Median time of a call, and what the last one returned."""
+    """Return the median time of a call and the result of the last call."""
     times: list[float] = []
     while len(times) < repeats and max(times, default=0) < SLOW:
         start = time.perf_counter()
@@ -186,7 +187,7 @@ def seconds(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 
 
 def timed(data: Dataset, repeats: int) -> list[Record]:
-    """Times of the references and the graph, and of the trees, given these."""
+    """Measure the times of the references and the graph, and of the trees given these."""
     X, k, times, points = data.X, data.k, {}, scaled(data)
     times["spectral clustering"], bands = seconds(lambda: spectral(data), repeats)
     times["k-means"], means = seconds(lambda: KMeans(k, random_state=0).fit(X).labels_, repeats)
@@ -199,7 +200,7 @@ def timed(data: Dataset, repeats: int) -> list[Record]:
 
 
 def table_4(records: Sequence[Record]) -> dict[str, Table]:
-    """Milliseconds beside the paper's."""
+    """Format a table of milliseconds beside the paper's."""
     paper, rows = read(TABLE_4), {}
     for r in records:
         row = rows.setdefault(r["algorithm"], {"algorithm": r["algorithm"]})
@@ -211,7 +212,7 @@ def table_4(records: Sequence[Record]) -> dict[str, Table]:
 
 
 def table_of_kernels(records: Sequence[Record]) -> dict[str, Table]:
-    """Kernel trees."""
+    """Format the table of kernel trees."""
     rows = [
         {
             "data": r["dataset"],
@@ -231,7 +232,7 @@ def table_of_kernels(records: Sequence[Record]) -> dict[str, Table]:
 
 
 def written(tables: dict[str, Table]) -> str:
-    """All tables in markdown."""
+    """Format all tables in Markdown."""
     return "\n\n".join(
         markdown(name, list(table["rows"][0]), [[*row.values()] for row in table["rows"]], table["note"])
         for name, table in tables.items()
@@ -251,7 +252,7 @@ def main(
     few = small(data)
     varied = [set_ for set_ in few if set_.name in ("Ecoli", "Iris", "Cancer")]
     many = large(data, quick) if {"3", "4"} & {*wanted} else []
-    CART(2).fit(few[-1].X)  # what a first call loads is no running time
+    CART(2).fit(few[-1].X)  # loading modules at the first call does not count as running time
     runs: dict[str, tuple[Callable[[Any], list[Record]], list[Dataset], Callable[..., dict[str, Table]]]] = {
         "2": (with_kernel, few, table_2),
         "3": (references, many, table_3),

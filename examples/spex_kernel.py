@@ -20,20 +20,20 @@ TREES = {"Kernel IMM": KernelIMM, "Kernel ExKMC": KernelExKMC, "Kernel Expand": 
 
 
 def blobs(n: int = 10_000) -> Dataset:
-    """Ten Gaussian clouds, which overlap, in 16 columns."""
+    """Draw ten overlapping Gaussian clusters in 16 columns."""
     X, y = make_blobs(n, n_features=16, centers=10, cluster_std=5, random_state=0)
     return Dataset(f"{n:,} points", X, 10, y)
 
 
 def kernel_cost(X: np.ndarray, labels: np.ndarray, kernel: str, gamma: float) -> float:
-    """Sum of the squared distances of points to the mean of their cluster in feature space."""
+    """Return the sum of the squared distances of points to the mean of their cluster in feature space."""
     own = torch.from_numpy(np.unique(labels, return_inverse=True)[1])
     far = feature_space_distances(torch.from_numpy(X), own, int(own.max()) + 1, kernel, gamma)
     return float(far.gather(1, own[:, None]).sum())
 
 
 def compared(data: Dataset, kernel: str, gamma: float, labels: np.ndarray) -> list[dict[str, Any]]:
-    """A record of each tree for one kernel clustering."""
+    """Compute a record of each tree for one kernel clustering."""
     least = kernel_cost(data.X, labels, kernel, gamma)
     records = []
     for name, explainer in TREES.items():
@@ -58,7 +58,7 @@ def compared(data: Dataset, kernel: str, gamma: float, labels: np.ndarray) -> li
 
 
 def kernel_trees(datasets: list[Dataset], n: int) -> list[dict[str, Any]]:
-    """Records of small tables, whose clusterings are the paper's, and of n points."""
+    """Compute records of small tables, with the paper's clusterings, and of n points."""
     records = [record for data in datasets for record in compared(data, *kernel_reference(data))]
     many = blobs(n)
     model = KernelKMeans(many.k, objective="feature", n_init=4, random_state=0)

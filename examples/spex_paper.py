@@ -1,4 +1,4 @@
-"""What the SpEx paper reports: the figures of its Tables 2 to 6 that examples/spex.py measures again.
+"""Figures of Tables 2 to 6 of the SpEx paper, which examples/spex.py measures again.
 
 T. Argov, T. Wagner, "SpEx: A spectral approach to explainable clustering", 2025.
 """
@@ -21,7 +21,7 @@ kernel k-means | reference   | .908 .967 1.   | .919 .888 1.   | .538 .612 1.   
 kernel k-means | Kernel IMM  | .904 .962 .986 | .614 .614 .583 | .522 .560 .848 | .732 .788 .924 | .127 .241 .93
 kernel k-means | SpEx-Clique | .869 .941 .951 | .479 .553 .450 | .529 .573 .851 | .732 .788 .924 | .406 .414 .511
 kernel k-means | CART, printed | .682 .876 .759 | .479 .553 .450 | .500 .558 .824 | .732 .788 .924 | .406 .414 .511
-"""  # the paper has 683 for the ARI of CART on Cancer
+"""  # the paper prints 683 as the ARI of CART on Cancer
 
 TABLE_3 = """
          |               | MNIST          | Beans
@@ -33,7 +33,7 @@ k-means  | reference     | .364 .481 1.   | .572 .689 1.
 k-means  | EMN           | .25  .342 .42  | .563 .688 .780
 k-means  | SpEx-Clique   | .209 .336 .403 | .562 .687 .773
 k-means  | CART, printed | .124 .299 .229 | .536 .669 .757
-"""  # neither set of points is at hand: MNIST is embedded by CLIP
+"""  # these points are not available: the paper embeds MNIST by CLIP
 
 TABLE_4 = """
                     | R15  | Pathbased | Ecoli | Iris | Cancer
@@ -66,9 +66,9 @@ CART-spectral | .434 .493 | .610 .648 | .749 .631
 
 
 def read(table: str) -> dict[tuple[str, ...], dict[str, tuple[float, ...]]]:
-    """A table as {the names of a row: {the name of a column: its figures}}."""
+    """Parse a table into {row names: {column name: figures}}."""
     head, *rows = ([cell.strip() for cell in line.split("|")] for line in table.strip("\n").splitlines())
-    names = head.count("")  # columns of names have no title
+    names = head.count("")  # the columns of names have no title
     return {
         tuple(row[:names]): {
             column: tuple(map(float, figures.split()))
@@ -79,7 +79,7 @@ def read(table: str) -> dict[tuple[str, ...], dict[str, tuple[float, ...]]]:
 
 
 def beside(ours: float, theirs: float | None, digits: int = 3) -> str:
-    """Our figure, the paper's in parentheses, and, unless it is zero, the difference."""
+    """Format our figure, the paper's in parentheses, and the difference unless it is zero."""
     text = f"{ours:.{digits}f}"
     if theirs is None:
         return text
@@ -88,6 +88,6 @@ def beside(ours: float, theirs: float | None, digits: int = 3) -> str:
 
 
 def farthest(pairs: Mapping[str, Sequence[float]]) -> str:
-    """Which of some pairs of figures {name: (ours, theirs)} differ most, in words."""
+    """Describe which of the pairs of figures {name: (ours, theirs)} differ most."""
     name = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
     return f"Largest difference to the paper's ARI: {pairs[name][0] - pairs[name][1]:+.3f} ({name})."

@@ -1,7 +1,7 @@
 """The data of examples/spex.py, and the clusterings that its trees explain, with the paper's settings.
 
-What the paper does not say is as in its authors' code, https://github.com/talargv/SpEx, or was found by trying
-which settings give the paper's figures.
+Settings that the paper does not state are those of its authors' code, https://github.com/talargv/SpEx, or were
+found by trying which settings reproduce the paper's figures.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from sklearn.preprocessing import StandardScaler
 NEIGHBORS = 20
 KERNELS: dict[str, Any] = {"gaussian": rbf_kernel, "laplace": laplacian_kernel}
 GAMMAS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10)
-UCI_IRIS = {34: (4.9, 3.1, 1.5, 0.1), 37: (4.9, 3.1, 1.5, 0.1)}  # rows in which UCI's copy differs from Fisher's
-LEAST = 10  # points of a class of Ecoli; smaller classes are left out
-AS_SEARCHED = ("Ecoli",)  # of the search for gamma is this clustering in the paper, and not of new starts
+# rows in which the UCI copy differs from Fisher's data
+UCI_IRIS = {34: (4.9, 3.1, 1.5, 0.1), 37: (4.9, 3.1, 1.5, 0.1)}
+LEAST = 10  # minimum number of points of a class of Ecoli; smaller classes are left out
+AS_SEARCHED = ("Ecoli",)  # in the paper this clustering is the one of the search for gamma, not of new starts
 
 
 def small(folder: Path | None) -> list[Dataset]:
-    """The tables of Table 2; R15, Pathbased and Ecoli are found in the folder."""
+    """Load the data sets of Table 2; R15, Pathbased and Ecoli are read from the folder."""
     names = ("R15", "Pathbased", "Ecoli") if folder is not None else ()
     found = [table(folder / f"{name.lower()}.csv.gz") for name in names]
     given = [replace(data, name=name) for data, name in zip(found, names, strict=True) if data is not None]
@@ -46,14 +47,14 @@ def small(folder: Path | None) -> list[Dataset]:
 
 
 def without_small_classes(data: Dataset) -> Dataset:
-    """Points of classes of ten points or more."""
+    """Return the points of classes with ten or more points."""
     kept = np.bincount(data.y)[data.y] >= LEAST
     names, y = np.unique(data.y[kept], return_inverse=True)
     return replace(data, X=data.X[kept], k=len(names), y=y)
 
 
 def large(folder: Path | None, quick: bool) -> list[Dataset]:
-    """Pixels of digits, features of them, and pendigits and letter if the folder has them."""
+    """Load pixels of digits, features of digits, and pendigits and letter if the folder contains them."""
     found = digits() if quick else images()
     if folder is None or quick:
         return found
@@ -61,14 +62,14 @@ def large(folder: Path | None, quick: bool) -> list[Dataset]:
 
 
 def digits() -> list[Dataset]:
-    """Pixels of scikit-learn's digits, and principal components of them."""
+    """Load the pixels of scikit-learn's digits, and their principal components."""
     X, y = load_digits(return_X_y=True)
     features = PCA(16, random_state=0).fit_transform(X)
     return [Dataset("digits, pixels", X, 10, y), Dataset("digits, 16 components", features, 10, y)]
 
 
 def images(n: int = 10_000) -> list[Dataset]:
-    """Pixels of MNIST, and features of a network that has learned from others of its images."""
+    """Load pixels of MNIST, and features of a network that was trained on other images."""
     try:
         pictures, y = load_mnist("train")
     except ImportError as missing:
@@ -84,7 +85,7 @@ def images(n: int = 10_000) -> list[Dataset]:
 
 
 def scaled(data: Dataset) -> np.ndarray:
-    """Columns of mean 0 and variance 1: where the paper looks for neighbours."""
+    """Scale columns to mean 0 and variance 1, the space in which the paper searches for neighbours."""
     return StandardScaler().fit_transform(data.X)
 
 
@@ -98,26 +99,26 @@ def spectral(data: Dataset, n_neighbors: int = NEIGHBORS) -> np.ndarray:
         random_state=570,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a graph of few neighbours is not connected
+        warnings.simplefilter("ignore", UserWarning)  # a graph with few neighbours is not connected
         return model.fit_predict(scaled(data))
 
 
 def kmeans(data: Dataset) -> np.ndarray:
-    """k-means of Tables 2 and 3: the best of ten starts; of Iris, a single one on scaled columns."""
+    """k-means of Tables 2 and 3: the best of ten starts; for Iris, a single start on scaled columns."""
     if data.name == "Iris":
         return KMeans(data.k, n_init=1, random_state=0).fit_predict(scaled(data))
     return KMeans(data.k, n_init=10, random_state=2).fit_predict(data.X)
 
 
 def kernel_kmeans(kernel: np.ndarray, k: int, generator: Any, starts: int = 10, most: int = 200) -> np.ndarray:
-    """Classical kernel k-means from random labels: those [n] of the start that costs least.
+    """Classical kernel k-means from random labels; return the labels [n] of the start of least cost.
 
     Parameters
     ----------
     kernel : array [n, n]
     generator : numpy.random.Generator
     most : int
-        Iterations.
+        Maximum number of iterations.
     """
     best, least = np.zeros(len(kernel), dtype=int), np.inf
     for _ in range(starts):
@@ -135,7 +136,7 @@ def kernel_kmeans(kernel: np.ndarray, k: int, generator: Any, starts: int = 10, 
 
 
 def to_means(kernel: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
-    """Squared distances to the means of clusters in feature space, [n, k]; infinite to those without points."""
+    """Return squared distances [n, k] to the means of clusters in feature space; infinite for empty clusters."""
     member = np.eye(k)[labels]
     size, sums = member.sum(0), kernel @ member
     shares = sums / np.maximum(size, 1)

@@ -1,4 +1,4 @@
-"""Figure 2 of the SpEx paper: where explaining k-means fails, and where CART does."""
+"""Figure 2 of the SpEx paper: one case in which explaining k-means fails, and one in which CART fails."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ Box = tuple[np.ndarray, np.ndarray]
 
 
 def moons() -> tuple[np.ndarray, np.ndarray]:
-    """Two moons, [300, 2], and which of them a point is in."""
+    """Make two moons: points [300, 2] and the moon of each point."""
     X, moon = make_moons(300, noise=0.06, random_state=0)
     return X, moon
 
 
 def wide_cluster(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Two clusters of many points side by side, above both a wide one of few, [330, 2]; which a point is in."""
+    """Make two large clusters side by side and a wide, small one above both: points [330, 2] and their
+    clusters."""
     generator = np.random.default_rng(seed)
     left = generator.uniform((-2.0, 0.0), (-0.6, 0.8), (150, 2))
     right = left * (-1, 1)
@@ -36,13 +37,13 @@ def wide_cluster(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def renumbered(labels: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Labels with the numbers of the true clusters that they are most like."""
+    """Renumber labels so that they match the true clusters best."""
     rows, columns = linear_sum_assignment(contingency_matrix(truth, labels), maximize=True)
     return rows[np.argsort(columns)][labels]
 
 
 def cells(tree: Any, box: Box, node: int = 0, depth: int = 0) -> Iterator[tuple[int, int, Box]]:
-    """Nodes of a tree of two columns in preorder, with their depths and the boxes that they stand for."""
+    """Yield the nodes of a tree of two columns in preorder, with their depths and boxes."""
     yield node, depth, box
     feature = int(tree.feature[node])
     if feature < 0:
@@ -54,7 +55,7 @@ def cells(tree: Any, box: Box, node: int = 0, depth: int = 0) -> Iterator[tuple[
 
 
 def draw(axes: Axes, X: np.ndarray, truth: np.ndarray, model: Any, title: str) -> None:
-    """Draw points in the colours of the true clusters, and the tree's boxes; crosses are in the wrong one."""
+    """Draw points in the colours of the true clusters, and the tree's boxes; crosses mark errors."""
     room = 0.04 * np.ptp(X, axis=0)
     box = (X.min(0) - room, X.max(0) + room)
     tree, wrong = model.tree_, model.labels_ != truth
@@ -75,7 +76,7 @@ def draw(axes: Axes, X: np.ndarray, truth: np.ndarray, model: Any, title: str) -
 
 
 def figure_2() -> Figure:
-    """Draw both cases, with a tree that fails and one that does not."""
+    """Draw both cases, each with a tree that fails and one that succeeds."""
     figure = Figure(figsize=(12, 3), layout="constrained")
     panels = figure.subplots(1, 4)
     X, moon = moons()

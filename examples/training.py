@@ -1,11 +1,12 @@
-"""Watch a network learn: which clusters its features form after every epoch, and what in the pixels makes them.
+"""Follow the clusters that a network's features form during training, and explain them by pixels after every
+epoch.
 
     pip install "neonxc[train]"
     python examples/training.py --epochs 3
     tensorboard --logdir runs
 
-A small VGG learns the digits of MNIST. `explain`, with the three functions below it, is what a training script
-of your own needs: it knows neither digits nor optimizer, and leaves the network as it was, training mode included.
+A small VGG learns the digits of MNIST. `explain` and the three functions below it can be copied into a training
+script: they depend on neither the digits nor the optimizer, and leave the network and its training mode unchanged.
 """
 
 from __future__ import annotations
@@ -45,23 +46,25 @@ def explain(
     clusters: int = 10,
     previous: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Cluster the features of `images`, write what makes each cluster, and return every image's cluster."""
-    with evaluating(net):  # in training mode the features of an image would depend on its batch
-        features = FeatureExtractor(net, layer, pool="avg", normalize=True)  # unit norm: epochs can be compared
+    """Cluster the features of `images`, write an explanation of each cluster, and return the cluster of every
+    image."""
+    with evaluating(net):  # in training mode, the features of an image would depend on its batch
+        features = FeatureExtractor(net, layer, pool="avg", normalize=True)  # unit norm makes epochs comparable
         kmeans = KMeans(clusters, n_init=4, random_state=0).fit(features.points(images).cpu())
         order = renumber(kmeans, previous)
-        used = np.flatnonzero(np.isin(order, kmeans.labels_))  # fewer than asked for if the features collapse
+        # there are fewer clusters than requested if the features collapse
+        used = np.flatnonzero(np.isin(order, kmeans.labels_))
         if len(used) > 1:
             clustering = neonxc.neuralize(kmeans.cluster_centers_[order[used]], images, features)
             with torch.no_grad():
-                logits, found = clustering(images).max(dim=1)  # how clearly an image is in its cluster, and which
+                logits, found = clustering(images).max(dim=1)  # the logit of each image's cluster, and its number
             clearest = logits.argsort(descending=True)
             rows = {int(k): clearest[found[clearest] == i] for i, k in enumerate(used)}
             rows = {k: row for k, row in rows.items() if len(row)}
             shown = torch.cat([row[torch.linspace(0, len(row) - 1, PER_ROW).long()] for row in rows.values()])
             relevance = neonxc.NEON(clustering).attribute(images[shown])
 
-    if len(used) < 2:  # all features are the same: there is nothing to explain
+    if len(used) < 2:  # all features are equal, so that there is nothing to explain
         return np.full(len(images), used[0])
     labels = used[found.cpu().numpy()]
     sizes = {k: len(row) for k, row in rows.items()}
@@ -74,7 +77,7 @@ def explain(
 
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; afterwards each module is in the mode it was in, as frozen ones may differ."""
+    """Switch to evaluation mode; afterwards restore the mode of each module, because frozen ones may differ."""
     modes = {module: module.training for module in net.modules()}
     net.eval()
     try:
@@ -85,7 +88,8 @@ def evaluating(net: nn.Module) -> Iterator[None]:
 
 
 def renumber(kmeans: KMeans, previous: np.ndarray | None) -> np.ndarray:
-    """Order of the clusters of k-means, which numbers at random, that agrees most with the epoch before."""
+    """Return the order of the clusters that agrees most with the previous epoch, because k-means numbers at
+    random."""
     clusters = len(kmeans.cluster_centers_)
     if previous is None:
         return np.arange(clusters)
@@ -95,11 +99,13 @@ def renumber(kmeans: KMeans, previous: np.ndarray | None) -> np.ndarray:
 
 
 def sheet(images: Tensor, relevance: Tensor, sizes: dict[int, int]) -> Figure:
-    """Draw a row per cluster, from its clearest member to its most doubtful; red speaks for it, blue against."""
+    """Draw a row per cluster, from the largest logit to the smallest; red is positive relevance, blue is
+    negative."""
     heat = relevance.sum(dim=1, keepdim=True)
-    heat = heat / heat.abs().amax(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)  # each on a scale of its own
+    # each heatmap has a scale of its own
+    heat = heat / heat.abs().amax(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)
     nrow = len(images) // len(sizes)
-    paper = make_grid(1 - images, nrow, pad_value=1)  # black on white, and the heatmap brings the colour
+    paper = make_grid(1 - images, nrow, pad_value=1)  # black on white, so that only the heatmap is coloured
     figure = neonxc.plot.overlay(paper, make_grid(heat, nrow)[0])
     height, width = paper.shape[1:]
     figure.set_size_inches(8.2, 7.2 * height / width)
@@ -132,14 +138,14 @@ def train(
 
 @torch.no_grad()
 def accuracy(net: nn.Module, images: Tensor, digits: Tensor) -> float:
-    """Share of the images that the network itself classifies correctly."""
+    """Return the share of images that the network classifies correctly."""
     with evaluating(net):
         correct = net(images).argmax(dim=1).cpu() == digits
     return float(correct.float().mean())
 
 
 def purity(labels: np.ndarray, digits: np.ndarray) -> float:
-    """Share of the images that show the most frequent digit of their cluster."""
+    """Return the share of images that show the most frequent digit of their cluster."""
     return float(contingency_matrix(digits, labels).max(axis=0).sum() / len(digits))
 
 

@@ -1,4 +1,4 @@
-"""Threshold trees on the channels of a network: pictures of their clusters and thresholds, and how right they are.
+"""Threshold trees on the channels of a network: pictures of clusters and thresholds, and tests of both.
 
 ``python examples/tree_networks.py --out FOLDER`` writes two pictures and prints two tables.
 """
@@ -35,7 +35,8 @@ METHODS = ("NEON", "NCA", "Shapley", "PDA, sampled", "IG-10", "gradient × input
 
 @dataclass(frozen=True)
 class Explained:
-    """A photo whose locations were clustered, and what the tree and the k-means that it explains say of it."""
+    """A photo whose locations were clustered, with the networks of the tree and of the k-means that it
+    explains."""
 
     name: str
     photo: Tensor
@@ -46,7 +47,7 @@ class Explained:
 
 
 def photos(size: int) -> dict[str, Tensor]:
-    """Photos that come with scikit-image and scikit-learn."""
+    """Load photos that are part of scikit-image and scikit-learn."""
     found = {name: getattr(data, name)()[..., :3] for name in ("chelsea", "coffee", "astronaut")}
     found |= {name: load_sample_image(f"{name}.jpg") for name in ("china", "flower")}
     return {name: to_tensor(photo, size) for name, photo in found.items()}
@@ -63,14 +64,14 @@ def explained(name: str, photo: Tensor, features: FeatureExtractor, clusters: in
 
 
 def cluster_sheet(found: list[Explained]) -> Figure:
-    """Photo, the tree's clusters, and a heatmap of each; a photo per row."""
+    """Draw a row per photo: the photo, the clusters of the tree, and a heatmap of each cluster."""
     maps = [neonxc.NEON(one.of_tree).heatmaps(one.x)[0] for one in found]
     places = [one.of_tree.predict(one.x)[0] for one in found]
     return plot.contact_sheet([one.photo for one in found], maps, places, row_titles=[one.name for one in found])
 
 
 def threshold_sheet(found: list[Explained]) -> Figure:
-    """Photo, and a heatmap of each threshold with its share in all decisions, the root of the tree first."""
+    """Draw the photo and a heatmap of each threshold with its share in all decisions, the root first."""
     neons = [neonxc.NEON(one.of_tree) for one in found]
     maps = [neon.threshold_heatmaps(one.x)[0] for neon, one in zip(neons, found, strict=True)]
     figure = plot.contact_sheet([one.photo for one in found], maps, row_titles=[one.name for one in found])
@@ -87,7 +88,7 @@ def threshold_sheet(found: list[Explained]) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG of 256 colours, mixed by dithering: a third of the size, and skies stay smooth."""
+    """Write a PNG of 256 colours with dithering, which has a third of the size and keeps gradients smooth."""
     figure.savefig(path, dpi=100)
     image = Image.open(path).convert("RGB")
     palette = image.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
@@ -95,7 +96,8 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def relevance_gain(net: Any, x: Tensor, head_rule: HeadRule) -> float:
-    """How much sooner the explained logits fall if the most relevant patches are blurred first, not the least.
+    """Measure how much faster the explained logits fall if the most relevant patches are blurred first, not the
+    least.
 
     Difference of the areas under the two curves, in units of the logits of the photo as it is; 0 for a random
     order.
@@ -115,7 +117,7 @@ def relevance_gain(net: Any, x: Tensor, head_rule: HeadRule) -> float:
 
 
 def own_region(net: Any, x: Tensor) -> float:
-    """Share of positive relevance inside a cluster's own region, mean of the clusters."""
+    """Return the share of positive relevance inside a cluster's own region, averaged over clusters."""
     maps = neonxc.NEON(net).heatmaps(x)[0].clamp(min=0)
     places = F.interpolate(net.assign(x)[:, None].float(), x.shape[2:], mode="nearest")[0, 0]
     inside = torch.stack([maps[k][places == k].sum() / maps[k].sum() for k in range(len(maps))])
@@ -123,7 +125,7 @@ def own_region(net: Any, x: Tensor) -> float:
 
 
 def of_photos(found: list[Explained]) -> pd.DataFrame:
-    """How right the heatmaps of each photo are."""
+    """Evaluate the heatmaps of each photo."""
     rows = {}
     for one in found:
         agree = (one.of_tree.assign(one.x) == one.of_kmeans.assign(one.x)).double().mean()
@@ -143,7 +145,7 @@ def of_photos(found: list[Explained]) -> pd.DataFrame:
 
 
 def of_table(clusters: int = 6, repeats: int = 10) -> dict[str, Any]:
-    """Pixel-flipping on wine, of a tree and of the k-means that it explains."""
+    """Compute pixel-flipping on wine for a tree and for the k-means that it explains."""
     X = scale(load_wine().data)
     kmeans = KMeans(clusters, n_init=10, random_state=0).fit(X)
     tree = ExShallow(refine=True).fit(X, centers=kmeans.cluster_centers_)

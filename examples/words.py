@@ -1,15 +1,15 @@
-"""Explain a clustering of texts by their words: are clusters that miss the labels bad clusters?
+"""Explain a clustering of texts by their words, and ask whether clusters that differ from the labels are wrong.
 
     python examples/words.py --quick
     python examples/words.py --corpus newsgroups --out page.html
 
 Section VI-A and Figure 6 of J. Kauffmann et al., "From clustering to cluster explanations via neural networks",
-2022: documents are means of word vectors, kernel k-means with 10 supports per cluster starts from the labels, and
-drifts away from them. Pairs of documents that have different labels and are now in one cluster show why. The paper
-takes word vectors that were trained elsewhere; here they come from the texts, or from a file (--vectors).
+2022: documents are means of word vectors; kernel k-means with 10 supports per cluster starts from the labels and
+moves away from them. Pairs of documents with different labels that end in one cluster show why. The paper uses
+pretrained word vectors; here they are trained on the texts or read from a file (--vectors).
 
-The default corpus are Debian's fortunes (packages `fortunes-min`, `fortunes`; --data names another folder), the
-other one is downloaded by scikit-learn. The page goes to --out, all figures beside it as JSON.
+The default corpus is Debian's fortunes (packages `fortunes-min` and `fortunes`; --data names another folder);
+scikit-learn downloads the other one. The page is written to --out, and all figures beside it as JSON.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import neonxc
 from neonxc import ClusterSummary, NeuralizedClustering
 from neonxc.models import KernelKMeans, WordVectors
 
-ENOUGH = 5  # known words, for a document's mean to say something
-SHOWN = (12, 90)  # words of documents on the page
-SAME = 0.6  # two documents that share more of their words' relevance are one text told twice
-CANDIDATES = 60  # typical documents of a cluster among which a pair is looked for
-FULL = 56  # letters of a line that ends because it is full
+ENOUGH = 5  # minimum number of known words for a meaningful document mean
+SHOWN = (12, 90)  # number of words per document on the page
+SAME = 0.6  # two documents that share more of their relevance than this are versions of one text
+CANDIDATES = 60  # number of typical documents of a cluster among which a pair is searched
+FULL = 56  # minimum length of a line that ends because it is full
 PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -98,7 +98,7 @@ class Source(str, Enum):
 
 
 def prepared(corpus: Corpus, vectors: Path | None, dimensions: int, seed: int) -> tuple[Corpus, WordVectors]:
-    """Word vectors, and the documents with enough known words."""
+    """Return the word vectors and the documents with enough known words."""
     if vectors is None:
         words = WordVectors.from_texts(corpus.texts, dimensions, idf=True, unit_norm=True, random_state=seed)
     else:
@@ -109,7 +109,8 @@ def prepared(corpus: Corpus, vectors: Path | None, dimensions: int, seed: int) -
 
 
 def clustered(points: np.ndarray, labels: np.ndarray, supports: int, seed: int) -> tuple[KernelKMeans, dict]:
-    """Kernel k-means from the labels, and its adjusted Rand index beside that of supports of the labels."""
+    """Fit kernel k-means from the labels; return it with its adjusted Rand index and that of the initial
+    supports."""
     begun, labels = np.unique(labels, return_inverse=True)
     model = KernelKMeans(len(begun), supports, init=labels, random_state=seed).fit(points)
     fixed = KernelKMeans(len(begun), supports, random_state=seed).fit(points, labels=labels)
@@ -121,7 +122,8 @@ def clustered(points: np.ndarray, labels: np.ndarray, supports: int, seed: int) 
 
 
 def pair_of(k: int, net: NeuralizedClustering, corpus: Corpus, own: np.ndarray) -> dict[str, Any] | None:
-    """Two typical documents of cluster k with other topics, which share the most of what put them there."""
+    """Return the two typical documents of cluster k with different topics that share most of their relevant
+    words."""
     words: Any = net.features
     members = np.flatnonzero((own == k) & (corpus.labels != k))
     length = np.array(
@@ -134,7 +136,7 @@ def pair_of(k: int, net: NeuralizedClustering, corpus: Corpus, own: np.ndarray) 
     members = members[torch.argsort(logit, descending=True, stable=True)[:CANDIDATES].numpy()]
     ids = words.encode([corpus.texts[n] for n in members])
     relevance = neonxc.NEON(net).attribute(ids)
-    # a word's share of what speaks for the cluster, per document
+    # share of each word in the positive relevance, per document
     profile = torch.zeros(len(ids), len(words.words)).scatter_add_(
         1, ids.clamp(min=0), relevance.clamp(min=0).float()
     )
@@ -152,7 +154,7 @@ def pair_of(k: int, net: NeuralizedClustering, corpus: Corpus, own: np.ndarray) 
 def pairs(
     net: NeuralizedClustering, corpus: Corpus, own: np.ndarray, summary: ClusterSummary, most: int
 ) -> list[dict[str, Any]]:
-    """Pairs of as many clusters, those that share the most, ready to be shown and to be kept."""
+    """Return the pairs that share the most relevant words, one per cluster, for the page and for the JSON file."""
     words: Any = net.features
     found = [pair for k in range(len(summary.classes)) if (pair := pair_of(k, net, corpus, own)) is not None]
     chosen = sorted(found, key=lambda pair: -pair["common"])[:most]
@@ -179,7 +181,7 @@ def pairs(
 
 
 def reflowed(text: str) -> str:
-    """Without the line breaks of full lines, which a narrow column would add its own to; verse keeps its lines."""
+    """Remove the line breaks of full lines, so that text reflows in a narrow column; verse keeps its lines."""
     lines = text.strip("\n").split("\n")
     paragraphs = lines[:1]
     for last, line in pairwise(lines):
@@ -197,7 +199,7 @@ def strongest(summary: ClusterSummary, k: int, n: int) -> list[str]:
 
 
 def overview(summary: ClusterSummary, corpus: Corpus, own: np.ndarray) -> list[dict[str, Any]]:
-    """Every cluster's size, words and topics, large ones first."""
+    """Return the size, words and topics of every cluster, large ones first."""
     clusters = []
     for k in np.argsort(-summary.sizes, kind="stable"):
         shares = np.bincount(corpus.labels[own == k], minlength=len(corpus.topics)) / max(1, summary.sizes[k])
@@ -218,7 +220,7 @@ def main(
     quick: Annotated[bool, typer.Option(help="Eight topics, short vectors.")] = False,
     seed: Annotated[int, typer.Option(help="Of word vectors and supports.")] = 0,
 ) -> None:
-    """Cluster documents by their words, and show why some are together against their labels."""
+    """Cluster documents by their words, and show why some are in one cluster despite different labels."""
     found = newsgroups() if corpus is Source.newsgroups else fortunes(data)
     if quick:
         found = Corpus(found.texts, found.labels, found.topics[:8]).part(found.labels < 8)
@@ -226,7 +228,7 @@ def main(
     points, supports = words.points(found.texts).numpy(), 10
     model, ari = clustered(points, found.labels, supports, seed)
     net = neonxc.neuralize(model, features=words)
-    net.beta = neonxc.neuralize(model, points).beta  # without padding all texts to the longest
+    net.beta = neonxc.neuralize(model, points).beta  # so that texts are not padded to the longest of all
     summary = neonxc.NEON(net).summary(found.texts)
     chosen = pairs(net, found, model.labels_, summary, 6)
     figures: dict[str, Any] = {

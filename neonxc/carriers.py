@@ -45,7 +45,7 @@ class Record(ABC):
 
     def slope(self, decide: Decide) -> Tensor:
         """Multipliers shaped like the inputs, of the linear rule at the head."""
-        raise ValueError("there are no points on the way from a baseline to a text: along is for numbers")
+        raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
 
 
 class Carrier(ABC):

@@ -291,13 +291,18 @@ def _clusters(
 ) -> tuple[Clustering, Choice | None]:
     """The clusters of a column, or of k-means; and how their number was chosen, if it was."""
     from neonxc import workflows
+    from neonxc.distinct import n_distinct
 
     if column is not None:
         return workflows.by_column(prepared, column, _name(file)), None
-    numbers = clusters or range(2, min(USUAL, len(prepared.frame) - 1) + 1)
-    if len(numbers) == 1:
-        return workflows.by_kmeans(prepared, numbers[0], _name(file)), None
-    choice = workflows.number_of_clusters(prepared, numbers, _name(file))
+    if clusters is None:
+        different = n_distinct(prepared.frame)
+        if different < 3:
+            raise ValueError(f"{_name(file)} has only {different} different rows: there is nothing to cluster")
+        clusters = range(2, min(USUAL, different - 1) + 1)
+    if len(clusters) == 1:
+        return workflows.by_kmeans(prepared, clusters[0], _name(file)), None
+    choice = workflows.number_of_clusters(prepared, clusters, _name(file))
     workflows.show_choice(choice, stderr)
     return workflows.by_kmeans(prepared, choice.k, _name(file)), choice
 

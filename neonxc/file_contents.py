@@ -52,12 +52,18 @@ def unpacked(name: str, data: bytes) -> bytes:
     if data.startswith(b"\x1f\x8b"):
         try:
             data = gzip.decompress(data)
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"{name} can't be read as a table: {error}") from None
+        except EOFError:
+            raise ValueError(
+                f"{name} is damaged: the gzip file ends too early; copy or download it again"
+            ) from None
+        except (OSError, zlib.error) as error:
+            raise ValueError(
+                f"{name} is damaged: gzip can't unpack it ({error}); copy or download it again"
+            ) from None
         if not data.strip():
             raise ValueError(f"{name} can't be read as a table: it is empty")
     elif name.endswith(".gz"):
-        raise ValueError(f"{name} can't be read as a table: it is called .gz and is not packed by gzip")
+        raise ValueError(f"{name} can't be read as a table: its name ends in .gz, but gzip did not pack it")
     for signature, what in SIGNATURES.items():
         if data.startswith(signature):
             excel = what == "a zip archive" and b"xl/" in data

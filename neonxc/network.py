@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neonxc import encoded_table  # noqa: F401  # its carrier registers itself
+import neonxc.encoding.carrier  # noqa: F401  # registers the carrier of encoded tables
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
 from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise
@@ -88,6 +88,31 @@ class NeuralizedClustering(nn.Module):
         self.fidelity_held_out_: float | None = None
         device = next((value.device for value in head.buffers()), None)
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=device))
+
+    def __repr__(self) -> str:
+        parts = [self.head.detection, self.head.grouping, self.head.competition, self.noise]
+        lines = [
+            f"{len(self.classes_)} clusters of {self._described_input()}, beta={self.beta:.4g}",
+            f"(head): {', '.join(type(part).__name__ for part in parts if part is not None)}",
+        ]
+        if self.features is not None:
+            lines.append(f"(features): {_in_short(self.features)}")
+        if self.fidelity_ is not None:
+            held_out = self.fidelity_held_out_
+            also = "" if held_out is None else f", {held_out:.1%} of points held out"
+            lines.append(f"surrogate that gives {self.fidelity_:.1%} of the points their label{also}")
+        return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+    def _described_input(self) -> str:
+        """What the network takes, in a few words."""
+        units = self.carrier.units
+        if isinstance(self.encoding, Terms) or self.carrier.missing == "word":
+            return f"texts by {len(units)} {'terms' if self.features is None else 'words'}"
+        if self.features is not None:
+            return f"points with {len(units)} features"
+        named = self.feature_names_ is not None or self.encoding is not None
+        listed = [*units[:4], "..."] if len(units) > 5 else units
+        return f"points with {len(units)} columns" + (f" ({', '.join(listed)})" if named else "")
 
     @property
     def beta(self) -> float:
@@ -219,6 +244,13 @@ class NeuralizedClustering(nn.Module):
                 module._apply(lambda t: _widened(t, fn(t)), recurse=False)
         self._beta = _widened(self._beta, fn(self._beta))
         return self
+
+
+def _in_short(module: nn.Module) -> str:
+    """A module in one line: its class, the network that it wraps, and its options."""
+    inner = [type(child).__name__ for child in module.children()]
+    said = [*(inner if len(inner) == 1 else ()), *filter(None, [module.extra_repr()])]
+    return f"{type(module).__name__}({', '.join(said)})"
 
 
 def _pack(net: NeuralizedClustering) -> Values:

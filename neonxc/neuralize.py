@@ -14,13 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from neonxc.competition import Rivals
+from neonxc.distinct import n_distinct, why_identical
 from neonxc.encoding import Encoding
 from neonxc.folding import fold, settle
 from neonxc.head import Head
 from neonxc.inputs import as_batch, check_names, check_width, spreads
 from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
-from neonxc.readers import ClusterModel, read
+from neonxc.readers import ClusterModel, SameCenters, read
 from neonxc.readers.model import is_known
 from neonxc.sparse import SparseRows, is_sparse, laid_out, moments
 from neonxc.terms import behind_terms, is_texts
@@ -125,7 +126,7 @@ def neuralize(
     if labels is not None or _has_labels_alone(final):
         found = _from_labels(final, labels, laid_out(X), steps, features, encoding)
     else:
-        found = read(final)
+        found = _read(final, X)
     if found.encoding is not None:
         if steps:
             raise ValueError(
@@ -152,6 +153,15 @@ def neuralize(
     return net
 
 
+def _read(final: Any, X: Any) -> ClusterModel:
+    """What a clusterer decides by; clusters with the same center are explained by the data, if there are some."""
+    try:
+        return read(final)
+    except SameCenters as error:
+        clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
+        raise ValueError(f"{error}{why_identical(X, clusters)}") from None
+
+
 def _from_labels(
     final: Any,
     labels: Any,
@@ -171,6 +181,8 @@ def _from_labels(
         raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
     if not steps and features is None:
         _check_fitted_on(final, as_batch(X).tensor.shape)
+    if features is None and n_distinct(X[:2]) == 1 and n_distinct(X) == 1:
+        raise ValueError(f"nothing tells the clusters apart{why_identical(X, 2)}")
     return fit_surrogate(X, labels, steps, features, encoding)
 
 

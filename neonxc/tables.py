@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from neonxc.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
+from neonxc.dataset.formats import arrow
 from neonxc.file_contents import text_of, unpacked
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
@@ -149,10 +150,13 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
 
 
 def _from_parquet(name: str, data: bytes) -> _Table:
+    _, parquet = arrow()
     try:
-        frame = pd.read_parquet(BytesIO(data))
-    except (ValueError, OSError, NotImplementedError) as error:
-        raise ValueError(f"{name} can't be read as a table: {error}") from None
+        table = parquet.read_table(BytesIO(data))
+        table.validate(full=True)
+        frame = table.to_pandas()
+    except Exception as error:  # damaged metadata raise errors of nearly any kind
+        raise ValueError(f"{name} is damaged, or no Parquet file that can be read: {error}") from None
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
     if not len(frame):

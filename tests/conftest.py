@@ -13,10 +13,10 @@ import hypothesis
 import pytest
 import torch
 
-# A first call may compile or load something; how long an example takes is no property of the code.
-# The same examples in every run; others are tried by `pytest --hypothesis-profile explore`.
-hypothesis.settings.register_profile("neonxc", parent=hypothesis.settings(), deadline=None, derandomize=True)
-hypothesis.settings.register_profile("explore", parent=hypothesis.settings(), deadline=None, derandomize=False)
+# The same few examples in every run; `pytest --hypothesis-profile explore` tries many others. No deadline: a first
+# call may compile or load something.
+hypothesis.settings.register_profile("neonxc", deadline=None, derandomize=True, max_examples=10)
+hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=200)
 hypothesis.settings.load_profile("neonxc")
 
 
@@ -55,7 +55,7 @@ def example():
             sys.modules.pop(name, None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ranks():
     """Run work on three processes of a group: ``ranks(work, *arguments)`` -> what it returns on each."""
     from processes import Processes

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_matrix
 from sklearn.datasets import load_digits
@@ -124,7 +124,6 @@ def slowly(ink):
     }
 
 
-@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), height=st.integers(1, 9), width=st.integers(1, 9), share=st.floats(0.1, 0.9))
 def test_columns_are_those_of_a_slow_count(attributes, seed, height, width, share):
     images = (torch.rand(3, 1, height, width, generator=torch.Generator().manual_seed(seed)) < share).float()

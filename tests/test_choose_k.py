@@ -97,8 +97,8 @@ def test_a_table_with_words_and_gaps(blobs):
     [
         (np.eye(4), [], "clusters needs numbers of at least 2"),
         (np.eye(4), [1, 2], "clusters needs numbers of at least 2"),
-        (np.eye(4), [2, 4], "4 clusters need more different rows than that; there are 4"),
-        (np.ones((9, 2)), [2], "2 clusters need more different rows than that; there are 1"),
+        (np.eye(4), [2, 4], "up to 4 clusters needs more than 4 different rows, got 4"),
+        (np.ones((9, 2)), [2], "up to 2 clusters needs more than 2 different rows, got 1"),
         (np.array([[1.0, np.nan]] * 5), [2], "not finite"),
         (np.array([["a"], ["b"]]), [2], "numbers"),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncod
 
 import neonxc
 from neonxc.encoding import Encoding, plain
-from neonxc.encoding_parts import FUNCTIONS, INVERSES, Code, Indicator, Number
+from neonxc.encoding.parts import FUNCTIONS, INVERSES, Code, Indicator, Number
 from neonxc.folding import fold, settle
 
 ENCODING = Encoding(
@@ -179,24 +179,20 @@ imputers = st.builds(
     add_indicator=st.booleans(),
 )
 word_imputers = st.builds(SimpleImputer, strategy=st.sampled_from(["most_frequent", "constant"]))
-slow = settings(deadline=None, max_examples=15)
 
 
 @given(tables(), one_hot)
-@slow
 def test_one_hot(both, encoder):
     check_as_transformed(encoder, *both)
 
 
 @given(tables(), ordinal, st.booleans())
-@slow
 def test_ordinal(both, encoder, filled):
     steps = (encoder, SimpleImputer(strategy="median"), StandardScaler()) if filled else (encoder,)
     check_as_transformed(make_pipeline(*steps), *both)
 
 
 @given(tables(), word_imputers, st.one_of(one_hot, ordinal), imputers)
-@slow
 def test_categories_behind_an_imputer(both, filler, encoder, imputer):
     words = make_pipeline(filler, encoder)
     numbers = make_pipeline(imputer, StandardScaler())
@@ -204,7 +200,6 @@ def test_categories_behind_an_imputer(both, filler, encoder, imputer):
 
 
 @given(tables(), st.permutations(["log1p", "fill", "scale"]), imputers)
-@slow
 def test_fills_among_functions_and_scalers(both, order, imputer):
     """In any order, but a function does not come after a scaler."""
     made = {"log1p": FunctionTransformer(np.log1p), "fill": imputer, "scale": MinMaxScaler()}

@@ -46,11 +46,12 @@ def public_names():
     for package in PACKAGES:
         home = import_module(f"neonxc.{package}".rstrip("."))
         found += [f"{package}.{name}".lstrip(".") for name in home.__all__ if callable(getattr(home, name))]
-    for line in (Path(__file__).parent.parent / "docs" / "api.md").read_text().splitlines():
-        if line.startswith(".. currentmodule::"):
-            module = line.split()[-1].removeprefix("neonxc").lstrip(".")
-        elif re.fullmatch(r"   [A-Za-z][\w.]*", line):
-            found.append(f"{module}.{line.strip()}".lstrip("."))
+    for page in sorted((Path(__file__).parent.parent / "docs" / "reference").glob("*.md")):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith(".. currentmodule::"):
+                module = line.split()[-1].removeprefix("neonxc").lstrip(".")
+            elif re.fullmatch(r"   [A-Za-z][\w.]*", line):
+                found.append(f"{module}.{line.strip()}".lstrip("."))
     return set(found)
 
 

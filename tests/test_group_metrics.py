@@ -82,9 +82,8 @@ def assert_same_summary(one, other):
     assert (one.feature_names, one.n_noise) == (other.feature_names, other.n_noise)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_summary(ranks, net, starts, dtype):
-    X = WINE.astype(dtype)
+def test_summary(ranks, net, starts):
+    X = WINE.astype(np.float32)
     assert_same_summary(every(ranks(summarize, net, X, starts)), neonxc.NEON(net).summary(X, 4))
 
 
@@ -124,8 +123,11 @@ def calibrate(group, net, X, starts, contrast):
     return net.calibrate(own_rows(X, starts), contrast, group=group).beta
 
 
-@pytest.mark.parametrize("contrast", ["harmonic", "least", "median"])
-def test_calibrate(ranks, net, starts, contrast):
+@pytest.mark.parametrize(
+    ("contrast", "rows"), [("harmonic", "an empty rank"), ("least", "all ranks"), ("median", "one rank")]
+)
+def test_calibrate(ranks, net, contrast, rows):
+    starts = PARTS[rows]
     assert every(ranks(calibrate, net, WINE, starts, contrast)) == pytest.approx(
         net.heuristic_beta(WINE, contrast)
     )
@@ -146,8 +148,7 @@ def costs(group, X, labels, reference, weight, starts):
     return ratio, kmeans_cost(own[0], own[1], own[2], group=group)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("given", ["labels", "names", "centers"])
+@pytest.mark.parametrize(("given", "weighted"), [("labels", True), ("names", False), ("centers", True)])
 def test_costs(ranks, starts, weighted, given):
     model = KMeans(3, n_init=1, random_state=0).fit(WINE)
     reference = {"labels": model.labels_, "centers": model.cluster_centers_}.get(given)
@@ -190,10 +191,15 @@ def flip(group, net, X, relevance, imputer, starts, options):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"mode": "remove", "order": "least", "steps": 4}, {"target": np.arange(178) % 4}]
+    ("options", "dtype", "rows"),
+    [
+        ({}, np.float64, "an empty rank"),
+        ({"mode": "remove", "order": "least", "steps": 4}, np.float32, "all ranks"),
+        ({"target": np.arange(178) % 4}, np.float64, "one rank"),
+    ],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_flipping_without_draws(ranks, net, starts, options, dtype):
+def test_flipping_without_draws(ranks, net, options, dtype, rows):
+    starts = PARTS[rows]
     X = WINE.astype(dtype)
     relevance = neonxc.NEON(net).attribute(X)
     imputer = MeanImputer(X)
@@ -304,7 +310,7 @@ def other_net():
     [
         ("networks", "classes differs between processes"),
         ("prototypes", "n_prototypes differs between processes: 0 on rank 0, 1 on rank 1"),
-        ("number", "n_prototypes needs a whole number from 0, got -1 .on rank 1 of 3"),
+        ("number", "n_prototypes needs a whole number >= 0, got -1 .on rank 1 of 3"),
         ("contrast", "contrast differs between processes: least on rank 0, median on rank 1"),
         ("reference", "reference differs between processes: centers on rank 0, labels on rank 1"),
         ("centers", "centers in reference differ between processes"),

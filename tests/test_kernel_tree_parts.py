@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson
 
@@ -38,7 +38,6 @@ def test_taylor_features_are_their_definition(gamma):
             assert feature == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
-@settings(max_examples=60)
 @given(st.floats(-6, 6), st.floats(-6, 6), st.floats(1e-3, 3), st.integers(1, 60))
 def test_terms_left_out_are_worth_a_poisson_tail(x, y, gamma, terms):
     first, second = taylor_features(torch.tensor([x, y]), gamma, terms)
@@ -110,7 +109,6 @@ def within(values, intervals):
     return torch.stack([(low < values) & (values <= high) for low, high in intervals]).any(0)
 
 
-@settings(max_examples=150)
 @given(
     seeds,
     st.sampled_from(TYPES),
@@ -175,7 +173,6 @@ def test_surrogate_columns_keep_their_shape_in_float32(kind):
             assert torch.equal(within(x[:, 0], intervals), (column <= threshold) != swapped)
 
 
-@settings(max_examples=60)
 @given(seeds, st.integers(1, 40), st.integers(1, 4), st.integers(1, 12), st.sampled_from(TYPES))
 def test_anchors_are_quantiles_of_distinct_values(seed, n, d, most, dtype):
     rng = np.random.default_rng(seed)
@@ -193,7 +190,7 @@ def test_anchors_are_quantiles_of_distinct_values(seed, n, d, most, dtype):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "fourier"}, "kind needs to be taylor or anchors, got 'fourier'"),
+        ({"kind": "fourier"}, 'kind needs "taylor" or "anchors", got .fourier'),
         ({"gamma": 0.0}, "gamma needs to be positive, got 0.0"),
         ({"terms": 0}, "terms needs to be at least 1, got 0"),
         ({"kernel": "laplace"}, "kernel needs to be gaussian for Taylor features, got 'laplace'"),
@@ -227,7 +224,6 @@ def slow_runs(left, values):
     return runs
 
 
-@settings(max_examples=150)
 @given(seeds, st.sampled_from(TYPES), st.integers(1, 12))
 def test_intervals_are_the_side_with_fewer(seed, dtype, n):
     rng = np.random.default_rng(seed)
@@ -237,7 +233,7 @@ def test_intervals_are_the_side_with_fewer(seed, dtype, n):
     runs = slow_runs(left, values)
     sides = {side: [run for run in runs if run[0] == side] for side in (True, False)}
     if min(len(of_side) for of_side in sides.values()) > 2:
-        with pytest.raises(ValueError, match="left needs two intervals at most on one side"):
+        with pytest.raises(ValueError, match="left needs a side with at most two intervals"):
             intervals_of(left, values)
         return
     intervals, swapped = intervals_of(left, values)
@@ -270,7 +266,7 @@ def test_intervals_without_a_point_on_a_side():
 
 
 def test_equal_values_on_both_sides_are_told():
-    with pytest.raises(ValueError, match="equal values are on both sides"):
+    with pytest.raises(ValueError, match="equal values on both sides"):
         intervals_of(torch.tensor([True, False]), torch.tensor([1.0, 1.0]))
     with pytest.raises(ValueError, match=r"got shapes \[2\] and \[3\]"):
         intervals_of(torch.tensor([True, False]), torch.tensor([1.0, 1.0, 2.0]))
@@ -290,7 +286,6 @@ def dense(X, labels, k, kernel, gamma, weight):
     return result
 
 
-@settings(max_examples=40)
 @given(seeds, st.sampled_from(["gaussian", "laplace"]), st.booleans(), st.sampled_from([1, 9, 10_000]))
 def test_distances_are_the_dense_formula(seed, kernel, weighted, block):
     rng = np.random.default_rng(seed)
@@ -421,7 +416,6 @@ def rotated(best):
     return None if best is None else (*best[1:], best[0])
 
 
-@settings(max_examples=250, deadline=None)
 @given(seeds, st.booleans(), st.sampled_from([0.0, 1.0, 2.5]), st.sampled_from([1, 6, 1 << 17]), st.booleans())
 def test_the_best_interval_is_that_of_all_pairs_of_thresholds(seed, mistakes, slack, cached, with_floors):
     codes, costs, bins = node(seed, mistakes=mistakes)
@@ -431,7 +425,6 @@ def test_the_best_interval_is_that_of_all_pairs_of_thresholds(seed, mistakes, sl
     assert rotated(best) == slow_best(codes, costs, bins, slack)
 
 
-@settings(max_examples=100, deadline=None)
 @given(seeds)
 def test_the_best_interval_of_costs_that_are_rounded(seed):
     codes, costs, bins = node(seed, whole=False)
@@ -444,7 +437,6 @@ def test_the_best_interval_of_costs_that_are_rounded(seed):
         assert best.cost == pytest.approx(slow[-1], abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(seeds)
 def test_rounding_at_absent_codes_decides_nothing(seed):
     # Sums of a node that were subtracted from its parent's are not quite constant there
@@ -467,7 +459,6 @@ def test_floors_leave_pairs_out():
     ]
 
 
-@settings(max_examples=60)
 @given(seeds)
 def test_a_floor_is_the_better_of_two_labels_for_every_point(seed):
     _, costs, _ = node(seed, whole=False)

@@ -1,4 +1,4 @@
-"""LRP against the rules written out, zennit, and gradients; and what it leaves behind in a network: nothing."""
+"""LRP of networks and their operations against gradients; and what it leaves behind in a network: nothing."""
 
 import copy
 import gc
@@ -12,15 +12,6 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 from torch.nn.utils import parametrizations
-from witnesses import lrp_epsilon, lrp_gamma
-from zennit.canonizers import SequentialMergeBatchNorm
-from zennit.composites import LayerMapComposite
-from zennit.core import Stabilizer
-from zennit.layer import Sum
-from zennit.rules import Epsilon as ZennitEpsilon
-from zennit.rules import Gamma as ZennitGamma
-from zennit.rules import Norm, Pass
-from zennit.types import Activation, AvgPool, Convolution, Linear
 
 from neonxc.lrp import LRP, Composite, Epsilon, Gamma, UnsupportedOperation
 
@@ -40,18 +31,9 @@ class Net(nn.Module):
         return self.run(self, x)
 
 
-class Residual(nn.Module):
-    """A sum that zennit sees as well, if it is told to."""
-
-    def __init__(self, *layers):
-        super().__init__()
-        self.branch = nn.Sequential(*layers)
-        self.sum = Sum()
-        self.visible = False
-
+class Residual(nn.Sequential):
     def forward(self, x):
-        y = self.branch(x)
-        return self.sum(torch.stack([x, y], dim=-1)) if self.visible else x + y
+        return x + super().forward(x)
 
 
 def conv(i, o, k=3, **options):
@@ -107,37 +89,6 @@ NETS = {
         nn.Flatten(2), nn.Conv1d(3, 6, 5, stride=3), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(6, 4, 3), *head(56)
     ),
 }
-RULES = {
-    "epsilon": (Epsilon(1e-6), lambda: ZennitEpsilon(1e-6)),
-    "epsilon 0.3": (Epsilon(0.3), lambda: ZennitEpsilon(0.3)),
-    "gamma": (Gamma(0.25), lambda: ZennitGamma(0.25, stabilizer=Stabilizer(1e-12))),
-    "gamma 3": (Gamma(3.0), lambda: ZennitGamma(3.0, stabilizer=Stabilizer(1e-12))),
-}
-
-
-def zennit(net, rule, x, target):
-    layer_map = [
-        (Activation, Pass()),
-        (Sum, Norm(1e-15)),
-        (AvgPool, Norm(1e-15)),
-        (Convolution, rule),
-        (Linear, rule),
-    ]
-    composite = LayerMapComposite(layer_map, canonizers=[SequentialMergeBatchNorm()])
-    x = x.clone().requires_grad_()
-    net = copy.deepcopy(net)
-    for module in net.modules():
-        if isinstance(module, Residual):
-            module.visible = True
-    with composite.context(net) as modified:
-        for module in modified.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.eps = 0.0  # folded already; zennit leaves 1 / sqrt(1 + eps) behind
-        output = modified(x)
-        start = torch.zeros_like(output)
-        start[:, target] = output[:, target].detach()
-        (relevance,) = torch.autograd.grad(output, x, start)
-    return relevance
 
 
 def gap(a, b):
@@ -145,46 +96,6 @@ def gap(a, b):
 
 
 # --- witnesses ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", NETS)
-def test_agrees_with_zennit(name, rule):
-    net, x = ready(NETS[name]()), images()
-    ours, theirs = RULES[rule]
-    for target in (0, 3):
-        wanted = zennit(net, theirs(), x, target)
-        assert gap(LRP(net, Composite(ours)).attribute(x, target), wanted) < 1e-9
-    single = LRP(copy.deepcopy(net).float(), Composite(ours)).attribute(x.float(), 3)
-    assert gap(single.double(), wanted) < 1e-3
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("positive", [True, False])
-@pytest.mark.parametrize(
-    ("rule", "witness", "strength"),
-    [
-        *((Epsilon, lrp_epsilon, e) for e in (0.0, 1e-6, 0.5)),
-        *((Gamma, lrp_gamma, g) for g in (0.0, 0.25, 100.0)),
-    ],
-)
-def test_rules_written_out(rule, witness, strength, positive, bias):
-    first, second = ready(nn.Linear(4, 6, bias=bias)), ready(nn.Linear(6, 3, bias=bias), seed=2)
-    x = points().abs() if positive else points()
-    x[0, 1] = x[1] = 0.0  # features, and a whole point, without anything to share
-    found = LRP(nn.Sequential(first, nn.ReLU(), second), Composite(rule(strength))).attribute(x, 1)
-
-    def array(layer):
-        W = layer.weight.detach().numpy()
-        return W, layer.bias.detach().numpy() if bias else np.zeros(len(W))
-
-    for row, R in zip(x.numpy(), found, strict=True):
-        W, b = array(first)
-        a = np.maximum(W @ row + b, 0)
-        V, d = array(second)
-        top = np.where(np.arange(3) == 1, V @ a + d, 0.0)
-        middle = witness(a, V, d, top, strength)
-        np.testing.assert_allclose(R, witness(row, W, b, middle, strength), rtol=1e-9, atol=1e-12)
 
 
 @DTYPES
@@ -197,15 +108,6 @@ def test_without_gamma_it_is_gradient_times_input(dtype):
         for rule in (Gamma(0.0), Epsilon(0.0)):
             found = LRP(net, Composite(rule)).attribute(x.detach(), 1)
             torch.testing.assert_close(found, (gradient * x).detach())
-
-
-@pytest.mark.parametrize("rule", [Gamma(0.25), Gamma(10.0), Epsilon(0.0)], ids=repr)
-def test_conserves_without_bias(rule):
-    layers = [conv(3, 6, bias=False), nn.ReLU(), nn.MaxPool2d(2), conv(6, 8, bias=False), nn.ReLU(), nn.Flatten()]
-    net, x = ready(nn.Sequential(*layers, nn.Linear(32, 5, bias=False))), images()
-    for target in range(5):
-        found = LRP(net, Composite(rule)).attribute(x, target)
-        torch.testing.assert_close(found.sum(dim=(1, 2, 3)), net(x)[:, target].detach())
 
 
 # --- what a network may be made of -------------------------------------------------------------------------
@@ -284,69 +186,14 @@ def test_in_place_activations_whose_result_is_dropped(act):
         assert act.inplace
 
 
-@pytest.mark.parametrize(
-    "pool",
-    [
-        nn.AvgPool2d(2),
-        nn.AvgPool2d(3, stride=2, padding=1),
-        nn.AdaptiveAvgPool2d((2, 3)),
-        nn.MaxPool2d(2),
-        nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True),
-        nn.AdaptiveMaxPool2d(3),
-    ],
-    ids=str,
-)
-def test_pooling_passes_relevance_in_proportion(pool):
-    """Averages share by value, maxima go to the winner: a pooling's own relevance, written out."""
-    net, x = ready(nn.Sequential(conv(3, 4), pool, nn.Flatten())), images()
-    a = net[0](x).detach().requires_grad_()
-    pooled = pool(a)
-    target = int(pooled[0].numel() // 2)
-    (share,) = torch.autograd.grad(pooled.flatten(1)[:, target].sum(), a)
-    layer = LRP(net[0]).record(x)
-    torch.testing.assert_close(LRP(net).attribute(x, target), layer.propagate(share))
-
-
-@pytest.mark.parametrize("activation", [nn.ReLU6(), nn.Hardtanh(-0.5, 0.7)], ids=str)
-def test_other_activations_pass_relevance_on(activation):
-    first, second, x = ready(nn.Linear(4, 6)), ready(nn.Linear(6, 3), seed=2), 5 * points()
-    first.weight.data *= 10  # so that some units saturate
-    a = activation(first(x)).detach().numpy()
-    assert (np.abs(a) == max(abs(a.min()), a.max())).any()
-    found = LRP(nn.Sequential(first, activation, second), Composite(Epsilon(0.0))).attribute(x, 0)
-    W, b = first.weight.detach().numpy(), first.bias.detach().numpy()
-    V, d = second.weight.detach().numpy(), second.bias.detach().numpy()
-    for row, units, R in zip(x.numpy(), a, found, strict=True):
-        middle = lrp_epsilon(units, V, d, np.array([V[0] @ units + d[0], 0, 0]), 0.0)
-        np.testing.assert_allclose(R, lrp_epsilon(row, W, b, middle, 0.0), rtol=1e-9)
-
-
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
-@pytest.mark.parametrize("kernel", [3, 4, (2, 5)])
-@pytest.mark.parametrize("dilation", [1, 2])
-@pytest.mark.parametrize("mode", ["zeros", "reflect"])
-def test_same_padding(kernel, dilation, mode):
-    net = ready(
-        nn.Sequential(conv(3, 4, kernel, padding="same", dilation=dilation, padding_mode=mode), *head(400))
-    )
+@pytest.mark.parametrize(("kernel", "dilation"), [(3, 2), (4, 1), ((2, 5), 2)])
+def test_reflected_padding(kernel, dilation):
+    layer = conv(3, 4, kernel, padding="same", dilation=dilation, padding_mode="reflect")
+    net = ready(nn.Sequential(layer, *head(400)))
     x = images().requires_grad_()
     (gradient,) = torch.autograd.grad(net(x)[:, 0].sum(), x)
     torch.testing.assert_close(LRP(net, Composite(Gamma(0.0))).attribute(x, 0), (gradient * x).detach())
-    if mode == "zeros":  # the padding written out gives the same shares
-        rows, cols = ((k - 1) * dilation for k in net[0].kernel_size)
-        pad = nn.ZeroPad2d((cols // 2, cols - cols // 2, rows // 2, rows - rows // 2))
-        plain = ready(conv(3, 4, kernel, dilation=dilation))
-        plain.load_state_dict(net[0].state_dict())
-        torch.testing.assert_close(
-            LRP(nn.Sequential(pad, plain, *net[1:])).attribute(x, 0), LRP(net).attribute(x, 0)
-        )
-
-
-def test_dropout_does_nothing_in_eval_mode():
-    layers = [nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)]
-    net = nn.Sequential(nn.Dropout(), layers[0], nn.Dropout(inplace=True), *layers[1:])
-    ready(net)
-    torch.testing.assert_close(LRP(net).attribute(points(), 1), LRP(nn.Sequential(*layers)).attribute(points(), 1))
 
 
 def test_batch_norm_that_follows_no_linear_layer_keeps_its_gradient():
@@ -361,20 +208,6 @@ def test_weights_that_are_computed_follow_the_default_rule():
     plain = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), net[2]).double()
     plain[0].weight.data, plain[0].bias.data = net[0].weight.data, net[0].bias.data
     torch.testing.assert_close(LRP(net).attribute(points(), 0), LRP(plain).attribute(points(), 0))
-
-
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "squeezenet1_1"])
-def test_networks_of_torchvision(name):
-    net = ready(torchvision.models.get_model(name, weights=None))
-    x = images(1, 64).requires_grad_()
-    output = net(x)
-    (gradient,) = torch.autograd.grad(output[:, 7].sum(), x)
-    recording = LRP(net, Composite(Epsilon(0.0))).record(x)
-    torch.testing.assert_close(recording.output, output)
-    if name == "resnet18":  # no other activation than ReLU
-        start = torch.zeros_like(output).index_fill(1, torch.tensor([7]), 1.0)
-        torch.testing.assert_close(recording.propagate(start), (gradient * x).detach())
-    assert torch.isfinite(LRP(net).attribute(x, 7)).all()
 
 
 # --- composites and rules ----------------------------------------------------------------------------------
@@ -442,12 +275,6 @@ def test_a_rule_of_ones_own():
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("bad", [-0.1, float("inf"), float("nan")])
-def test_gamma_is_a_number_from_0(bad):
-    with pytest.raises(ValueError, match=r"gamma needs a number >= 0, got"):
-        Gamma(bad)
-
-
 # --- targets and recordings --------------------------------------------------------------------------------
 
 
@@ -473,12 +300,12 @@ def test_targets():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (None, r"target is needed: the network has outputs of shape \[3, 5\]"),
-        (5, r"target 5 is outside: columns go from 0 to 4"),
-        ((1, 1), r"target \(1, 1\) needs 1 numbers for outputs \[3, 5\]"),
+        (None, r"target is missing: the network's output has shape \[3, 5\]"),
+        (5, r"target needs columns from 0 to 4, got 5"),
+        ((1, 1), r"target needs 1 numbers for outputs \[3, 5\], got \(1, 1\)"),
         ([0, 1], r"target has 2 entries for 3 inputs"),
-        ([0, 1, 5], r"target \[0, 1, 5\] is outside: columns go from 0 to 4"),
-        ([0.0, 1.0, 2.0], r"target needs column numbers \(whole\)"),
+        ([0, 1, 5], r"target needs columns from 0 to 4, got \[0, 1, 5\]"),
+        ([0.0, 1.0, 2.0], r"target needs whole column numbers"),
     ],
 )
 def test_unknown_targets(target, message):
@@ -566,7 +393,7 @@ def test_several_outputs_are_an_error():
 
 
 def test_several_inputs_are_an_error():
-    with pytest.raises(ValueError, match=r"one input tensor, got a tuple of 2"):
+    with pytest.raises(ValueError, match=r"inputs needs one tensor, got a tuple of 2"):
         LRP(nn.Linear(4, 3)).attribute((torch.rand(2, 4), torch.rand(2, 4)), 0)
 
 

@@ -18,7 +18,7 @@ from sklearn.cluster import (
     MiniBatchKMeans,
 )
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import make_moons
+from sklearn.datasets import load_iris, make_moons
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
@@ -33,6 +33,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from torch import nn
+from turns import in_turns
 from witnesses import (
     affine_map,
     blobs,
@@ -380,8 +381,10 @@ def test_beta_of_a_hierarchy_counts_every_split_of_a_path_once():
 # --- what goes in comes out --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("container", ["array", "frame", "tensor"])
+@pytest.mark.parametrize(
+    ("kind", "container"),
+    in_turns(["float16", "float32", "float64", "int8", "int64", "uint8", "bool"], ["array", "frame", "tensor"]),
+)
 def test_inputs(container, kind):
     whole = np.abs(X).round() if kind != "bool" else X.mean(axis=0) < X
     whole = whole.clip(0, 100).astype(kind) if kind != "bool" else whole
@@ -663,3 +666,20 @@ def test_locations_of_maps_are_chunked(monkeypatch):
     neon.attribute(images, target=0, competitor=1)
     neon.summary(images)
     assert max(seen) == 50
+
+
+def test_a_network_says_what_it_is_in_a_few_lines():
+    X = load_iris(as_frame=True).data
+    kmeans = KMeans(3, n_init=1, random_state=0).fit(X)
+    text = repr(neonxc.neuralize(kmeans, X))
+    assert "3 clusters of points with 4 columns (sepal length (cm), " in text
+    assert "(head): LinearDetection, Rivals" in text
+    features = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2)).double()
+    points = features(torch.as_tensor(X.to_numpy())).detach().numpy()
+    deep = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(points), X.to_numpy(), features)
+    assert "3 clusters of points with 2 features, " in repr(deep)
+    assert repr(deep).count("Sequential") == 1
+    assert len(repr(nn.ModuleList([deep]))) < 400
+    assert "surrogate that gives 100.0% of the points their label" in repr(
+        neonxc.neuralize(labels=kmeans.labels_ > 0, X=X)
+    )

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neonxc.models import patterns
@@ -51,7 +51,6 @@ def witness(masks, inside, min_support, max_length):
         covered |= best[2]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     k=st.integers(1, 4),

@@ -2,6 +2,7 @@
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from matplotlib import pyplot
@@ -68,6 +69,18 @@ def test_bars_show_the_largest_and_sum_up_the_rest():
     axes = figure.axes[0]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([-3.0, 2.0, 0.3])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "c", "2 others"]
+
+
+def test_bars_keep_the_names_they_are_given_with():
+    frame = pd.DataFrame([[2.0, -1.0]], columns=["age", "income"], index=["patient 7"])
+    for given in (frame, frame.iloc[0], frame.loc["patient 7"], dict(frame.iloc[0])):
+        axes = plot.bars(given).axes[0]
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["age", "income"]
+        assert axes.get_title() == ("" if isinstance(given, dict) else "patient 7")
+    axes = plot.bars(frame.iloc[0], ["a", "b"], title="mine").axes[0]
+    assert ([label.get_text() for label in axes.get_yticklabels()], axes.get_title()) == (["a", "b"], "mine")
+    axes = plot.bars(pd.Series([2.0, 1.0], name=3)).axes[0]  # a row's number says nothing
+    assert ([label.get_text() for label in axes.get_yticklabels()], axes.get_title()) == (["x0", "x1"], "")
 
 
 def test_summary_bars_has_a_panel_for_every_cluster():

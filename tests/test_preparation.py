@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
@@ -179,7 +179,6 @@ def test_errors():
 
 
 @given(data=st.data(), n=st.integers(12, 40))
-@settings(max_examples=10, deadline=None)
 def test_whatever_is_prepared_can_be_clustered_and_explained(data, n):
     numbers = st.one_of(st.none(), st.floats(-100, 100).map(lambda x: round(x, 2)))
     words = st.sampled_from(["a", "b", "c", None])

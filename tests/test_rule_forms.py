@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from tree_witnesses import data
@@ -45,7 +45,6 @@ LABELS = {
     "whole": [7, 2, 3, 10**12],
     "floats": [1.0, 2.0, 3.0, 4.0],
 }
-SETTINGS = settings(max_examples=15)
 
 
 def fitted(seed, *, names=NAMES, labels="letters", kind="grid", dtype=np.float64, model="CART", n=60, d=4):
@@ -139,7 +138,6 @@ def assert_sql(rules, frame, expected, database, table="t"):
 # --- labels ------------------------------------------------------------------------------------------------
 
 
-@SETTINGS
 @given(
     seed=st.integers(0, 10**6),
     model=st.sampled_from(["CART", "KernelExKMC"]),
@@ -194,7 +192,6 @@ def test_trees_without_names_read_frames_by_position():
 
 
 @pytest.mark.parametrize("database", DATABASES)
-@SETTINGS
 @given(
     seed=st.integers(0, 10**6),
     model=st.sampled_from(["CART", "ExKMC", "KernelExKMC"]),
@@ -321,7 +318,6 @@ def test_rules_that_all_or_no_rows_meet(database):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "Float64", "object"])
-@SETTINGS
 @given(
     seed=st.integers(0, 10**6),
     model=st.sampled_from(["CART", "KernelExKMC"]),
@@ -336,7 +332,6 @@ def test_queries_find_the_rows_of_every_cluster(dtype, seed, model, labels):
         assert missing.query(query).index.tolist() == [i for i, own in enumerate(expected) if own == label]
 
 
-@SETTINGS
 @given(seed=st.integers(0, 10**6))
 def test_queries_of_single_precision(seed):
     rules, tree, frame = fitted(seed, names=QUERIED, dtype=np.float32, kind="fine")
@@ -377,7 +372,6 @@ def run(rules, rows):
     return [namespace["find"](row) for row in rows]
 
 
-@SETTINGS
 @given(
     seed=st.integers(0, 10**6),
     model=st.sampled_from(["CART", "KernelExKMC"]),
@@ -427,7 +421,6 @@ def test_functions_for_rows_without_names_and_their_own_names():
 # --- JSON and files ----------------------------------------------------------------------------------------
 
 
-@SETTINGS
 @given(
     seed=st.integers(0, 10**6),
     model=st.sampled_from(["CART", "KernelExKMC"]),
@@ -532,7 +525,6 @@ def test_table():
 # --- held-out points ---------------------------------------------------------------------------------------
 
 
-@SETTINGS
 @given(seed=st.integers(0, 10**6), weighted=st.booleans(), labels=st.sampled_from(sorted(LABELS)))
 def test_measures_of_other_points_are_those_of_a_loop(seed, weighted, labels):
     rules, _, frame = fitted(seed, labels=labels)

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from tree_witnesses import data
@@ -16,8 +16,6 @@ from tree_witnesses import data
 from neonxc.rules import Column, Condition, Rules, render_rules
 from neonxc.rules.wording import interval_texts, shortest
 from neonxc.trees import CART, KernelExKMC
-
-SETTINGS = settings(max_examples=20)
 
 
 def decimals(digits, low, high):
@@ -38,7 +36,6 @@ def significant(text):
 # --- numbers -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(
     near=st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6),
     apart=st.sampled_from([1e-3, 0.01, 0.1, 0.5, 1.0, 10.0]),
@@ -78,7 +75,6 @@ def test_whole_numbers_where_there_are_none():
     assert shortest(-0.25, -0.4, 0.6, whole=True) == "0"
 
 
-@SETTINGS
 @given(
     seed=st.integers(0, 10**6),
     kind=st.sampled_from(["grid", "fine", "whole"]),
@@ -202,7 +198,6 @@ def assert_same(rules, frame, expected):
     assert Rules.from_dict(rules.to_dict()) == rules
 
 
-@SETTINGS
 @given(seed=st.integers(0, 10**6), dummy_na=st.booleans(), drop=st.booleans(), merge=st.booleans())
 def test_dummies(seed, dummy_na, drop, merge):
     frame, labels = mixed(seed)
@@ -214,7 +209,6 @@ def test_dummies(seed, dummy_na, drop, merge):
     assert_same(rules, frame, tree.predict(encoded))
 
 
-@SETTINGS
 @given(seed=st.integers(0, 10**6), drop=st.sampled_from([None, "first"]))
 def test_one_hot_encoder(seed, drop):
     frame, labels = mixed(seed)
@@ -226,7 +220,6 @@ def test_one_hot_encoder(seed, drop):
     assert_same(rules, frame, tree.predict(encoded))
 
 
-@SETTINGS
 @given(seed=st.integers(0, 10**6), missing=st.booleans(), merge=st.booleans())
 def test_codes(seed, missing, merge):
     frame, labels = mixed(seed, missing)
@@ -319,9 +312,9 @@ def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
 @pytest.mark.parametrize("categories", [{"c": "red"}, {"c": ["red", "red"]}])
 def test_categories_differ(categories):
     tree = CART(2).fit(pd.DataFrame({"c": [0.0, 1]}), labels=[0, 1]).tree_
-    with pytest.raises(ValueError, match="needs a sequence of different categories"):
+    with pytest.raises(ValueError, match="needs a sequence of distinct categories"):
         tree.rules(categories=categories)
-    with pytest.raises(TypeError, match="categories maps columns to their categories, got list"):
+    with pytest.raises(TypeError, match="categories needs a mapping .*, got list"):
         tree.rules(categories=["c"])
 
 

@@ -2,19 +2,18 @@
 
 import copy
 from functools import lru_cache, partial
-from itertools import chain, pairwise, product, repeat
+from itertools import chain, cycle, islice, pairwise, product, repeat
 
 import lrp_witnesses as witness
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lrp_witnesses import Attention, Concatenation, Gated, Sum
 from torch import nn
-from torchvision.models import resnet18
-from torchvision.models.vgg import cfgs, make_layers
-from witnesses import lrp_epsilon, lrp_gamma
+from torchvision.models.resnet import BasicBlock, ResNet
+from torchvision.models.vgg import make_layers
 from zennit import rules as zennit_rules
 from zennit import types
 from zennit.canonizers import SequentialMergeBatchNorm
@@ -41,6 +40,7 @@ RULES = {
 REACHING_ZEROS = ["flat", "w2", "box"]
 EVERY_RULE = pytest.mark.parametrize("rule", RULES)
 SIGNS = pytest.mark.parametrize("positive", [False, True], ids=["both signs", "positive"])
+SIGNED = [(True, False), (True, True), (False, False)]  # whether with a bias, whether inputs are positive
 BIAS = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 
 
@@ -72,6 +72,12 @@ def with_head(*layers, shape, k=3):
     return nn.Sequential(*trunk, nn.Linear(trunk(torch.zeros(1, *shape)).shape[1], k))
 
 
+def several(names, rules, others=()):
+    """Every name with four of the rules, in turns, and with these the values of others."""
+    turns, rest = cycle(rules), cycle(others or [()])
+    return [(name, rule, *next(rest)) for name in names for rule in islice(turns, 4)]
+
+
 def gap(a, b):
     return float((a - b).norm() / b.norm())
 
@@ -86,84 +92,18 @@ def agrees(net, composite, x, witness_rules, target=1):
     assert gap(single.double(), torch.from_numpy(wanted)) < 1e-3
 
 
-# --- the witness: plain loops ------------------------------------------------------------------------------
-
-
-def literal_z_plus(x, W, b, R):
-    relevance = np.zeros(len(x))
-    for j in range(len(W)):
-        whole = sum(max(x[i] * W[j, i], 0) for i in range(len(x))) + max(b[j], 0)
-        for i in range(len(x)):
-            if whole > 0:
-                relevance[i] += max(x[i] * W[j, i], 0) / whole * R[j]
-    return relevance
-
-
-def literal_alpha_beta(x, W, b, R, alpha, beta):
-    relevance = np.zeros(len(x))
-    for j in range(len(W)):
-        for sign, factor in ((1, alpha), (-1, -beta)):
-            whole = sum(max(sign * x[i] * W[j, i], 0) for i in range(len(x))) + max(sign * b[j], 0)
-            for i in range(len(x)):
-                if whole > 0:
-                    relevance[i] += factor * max(sign * x[i] * W[j, i], 0) / whole * R[j]
-    return relevance
-
-
-def literal_flat(x, W, b, R):
-    return np.array([sum(R[j] / len(x) for j in range(len(W))) for _ in range(len(x))])
-
-
-def literal_w_square(x, W, b, R):
-    relevance = np.zeros(len(x))
-    for j in range(len(W)):
-        for i in range(len(x)):
-            relevance[i] += W[j, i] ** 2 / sum(W[j, k] ** 2 for k in range(len(x))) * R[j]
-    return relevance
-
-
-def literal_box(x, W, b, R, low, high):
-    relevance = np.zeros(len(x))
-    for j in range(len(W)):
-        parts = [
-            x[i] * W[j, i] - low * max(W[j, i], 0) - high * min(W[j, i], 0)  # from the corner farthest below
-            for i in range(len(x))
-        ]
-        for i in range(len(x)):
-            relevance[i] += parts[i] / sum(parts) * R[j]
-    return relevance
-
-
-LITERAL = {
-    "epsilon": partial(lrp_epsilon, epsilon=0.0),
-    "epsilon 0.1": partial(lrp_epsilon, epsilon=0.1),
-    "gamma": partial(lrp_gamma, gamma=0.25),
-    "gamma 10": partial(lrp_gamma, gamma=10.0),
-    "z+": literal_z_plus,
-    "alpha-beta": partial(literal_alpha_beta, alpha=2.0, beta=1.0),
-    "alpha-beta 1.5": partial(literal_alpha_beta, alpha=1.5, beta=0.5),
-    "flat": literal_flat,
-    "w2": literal_w_square,
-    "box": partial(literal_box, low=LOW, high=HIGH),
-}
+# --- the witness ---------------------------------------------------------------------------------------------
 
 
 @BIAS
 @SIGNS
 @EVERY_RULE
-def test_written_out(rule, positive, bias):
-    """One layer: the loops, the witness and the rule itself."""
+def test_one_layer(rule, positive, bias):
     layer = ready(nn.Linear(5, 3, bias=bias))
     x = points(5, n=5, positive=positive)
     x[0] = 0.0  # nothing to share
     ours, formula = RULES[rule]
-    found = LRP(layer, Composite(ours)).attribute(x, 2).numpy()
-    W, b = layer.weight.detach().numpy(), layer.bias.detach().numpy() if bias else np.zeros(3)
-    for point, R in zip(x.numpy(), found, strict=True):
-        start = np.array([0.0, 0.0, W[2] @ point + b[2]])
-        wanted = LITERAL[rule](point, W, b, start)
-        np.testing.assert_allclose(formula(point, witness.Matrix(W, b, W != 0), start), wanted, rtol=1e-9)
-        np.testing.assert_allclose(R, wanted, rtol=1e-9, atol=1e-14)
+    agrees(layer, Composite(ours), x, lambda: repeat(formula))
 
 
 def test_the_witness_knows_convolutions():
@@ -244,14 +184,12 @@ def two_layers(kind, bias):
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
-@EVERY_RULE
-@pytest.mark.parametrize("kind", KINDS)
-def test_rules_in_layers(kind, rule):
+@pytest.mark.parametrize(("kind", "rule", "bias", "positive"), several(KINDS, RULES, SIGNED))
+def test_rules_in_layers(kind, rule, bias, positive):
     shape, _ = KINDS[kind]
     ours, formula = RULES[rule]
-    for bias, positive in product([True, False], [True, False]):
-        x = points(*shape, positive=positive)
-        agrees(two_layers(kind, bias), Composite(ours), x, lambda: repeat(formula))
+    x = points(*shape, positive=positive)
+    agrees(two_layers(kind, bias), Composite(ours), x, lambda: repeat(formula))
 
 
 @pytest.mark.parametrize("above", ["gamma", "flat", "box"])
@@ -330,16 +268,14 @@ PARTS = {
 }
 
 
-@EVERY_RULE
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize(("activation", "rule"), several(ACTIVATIONS, RULES))
 def test_activations(activation, rule):
     ours, formula = RULES[rule]
     net = ready(nn.Sequential(nn.Linear(4, 16), activation, nn.Linear(16, 9), activation, nn.Linear(9, 3)))
     agrees(net, Composite(ours), 2 * points(4), lambda: repeat(formula))
 
 
-@EVERY_RULE
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize(("name", "rule"), several(PARTS, RULES))
 def test_between_layers(name, rule):
     ours, formula = RULES[rule]
     # no ReLU before an average: how relevance divides among nothing but zeros is nobody's rule
@@ -347,8 +283,7 @@ def test_between_layers(name, rule):
     agrees(net, Composite(ours), points(3, 8, 8), lambda: repeat(formula))
 
 
-@pytest.mark.parametrize("fused", [False, True])
-@EVERY_RULE
+@pytest.mark.parametrize(("rule", "fused"), [*zip(RULES, cycle([False, True]), strict=False)])
 def test_attention(rule, fused):
     ours, formula = RULES[rule]
     net = ready(with_head(nn.Linear(3, 4), nn.LayerNorm(4), Attention(4, fused), shape=(5, 3)))
@@ -382,7 +317,6 @@ def test_conserves_without_bias(name, rule):
         conserves(net, rule, points(2, 8, 8).abs(), target)
 
 
-@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**20),
     widths=st.lists(st.integers(1, 6), min_size=2, max_size=4),
@@ -450,15 +384,15 @@ def test_each_point_on_its_own(rule):
 # --- zennit ------------------------------------------------------------------------------------------------
 
 
-def vgg16(norm):
-    features = make_layers(cfgs["D"], batch_norm=norm)
-    return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+def vgg(norm):
+    features = make_layers([8, 8, "M", 16, 16, "M", 16, "M"], batch_norm=norm)
+    return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
 
 
 NETWORKS = {
-    "vgg16": (lambda: vgg16(norm=False), SequentialMergeBatchNorm),
-    "vgg16_bn": (lambda: vgg16(norm=True), SequentialMergeBatchNorm),
-    "resnet18": (lambda: resnet18(weights=None, num_classes=10), ResNetCanonizer),
+    "vgg": (lambda: vgg(norm=False), SequentialMergeBatchNorm),
+    "vgg with norms": (lambda: vgg(norm=True), SequentialMergeBatchNorm),
+    "resnet": (lambda: ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10), ResNetCanonizer),
 }
 TINY = {"stabilizer": 1e-12}
 # ours and zennit's, in the first layer and above
@@ -484,7 +418,7 @@ def network(request):
     torch.manual_seed(0)
     make, canonizer = NETWORKS[request.param]
     net = ready(make()).requires_grad_(False)
-    return net, canonizer, points(3, 64, 64, n=1).clamp(LOW, HIGH)
+    return net, canonizer, points(3, 32, 32, n=1).clamp(LOW, HIGH)
 
 
 def zennit(net, rule, first, canonizer, x, target):
@@ -516,16 +450,13 @@ def test_agrees_with_zennit(network, name):
 # --- bad arguments -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [-0.1, float("inf"), float("nan")])
-@pytest.mark.parametrize(("rule", "name"), [(Epsilon, "epsilon"), (Gamma, "gamma")])
+@pytest.mark.parametrize(("rule", "name", "bad"), [(Epsilon, "epsilon", -0.1), (Gamma, "gamma", float("nan"))])
 def test_strengths_are_numbers_from_0(rule, name, bad):
     with pytest.raises(ValueError, match=f"{name} .*got {bad}"):
         rule(bad)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "beta"), [(1.0, 1.0), (2.0, 0.0), (0.0, 1.0), (0.5, -0.5), (float("inf"), float("inf"))]
-)
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (0.5, -0.5), (float("inf"), float("inf"))])
 def test_alpha_and_beta_are_one_apart(alpha, beta):
     with pytest.raises(ValueError, match=r"alpha|beta"):
         AlphaBeta(alpha, beta)
@@ -538,7 +469,7 @@ def test_alpha_minus_beta_is_one_up_to_rounding():
 @pytest.mark.parametrize(
     ("low", "high"),
     [
-        *((1.0, 0.0), (0.5, 0.5), (float("nan"), 1.0), (0.0, float("inf"))),
+        *((1.0, 0.0), (float("nan"), 1.0), (0.0, float("inf"))),
         *(([0.0, 2.0], 1.0), ([0.0, 0.0], [1.0, 1.0, 1.0]), (torch.zeros(2, 1, 1), torch.zeros(2, 1, 1))),
     ],
     ids=str,

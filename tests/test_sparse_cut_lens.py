@@ -5,7 +5,7 @@ By brute force over all cuts of a node. The vertices of a node are its points an
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from spex_witnesses import (
     centers_clique,
@@ -35,7 +35,6 @@ from neonxc.trees import CART, EMN, IMM
 
 NEAR = 1 + 1e-9
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=30, deadline=None)
 
 
 @st.composite
@@ -82,7 +81,6 @@ def attained(scores, best=min):
 
 
 @given(graphs())
-@few
 def test_classical_cuts_are_sparsities(case):
     X, A = case
     n = len(X)
@@ -125,7 +123,6 @@ def nodes_of(tree, case):
 
 
 @given(clusterings())
-@few
 def test_modified_imm_takes_the_sparsest_cut_of_stars_and_the_edge_of_the_farthest_centers(case):
     for X, labels, own, centers in nodes_of(IMM().fit(case.X, labels=case.labels).tree_, case):
         s, t = farthest(centers)
@@ -141,7 +138,6 @@ def test_modified_imm_takes_the_sparsest_cut_of_stars_and_the_edge_of_the_farthe
 
 
 @given(clusterings(most=2))
-@few
 def test_imm_is_its_modified_form_for_two_clusters(case):
     tree = IMM().fit(case.X, labels=case.labels).tree_
     star, edge = stars(case.labels, [0, 1]), single_edge(len(case.X) + 2, len(case.X), len(case.X) + 1)
@@ -155,7 +151,6 @@ def test_imm_is_its_modified_form_for_two_clusters(case):
 
 
 @given(clusterings())
-@few
 def test_least_mistakes_times_the_greatest_distance_of_centers_is_at_most_the_cost(case):
     """Lemma A.10 at one node, with its cost in Manhattan distances, for IMM as well as for its modified form."""
     tree = IMM().fit(case.X, labels=case.labels).tree_
@@ -175,7 +170,6 @@ def test_least_mistakes_times_the_greatest_distance_of_centers_is_at_most_the_co
 
 
 @given(clusterings())
-@few
 def test_emn_takes_the_sparsest_cut_of_stars_and_the_clique_of_centers_but_for_a_factor_of_two(case):
     tree = EMN().fit(case.X, labels=case.labels).tree_
     for (node, rows, _), (X, labels, own, centers) in zip(
@@ -223,7 +217,6 @@ def toy():
 
 
 @given(clusterings())
-@few
 def test_impurity_is_weight_inside_the_sides_of_independent_sets(case):
     X, labels, n = case.values, case.labels, len(case.X)
     H, one = independent_sets(labels), np.ones(n)
@@ -240,7 +233,6 @@ def test_impurity_is_weight_inside_the_sides_of_independent_sets(case):
 
 
 @given(clusterings())
-@few
 def test_modified_cart_takes_the_cut_of_greatest_conductance_between_independent_sets(case):
     X, H = case.values, independent_sets(case.labels)
     G, total = degree_clique(H), H.sum()
@@ -274,7 +266,6 @@ def test_cart_parts_the_large_clusters_where_spex_finds_a_cut_without_mistakes()
 
 
 @given(graphs())
-@few
 def test_spex_takes_the_sparsest_cut_of_a_graph_and_its_degrees(case):
     """At the root; below, SpEx goes on with conductances in the whole graph, not in that of the node's points."""
     X, A = case
@@ -285,7 +276,6 @@ def test_spex_takes_the_sparsest_cut_of_a_graph_and_its_degrees(case):
 
 
 @given(graphs())
-@few
 def test_every_split_of_spex_lowers_the_sum_of_conductances_most(case):
     X, A = case
     for leaves in range(1, 4):
@@ -332,7 +322,6 @@ def least(score, X, A):
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
 def test_some_cut_has_a_conductance_within_the_root_of_twice_the_ratio(case):
     """Theorem 2.2 with the lesser volume as denominator, and with Cheeger's factor 2 under the root."""
     X, A = case
@@ -387,7 +376,6 @@ def test_the_factor_under_the_root_can_not_be_spared(growth, m, factor):
 
 
 @given(clusterings(least=1, most=4))
-@few
 def test_conductance_of_a_k_means_clustering(case):
     """Corollary A.5, for clusters of at least two points, and with what the theorem lacks."""
     X, labels = case.values, case.labels

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 import warnings
 
@@ -433,17 +431,3 @@ def test_save_and_load(tmp_path):
 def test_refused(make, error, message):
     with pytest.raises(error, match=message):
         make(SHAPES["moons"][0])
-
-
-def test_neonxc_alone_is_enough():
-    """The core imports the models only when it needs them."""
-    script = """
-import sys, neonxc
-assert not any(name.startswith("neonxc.models") for name in sys.modules)
-from sklearn.cluster import DBSCAN
-from sklearn.datasets import make_moons
-X, _ = make_moons(200, noise=0.05, random_state=0)
-assert neonxc.neuralize(DBSCAN(eps=0.25).fit(X), X).fidelity_ > 0.99
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import pytest
 import neonxc
 from neonxc import workflows
 from neonxc.encoding import Encoding
-from neonxc.encoding_parts import Number
+from neonxc.encoding.parts import Number
 
 
 def read(path):
@@ -259,7 +259,7 @@ BAD_LABELS = {
     ("--labels", "work"): "column 'work' of people.csv has no label in 5 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
     ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
-    ("-k", "4-2"): "a range goes up",
+    ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
     ("-k", "2", "--keep", "nope"): "keep: there is no column ['nope']",
@@ -334,20 +334,33 @@ def test_bad_tables(neonxc_command, tmp_path, text):
     assert not (tmp_path / "r").exists()
 
 
+def test_too_few_different_rows_where_no_number_is_given(neonxc_command, tmp_path):
+    (tmp_path / "two.csv").write_text("a,b\n" + "1,2\n3,4\n" * 30)
+    code, _, err = neonxc_command("rules", "two.csv")
+    assert (code, err) == (2, "neonxc: two.csv has only 2 different rows: there is nothing to cluster\n")
+    (tmp_path / "four.csv").write_text("a,b\n" + "1,2\n3,4\n9,5\n4,4\n" * 30)
+    assert neonxc_command("rules", "four.csv")[0] == 0  # up to 3 clusters are compared
+
+
 DAMAGES = {
-    "cut short": lambda packed: packed[: len(packed) // 2],
-    "a wrong byte": lambda packed: packed[:15] + bytes([packed[15] ^ 255]) + packed[16:],
-    "not packed": lambda packed: b"a,b",
+    "is damaged: the gzip file ends too early": lambda packed: packed[: len(packed) // 2],
+    "is damaged: gzip can't unpack it (Error": lambda packed: (
+        packed[:15] + bytes([packed[15] ^ 255]) + packed[16:]
+    ),
+    "is damaged: gzip can't unpack it (CRC": lambda packed: packed[:-8] + bytes(4) + packed[-4:],
+    "is damaged: gzip can't unpack it (Not": lambda packed: packed + b"more",
+    "can't be read as a table: its name ends in .gz, but gzip did not pack it": lambda packed: b"a,b",
+    "can't be read as a table: it is empty": lambda packed: b"",
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_gz_is_one_line(neonxc_command, tmp_path, damage):
+@pytest.mark.parametrize("message", DAMAGES)
+def test_a_damaged_gz_is_one_line(neonxc_command, tmp_path, message):
     packed = gzip.compress("\n".join(["a,b", *(f"{i},{i * i}" for i in range(500))]).encode())
-    (tmp_path / "bad.csv.gz").write_bytes(DAMAGES[damage](packed))
+    (tmp_path / "bad.csv.gz").write_bytes(DAMAGES[message](packed))
     code, _, err = neonxc_command("table", "bad.csv.gz", "-k", 2)
     assert code == 2
-    assert err.startswith("neonxc: bad.csv.gz can't be read as a table: ")
+    assert err.startswith(f"neonxc: bad.csv.gz {message}")
     assert err.count("\n") == 1
 
 

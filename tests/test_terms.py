@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from sklearn.cluster import DBSCAN, KMeans
@@ -174,7 +174,6 @@ PIECES = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join), options=st.sampled_from(ANALYZERS))
 def test_terms_are_found_where_the_analyzer_finds_them(text, options):
     vectorizer = CountVectorizer(**options).fit([" ".join(PIECES), "the soup"])

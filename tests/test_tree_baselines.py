@@ -6,19 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import check_estimator
+from turns import in_turns
 
 from neonxc.trees import CUBT, CLTree, KDTree, reference
-from neonxc.trees.codes import code
+from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.criteria.empty_space import EmptySpace
-from neonxc.trees.cubt import joined, mean_of_least, nearest
+from neonxc.trees.cubt import join_leaves, mean_of_smallest, nearest_distances
 from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
 from neonxc.trees.table import Table
@@ -30,7 +31,7 @@ def problem_of(X, weight=None):
     table = Table(torch.as_tensor(X))
     weight = None if weight is None else torch.as_tensor(weight, dtype=torch.float64)
     found = reference.from_labels(table, np.zeros(table.n, dtype=int), "l2", weight)
-    columns = code(table, found.centers)
+    columns = code_columns(table, found.centers)
     return Problem(table, columns, found.centers, found.labels, weight, table, found.centers)
 
 
@@ -71,9 +72,7 @@ def deviance(X, weight):
     return float(np.trace(np.atleast_2d(np.cov(X.T, aweights=weight, ddof=0))) * weight.sum()) if len(X) > 1 else 0
 
 
-@pytest.mark.parametrize("values", [4, 12, None])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("values", "weighted", "seed"), in_turns([4, 12, None], [False, True], range(6)))
 def test_cut_of_least_deviance(seed, weighted, values):
     X, weight = points(seed, values=values)
     problem = problem_of(X, weight if weighted else None)
@@ -112,7 +111,7 @@ def slow_dissimilarity(A, B, delta):
 
 def dissimilarity(A, B, delta):
     A, B = torch.as_tensor(A), torch.as_tensor(B)
-    return max(float(mean_of_least(nearest(*two)[:, None], None, delta)) for two in ((A, B), (B, A)))
+    return max(float(mean_of_smallest(nearest_distances(*two)[:, None], None, delta)) for two in ((A, B), (B, A)))
 
 
 @pytest.mark.parametrize("delta", [0.1, 0.4, 1.0])
@@ -124,9 +123,9 @@ def test_dissimilarity_is_the_mean_of_the_least_distances(delta):
 
 def test_a_share_of_a_point_counts_as_such():
     values = torch.tensor([[3.0], [1.0], [2.0]], dtype=torch.float64)
-    assert mean_of_least(values, None, 0.5).item() == pytest.approx((1 + 0.5 * 2) / 1.5)
+    assert mean_of_smallest(values, None, 0.5).item() == pytest.approx((1 + 0.5 * 2) / 1.5)
     weight = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
-    assert mean_of_least(values, weight, 0.75).item() == pytest.approx((1 + 1 + 2) / 3)
+    assert mean_of_smallest(values, weight, 0.75).item() == pytest.approx((1 + 1 + 2) / 3)
 
 
 @pytest.mark.parametrize(("gap", "leaves"), [(0.2, 1), (0.4, 2)])
@@ -167,7 +166,7 @@ def test_joining_step_by_step(n_clusters):
         i, j = min(pairs, key=between)
         clusters[i] += clusters.pop(j)
     expected = [next(k for k, members in enumerate(clusters) if leaf in members) for leaf in range(6)]
-    found = joined(problem_of(X), [torch.tensor(rows) for rows in groups], n_clusters, 0.3)
+    found = join_leaves(problem_of(X), [torch.tensor(rows) for rows in groups], n_clusters, 0.3)
     assert adjusted_rand_score(expected, found) == 1
     assert sorted(set(found)) == list(range(n_clusters))
 
@@ -198,9 +197,7 @@ def information(points, uniform):
     return -sum(number * np.log(number / total) for number in (points, uniform) if number)
 
 
-@pytest.mark.parametrize("values", [4, 12, None])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("values", "weighted", "seed"), in_turns([4, 12, None], [False, True], range(6)))
 def test_cut_of_most_information(seed, weighted, values):
     X, weight = points(seed, values=values)
     problem = problem_of(X, weight if weighted else None)
@@ -297,7 +294,6 @@ def test_check_estimator(Explainer):
 
 @pytest.mark.parametrize("Explainer", EXPLAINERS)
 @given(seed=st.integers(0, 1000), values=st.sampled_from([3, 20, None]))
-@settings(max_examples=10)
 def test_a_weight_is_so_many_points(Explainer, seed, values):
     X, weight = points(seed, values=values)
     weighted = Explainer(3).fit(X, sample_weight=weight)
@@ -305,8 +301,9 @@ def test_a_weight_is_so_many_points(Explainer, seed, values):
     same(weighted, repeated, X)
 
 
-@pytest.mark.parametrize("Explainer", EXPLAINERS)
-@pytest.mark.parametrize("kind", ["frame", "tensor", "float32", "sparse", "shuffled"])
+@pytest.mark.parametrize(
+    ("Explainer", "kind"), in_turns(EXPLAINERS, ["frame", "tensor", "float32", "sparse", "shuffled"])
+)
 def test_every_kind_of_input_gives_the_same_tree(Explainer, kind):
     X = load_iris().data
     expected = Explainer(3).fit(X)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -157,7 +157,6 @@ def test_graphviz_escapes_names():
 
 
 @given(seed=st.integers(0, 10**6), leaves=st.integers(1, 26), lean=st.floats(0, 1))
-@settings(max_examples=25)
 def test_graphviz_has_every_node_and_edge(seed, leaves, lean):
     tree = shaped(seed, leaves, lean)
     nodes, edges = parsed(export_graphviz(tree))
@@ -341,7 +340,6 @@ def read_from_the_top(tree, rows, point):
 
 
 @given(seed=st.integers(0, 10**6), leaves=st.integers(1, 40), lean=st.floats(0, 1))
-@settings(max_examples=25)
 def test_a_list_says_what_the_tree_predicts(seed, leaves, lean):
     tree = shaped(seed, leaves, lean)
     rows = rows_of(tree)

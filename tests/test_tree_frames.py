@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pandas.api.types import is_numeric_dtype
 from sklearn.cluster import KMeans
@@ -115,7 +115,6 @@ def frames(draw, least=6):
     return pd.DataFrame(columns), y
 
 
-@settings(max_examples=40)
 @given(frames())
 def test_imm_makes_the_fewest_mistakes_of_all_tests(case):
     frame, y = case
@@ -132,7 +131,6 @@ def test_imm_makes_the_fewest_mistakes_of_all_tests(case):
     assert (tree.labels_ != y).sum() == min(found) == tree.tree_.mistakes[0]
 
 
-@settings(max_examples=40)
 @given(frames())
 def test_cart_gains_most_of_all_tests(case):
     frame, y = case
@@ -210,7 +208,6 @@ def conditions(rules):
     return [condition for rule in rules for condition in rule.conditions]
 
 
-@settings(max_examples=20)
 @given(frames(least=10), st.sampled_from([CART, SpExClique, KDTree]), st.booleans())
 def test_rules_in_all_forms_say_what_the_tree_predicts(case, model, merge):
     frame, y = case

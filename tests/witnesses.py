@@ -184,30 +184,3 @@ def shapley(value, n):
             for coalition in combinations(others, size):
                 phi[i] += weight * (value({*coalition, i}) - value(set(coalition)))
     return phi
-
-
-# --- rules of LRP for one linear layer ---------------------------------------------------------------------
-
-
-def lrp_epsilon(x, W, b, R, epsilon):
-    """``R_i = sum_j x_i w_ji / (y_j + epsilon sign(y_j)) R_j``."""
-    relevance = np.zeros_like(x)
-    for j in range(len(W)):
-        y = W[j] @ x + b[j]
-        if y != 0:
-            for i in range(len(x)):
-                relevance[i] += x[i] * W[j, i] / (y + epsilon * np.sign(y)) * R[j]
-    return relevance
-
-
-def lrp_gamma(x, W, b, R, gamma):
-    """Contributions (the bias's as well) with the sign of the output count 1 + gamma times."""
-    relevance = np.zeros_like(x)
-    for j in range(len(W)):
-        y = W[j] @ x + b[j]
-        if y != 0:
-            parts = [*(x[i] * W[j, i] for i in range(len(x))), b[j]]
-            weighted = [part * (1 + gamma) if part * y > 0 else part for part in parts]
-            for i in range(len(x)):
-                relevance[i] += weighted[i] / sum(weighted) * R[j]
-    return relevance

@@ -1,4 +1,4 @@
-"""Threshold-tree explainers: a whole clustering as a few readable rules."""
+"""Threshold-tree explainers: each describes a whole clustering by a few readable rules."""
 
 from neonxc.rules import Column, Condition, Rule, Rules, render_rules
 from neonxc.trees import reader

@@ -1,4 +1,4 @@
-"""A tree while it grows, and how it becomes a :class:`~neonxc.trees.tree.ThresholdTree`."""
+"""A growing tree, which becomes a :class:`~neonxc.trees.tree.ThresholdTree` when it is finished."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from neonxc.trees.exact import tally
 from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:
-    from neonxc.trees.problem import Cut
+    from neonxc.trees.node import Cut
 
 
 class TreeBuilder:
-    """A tree while it grows: nodes in the order in which they were made."""
+    """A growing tree: lists with one entry per node, in the order in which the nodes were created."""
 
     def __init__(self) -> None:
         self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [float("nan")], [-1], [-1]
         self.intervals: list[Intervals] = [()]
 
     def split(self, node: int, cut: Cut) -> tuple[int, int]:
-        """Turn a leaf into a test; return its children."""
+        """Turn a leaf into an inner node with the test of `cut`; return the numbers of its children."""
         first = len(self.feature)
         self.feature[node], self.code[node], self.threshold[node] = cut.feature, cut.code, cut.threshold
         self.intervals[node] = cut.intervals
@@ -40,7 +40,7 @@ class TreeBuilder:
         return first, first + 1
 
     def preorder(self) -> list[int]:
-        """The nodes, each before its left and its right branch."""
+        """Node numbers in preorder: each node, then its left branch, then its right branch."""
         order, stack = [], [0]
         while stack:
             node = stack.pop()
@@ -60,19 +60,23 @@ class TreeBuilder:
         feature_names: Sequence[str] | None,
         ranks: Ranks = ALONE,
     ) -> tuple[ThresholdTree, Tensor]:
-        """Number the nodes in preorder and count points; returns the tree and the leaf of every point.
+        """Renumber the nodes in preorder and count points; return the tree and the leaf of every point.
 
         Parameters
         ----------
         leaf : Tensor [n] of int
-            The leaf of every training point, as this builder numbers it.
+            Leaf of every training point, in the numbering of this builder.
         label : sequence of int, one per node
-            Cluster of the leaves.
+            Cluster of every leaf; the entries of inner nodes are ignored.
         reference : Tensor [n] of int
-            The reference cluster of every training point.
+            Reference cluster of every training point.
         weight : Tensor [n] or None
+        n_features : int
+        classes : ndarray [k]
+            Original labels of the reference clusters.
+        feature_names : sequence of str or None
         ranks : Ranks
-            The processes that hold further points.
+            The processes that share the rows.
         """
         order = torch.tensor(self.preorder())
         new = torch.empty_like(order)
@@ -102,7 +106,7 @@ class TreeBuilder:
         return tree, leaf
 
     def _intervals(self, order: Tensor) -> Tensor | None:
-        """The intervals of all tests, [nodes, 2, 2]; None where there are none."""
+        """The intervals of all tests, [nodes, 2, 2]; None if every test is a threshold."""
         if not any(self.intervals):
             return None
         none = (float("nan"), float("nan"))
@@ -110,18 +114,19 @@ class TreeBuilder:
 
 
 def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Points at every node, and those that it separates from all leaves of their cluster.
+    """Number of points at every node, and number of mistakes.
 
-    `counts` [nodes, k] are the points of every cluster in the leaves.
+    The mistakes of a test are the points that it separates from all leaves of their cluster. `counts` [nodes, k]
+    are the points of every cluster in the leaves.
     """
     inner, own, reach = (feature >= 0).numpy(), label.numpy(), counts.numpy().copy()
-    below = np.zeros(reach.shape, dtype=bool)  # whether a leaf below has the cluster
+    below = np.zeros(reach.shape, dtype=bool)  # whether a leaf of the cluster is below the node
     below[~inner, own[~inner]] = True
     sides = left.numpy()[inner], right.numpy()[inner]
-    for node, here, there in zip(*(ids[::-1].tolist() for ids in (inner.nonzero()[0], *sides)), strict=True):
-        reach[node] = reach[here] + reach[there]  # children come after their parents
-        below[node] = below[here] | below[there]
-    lost = np.where(below, 0, reach)  # of a leaf: points of other clusters
+    for node, lower, upper in zip(*(ids[::-1].tolist() for ids in (inner.nonzero()[0], *sides)), strict=True):
+        reach[node] = reach[lower] + reach[upper]  # children have greater numbers than their parents
+        below[node] = below[lower] | below[upper]
+    lost = np.where(below, 0, reach)  # points of clusters that have no leaf below the node
     mistakes = lost.sum(1)
     mistakes[inner] = np.where(below[inner], lost[sides[0]] + lost[sides[1]], 0).sum(1)
     return torch.from_numpy(reach.sum(1)), torch.from_numpy(mistakes)

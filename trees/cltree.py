@@ -1,4 +1,4 @@
-"""Clustering as classification: cuts that tell points from empty space."""
+"""CLTree: clustering by a classification tree that separates the points from uniformly distributed ones."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ from typing import Any
 
 from neonxc.parameters import check_number
 from neonxc.trees.criteria.empty_space import EmptySpace
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.unguided import UnguidedTree
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
+from neonxc.trees.unsupervised import UnsupervisedTree
 
 
-class CLTree(UnguidedTree):
-    """Cluster by a tree that separates dense regions, as if from a second class of points spread evenly.
+class CLTree(UnsupervisedTree):
+    """Clustering through decision tree construction (CLTree).
 
-    A baseline that needs no reference clustering: its leaves are clusters. If `fit` gets labels or centers, the
-    same tree is grown, and its leaves take the reference cluster whose center costs their points least.
+    The tree separates dense regions from empty ones: it is a classification tree for the data points against a
+    second class of points that are distributed uniformly. It is a baseline that needs no reference clustering; its
+    leaves are the clusters. If labels or centers are passed to `fit`, the same tree is grown, and each leaf is
+    assigned to the reference cluster for which the cost of its points is lowest.
 
     Parameters
     ----------
     n_clusters : int, optional
-        Most clusters. Default: as many as there are leaves.
+        Maximum number of clusters. Default: every leaf is a cluster.
     max_leaves : int, optional
-        Only the first cuts, which gain most, are kept. Default: `n_clusters`.
+        Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default:
+        `n_clusters`.
     min_y : float in [0, 1]
-        Nodes with a smaller share of the points are not cut.
+        Nodes with a smaller fraction of the points are not cut.
     min_rd : float
-        Two leaves of one parent become one if each has more points than this per uniform point, those in the gap
-        between them counted with both. Greater values keep more leaves.
+        Minimum relative density of a dense region. Two leaves of the same parent are merged if both have more than
+        this number of data points per uniform point; uniform points in the gap between the leaves count for both.
+        Greater values keep more leaves.
     random_state : ignored
 
     Attributes
@@ -36,11 +41,11 @@ class CLTree(UnguidedTree):
 
     Notes
     -----
-    Uniform points are counted, never drawn: a part of a node has its share of the node's side. A node has those
-    that it gets from its parent, or as many as it has points, if these are more. Where the published tree needs
-    two cuts for the two ends of an empty gap, and looks ahead for the second one, this tree counts both at once:
-    what it gains by a cut is the information left, of points and uniform points up to the gap and beyond it. The
-    threshold is in the middle of the gap.
+    The uniform points are not drawn. Their expected number in a part of a node is proportional to the part's
+    length along the column that is cut. A node has the uniform points that it inherits from its parent, or as many
+    as it has data points if that is more. The published tree needs two cuts, found by looking ahead, for the two
+    ends of an empty gap. This tree makes one cut in the middle of the gap and scores it by the information in the
+    two regions beside the gap.
 
     References
     ----------
@@ -82,5 +87,5 @@ class CLTree(UnguidedTree):
     def _criterion(self, problem: Problem) -> EmptySpace:
         return EmptySpace(problem, self.min_y)
 
-    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+    def _should_merge(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
         return all(leaf.mass > self.min_rd * criterion.around[leaf.id] for leaf in (left, right))

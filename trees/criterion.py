@@ -1,4 +1,4 @@
-"""The contract of a criterion: what is added up over the points left of a cut, and how good that makes the cut."""
+"""Base class of criteria: the statistics of points that are summed, and how the sums left of a cut score it."""
 
 from __future__ import annotations
 
@@ -13,39 +13,43 @@ from torch import Tensor
 from neonxc.trees.statistics import Clusters, Statistic
 
 if TYPE_CHECKING:
-    from neonxc.trees.problem import Cut, Node, Problem
+    from neonxc.trees.node import Cut, Node
+    from neonxc.trees.problem import Problem
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """Cuts of one node, described by sums over the points on their left.
+    """Candidate cuts of one node, described by sums over the points on their left.
 
-    ``...`` stands for one or two dimensions of cuts: all operations of a score go over them element by element.
+    In the shapes below, ``...`` stands for one or two dimensions of cuts. A score must operate on them element by
+    element.
 
     Attributes
     ----------
     left : Tensor [m, ...]
-        The statistic's numbers; of several statistics, one after the other. Of :class:`Clusters`, the points of
-        each of the node's clusters.
+        The m sums of the statistics over the points on the left. Several statistics are concatenated. For
+        :class:`Clusters`, the sums are the number of points of each of the node's clusters.
+    total : Tensor [m]
+        The same sums over all points of the node.
     right : Tensor [m, ...]
-        The same on the right.
+        The same sums over the points on the right.
     feature : Tensor that broadcasts to [...] of int64
-        The column.
+        Column of every cut.
     centers_left : Tensor [...] of int64
-        Centers of the node that go left.
+        Number of the node's centers that go left.
     mass_left : Tensor [...] or None
-        Points that go left, or their weight; None unless a statistic counts them.
+        Number of points that go left, or their weight; None unless a statistic counts them.
     bound : Tensor [...] or None
-        What the stage before gave; see :attr:`Criterion.stages`.
+        Result of the previous stage; see :attr:`Criterion.stages`.
     gap : callable
-        () -> the greatest value of the node's points on the left, and the least on the right, [...] each; infinite
-        where a side has no points.
+        ``gap()`` returns the greatest value on the left and the least value on the right of every cut, [...] each;
+        infinite where a side has no points.
     sides : callable
-        () -> whether each center of the node goes left, [..., centers].
+        ``sides()`` returns whether each center of the node goes left, [..., centers].
     sum_left : callable
-        Values [parts, points] of the node's points, the part that belongs to every cut [...], and whether sums of
-        the values are exact as they are (see :class:`~neonxc.trees.statistics.Channels`) -> for every cut the sum
-        of its part's values over the points on the left, [...].
+        ``sum_left(values, part, exact)`` sums values over the points on the left of every cut. `values` has shape
+        [parts, points]; `part` [...] selects the row for every cut; `exact` tells whether sums of the values are
+        exact without rounding them first (see :class:`~neonxc.trees.statistics.Channels`).
     """
 
     left: Tensor
@@ -60,15 +64,15 @@ class Cuts:
 
     @property
     def right(self) -> Tensor:
-        """What is not on the left, [m, ...]."""
+        """Sums over the points on the right, [m, ...]."""
         return self.total.view(-1, *(1,) * (self.left.ndim - 1)) - self.left
 
 
 class Criterion(ABC):
-    """What makes a cut good; the sweep (:mod:`neonxc.trees.search`) finds the cut of least score.
+    """Scores the cuts of a node; :mod:`neonxc.trees.search` finds the cut with the lowest score.
 
-    A subclass has to write :meth:`score`. It sees sums and scores, never codes: columns in chunks and bins, cuts
-    that leave a side empty, ties, rounding and thresholds are the sweep's.
+    A subclass must implement :meth:`score`, which works on sums over points. The search takes care of everything
+    else: chunks of columns, bins, cuts that leave a side empty, ties, rounding and thresholds.
 
     Parameters
     ----------
@@ -78,7 +82,7 @@ class Criterion(ABC):
     Attributes
     ----------
     coarse : bool
-        Whether :meth:`within` gives a bound; False by default.
+        Whether :meth:`within` is implemented; False by default.
     """
 
     coarse = False
@@ -88,73 +92,73 @@ class Criterion(ABC):
         self.clusters = Clusters(problem)
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
-        """What is added up; by default the node's points by reference cluster.
+        """Statistics to sum over the points on the left; by default, counts of the reference clusters.
 
-        Statistics of class :class:`~neonxc.trees.statistics.Statistic` that are kept have to be the same objects
-        for all nodes.
+        A statistic whose sums are stored for the children of a node (see
+        :class:`~neonxc.trees.statistics.Statistic`) must be the same object for all nodes.
         """
         return (self.clusters,)
 
     @abstractmethod
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """How bad cuts are, [...]; the least is the best, infinite ones are never made."""
+        """Score of every cut, [...]. The cut with the lowest score is made; an infinite score forbids a cut."""
 
     @property
     def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
-        """Ever tighter lower bounds of the score, the last of which is the score itself.
+        """Increasingly tight lower bounds of the score; the last stage is the score itself.
 
-        All cuts are bounded by the first one, the others only see cuts that may still be the best.
+        The first stage is computed for all cuts, each later one only for cuts that can still be the best.
         """
         return (self.score,)
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor | None:
-        """A lower bound of the score of all cuts between values that share a bin, [f, bins].
+        """Lower bound of the scores of all cuts inside a bin, [f, bins].
 
-        With it, columns of many values are searched bin by bin first, and value by value only where this bound
-        leaves a chance.
+        With this bound, columns of many values are first searched bin by bin, and then value by value only in bins
+        that may contain the best cut.
 
         Parameters
         ----------
         least : Tensor [m, f, bins]
-            The least numbers of the statistics that such a cut may have.
+            Lower bounds of the sums of the statistics over all cuts inside the bin.
         feature : Tensor [f, 1] of int64
         """
         return None
 
     def further(self, node: Node, least: float) -> Sequence[Statistic]:
-        """Statistics that are needed as well if some cut of the node is known to score no more than `least`."""
+        """Additional statistics that are needed once a cut with score at most `least` is known."""
         return ()
 
     def features(self, node: Node) -> Tensor | None:
-        """The only columns in which the node may be cut; None for all."""
+        """Columns in which the node may be cut; None allows all."""
         return None
 
     def open(self, node: Node) -> Any:
-        """What the criterion keeps for a node in ``node.state``; called when the node is first looked at."""
+        """Return what the criterion stores in ``node.state``; called once, before the node's cuts are scored."""
         return None
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Set ``child.state`` where it depends on the parent's; by default, a parent's state is dropped."""
+        """Derive the states of the children from the parent's, if needed. By default, the parent's is dropped."""
         node.state = None
 
     def size(self, node: Node) -> float:
-        """What scores are made of, such as the mass of the points: their rounding is in proportion to it."""
+        """Magnitude of the terms of a score, such as the mass of the points; rounding errors are proportional."""
         return node.mass
 
     def bound(self, node: Node) -> float:
-        """At most the gain of splitting the node (best-first growth); minus infinity where it stays a leaf."""
+        """Upper bound of the gain of splitting the node (best-first growth); minus infinity keeps it a leaf."""
         return float("inf")
 
     def gain(self, node: Node, score: float) -> float:
-        """The gain of a cut with some score (best-first growth); minus infinity where the node stays a leaf."""
+        """Gain of a cut with the given score (best-first growth); minus infinity keeps the node a leaf."""
         return -score
 
 
 def floating(values: Tensor) -> Tensor:
-    """Sums in float64, one statistic's numbers after the other's."""
+    """A copy of the sums in float64."""
     return torch.empty(values.shape, dtype=torch.float64, device=values.device).copy_(values)
 
 
 def at_least_one(values: Tensor) -> Tensor:
-    """Divisors: 1 in the place of 0, where what is divided is 0 as well."""
+    """Replace divisors of 0 by 1, where the numerator is 0 too."""
     return torch.where(values > 0, values, 1)

@@ -1,4 +1,4 @@
-"""Unsupervised binary trees: cuts that lower the deviance of points from their mean; then leaves are joined."""
+"""CUBT: clustering by an unsupervised binary tree, whose similar leaves are joined at the end."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from torch import Tensor
 
 from neonxc.parameters import check_number
 from neonxc.trees.criteria.deviance import Deviance
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.sums import BUDGET
-from neonxc.trees.unguided import UnguidedTree
+from neonxc.trees.unsupervised import UnsupervisedTree
 
 
-class CUBT(UnguidedTree):
-    """Cluster by a tree of least deviance; prune and join leaves that lie close together.
+class CUBT(UnsupervisedTree):
+    """Clustering using unsupervised binary trees (CUBT).
 
-    A baseline that needs no reference clustering. If `fit` gets labels or centers, the same tree is grown and
-    pruned; then its leaves are not joined, but take the reference cluster whose center costs their points least.
+    The tree grows by cuts that reduce the deviance of the points from their mean. It is then pruned, and leaves
+    that are close to each other are joined into clusters. It is a baseline that needs no reference clustering. If
+    labels or centers are passed to `fit`, the same tree is grown and pruned, but instead of being joined, each
+    leaf is assigned to the reference cluster for which the cost of its points is lowest.
 
     Parameters
     ----------
     n_clusters : int or None
-        Leaves are joined until there are so many clusters; None: they are not joined. There are fewer clusters if
-        the tree has fewer leaves.
+        Leaves are joined until this number of clusters is reached. With None, leaves are not joined. There are
+        fewer clusters if the tree has fewer leaves.
     max_leaves : int, optional
-        Only the first cuts, which gain most, are kept. Default: all that pruning leaves.
+        Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default: no limit.
     min_size : float
-        Nodes of fewer points (or less weight) are not cut.
+        Nodes with fewer points (or less weight) are not cut.
     min_dev : float in [0, 1]
-        A cut has to lower the deviance by this share of the deviance of all points.
+        Minimum decrease of the deviance by a cut, as a fraction of the deviance of all points.
     min_dist : float
-        Leaves of one parent become one if they are less dissimilar than this, in the units of the columns.
+        Two leaves of the same parent are merged if their dissimilarity is below this value, which is in the units
+        of the columns.
     delta : float in (0, 1]
-        How dissimilar two leaves are: the mean distance of a leaf's points to the nearest point of the other leaf,
-        over the share `delta` of points that are nearest; the greater of both ways.
+        Fraction of points used for the dissimilarity of two leaves A and B: the mean distance to the nearest point
+        of B over the `delta` closest points of A, or the same with A and B exchanged, whichever is greater.
     random_state : ignored
 
     Attributes
@@ -45,9 +49,9 @@ class CUBT(UnguidedTree):
 
     Notes
     -----
-    A cut of n points into L and R lowers their deviance, n times the trace of their covariance, by
-    ``|S|^2 n / (n_L n_R)``, where S sums the differences of L's points from the mean of all n: prefix sums again,
-    in O(n d) per column.
+    The deviance of n points is n times the trace of their covariance. A cut into L and R lowers it by
+    ``|S|^2 n / (n_L n_R)``, where S is the sum over the points of L of their differences from the mean of all n
+    points. Prefix sums give S for all cuts of a column in O(n d).
 
     References
     ----------
@@ -93,50 +97,50 @@ class CUBT(UnguidedTree):
     def _criterion(self, problem: Problem) -> Deviance:
         return Deviance(problem, self.min_size, self.min_dev)
 
-    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
-        for here, there in ((left, right), (right, left)):
-            near = nearest(problem.points(here.rows), problem.points(there.rows))
-            if mean_of_least(near[:, None], problem.weights(here.rows), self.delta) >= self.min_dist:
+    def _should_merge(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+        for leaf, sibling in ((left, right), (right, left)):
+            distances = nearest_distances(problem.points(leaf.rows), problem.points(sibling.rows))
+            if mean_of_smallest(distances[:, None], problem.weights(leaf.rows), self.delta) >= self.min_dist:
                 return False
         return True
 
     def _own_clusters(self, problem: Problem, leaves: list[Node]) -> list[int]:
-        return joined(problem, [leaf.rows for leaf in leaves], self.n_clusters or len(leaves), self.delta)
+        return join_leaves(problem, [leaf.rows for leaf in leaves], self.n_clusters or len(leaves), self.delta)
 
 
-def joined(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
-    """Join the two least dissimilar leaves until `n_clusters` are left; return the cluster of every leaf."""
+def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
+    """Join the two most similar clusters until `n_clusters` are left; return the cluster of every leaf."""
     clusters, rows = [[leaf] for leaf in range(len(rows))], list(rows)
     points = problem.points(torch.arange(problem.table.n, device=problem.device))
-    near = torch.stack([nearest(points, points[own]) for own in rows], 1)  # from every point to every cluster
+    distances = torch.stack([nearest_distances(points, points[own]) for own in rows], 1)  # [points, clusters]
 
-    def way(own: Tensor, to: Tensor) -> Tensor:
-        return mean_of_least(near[own][:, to], problem.weights(own), delta)
+    def one_sided(own: Tensor, others: Tensor) -> Tensor:
+        return mean_of_smallest(distances[own][:, others], problem.weights(own), delta)
 
-    ways = torch.stack([way(own, torch.arange(len(rows))) for own in rows])
+    dissimilarity = torch.stack([one_sided(own, torch.arange(len(rows))) for own in rows])
     while len(rows) > n_clusters:
-        both = torch.maximum(ways, ways.T).fill_diagonal_(torch.inf).flatten()
-        place = int((both <= both.min() * (1 + 1e-9)).to(torch.uint8).argmax())  # of equals, the first pair
+        greater = torch.maximum(dissimilarity, dissimilarity.T).fill_diagonal_(torch.inf).flatten()
+        place = int((greater <= greater.min() * (1 + 1e-9)).to(torch.uint8).argmax())  # ties: the first pair
         one, other = place // len(rows), place % len(rows)  # one < other
         clusters[one] += clusters.pop(other)
         rows[one] = torch.cat([rows[one], rows.pop(other)])
-        near[:, one] = torch.minimum(near[:, one], near[:, other])
+        distances[:, one] = torch.minimum(distances[:, one], distances[:, other])
         kept = torch.tensor([cluster for cluster in range(len(rows) + 1) if cluster != other])
-        near, ways = near[:, kept], ways[kept][:, kept]
-        ways[one] = way(rows[one], torch.arange(len(rows)))
-        ways[:, one] = torch.cat([way(own, torch.tensor([one])) for own in rows])
+        distances, dissimilarity = distances[:, kept], dissimilarity[kept][:, kept]
+        dissimilarity[one] = one_sided(rows[one], torch.arange(len(rows)))
+        dissimilarity[:, one] = torch.cat([one_sided(own, torch.tensor([one])) for own in rows])
     return [k for leaf in range(sum(map(len, clusters))) for k, own in enumerate(clusters) if leaf in own]
 
 
-def nearest(here: Tensor, there: Tensor) -> Tensor:
-    """The distance of every point [n, d] to the nearest of other points [m, d], [n]."""
-    parts = here.split(max(1, BUDGET // len(there)))
-    mode = "donot_use_mm_for_euclid_dist"  # equal points have a distance of 0
-    return torch.cat([torch.cdist(part, there, compute_mode=mode).amin(1) for part in parts])
+def nearest_distances(points: Tensor, others: Tensor) -> Tensor:
+    """Distance of every point [n, d] to the nearest of the others [m, d], [n]."""
+    parts = points.split(max(1, BUDGET // len(others)))
+    mode = "donot_use_mm_for_euclid_dist"  # so that the distance of equal points is exactly 0
+    return torch.cat([torch.cdist(part, others, compute_mode=mode).amin(1) for part in parts])
 
 
-def mean_of_least(values: Tensor, weight: Tensor | None, share: float) -> Tensor:
-    """Mean of the least share of every column of `values` [n, m], weighted, [m]."""
+def mean_of_smallest(values: Tensor, weight: Tensor | None, share: float) -> Tensor:
+    """Weighted mean of the smallest values, which make up a share of the weight, of each column of [n, m]; [m]."""
     ordered, order = values.sort(dim=0)
     mass = torch.ones_like(values) if weight is None else weight[order]
     most = share * mass.sum(0)

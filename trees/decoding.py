@@ -1,4 +1,4 @@
-"""From conditions on the columns of numbers that a tree tests to conditions on the table that they encode."""
+"""Translates conditions on the columns that a tree tests to conditions on the table that they encode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from neonxc.encoding import Encoding
-from neonxc.encoding_parts import Indicator, Number
+from neonxc.encoding.parts import Indicator, Number
 from neonxc.inputs import is_missing
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import EVERYTHING, Intervals
@@ -16,14 +16,14 @@ MISSING = (None,)
 
 
 class Decoding:
-    """Categories and missing values that the tree itself has encoded.
+    """Translates the tests of a tree to the columns of the table that the tree has encoded.
 
     Parameters
     ----------
     encoding : Encoding
-        Of numbers and indicators.
+        Encoding of the table as numbers and indicators.
     columns : sequence of Column
-        Those of the table.
+        Columns of the table.
     """
 
     def __init__(self, encoding: Encoding, columns: Sequence[Column]) -> None:
@@ -31,12 +31,12 @@ class Decoding:
         self.numbers = {part.column for part in encoding.parts if isinstance(part, Number)}
 
     def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Translate conditions into one for each column of the table."""
+        """Translate conditions; those on the same column of the table are combined."""
         found = map(_on_missing, _by_column(map(self._decoded, conditions)))
         return tuple(condition for condition in found if not condition.is_always_met)
 
     def one(self, feature: int, test: Intervals) -> Condition:
-        """A single test as a condition on a column of the table."""
+        """Translate a single test."""
         return _on_missing(self._decoded(Condition(Column(feature), test)))
 
     def _decoded(self, condition: Condition) -> Condition:
@@ -46,23 +46,25 @@ class Decoding:
             return Condition(column, met, missing=part.fill is not None and _holds(met, part.fill))
         assert isinstance(part, Indicator)
         zero, one = _holds(met, 0), _holds(met, 1)
-        if part.column in self.numbers:  # which are missing where the indicator is 1
+        if part.column in self.numbers:  # the indicator is 1 where the number is missing
             return Condition(column, EVERYTHING if zero else (), missing=one)
         return _one_of(column, part.values, zero, one)
 
 
 class Categories:
-    """Categories of a table that its owner has encoded: by codes 0, 1, ..., or by columns of zeros and ones.
+    """Translates conditions on encoded columns (codes or one-hot columns) to conditions on the original categories.
 
     Parameters
     ----------
     columns : list of Column
-    categories : mapping from columns of the table before it was encoded to their categories
+        Columns of the tree.
+    categories : mapping
+        The categories of every column of the original table.
 
     Raises
     ------
     ValueError
-        No column holds the codes of a column's categories, or stands for one of them.
+        If no column of the tree holds the codes or the one-hot encoding of an original column.
     """
 
     def __init__(self, columns: list[Column], categories: Mapping[str, Sequence[Any]]) -> None:
@@ -70,10 +72,10 @@ class Categories:
         self.single: dict[int, tuple[Column, Any]] = {}
         positions = {str(column.key): column.position for column in columns}
         if not isinstance(categories, Mapping):
-            raise TypeError(f"categories maps columns to their categories, got {type(categories).__name__}")
+            raise TypeError(f"categories needs a mapping {{column: categories}}, got {type(categories).__name__}")
         for key, values in categories.items():
             if isinstance(values, str) or len(set(values)) < len(values):
-                raise ValueError(f"categories[{key!r}] needs a sequence of different categories, got {values!r}")
+                raise ValueError(f"categories[{key!r}] needs a sequence of distinct categories, got {values!r}")
             before = Column(-1, key)
             if key in positions:
                 before = Column(-1, key, columns[positions[key]].name)
@@ -100,7 +102,7 @@ class Categories:
         return bool(self.codes or self.single)
 
     def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Translate conditions into one for each column of the table before it was encoded."""
+        """Translate conditions on encoded columns; those on the same original column are combined."""
         return tuple(one for one in _by_column(map(self._decoded, conditions)) if not one.is_always_met)
 
     def _decoded(self, condition: Condition) -> Condition:
@@ -110,7 +112,7 @@ class Categories:
             sides: dict[bool, list[Any]] = {True: [], False: []}
             for code, value in values.items():
                 sides[_holds(condition.intervals, code)].append(value)
-            # codes that are not listed lie above all others, where "none of" includes them
+            # Unlisted codes are above all others; a condition without an upper limit includes them by "none of"
             negated = len(sides[False]) < len(sides[True]) + (condition.high == inf)
             return Condition(column, values=tuple(sides[not negated]), negated=negated)
         if position in self.single:
@@ -120,7 +122,7 @@ class Categories:
 
 
 def _by_column(conditions: Iterable[Condition]) -> Iterable[Condition]:
-    """Join the conditions on each column into one."""
+    """Combine the conditions on each column into one."""
     found: dict[Column, Condition] = {}
     for new in conditions:
         old = found.get(new.column)
@@ -129,7 +131,7 @@ def _by_column(conditions: Iterable[Condition]) -> Iterable[Condition]:
 
 
 def _on_missing(condition: Condition) -> Condition:
-    """Write a condition on a number that only asks whether it is missing as a test of that."""
+    """Rewrite a condition on a number that only depends on whether the number is missing."""
     if condition.values is None and not condition.intervals and condition.missing:
         return Condition(condition.column, values=MISSING)
     if condition.values is None and condition.intervals == EVERYTHING and not condition.missing:
@@ -137,15 +139,15 @@ def _on_missing(condition: Condition) -> Condition:
     return condition
 
 
-def same_tests(encoding: Encoding) -> list[int]:
-    """For every column of numbers the first one that tests the same, but for where missing numbers go."""
-    asked = [(part.column, None if isinstance(part, Number) else part.values) for part in encoding.parts]
-    first = {what: i for i, what in reversed(list(enumerate(asked)))}
-    return [first[what] for what in asked]
+def canonical_columns(encoding: Encoding) -> list[int]:
+    """For every encoded column, the first column with the same tests up to the side of missing numbers."""
+    keys = [(part.column, None if isinstance(part, Number) else part.values) for part in encoding.parts]
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    return [first[key] for key in keys]
 
 
 def _one_of(column: Column, values: Sequence[Any], zero: bool, one: bool) -> Condition:
-    """The condition on a column whose indicator of some values may be 0, or 1, or both."""
+    """Condition on a column from the allowed states of the indicator of `values`: 0, 1 or both."""
     if zero and one:
         return Condition(column, values=(), negated=True)
     return Condition(column, values=tuple(values) if one or zero else (), negated=zero)

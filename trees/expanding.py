@@ -9,14 +9,14 @@ from typing import Any
 
 from neonxc.inputs import check_names
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.center_tree import separated
+from neonxc.trees.center_tree import one_leaf_per_center
 from neonxc.trees.criteria.gini import Gini
 from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import Step, best_first, replayed
+from neonxc.trees.growth import Step, best_first, grow_with_tests
 from neonxc.trees.labelling import check_leaf_labels, label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Node, Problem
@@ -103,7 +103,9 @@ class ExKMC(BestFirst):
 
     def _base(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
         if isinstance(self.base, str):
-            return separated(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
+            return (
+                one_leaf_per_center(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
+            )
         tree = as_tree(self.base)
         if tree.encoding != (None if problem.mixed is None else problem.mixed.encoding):
             raise ValueError("base was fitted on another table than X: their categories or gaps differ")
@@ -121,7 +123,7 @@ class ExKMC(BestFirst):
             )
             return cut, int(tree.left[place]), int(tree.right[place])
 
-        builder, leaves = replayed(problem, 0, test)
+        builder, leaves = grow_with_tests(problem, 0, test)
         return builder, [leaf for _, leaf in leaves]
 
 

@@ -1,4 +1,4 @@
-"""Tree explainers that separate reference centers: a criterion, and growth until every leaf has one center."""
+"""IMM, EMN, ExGreedy and ExShallow: explainers that cut until every leaf holds exactly one reference center."""
 
 from __future__ import annotations
 
@@ -9,31 +9,36 @@ import numpy as np
 
 from neonxc.parameters import check_number
 from neonxc.trees.center_tree import CenterTree
-from neonxc.trees.criteria.induced_cost import InducedCost, PriceAndDepth
+from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.parameters import explainer
-from neonxc.trees.preparation import Data
+from neonxc.trees.preparation import PreparedData
 from neonxc.trees.problem import Problem
 from neonxc.warned import warn
 
-STEPS = 20  # of the search for a depth factor
+STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
 
 
 @explainer()
 class IMM(CenterTree):
-    """Iterative mistake minimization: every cut separates the fewest points from their centers.
+    """Iterative mistake minimization (IMM).
+
+    Each cut separates as few points as possible from their reference centers. Cuts are made until every leaf holds
+    one center.
 
     Attributes
     ----------
     tree_ : ThresholdTree
+        The fitted tree.
     labels_ : array or tensor [n]
+        Cluster of every training point according to the tree.
     cluster_centers_ : array or tensor [k, d]
         Means of the tree's clusters.
     inertia_ : float
-        Their k-means cost.
+        k-means cost of the tree's clusters.
     criterion_ : str
-        The explainer whose criterion the tree is grown by; another one only with ``n_init > 1``.
+        Name of the explainer whose criterion grew the tree. It differs from the class only with ``n_init > 1``.
 
     References
     ----------
@@ -58,7 +63,10 @@ class IMM(CenterTree):
 
 @explainer()
 class EMN(CenterTree):
-    """Mistakes over the lesser number of centers on a side: balanced cuts may make more mistakes.
+    """Mistakes per separated center, after Esfandiari, Mirrokni and Narayanan (EMN).
+
+    A cut is scored by the number of points that it separates from their centers, divided by the number of centers
+    on its smaller side. A balanced cut may therefore make more mistakes than an unbalanced one.
 
     Attributes
     ----------
@@ -80,7 +88,9 @@ class EMN(CenterTree):
 
 @explainer()
 class ExGreedy(CenterTree):
-    """Every cut costs least if points go to the nearest center left on their side.
+    """Greedy minimization of the k-means cost.
+
+    Each cut minimizes the cost that results when every point moves to the nearest center on its side of the cut.
 
     Attributes
     ----------
@@ -92,7 +102,7 @@ class ExGreedy(CenterTree):
     .. [1] E. Laber, L. Murtinho, "On the price of explainability for some clustering problems", ICML 2021.
     """
 
-    _prices = True
+    _uses_distances = True
 
     def _criterion(self, problem: Problem) -> Criterion:
         return InducedCost(problem)
@@ -100,17 +110,21 @@ class ExGreedy(CenterTree):
 
 @explainer(
     depth_factor="""float
-    λ: the share of cost that one test less is worth, on average over points."""
+    λ, the weight of depth against cost: the relative increase in cost that is accepted if points pass one test
+    fewer on average. 0 ignores depth."""
 )
 class ExShallow(CenterTree):
-    """Cost against depth: the ratio of induced to current cost, plus an estimate of the depth below a cut.
+    """Shallow trees of low cost.
+
+    A cut is scored by the ratio of the cost after the cut to the cost before it, plus `depth_factor` times an
+    estimate of the tree's depth below the cut.
 
     Attributes
     ----------
     depth_factor_ : float
-        The depth factor of the tree: `depth_factor`, or what :meth:`tune_depth_factor` found.
+        The depth factor of the fitted tree: `depth_factor`, or the one that :meth:`tune_depth_factor` chose.
     goals_met_ : bool
-        Whether :meth:`tune_depth_factor` reached its goals.
+        Whether :meth:`tune_depth_factor` reached both goals. Set by that method only.
     tree_, labels_, cluster_centers_, inertia_, criterion_
         As for :class:`IMM`.
 
@@ -122,18 +136,18 @@ class ExShallow(CenterTree):
 
     _: KW_ONLY
     depth_factor: float = 0.03
-    _prices = True
+    _uses_distances = True
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("depth_factor", self.depth_factor)
 
     def _criterion(self, problem: Problem) -> Criterion:
-        return PriceAndDepth(problem, self.depth_factor_)
+        return CostAndDepth(problem, self.depth_factor_)
 
-    def _prepare(self, *given: Any, **named: Any) -> Data:
+    def _prepare(self, *given: Any, **named: Any) -> PreparedData:
         self.depth_factor_ = self.depth_factor
-        self.__dict__.pop("goals_met_", None)  # of an earlier search
+        self.__dict__.pop("goals_met_", None)  # set by an earlier call of tune_depth_factor
         return super()._prepare(*given, **named)
 
     def tune_depth_factor(
@@ -146,26 +160,25 @@ class ExShallow(CenterTree):
         centers: Any = None,
         sample_weight: Any = None,
     ) -> ExShallow:
-        """Fit the tree with a depth factor that reaches two goals: ExShallow*.
+        """Fit the tree with a depth factor that reaches two goals (ExShallow*).
 
-        The search halves an interval, from `depth_factor` on: less where the cost is above its goal, more where
-        explanations are longer than theirs. If both goals can't be reached, a warning says what can: the tree is
-        then the one of the shortest explanations whose cost is not above its goal or, if there is none, the one of
-        the least cost.
+        A bisection starts at `depth_factor`. It lowers the depth factor if the cost exceeds its goal, and raises
+        it if the explanations are too long. If no depth factor meets both goals, the tree with the shortest
+        explanations among those that meet the cost goal is kept, or, if there is none, the tree of lowest cost.
 
         Parameters
         ----------
         X, labels, centers, sample_weight
             As for :meth:`fit`.
         goal_cost : float
-            Greatest ratio of the tree's k-means cost to the reference clustering's.
+            Upper limit of the tree's k-means cost divided by that of the reference clustering.
         goal_waes : float
-            Greatest weighted average explanation size, in tests.
+            Upper limit of the weighted average explanation size (:func:`neonxc.evaluation.waes`), in tests.
 
         Returns
         -------
         self
-            With `depth_factor_`, the one that was found, and `goals_met_`, whether both goals are.
+            With the attributes `depth_factor_` and `goals_met_`.
 
         Warns
         -----

@@ -1,7 +1,6 @@
-"""The graphs that SpEx explains: undirected weighted graphs on the points, and how they are read.
+"""Undirected weighted graphs on the points, which the SpEx explainers cut, and functions that read and build them.
 
-Edges are kept once each, by their two points. Only ratios of weights count: a graph and ten times that graph give
-the same trees.
+Only the ratios of the weights matter: multiplying all weights by 10 does not change the tree.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from torch import Tensor
 from neonxc.inputs import as_batch
 from neonxc.parameters import check_whole
 
-ROUNDING = 1e-5  # how far, relatively, the two entries of an edge may differ in a matrix computed in float32
-LISTS = (2, 3)  # columns of an edge list, without and with weights
+ROUNDING = 1e-5  # relative tolerance for the symmetry of a matrix, which may have been computed in float32
+LISTS = (2, 3)  # number of columns of an edge list without and with weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +29,12 @@ class Graph:
     Attributes
     ----------
     lower, upper : Tensor [edges] of int64
-        The two points of every edge, ``lower < upper``. No pair appears twice; sorted by `lower`, then `upper`.
+        The two points of every edge, ``lower < upper``, sorted by `lower`, then `upper`. Every edge is listed
+        once.
     weight : Tensor [edges] of float64
-        Greater than 0, with a finite sum.
+        Positive weights of the edges, with a finite sum.
     n : int
-        Points, with or without edges.
+        Number of points, including isolated ones.
     """
 
     lower: Tensor
@@ -47,17 +47,17 @@ class Graph:
 
     @cached_property
     def degree(self) -> Tensor:
-        """Weighted degrees, [n] of float64: the sum of the weights of a point's edges, 0 for an isolated point."""
+        """Weighted degree of every point, [n] of float64: the sum of the weights of its edges."""
         degree = torch.zeros(self.n, dtype=torch.float64, device=self.weight.device)
         return degree.index_add_(0, self.lower, self.weight).index_add_(0, self.upper, self.weight)
 
     def take(self, rows: Tensor) -> Graph:
-        """Return the graph induced on some points, renumbered in the order in which they are given.
+        """Return the subgraph induced by a subset of the points, renumbered in the order of `rows`.
 
         Parameters
         ----------
         rows : Tensor [points] of int64
-            Different points.
+            Distinct points.
         """
         place = torch.full((self.n,), -1, dtype=torch.int64, device=self.weight.device)
         place[rows] = torch.arange(len(rows), device=place.device)
@@ -69,34 +69,34 @@ class Graph:
         return Graph(lower[order], upper[order], weight[order], len(rows))
 
     def to(self, device: torch.device | str | None) -> Graph:
-        """Return the graph with its tensors on a device; where they are, for None."""
+        """Return the graph with its tensors on a device; None leaves them where they are."""
         return Graph(self.lower.to(device), self.upper.to(device), self.weight.to(device), self.n)
 
 
 def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | str | None = None) -> Graph:
-    """Read a graph on n points.
+    """Convert a matrix or an edge list to a graph on n points.
 
     Parameters
     ----------
     graph : sparse matrix, array, tensor, list, tuple or Graph
-        Weights are similarities: the greater the weight, the more it costs to cut the edge. One of
+        Weights are similarities: the greater the weight, the more it costs to cut the edge. The graph is one of
 
-        - a symmetric matrix [n, n] of weights, 0 where there is no edge: a scipy sparse matrix or array of any
-          format, a sparse or dense tensor, a dense array;
-        - an edge list: array, tensor or list of the numbers of two points, [edges, 2], or of two points and a
-          weight, [edges, 3];
+        - a symmetric matrix [n, n] of weights, 0 where there is no edge: a SciPy sparse matrix or array of any
+          format, a sparse or dense tensor, or a dense array;
+        - an edge list: an array, tensor or list with the indices of two points per row, [edges, 2], or with two
+          points and a weight, [edges, 3];
         - a tuple (edges [edges, 2], weights [edges]).
 
-        Edges in a list have no direction, and the weights of a pair that is listed repeatedly are added up. A list
-        with every edge in both directions thus gives the same trees as one that has it once. Loops (edges from a
-        point to itself) are never cut, and are left out, and so are edges of weight 0. The two entries of an edge
-        in a matrix may differ by rounding (1e-5 relatively); the greater one is taken.
+        Edges in a list are undirected, and the weights of an edge that is listed several times are added. Listing
+        every edge in both directions therefore gives the same trees as listing it once. Self-loops and edges of
+        weight 0 are ignored. The two entries of an edge in a matrix may differ by rounding (relative difference of
+        at most 1e-5); the greater one is used.
     n : int
         Number of points.
     name : str
-        What the errors call the argument.
+        Name of the argument in error messages.
     device : torch.device, optional
-        Where the result shall be; by default where the given tensor is, the CPU for anything else.
+        Device of the result. Default: the device of `graph` if it is a tensor, otherwise the CPU.
 
     Returns
     -------
@@ -105,11 +105,11 @@ def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | 
     Raises
     ------
     TypeError
-        None of the above.
+        If `graph` is none of the above.
     ValueError
-        Another number of points; a matrix that is not symmetric; negative weights, or weights that are not finite;
-        point numbers that are not whole or not among 0 to n - 1; no edge at all; an array of shape [n, n] that
-        can be a matrix as well as an edge list (n = 2 or 3).
+        If the graph has another number of points or no edges, if a matrix is not symmetric, if a weight is
+        negative or not finite, if a point index is not a whole number from 0 to n - 1, or if an array of shape [n,
+        n] may be either a matrix or an edge list (n = 2 or 3).
 
     Examples
     --------
@@ -127,29 +127,29 @@ def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | 
     else:
         found = _from_array(graph, n, name)
     if not len(found.weight):
-        raise ValueError(f"{name} has no edges: every weight between two different points is 0, or none is given")
+        raise ValueError(f"{name} has no edges of positive weight between two different points")
     if device is None:
         device = graph.device if isinstance(graph, Tensor) else found.weight.device
     return found.to(device)
 
 
 def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
-    """Graph of the nearest neighbours by Euclidean distance: SpEx-kNN's (SpEx paper, Section 2.3).
+    """Build the graph of nearest neighbors by Euclidean distance (SpEx paper, section 2.3).
 
-    A pair weighs 1 if one of the two is among the other's nearest neighbours, and 2 if both are: the matrix of
-    neighbours plus its transpose. A point is not its own neighbour. Of equally near points any may be taken.
+    An edge has weight 1 if one of its two points is among the nearest neighbors of the other, and weight 2 if both
+    are. A point is not its own neighbor. Ties between equally distant points are broken arbitrarily.
 
     Parameters
     ----------
     X : array-like, data frame, sparse matrix or tensor [n, d]
-        Finite numbers. Neighbours are found on the CPU.
+        Finite numbers. The search for neighbors runs on the CPU.
     n_neighbors : int
-        At least 1; n - 1 at most are taken.
+        Number of neighbors, at least 1. Values above n - 1 are reduced to n - 1.
 
     Returns
     -------
     Graph
-        On the device of X. A single point has no edges.
+        On the device of X. The graph of a single point has no edges.
 
     Examples
     --------
@@ -188,12 +188,12 @@ def _from_pair(graph: tuple[Any, ...], n: int, name: str) -> Graph:
 
 
 def _from_array(graph: Any, n: int, name: str) -> Graph:
-    """A dense array: an edge list if it has two or three columns, a matrix if it is square."""
+    """Read a dense array: an edge list if it has two or three columns, a matrix if it is square."""
     values = _numbers(graph, name)
     rows, columns = values.shape if values.ndim == 2 else (-1, -1)
     if rows == columns == n and n in LISTS:
         raise ValueError(
-            f"{name} of shape {list(values.shape)} for {n} points may be a matrix or an edge list; "
+            f"{name} of shape {list(values.shape)} for {n} points may be either a matrix or an edge list; "
             "pass scipy.sparse.csr_array(matrix), or a tuple (edges, weights)"
         )
     if columns in LISTS:
@@ -207,13 +207,13 @@ def _from_array(graph: Any, n: int, name: str) -> Graph:
 
 
 def _from_matrix(graph: Any, n: int, name: str) -> Graph:
-    """A sparse matrix, in which entries that are given repeatedly are added up."""
+    """Read a matrix; duplicate entries of a sparse one are added."""
     if len(graph.shape) != 2 or graph.shape[0] != graph.shape[1]:
         raise ValueError(f"{name} needs a square matrix [{n}, {n}], got shape {list(graph.shape)}")
     _check_size(graph.shape[0], n, name)
     if isinstance(graph, Tensor):
         entries = graph.detach().to_sparse_coo()
-        row, column = entries._indices().cpu().numpy()  # not coalesced: repeated entries are added up below
+        row, column = entries._indices().cpu().numpy()  # not coalesced: duplicate entries are added below
         weight = _numbers(entries._values(), name)
     else:
         entries = graph.tocoo()
@@ -222,24 +222,24 @@ def _from_matrix(graph: Any, n: int, name: str) -> Graph:
 
 
 def _from_list(edges: np.ndarray, weight: np.ndarray, n: int, name: str) -> Graph:
-    """Pairs of point numbers, which may be floating ones, as a table that holds the weights too has them."""
+    """Read pairs of point indices, which are floats if they come from an array that also holds the weights."""
     if edges.dtype.kind == "b":
-        raise ValueError(f"{name} needs the numbers of two points per edge, got booleans")
+        raise ValueError(f"{name} needs two point indices per edge, got booleans")
     if edges.dtype.kind == "f" and n > 2 ** (np.finfo(edges.dtype).nmant + 1):
-        raise ValueError(f"{name} of {edges.dtype} can't hold the numbers of {n} points; pass (edges, weights)")
+        raise ValueError(f"{name} of {edges.dtype} can't hold the indices of {n} points; pass (edges, weights)")
     broken = edges[edges != np.floor(edges)]
     if len(broken):
-        raise ValueError(f"{name} needs whole numbers of points in its first two columns, got {broken[0]:g}")
+        raise ValueError(f"{name} needs integer point indices in its first two columns, got {broken[0]:g}")
     outside = edges[(edges < 0) | (edges >= n)]
     if len(outside):
-        raise ValueError(f"{name} has an edge of point {outside[0]:g}; there are {n} points, 0 to {n - 1}")
+        raise ValueError(f"{name} has an edge with point {outside[0]:g}, but the points are 0 to {n - 1}")
     return _undirected(edges[:, 0], edges[:, 1], weight, n, name)
 
 
 def _undirected(
     row: np.ndarray, column: np.ndarray, weight: np.ndarray, n: int, name: str, matrix: bool = False
 ) -> Graph:
-    """Edges as pairs of points; a matrix has each of them twice, in both directions. Loops count in neither."""
+    """Combine the two directions of every edge, of which a matrix lists both; drop self-loops."""
     row, column, weight = row.astype(np.int64), column.astype(np.int64), weight.astype(np.float64)
     _check_weights(weight, name)
     pairs, pair = np.unique(np.minimum(row, column) * n + np.maximum(row, column), return_inverse=True)
@@ -248,7 +248,7 @@ def _undirected(
     with np.errstate(over="ignore"):
         volume = 2 * (above.sum() + below.sum())
     if not np.isfinite(volume):
-        raise ValueError(f"{name} has weights whose sum is not finite; scale them: only their ratios count")
+        raise ValueError(f"{name} has weights whose sum is not finite; scale them down, as only ratios matter")
     if matrix:
         _check_symmetry(pairs, above, below, n, name)
     total = np.maximum(above, below) if matrix else above + below
@@ -259,13 +259,13 @@ def _undirected(
 
 def _check_size(got: int, n: int, name: str) -> None:
     if got != n:
-        raise ValueError(f"{name} has {got} points, X has {n}; both need the same points in the same order")
+        raise ValueError(f"{name} has {got} points, but X has {n}; both need the same points in the same order")
 
 
 def _check_weights(weight: np.ndarray, name: str) -> None:
     bad = weight[~((weight >= 0) & (weight < np.inf))]
     if len(bad):
-        raise ValueError(f"{name} needs weights that are finite and not negative, got {bad[0]:g}")
+        raise ValueError(f"{name} needs finite weights >= 0, got {bad[0]:g}")
 
 
 def _check_symmetry(pairs: np.ndarray, above: np.ndarray, below: np.ndarray, n: int, name: str) -> None:
@@ -280,10 +280,10 @@ def _check_symmetry(pairs: np.ndarray, above: np.ndarray, below: np.ndarray, n: 
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:
-    """Values as an array of real numbers; a TypeError for anything else."""
+    """Convert values to an array of real numbers; anything else is a TypeError."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()
-        values = values.float() if values.dtype == torch.bfloat16 else values  # NumPy has no such type
+        values = values.float() if values.dtype == torch.bfloat16 else values  # NumPy has no bfloat16
     try:
         array = np.asarray(values)
     except ValueError as error:

@@ -1,12 +1,15 @@
-"""Distances to the means of clusters in the feature space of a kernel, without the matrix of all kernels."""
+"""Distances to cluster means in a kernel's feature space, computed without storing the kernel matrix."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 18  # kernels that are held at once on a CPU
+from neonxc.trees.table import Table
+
+BLOCK = 1 << 18  # entries of a block of the kernel matrix on a CPU
 BUDGET = 1 << 26  # the same on other devices
+SAMPLE = 1000  # number of distinct points from whose distances a default gamma is computed
 KERNELS = ("gaussian", "laplace")
 
 
@@ -15,39 +18,39 @@ def feature_space_distances(
 ) -> Tensor:
     """Squared distance of every point to the mean of every cluster in the feature space of a kernel.
 
-    ``‖Φ(x) − μ_c‖² = κ(x, x) − 2/|c| Σ_{y∈c} κ(x, y) + 1/|c|² Σ_{y,z∈c} κ(y, z)``, the cost that kernel k-means
-    minimises, and that Kernel ExKMC [1]_ minimises over interval cuts. With weights, sums and sizes are weighted.
+    ``‖Φ(x) − μ_c‖² = κ(x, x) − 2/|c| Σ_{y∈c} κ(x, y) + 1/|c|² Σ_{y,z∈c} κ(y, z)`` is the cost that kernel k-means
+    minimizes, and that Kernel ExKMC [1]_ minimizes over interval cuts. With weights, sums and sizes are weighted.
 
     Parameters
     ----------
     X : Tensor [n, d]
-        Computed with as float64, on its device.
+        Converted to float64; the computation runs on the device of X.
     labels : Tensor [n] of int64
         Cluster of every point, 0 ... k-1.
     k : int
-        Number of clusters; each needs a point of positive weight.
+        Number of clusters. Each needs at least one point of positive weight.
     kernel : {"gaussian", "laplace"}
         ``exp(-gamma ‖x − y‖²)``, or ``exp(-gamma ‖x − y‖_1)``.
     gamma : float
-        Positive; in units of 1 / squared distance, or of 1 / distance.
+        Positive, in units of 1 / squared distance (Gaussian) or 1 / distance (Laplace).
     weight : Tensor [n], optional
-        Weights >= 0 of the points.
+        Non-negative weights of the points.
 
     Returns
     -------
     Tensor [n, k] of float64
-        At least 0; at most 2 where all kernels are in [0, 1], as these are.
+        Between 0 and 2.
 
     Raises
     ------
     ValueError
-        An unknown kernel, a gamma that is not positive, shapes that do not match, labels out of range, negative
-        weights, a cluster without weight.
+        If the kernel is unknown, gamma is not positive, shapes do not match, labels are out of range, a weight is
+        negative or a cluster has no weight.
 
     Notes
     -----
-    Time grows with ``n² d / 2``, as every pair of points is looked at once. Memory: about ``n (d + 2k)`` numbers,
-    and a block of kernels.
+    The time is proportional to ``n² d / 2``, because the kernel is computed once for each pair of points. Memory
+    is needed for about ``n (d + 2k)`` numbers and one block of the kernel matrix.
 
     References
     ----------
@@ -77,7 +80,7 @@ def feature_space_distances(
 def _checked(
     X: Tensor, labels: Tensor, k: int, kernel: str, gamma: float, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Points near the origin, where their distances are exact to rounding, and weights; both as float64."""
+    """Points with mean 0, which reduces the rounding errors of distances, and their weights, both as float64."""
     if kernel not in KERNELS:
         raise ValueError(f"kernel needs to be one of {', '.join(KERNELS)}, got {kernel!r}")
     if not gamma > 0:
@@ -86,21 +89,21 @@ def _checked(
         raise ValueError(f"X needs shape [points, features], got {list(X.shape)}")
     n = len(X)
     if list(labels.shape) != [n]:
-        raise ValueError(f"labels needs shape [{n}] as X has {n} points, got {list(labels.shape)}")
+        raise ValueError(f"labels needs shape [{n}], one label per point of X, got {list(labels.shape)}")
     if n and not 0 <= int(labels.min()) <= int(labels.max()) < k:
         raise ValueError(f"labels needs values from 0 to {k - 1}, got {int(labels.min())} to {int(labels.max())}")
     points = X.to(torch.float64)
     if weight is None:
         return points - points.mean(0), points.new_ones(n)
     if list(weight.shape) != [n]:
-        raise ValueError(f"weight needs shape [{n}] as X has {n} points, got {list(weight.shape)}")
+        raise ValueError(f"weight needs shape [{n}], one weight per point of X, got {list(weight.shape)}")
     if bool((weight < 0).any()):
         raise ValueError(f"weight needs values of at least 0, got {float(weight.min())}")
     return points - points.mean(0), weight.to(torch.float64)
 
 
 def _kernel_means(points: Tensor, member: Tensor, kernel: str, gamma: float) -> Tensor:
-    """``K @ member`` for the kernels K of all pairs of points, [n, k]; K is symmetric, and half of it is made."""
+    """``K @ member``, [n, k], for the kernel matrix K; only the blocks on and above its diagonal are computed."""
     n = len(points)
     means = torch.zeros_like(member)
     side = max(1, int((BLOCK if points.device.type == "cpu" else BUDGET) ** 0.5))
@@ -115,8 +118,22 @@ def _kernel_means(points: Tensor, member: Tensor, kernel: str, gamma: float) -> 
 
 
 def _kernels(x: Tensor, y: Tensor, kernel: str, gamma: float) -> Tensor:
-    """Kernels of all pairs [len(x), len(y)]."""
+    """Block of the kernel matrix, [len(x), len(y)]."""
     if kernel == "laplace":
         return torch.cdist(x, y, p=1).mul_(-gamma).exp_()
     far = torch.addmm(y.square().sum(1), x, y.T, alpha=-2).add_(x.square().sum(1, keepdim=True))
     return far.clamp_(min=0).mul_(-gamma).exp_()
+
+
+def median_gamma(table: Table, kernel: str, weight: Tensor | None = None) -> float:
+    """Default gamma: 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
+    points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
+    sample = slice(None, None, max(1, len(points) // SAMPLE))
+    points, mass = points[sample].to(torch.float64), torch.bincount(place, weight)[sample].to(torch.float64)
+    far = torch.pdist(points, 1.0) if kernel == "laplace" else torch.pdist(points).square()
+    one, other = torch.triu_indices(len(points), len(points), 1, device=table.device)
+    far, order = far.sort()
+    pairs = (mass[one] * mass[other])[order].masked_fill(far == 0, 0).cumsum(0)
+    if not len(far) or not far[-1] > 0:
+        return 1.0
+    return 1 / float(far[torch.searchsorted(pairs, pairs[-1:] / 2)])

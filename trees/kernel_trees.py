@@ -1,4 +1,4 @@
-"""Trees that explain kernel clusterings: Kernel IMM, Kernel ExKMC and Kernel Expand."""
+"""Explainers of kernel clusterings with interval tests: Kernel IMM, Kernel ExKMC and Kernel Expand."""
 
 from __future__ import annotations
 
@@ -11,114 +11,53 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from neonxc.parameters import check_number, check_whole
-from neonxc.ranks import ALONE, Ranks
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import dense_codes
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import Step, best_first, replayed, separate_centers
-from neonxc.trees.interval_search import IntervalSearch, cut_of
-from neonxc.trees.kernel_distances import KERNELS, feature_space_distances
-from neonxc.trees.kernel_features import anchors_of, surrogate_columns
+from neonxc.trees.growth import Step, best_first, grow_with_tests, separate_centers
+from neonxc.trees.interval_search import IntervalSearch, cut_from_sides
+from neonxc.trees.kernel_distances import KERNELS, feature_space_distances, median_gamma
+from neonxc.trees.kernel_table import KernelTable, kernel_points
 from neonxc.trees.labelling import label_leaves
+from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
-from neonxc.trees.preparation import plain
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.preparation import as_numpy
+from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
 from neonxc.trees.table import Table
 from neonxc.warned import warn
 
-SAMPLE = 1000  # different points whose distances a default gamma is made of
-Grown = tuple[TreeBuilder, list[Node], dict[int, int] | None]
+GrownTree = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 
-DESCRIBED = {
+PARAMETERS = {
     "reference": """{"kernel_kmeans", "kmeans", "spectral"} or estimator
-    The clustering that is explained, unless `fit` gets labels or centers.""",
+    The clustering to explain, unless labels or centers are passed to `fit`.""",
     "kernel": """{"gaussian", "laplace"}
     ``exp(-gamma |x - y|^2)``, or ``exp(-gamma |x - y|_1)``.""",
     "gamma": """float, optional
-    Default: that of the reference if it is a Gaussian kernel k-means, else one over the median distance of points
-    (squared for the Gaussian kernel).""",
+    Scale of the kernel. Default: the gamma of the reference if that is a Gaussian kernel k-means, otherwise 1 /
+    the median distance between points (squared for the Gaussian kernel).""",
     "features": """{"anchors", "taylor"}
-    The columns that Kernel IMM cuts: kernels of a column's values and of some of them, or the first terms of the
-    Gaussian kernel's expansion.""",
+    The features that Kernel IMM cuts, each of which is a function of one column: "anchors", the kernel between the
+    column's values and anchors chosen among them, or "taylor", the first terms of the Gaussian kernel's Taylor
+    expansion.""",
     "n_features": """int
-    Anchors, or terms, per column.""",
+    Number of anchors or Taylor terms per column.""",
 }
-EXPANDED = """int, optional
-Default: two per cluster."""
+MAX_LEAVES = """int, optional
+Maximum number of leaves. Default: two per cluster."""
 BASE = """{"imm", "none"}
-The tree that is expanded: that of :class:`KernelIMM`, or a single leaf."""
+The tree that is expanded: the one of :class:`KernelIMM`, or a single leaf."""
 
 
-class Surrogates:
-    """A table of the features of a kernel that depend on one column each; made a few columns at a time.
-
-    Parameters
-    ----------
-    points : Tensor [n, d] of float64
-        Centred for Taylor features.
-    kind : {"anchors", "taylor"}
-    kernel : {"gaussian", "laplace"}
-    gamma : float
-    size : int
-        Features per column, at most.
-    """
-
-    dtype = torch.float64
-
-    def __init__(self, points: Tensor, kind: str, kernel: str, gamma: float, size: int) -> None:
-        self.points, self.kind, self.kernel, self.gamma = points, kind, kernel, gamma
-        self.anchors = anchors_of(points, size) if kind == "anchors" else None
-        self.size = size if self.anchors is None else self.anchors.shape[1]
-        self.n, self.d = len(points), points.shape[1] * self.size
-
-    @property
-    def device(self) -> torch.device:
-        """Where the points are."""
-        return self.points.device
-
-    def chunks(self, ranks: Ranks = ALONE) -> Any:
-        """Ranges of features: those of one column each."""
-        return ((first, first + self.size) for first in range(0, self.d, self.size))
-
-    def columns(self, first: int, last: int) -> Tensor:
-        """Features `first` to `last`, one per row."""
-        raw = slice(first // self.size, (last - 1) // self.size + 1)
-        made = surrogate_columns(
-            self.points,
-            self.kind,
-            self.gamma,
-            terms=self.size,
-            anchors=self.anchors,
-            kernel=self.kernel,
-            columns=raw,
-        )
-        return made.T[first - raw.start * self.size : last - raw.start * self.size].contiguous()
-
-    def column(self, feature: int) -> Tensor:
-        """One feature, [n]."""
-        return self.columns(feature, feature + 1)[0]
-
-    def rows(self, part: slice) -> Tensor:
-        """The features of some points, [points, d]."""
-        return torch.cat([self.columns(*chunk)[:, part] for chunk in self.chunks()]).T
-
-    def means(self, labels: Tensor, k: int, weight: Tensor | None) -> Tensor:
-        """Means of the features of every cluster, [k, d]."""
-        member = torch.nn.functional.one_hot(labels, k).to(torch.float64)
-        member = member if weight is None else member * weight[:, None]
-        sums = torch.cat([self.columns(*chunk) @ member for chunk in self.chunks()])
-        return (sums / member.sum(0)).T.contiguous()
-
-
-@explainer(**DESCRIBED)
+@explainer(**PARAMETERS)
 class KernelTree(TreeExplainer):
-    """What the trees have in common: the kernel, and the tree of Kernel IMM."""
+    """Base class: the kernel's parameters, and the tree of Kernel IMM."""
 
-    _alone_because = "kernel distances take all points"
+    _no_group_reason = "kernel distances take all points"
     _has_price = False
 
     n_clusters: int = 8
@@ -139,7 +78,7 @@ class KernelTree(TreeExplainer):
         if self.features not in ("anchors", "taylor"):
             raise ValueError(f'features needs "anchors" or "taylor", got {self.features!r}')
         if self.features == "taylor" and self.kernel != "gaussian":
-            raise ValueError(f'features="taylor" are those of the Gaussian kernel, got kernel={self.kernel!r}')
+            raise ValueError(f'features="taylor" needs kernel="gaussian", got {self.kernel!r}')
         if self.gamma is not None:
             check_number("gamma", self.gamma)
             if self.gamma == 0:
@@ -147,7 +86,7 @@ class KernelTree(TreeExplainer):
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
         points, names, give = super()._read(X, reset)
-        return (references.tensor_of(points) if hasattr(points, "tocsc") else points), names, give
+        return (references.to_tensor(points) if hasattr(points, "tocsc") else points), names, give
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
@@ -165,7 +104,7 @@ class KernelTree(TreeExplainer):
         return found
 
     def _kernel_kmeans(self, table: Table, weight: Tensor | None) -> Reference:
-        """Kernel k-means, with as many clusters as there are different points at most."""
+        """Fit kernel k-means with at most as many clusters as there are distinct points."""
         k, different = self.n_clusters, len(torch.unique(table.data, dim=0))
         if different < k <= table.n:
             warn(
@@ -173,13 +112,13 @@ class KernelTree(TreeExplainer):
                 ConvergenceWarning,
             )
             k = different
-        X = plain(table.data)
+        X = as_numpy(table.data)
         return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
 
-    def _separated(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
-        """The tree of Kernel IMM on the raw columns, one leaf per cluster."""
-        points = _scaled(problem, self.features)
-        features = Surrogates(points, self.features, self.kernel, self.gamma_, self.n_features)
+    def _kernel_imm(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
+        """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
+        points = kernel_points(problem, self.features)
+        features = KernelTable(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
         columns = dense_codes(table, centers, self.max_bins)
@@ -195,62 +134,32 @@ class KernelTree(TreeExplainer):
                 return None
             left = columns.column(feature).index_select(0, node.rows) <= threshold
             centers_left = columns.centers[feature].index_select(0, node.centers) <= threshold
-            cut, swapped = cut_of(problem, node, feature // features.size, left, centers_left)
+            cut, swapped = cut_from_sides(problem, node, feature // features.size, left, centers_left)
             sides = builder.left[place], builder.right[place]
             return cut, *(sides[::-1] if swapped else sides)
 
-        raw, placed = replayed(problem, 0, test)
-        return raw, [leaf for _, leaf in placed]
+        raw, numbered = grow_with_tests(problem, 0, test)
+        return raw, [leaf for _, leaf in numbered]
 
     def _distances(self, problem: Problem) -> Tensor:
-        """Of all points to the clusters' means in feature space, [n, k]."""
+        """Squared distances of all points to the cluster means in feature space, [n, k]."""
         points = problem.space.columns(0, problem.space.d).T
         return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 
-def median_gamma(table: Table, kernel: str, weight: Tensor | None = None) -> float:
-    """One over the median distance of some of the points, squared for the Gaussian kernel."""
-    points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
-    some = slice(None, None, max(1, len(points) // SAMPLE))
-    points, mass = points[some].to(torch.float64), torch.bincount(place, weight)[some].to(torch.float64)
-    far = torch.pdist(points, 1.0) if kernel == "laplace" else torch.pdist(points).square()
-    one, other = torch.triu_indices(len(points), len(points), 1, device=table.device)
-    far, order = far.sort()
-    pairs = (mass[one] * mass[other])[order].masked_fill(far == 0, 0).cumsum(0)
-    if not len(far) or not far[-1] > 0:
-        return 1.0
-    return 1 / float(far[torch.searchsorted(pairs, pairs[-1:] / 2)])
-
-
-def _scaled(problem: Problem, features: str) -> Tensor:
-    """Raw columns; behind a scaler, in units of their spread, as the kernel has them.
-
-    For Taylor features they are shifted to mean 0. Features of anchors need no shift, and its rounding would tell
-    apart values that are equally far from an anchor on its two sides.
-    """
-    points = problem.table.columns(0, problem.table.d).T.to(torch.float64)
-    weight = torch.ones_like(points[:, 0]) if problem.weight is None else problem.weight
-    share = weight / weight.sum()
-    centred = points - share @ points
-    points = centred if features == "taylor" else points
-    if problem.space is problem.table:
-        return points
-    spread = (share @ centred.square()).sqrt()
-    return points / torch.where(spread > 0, spread, 1)
-
-
 @explainer()
 class KernelIMM(KernelTree):
-    """IMM on features of the kernel that depend on one column each, with the clusters' means as centers.
+    """Iterative mistake minimization (IMM) for kernel clusterings.
 
-    A threshold on a feature is an interval of its column, or two: rules read "1 < x <= 2".
+    IMM is run on features of the kernel, each of which depends on one column, with the means of the clusters as
+    centers. A threshold on a feature corresponds to one or two intervals of its column, such as ``1 < x <= 2``.
 
     Attributes
     ----------
     tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
     gamma_ : float
-        The kernel's.
+        The kernel's scale.
 
     References
     ----------
@@ -267,14 +176,14 @@ class KernelIMM(KernelTree):
     x[0] in (-0.35, 0.37]
     """
 
-    def _grow(self, problem: Problem) -> Grown:
-        builder, leaves = self._separated(problem)
+    def _grow(self, problem: Problem) -> GrownTree:
+        builder, leaves = self._kernel_imm(problem)
         return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
 
 
-@explainer(max_leaves=EXPANDED, base=BASE)
+@explainer(max_leaves=MAX_LEAVES, base=BASE)
 class ExpandedKernelTree(KernelTree):
-    """Growth by intervals from the tree of Kernel IMM, or from a single leaf."""
+    """Base class: best-first growth by interval tests, from the tree of Kernel IMM or from a single leaf."""
 
     _: KW_ONLY
     max_leaves: int | None = None
@@ -287,12 +196,12 @@ class ExpandedKernelTree(KernelTree):
 
     @abstractmethod
     def _costs(self, problem: Problem) -> Tensor:
-        """What a point costs under each label, [n, k]."""
+        """Cost of every point under each label, [n, k]."""
 
-    def _grow(self, problem: Problem) -> Grown:
+    def _grow(self, problem: Problem) -> GrownTree:
         builder, leaves = TreeBuilder(), [problem.root()]
         if self.base == "imm":
-            builder, leaves = self._separated(problem)
+            builder, leaves = self._kernel_imm(problem)
         most = 2 * problem.k if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
             needed = f"at least the number of leaves of base, {len(leaves)}"
@@ -306,17 +215,17 @@ class ExpandedKernelTree(KernelTree):
 
 @explainer()
 class KernelExKMC(ExpandedKernelTree):
-    """Expand the tree of Kernel IMM by intervals that lower the cost in feature space most.
+    """Expand the tree of Kernel IMM by interval tests that lower the kernel k-means cost most.
 
-    A leaf costs the squared distances of its points to a cluster's mean in the kernel's feature space, for the
-    cluster at which that is least.
+    The cost of a leaf is the sum of the squared distances, in the kernel's feature space, between its points and
+    the cluster mean for which this sum is smallest.
 
     Attributes
     ----------
     tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
     gamma_ : float
-        The kernel's.
+        The kernel's scale.
 
     References
     ----------
@@ -330,14 +239,16 @@ class KernelExKMC(ExpandedKernelTree):
 
 @explainer()
 class KernelExpand(ExpandedKernelTree):
-    """Expand the tree of Kernel IMM by intervals that leave the fewest mistakes.
+    """Expand the tree of Kernel IMM by interval tests that lower the number of mistakes most.
+
+    Mistakes are points that are not in the majority cluster of their leaf.
 
     Attributes
     ----------
     tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
     gamma_ : float
-        The kernel's.
+        The kernel's scale.
 
     References
     ----------

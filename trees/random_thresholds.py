@@ -1,4 +1,4 @@
-"""Trees of random cuts, of which the best is kept."""
+"""Random thresholds: many trees with random cuts between the centers are drawn, and the cheapest is kept."""
 
 from __future__ import annotations
 
@@ -12,29 +12,37 @@ import neonxc.trees.sums as sums
 from neonxc.parameters import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.growth import Step, replayed
-from neonxc.trees.problem import Node, Problem, between
+from neonxc.trees.growth import Step, grow_with_tests
+from neonxc.trees.midpoints import between
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.shards import common_seed
 
-ARRAYS = 8  # of [nodes, d, k], about, that drawing cuts takes at once
+ARRAYS = 8  # approximate number of arrays [nodes, d, k] that drawing cuts needs at the same time
 Tests = dict[int, tuple[int, float]]
-"""Path from the root (1, then 2 p and 2 p + 1) -> column and threshold."""
+"""Column and threshold of every inner node; the root is 1, and the children of node p are 2 p and 2 p + 1."""
 
 
 class RandomThresholds(TreeExplainer):
-    """Random cuts between centers, many trees at once; the tree of least cost is kept.
+    """Random cuts between the reference centers; the best of many trees is kept.
 
-    A node's cut falls between two neighbouring centers of a column: with a probability proportional to their
-    distance and anywhere between them for k-medians (``metric="l1"``), with one proportional to its square and
-    rather in the middle for k-means. Every point costs what it does at the center of its leaf.
+    A cut falls between two centers that are adjacent in a column. For k-medians (``metric="l1"``), the two centers
+    are chosen with a probability proportional to their distance, and the threshold is uniform between them. For
+    k-means, the probability is proportional to the squared distance, and the threshold has a triangular density
+    with its mode in the middle. The cost of a point is its distance to the center of its leaf.
 
     Parameters
     ----------
     n_trials : int
-        Trees that are drawn.
+        Number of trees that are drawn.
     metric : {"l2", "l1"}
         k-means or k-medians.
     n_clusters, reference, max_bins, random_state
+        As for :class:`IMM`.
+
+    Attributes
+    ----------
+    tree_, labels_, cluster_centers_, inertia_
         As for :class:`IMM`.
 
     References
@@ -71,13 +79,13 @@ class RandomThresholds(TreeExplainer):
         scale = np.where(spread > 0, spread, 1.0)
         drawn = draw(problem.centers.cpu().numpy() / scale, self.n_trials, self.metric, generator)
         trials = [{path: (f, t * float(scale[f])) for path, (f, t) in tests.items()} for tests in drawn]
-        trees = (_build(problem, tests) for tests in trials)  # one at a time: each holds all points
+        trees = (_build(problem, tests) for tests in trials)  # a generator, because each tree holds all points
         builder, leaves = min(trees, key=lambda tree: _cost(problem, tree[1]))
         return builder, leaves, {leaf.id: int(leaf.centers[0]) for leaf in leaves}
 
 
 def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator) -> list[Tests]:
-    """Tests of random trees that separate the centers [k, d]; all trials draw their next cuts at once."""
+    """Draw the tests of random trees that separate the centers [k, d], level by level for all trees together."""
     k, d = centers.shape
     step = max(1, sums.BUDGET // (ARRAYS * k * d))
     order = np.argsort(centers, axis=0, kind="stable").T  # [d, k]
@@ -87,7 +95,7 @@ def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.G
     while open_:
         member = np.stack([entry[2] for entry in open_])
         which, inside = generator.random(len(open_)), generator.random(len(open_))
-        if metric == "l2":  # a triangle: likelier the farther from both centers
+        if metric == "l2":  # triangular: the middle between the two centers is the most likely threshold
             inside = (inside + generator.random(len(open_))) / 2
         gaps = [
             _gaps(member[first : first + step][:, order], ordered, metric, which[first : first + step])
@@ -95,11 +103,11 @@ def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.G
         ]
         feature, low, high = (np.concatenate(parts) for parts in zip(*gaps, strict=True))
         next_ = []
-        for node, (trial, path, centers_there) in enumerate(open_):
+        for node, (trial, path, reach) in enumerate(open_):
             threshold = between(low[node], high[node], None, inside[node])
             trials[trial][path] = (int(feature[node]), threshold)
-            left = centers_there & (centers[:, feature[node]] <= threshold)
-            for child, side in ((2 * path, left), (2 * path + 1, centers_there & ~left)):
+            left = reach & (centers[:, feature[node]] <= threshold)
+            for child, side in ((2 * path, left), (2 * path + 1, reach & ~left)):
                 if side.sum() > 1:
                     next_.append((trial, child, side))
         open_ = next_
@@ -107,26 +115,26 @@ def draw(centers: np.ndarray, n_trials: int, metric: str, generator: np.random.G
 
 
 def _gaps(
-    there: np.ndarray, ordered: np.ndarray, metric: str, which: np.ndarray
+    reach: np.ndarray, ordered: np.ndarray, metric: str, which: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw a gap between neighbouring centers for every node: its column, and the two centers' values.
+    """Draw a gap between adjacent centers for every node; return its column and the two centers' values.
 
     Parameters
     ----------
-    there : ndarray [nodes, d, k] of bool
-        Which centers reach a node, in the order of every column.
+    reach : ndarray [nodes, d, k] of bool
+        Whether a center reaches a node, with the centers sorted by value in every column.
     ordered : ndarray [d, k]
-        Their values.
+        The sorted values of the centers.
     which : ndarray [nodes]
         Uniform random numbers.
     """
-    nodes, k = np.arange(len(there)), there.shape[2]
-    before = np.full(there.shape, -np.inf)  # the value of the center before, among those that reach the node
-    before[..., 1:] = np.maximum.accumulate(np.where(there, ordered, -np.inf), axis=2)[..., :-1]
-    gap = np.where(there & np.isfinite(before), ordered - np.where(np.isfinite(before), before, 0), 0)
-    share = (gap if metric == "l1" else gap**2).reshape(len(there), -1).cumsum(1)
+    nodes, k = np.arange(len(reach)), reach.shape[2]
+    before = np.full(reach.shape, -np.inf)  # value of the preceding center among those that reach the node
+    before[..., 1:] = np.maximum.accumulate(np.where(reach, ordered, -np.inf), axis=2)[..., :-1]
+    gap = np.where(reach & np.isfinite(before), ordered - np.where(np.isfinite(before), before, 0), 0)
+    share = (gap if metric == "l1" else gap**2).reshape(len(reach), -1).cumsum(1)
     if not (share[:, -1] > 0).all():
-        raise ValueError("some centers are the same in every column, so that no cut separates them")
+        raise ValueError("two centers are the same in every column, so no cut separates them")
     place = (share < which[:, None] * share[:, -1:]).sum(1)
     feature, rank = place // k, place % k
     return feature, before[nodes, feature, rank], ordered[feature, rank]
@@ -136,7 +144,7 @@ def _build(problem: Problem, tests: Tests) -> tuple[TreeBuilder, list[Node]]:
     def test(path: int, node: Node) -> Step | None:
         return (problem.cut_at(node, *tests[path]), 2 * path, 2 * path + 1) if path in tests else None
 
-    builder, leaves = replayed(problem, 1, test)
+    builder, leaves = grow_with_tests(problem, 1, test)
     return builder, [leaf for _, leaf in leaves]
 
 

@@ -1,4 +1,4 @@
-"""Trees whose leaves are parts of a graph with few edges between them: SpEx."""
+"""SpEx: trees whose cuts have low conductance in a graph on the points, so that few edges cross between leaves."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from neonxc.trees.labelling import label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
-from neonxc.trees.unguided import OwnClusters
+from neonxc.trees.unsupervised import OwnClusters
 
-NEIGHBORS = 20  # of SpExGraph without a graph, as in the paper's experiments
+NEIGHBORS = 20  # default number of neighbors, as in the paper's experiments
 
 
 @explainer(
     clique_weights="""{"unit", "size"}
-    What an edge between two points of a cluster weighs: 1, or 1 over one less than the cluster's points
-    (Corollary A.5), so that clusters of all sizes count alike.""",
+    Weight of an edge between two points of a cluster: 1, or 1 / (size of the cluster - 1) (Corollary A.5), so that
+    large and small clusters have the same influence.""",
 )
 class SpExClique(BestFirst):
-    """Parts of least conductance in the graph that joins all points of a reference cluster.
+    """SpEx on the clique graph, in which all points of a reference cluster are connected.
 
-    Any labels can be explained, whether clusters have centers or not. The graph takes no memory: a cut's score
-    depends only on how many points of each cluster are on its two sides. A side without edges has conductance 1.
+    Each cut minimizes the conductance of the graph. Any labels can be explained, including those of clusters that
+    have no centers. The graph is never stored, because the score of a cut depends only on the number of points
+    of each cluster on its two sides. A side without edges has conductance 1.
 
     Attributes
     ----------
@@ -71,12 +72,12 @@ class SpExClique(BestFirst):
 
 @explainer(
     n_clusters="""int
-    Leaves, each of which is a cluster.""",
+    Number of leaves. Every leaf is a cluster.""",
     max_leaves="""int, optional
-    Leaves, if they are not `n_clusters`.""",
+    Number of leaves, if it differs from `n_clusters`.""",
 )
 class GraphTree(OwnClusters):
-    """Parts of least conductance in a graph on the points."""
+    """Base class of the SpEx explainers that cut a given graph."""
 
     n_clusters: int = 8
     _: KW_ONLY
@@ -85,22 +86,22 @@ class GraphTree(OwnClusters):
 
     @abstractmethod
     def _neighbors(self) -> int:
-        """Nearest neighbours that a point is joined with, where no graph is given."""
+        """Number of nearest neighbors in the graph that is built if none is given."""
 
     def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
         data = self._prepare(X, labels, centers, None)
         if graph is None:
-            own = knn_graph(data.problem.space.data, self._neighbors())
+            graph = knn_graph(data.problem.space.data, self._neighbors())
         else:
-            own = as_graph(graph, data.points.shape[0], device=data.problem.device)
-            own = own if data.kept is None else own.take(data.kept)
-        self._finish(data, *self._grow_in(data.problem, own))
+            graph = as_graph(graph, data.points.shape[0], device=data.problem.device)
+            graph = graph if data.selected is None else graph.take(data.selected)
+        self._finish(data, *self._cut_graph(data.problem, graph))
         return self
 
     def _grow(self, problem: Problem) -> Any:
-        return self._grow_in(problem, knn_graph(problem.space.data, self._neighbors()))
+        return self._cut_graph(problem, knn_graph(problem.space.data, self._neighbors()))
 
-    def _grow_in(self, problem: Problem, graph: Graph) -> Any:
+    def _cut_graph(self, problem: Problem, graph: Graph) -> Any:
         builder, most = TreeBuilder(), self.n_clusters if self.max_leaves is None else self.max_leaves
         search = Search(problem, GraphConductance(problem, graph))
         leaves = best_first(search, builder, [problem.root().without_centers()], most)
@@ -111,10 +112,13 @@ class GraphTree(OwnClusters):
 
 @explainer(
     n_neighbors="""int
-    Neighbours that every point is joined with; mutual ones by an edge of weight 2. There are n - 1 at most."""
+    Number of neighbors that each point is connected to, at most n - 1. An edge between mutual neighbors has
+    weight 2, any other edge weight 1."""
 )
 class SpExKNN(GraphTree):
-    """Parts of least conductance in the graph of nearest neighbours: a clustering by a tree, without a reference.
+    """SpEx on the graph of nearest neighbors, which needs no reference clustering.
+
+    Each cut minimizes the conductance of the graph, and the leaves of the tree are the clusters.
 
     Attributes
     ----------
@@ -152,13 +156,17 @@ class SpExKNN(GraphTree):
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [n, d]
-            The columns that are cut, in which neighbours are near. As for :meth:`neonxc.trees.IMM.fit`.
+            The columns that are cut and in which neighbors are found. As for :meth:`neonxc.trees.IMM.fit`.
         y : ignored
         labels : array-like [n], optional
-            Names for the leaves: each takes the most frequent label of its points. The tree does not depend on
-            them, but points of label -1 (noise) are left out.
+            Names of the leaves: each leaf takes the most frequent label of its points. The labels do not change
+            the cuts, except that points of label -1 (noise) are left out.
         centers : array-like [k, d], optional
-            The same, with the nearest center of every point as its label.
+            Names the leaves in the same way; the label of a point is its nearest center.
+
+        Returns
+        -------
+        self
         """
         del y
         self._fit(X, None, labels, centers)
@@ -167,10 +175,11 @@ class SpExKNN(GraphTree):
 
 @explainer()
 class SpExGraph(GraphTree):
-    """Parts of least conductance in any graph on the points, cut by any columns of theirs.
+    """SpEx on any graph.
 
-    The graph may come from another space than the columns: nearest neighbours by a network's features, links
-    between documents, similarities.
+    Each cut is a threshold on a column of X and minimizes the conductance of the graph. The graph need not be
+    derived from these columns: it may hold the nearest neighbors in a network's feature space, links between
+    documents, or similarities.
 
     Attributes
     ----------
@@ -205,18 +214,22 @@ class SpExGraph(GraphTree):
             The columns that are cut. As for :meth:`neonxc.trees.IMM.fit`.
         y : ignored
         graph : sparse matrix [n, n], edge list [edges, 2] or [edges, 3], or tuple (edges, weights), optional
-            Weights of edges between the points of X, in their order; see :func:`neonxc.trees.graph.as_graph`.
-            Default: the 20 nearest neighbours of every point in X.
+            Weights of the edges between the points, which have the same order as in X; see
+            :func:`neonxc.trees.graph.as_graph`. Default: the graph of the 20 nearest neighbors in X.
         labels : array-like [n], optional
-            Names for the leaves: each takes the most frequent label of its points. The tree does not depend on
-            them, but points of label -1 (noise) are left out.
+            Names of the leaves: each leaf takes the most frequent label of its points. The labels do not change
+            the cuts, except that points of label -1 (noise) are left out.
         centers : array-like [k, d], optional
-            The same, with the nearest center of every point as its label.
+            Names the leaves in the same way; the label of a point is its nearest center.
+
+        Returns
+        -------
+        self
 
         Raises
         ------
         ValueError
-            Another number of points in the graph, a graph that has a direction, negative weights, no edges.
+            If the graph has another number of points than X, is directed, has negative weights or has no edges.
         """
         del y
         self._fit(X, graph, labels, centers)

@@ -1,8 +1,8 @@
-"""What is added up over the points left of a cut: one kind of sum per class.
+"""Statistics: the sums over the points left of a cut from which criteria compute scores, one kind per class.
 
-A statistic has `size` numbers per cut. It is a sum over *elements*: points, or edges between points. If it sums
-the same elements in every node, its sums are kept: those of a child are its parent's, less those of the elements
-that the child does not have.
+A statistic yields `size` numbers per cut. It sums over *elements*, which are points or edges between points. If it
+sums the same quantities in every node, its sums are stored, and those of one child are obtained by subtracting
+those of the other child from the parent's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from torch import Tensor
 import neonxc.trees.sums as sums
 from neonxc.trees.codes import transposed
 from neonxc.trees.exact import rounded
-from neonxc.trees.ordering import chosen
+from neonxc.trees.ordering import select
 from neonxc.trees.views import View
 
 if TYPE_CHECKING:
     from neonxc.trees.graph import Graph
-    from neonxc.trees.problem import Node, Problem
+    from neonxc.trees.node import Node
+    from neonxc.trees.problem import Problem
 
 
 class Statistic(ABC):
@@ -30,15 +31,15 @@ class Statistic(ABC):
     Attributes
     ----------
     size : int
-        Numbers per cut.
+        Number of sums per cut.
     whole : bool
-        Whether it counts points without weights: its sums have no rounding at all.
+        Whether it counts points without weights, so that its sums are integers.
     kept : bool
-        Whether it is a sum over the same elements in every node.
+        Whether it sums the same quantities in every node, so that stored sums can be used for the children.
     counts : bool
-        Whether its numbers add up to the mass of the points on the left.
+        Whether its sums add up to the mass of the points on the left.
     by_center : bool
-        Whether groups are the node's centers, each of which only one of the children has.
+        Whether its groups are the node's centers, each of which belongs to only one of the children.
     """
 
     size = 1
@@ -48,52 +49,53 @@ class Statistic(ABC):
     by_center = False
 
     def elements(self, node: Node) -> Tensor:
-        """The elements of a node, by default its points."""
+        """Elements of a node; by default its points."""
         return node.rows
 
     def groups(self, node: Node) -> Tensor | None:
-        """What is summed apart, if that is not the same for all nodes."""
+        """Groups of elements that are summed separately, if they depend on the node."""
         return None
 
     def entries(self, groups: Tensor | None) -> int:
-        """Rows of :meth:`terms` for every column."""
+        """Number of rows of :meth:`terms` for every column."""
         return self.size if groups is None else len(groups)
 
     @abstractmethod
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
-        """Sums of the elements left of every cut, [f, groups, bins]; what :meth:`left` makes numbers of."""
+        """Sums over the elements left of every cut, by group, [f, groups, bins]."""
 
     def left(self, terms: Tensor) -> Tensor:
-        """The numbers of a cut, [size, f, bins]."""
+        """Sums of every cut, [size, f, bins], from the result of :meth:`terms`."""
         return terms.movedim(1, 0)
 
     def once(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
-        """The numbers of a cut, [size, f, bins], where terms are of no further use."""
+        """Sums of every cut, [size, f, bins], computed directly when the terms need not be stored."""
         return self.left(self.terms(view, elements, groups))
 
     def within(self, terms: Tensor) -> Tensor:
-        """The least numbers that a cut between two codes of a bin may have, [size, f, bins]."""
+        """Lower bounds of the sums over all cuts inside a bin, [size, f, bins]."""
         raise NotImplementedError
 
     def divided(
         self, elements: Tensor, left: Tensor, centers_left: Tensor, children: tuple[Node, Node]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The elements of the left child, those of the right one, and those that neither has.
+        """Elements of the left child, of the right child, and of neither.
 
         Parameters
         ----------
         elements : Tensor
+            Elements of the parent.
         left : Tensor [n] of bool
-            Whether a point goes left.
+            Whether each point goes left.
         centers_left : Tensor [k] of bool
-            Whether a center does.
+            Whether each center goes left.
         children : tuple of Node
         """
         return children[0].rows, children[1].rows, None
 
 
 class Clusters(Statistic):
-    """Points by reference cluster, or their weights; a node has a row for every cluster that it has points of."""
+    """Number (or weight) of points by reference cluster, with one row for every cluster present in the node."""
 
     kept = True
     counts = True
@@ -103,7 +105,7 @@ class Clusters(Statistic):
         self.whole = problem.weight is None
 
     def groups(self, node: Node) -> Tensor:
-        """The clusters of a node's points."""
+        """Clusters of the node's points."""
         return self.problem.clusters(node)[0]
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
@@ -115,13 +117,13 @@ class Clusters(Statistic):
 
 
 class Points(Statistic):
-    """Points on the left, or their weights.
+    """Number (or weight) of points on the left.
 
     Parameters
     ----------
     problem : Problem
     weight : Tensor [n] of float64, optional
-        Other weights than the problem's.
+        Weights of the points. Default: those of the problem.
     """
 
     kept = True
@@ -138,12 +140,15 @@ class Points(Statistic):
         return counts.cumsum_(2)
 
     def within(self, terms: Tensor) -> Tensor:
-        """The points before the bin."""
+        """Number of points before the bin."""
         return torch.nn.functional.pad(terms[..., :-1], (1, 0)).movedim(1, 0)
 
 
 class Parted(Statistic):
-    """Points that a cut parts from their reference center, among those whose center is in the node."""
+    """Number (or weight) of points that a cut separates from their reference center.
+
+    Only points whose center is in the node are counted.
+    """
 
     kept = True
     by_center = True
@@ -153,103 +158,104 @@ class Parted(Statistic):
         self.whole = problem.weight is None
 
     def elements(self, node: Node) -> Tensor:
-        """The points whose center is in the node."""
+        """Points whose center is in the node."""
         if len(node.centers) == self.problem.k:
             return node.rows
-        there = torch.zeros(self.problem.k, dtype=torch.bool, device=node.rows.device)
-        there[node.centers] = True
-        return chosen(node.rows, there[self.problem.labels.index_select(0, node.rows)])
+        present = torch.zeros(self.problem.k, dtype=torch.bool, device=node.rows.device)
+        present[node.centers] = True
+        return select(node.rows, present[self.problem.labels.index_select(0, node.rows)])
 
     def groups(self, node: Node) -> Tensor:
-        """The centers of a node."""
+        """Centers of the node."""
         return node.centers
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
-        """What is parted from each center."""
+        """Points that are separated from each center."""
         assert groups is not None
         own, weight = self.problem.positions(elements, groups), self.problem.weights(elements)
         centers = view.centers.index_select(1, groups)
         return view.parted_by_center(elements, own, centers, weight)
 
     def left(self, terms: Tensor) -> Tensor:
-        """The sum over centers."""
+        """Sum over the centers."""
         return terms.sum(1, dtype=terms.dtype)[None]
 
     def once(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
-        """The sum over centers, at once."""
+        """Sum over the centers, without a row per center."""
         assert groups is not None
         own, weight = self.problem.positions(elements, groups), self.problem.weights(elements)
         centers = view.centers.index_select(1, groups)
         return view.parted(elements, own, centers, weight)[None]
 
     def within(self, terms: Tensor) -> Tensor:
-        """The sum of the least terms."""
+        """Sum of the lower bounds for each center."""
         return sums.least_within_bins(terms)[None]
 
     def divided(
         self, elements: Tensor, left: Tensor, centers_left: Tensor, children: tuple[Node, Node]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Points that stay with their center, on the left and on the right; the others are gone."""
+        """Points that stay with their center on the left, those on the right, and those that are separated."""
         side = left.index_select(0, elements)
         own = centers_left.index_select(0, self.problem.labels.index_select(0, elements))
-        return chosen(elements, side & own), chosen(elements, ~(side | own)), chosen(elements, side ^ own)
+        return select(elements, side & own), select(elements, ~(side | own)), select(elements, side ^ own)
 
 
 class PartedFrom(Statistic):
-    """Weight of a node's points that a cut parts from a center of the node.
+    """Sum of given weights over the points that a cut separates from one of the node's centers.
 
     Parameters
     ----------
     centers : Tensor [centers] of int64
-        The node's.
+        Centers of the node.
     own : Tensor [points] of int64
-        A point's center, as a position in `centers`.
+        Position in `centers` of each point's center.
     weight : Tensor [points] of float64
-        Sums of them are exact as they are, as for :class:`Channels`.
+        Weights of the points, rounded so that sums are exact.
     """
 
     def __init__(self, centers: Tensor, own: Tensor, weight: Tensor) -> None:
         self.centers, self.own, self.weight = centers, own, weight
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
-        """What is parted, from each center where that bounds cuts within bins; else from all of them."""
+        """Weight that is separated: by center if cuts inside bins are bounded, otherwise in total."""
         centers = view.centers.index_select(1, self.centers)
         if view.coarse:
             return view.parted_by_center(elements, self.own, centers, self.weight)
         return view.parted(elements, self.own, centers, self.weight)[:, None]
 
     def left(self, terms: Tensor) -> Tensor:
-        """The sum over centers."""
+        """Sum over the centers."""
         return terms.movedim(1, 0) if terms.shape[1] == 1 else terms.sum(1)[None]
 
     def within(self, terms: Tensor) -> Tensor:
-        """The sum of the least terms."""
+        """Sum of the lower bounds for each center."""
         return sums.least_within_bins(terms)[None]
 
 
 class Channels(Statistic):
-    """Any numbers of a node's points.
+    """Sums of m values per point.
 
     Parameters
     ----------
     values : Tensor [m, points] of float64
+        Values of the node's points.
     exact : bool
-        Whether sums of them are exact as they are: those of ``problem.distances`` and their differences, and of
-        whole numbers.
+        Whether sums of the values are exact without rounding them first. This holds for ``problem.distances``,
+        differences between them, and integers.
     """
 
     def __init__(self, values: Tensor, exact: bool = False) -> None:
         self.values, self.size = values if exact else rounded(values), len(values)
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
-        """Their prefix sums."""
+        """Prefix sums of the values."""
         return view.channels(elements, self.values).cumsum_(2)
 
 
 class Pairs(Statistic):
-    """Edges of a graph inside a node: the weight of those with an end on the left, and of those with both.
+    """Weight of the edges inside a node that have at least one end on the left, and of those that have both.
 
-    The difference of the two is the weight of the edges that a cut parts.
+    The difference between the two is the weight of the edges that are cut.
 
     Parameters
     ----------
@@ -264,15 +270,15 @@ class Pairs(Statistic):
         self.n = graph.n
 
     def elements(self, node: Node) -> Tensor:
-        """The edges inside the node."""
+        """Edges whose ends are both in the node."""
         if len(node.rows) == self.n:
             return torch.arange(len(self.lower), device=node.rows.device)
-        there = torch.zeros(self.n, dtype=torch.bool, device=node.rows.device)
-        there[node.rows] = True
-        return (there[self.lower] & there[self.upper]).nonzero()[:, 0]
+        inside = torch.zeros(self.n, dtype=torch.bool, device=node.rows.device)
+        inside[node.rows] = True
+        return (inside[self.lower] & inside[self.upper]).nonzero()[:, 0]
 
     def terms(self, view: View, elements: Tensor, groups: Tensor | None) -> Tensor:
-        """Edges by their upper code; and by their lower one: those by both ends, less those by the upper one."""
+        """Weight of the edges by their lower and by their upper code; the former is degrees minus the latter."""
         ends = [side.index_select(0, elements) for side in (self.lower, self.upper)]
         weight = self.weight.index_select(0, elements)
         degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=self.n).to(torch.float64)
@@ -288,7 +294,7 @@ class Pairs(Statistic):
     def divided(
         self, elements: Tensor, left: Tensor, centers_left: Tensor, children: tuple[Node, Node]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Edges inside the left and inside the right child; those between them are gone."""
+        """Edges inside the left child, edges inside the right child, and edges between them."""
         one, other = (left.index_select(0, side.index_select(0, elements)) for side in (self.lower, self.upper))
-        inside = chosen(elements, one & other), chosen(elements, ~one & ~other)
-        return *inside, chosen(elements, one ^ other)
+        inside = select(elements, one & other), select(elements, ~one & ~other)
+        return *inside, select(elements, one ^ other)

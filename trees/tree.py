@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neonxc.rules.intervals import Intervals, union
-from neonxc.trees.decoding import same_tests
+from neonxc.trees.decoding import canonical_columns
 from neonxc.trees.routing import leaves_of, tested_columns, ways
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class ThresholdTree:
         Tests of one column whose answer was the same count once; those of thresholds and those of intervals apart.
         Tests for different categories are tests of different columns.
         """
-        same = range(self.n_features) if self.encoding is None else same_tests(self.encoding)
+        same = range(self.n_features) if self.encoding is None else canonical_columns(self.encoding)
         sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
         sides: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():

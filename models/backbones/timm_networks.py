@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 from .network import BACKBONES, Network
-from .weights import OFFLINE, Weights, first_line, with_weights
+from .weights import NoWeights, Weights, first_line, with_weights
 
 __all__ = ["timm_network"]
 
 PREFIX = "timm/"
 INSTALL = 'pip install "neonxc[timm]"'
 COARSEST = 16  # of the blocks up to this reduction of the image's resolution, the last is the default
+
+PATIENCE = 3  # seconds for an answer of the Hugging Face Hub
 
 
 def timm_network(name: str, weights: Weights) -> Network:
@@ -66,9 +70,27 @@ def _create(timm: ModuleType, name: str, **options: Any) -> Any:
 
 def _pretrained(timm: ModuleType, name: str) -> Any:
     try:
-        return _create(timm, name, pretrained=True)
+        with _cache_alone_when_offline():
+            return _create(timm, name, pretrained=True)
     except Exception as error:  # no weights, no network, a full disk, a damaged file
-        raise RuntimeError(
-            f"could not get the default weights of timm's {name} ({first_line(error)}). "
-            f"timm.list_pretrained() are the names that have some; {OFFLINE}"
+        raise NoWeights(
+            f"could not get the default weights of timm's {name} ({first_line(error)})",
+            "timm.list_pretrained() lists the networks that have some. ",
         ) from error
+
+
+@contextmanager
+def _cache_alone_when_offline() -> Iterator[None]:
+    """Without a connection the client of the Hugging Face Hub would retry for most of a minute."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    before = constants.HF_HUB_OFFLINE
+    try:
+        get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+    except Exception:  # the kinds of errors depend on the client's version
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

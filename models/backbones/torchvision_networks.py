@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from .network import Builder, Network, builder
-from .weights import OFFLINE, Weights, first_line, with_weights
+from .weights import NoWeights, Weights, first_line, with_weights
 
 
 def _load(name: str, weights: Weights) -> nn.Module:
@@ -28,9 +28,9 @@ def _load(name: str, weights: Weights) -> nn.Module:
         except Exception as error:  # no network, a full disk, a wrong hash, a damaged file left by an earlier try
             file = PurePosixPath(published.url).name
             folder = os.path.join(torch.hub.get_dir(), "checkpoints")
-            raise RuntimeError(
-                f"could not get the default weights of {name} ({first_line(error)}). Torch looks for the file "
-                f"{file} in {folder}: put it there (or remove a damaged one), or {OFFLINE}"
+            raise NoWeights(
+                f"could not get the default weights of {name} ({first_line(error)}); torch looks for the file "
+                f"{file} in {folder}: put it there, or remove a damaged one"
             ) from error
         net = create()
         net.load_state_dict(state)

@@ -10,16 +10,21 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-__all__ = ["OFFLINE", "Weights", "first_line", "load_state_dict", "read_state_dict", "with_weights"]
-
-OFFLINE = (
-    "give weights=PATH for a .pth or .safetensors file, or weights=None for random weights; "
-    "efficientnet_lite0() needs no download."
-)
-"""What to do without the default weights."""
+__all__ = ["NoWeights", "Weights", "first_line", "load_state_dict", "read_state_dict", "with_weights"]
 
 Weights = str | os.PathLike[str] | None
 """``"default"``: the published ones; None: random; otherwise the path of a .pth or .safetensors file."""
+
+
+class NoWeights(RuntimeError):
+    """The default weights of a network can't be had: `reason` says why, without what a caller in Python may do."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        self.reason = reason
+        super().__init__(
+            f"{reason}. {advice}Give weights=PATH for a .pth or .safetensors file, or weights=None for random "
+            "weights; efficientnet_lite0() needs no download"
+        )
 
 
 def with_weights(

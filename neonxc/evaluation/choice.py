@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 from tqdm import tqdm
 
+from neonxc.distinct import n_distinct
 from neonxc.inputs import as_batch
 
 if TYPE_CHECKING:
@@ -129,8 +130,10 @@ def choose_k(
     if preprocessing is not None:
         preprocessing = clone(preprocessing).fit(X)
     points = np.asarray(as_batch(X if preprocessing is None else preprocessing.transform(X)).tensor)
-    if (different := len(np.unique(points, axis=0))) <= numbers[-1]:
-        raise ValueError(f"{numbers[-1]} clusters need more different rows than that; there are {different}")
+    if (different := n_distinct(points)) <= numbers[-1]:
+        raise ValueError(
+            f"comparing up to {numbers[-1]} clusters needs more than {numbers[-1]} different rows, got {different}"
+        )
     halves = [random.permutation(len(points))[: len(points) // 2] for _ in range(REFITS)]
     seed = int(random.randint(1 << 30))
     measured = {

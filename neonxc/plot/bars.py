@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,21 +18,38 @@ if TYPE_CHECKING:
 def bars(
     relevance: Any, names: Sequence[str] | None = None, *, most: int = 15, title: str | None = None
 ) -> Figure:
-    """Relevance of one point's features, or of a cluster's on average.
+    """Draw the relevance of one point's features, or of a cluster's features on average.
 
     Parameters
     ----------
-    relevance : array or Tensor [d]
+    relevance : Series, dict, frame with one row, array or Tensor [d]
+        A row of a frame of relevance, such as ``relevance.iloc[0]``, brings the names of its features along.
     names : sequence of d str, optional
-        Default: x0, x1, ...
+        Names of the features. By default those of a series, dict or frame, and ``x0, x1, ...`` for anything else.
     most : int
-        How many features to draw: those of the largest absolute relevance. The others are summed up in one bar.
+        Number of features to draw, those with the largest absolute relevance. The sum of the others is one more
+        bar.
     title : str, optional
+        By default the name of a series, or the label of the row of a frame, if it is a text.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        Relevance of several points, values that are not finite, or another number of names than of features.
+
+    Examples
+    --------
+    >>> import neonxc.plot
+    >>> figure = neonxc.plot.bars({"age": 2.1, "income": -0.4}, title="patient 7")
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['age', 'income']
     """
+    relevance, own_names, own_title = _named(relevance)
+    names, title = own_names if names is None else names, own_title if title is None else title
     values = as_array(relevance).astype(float)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"bars need the relevance of one point, shape [d], got {list(values.shape)}")
@@ -44,6 +61,19 @@ def bars(
     _draw(figure.add_subplot(), values, labels, most, title)
     figure.axes[0].set_xlabel("relevance", fontsize=8)
     return figure
+
+
+def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
+    """The values of a series, dict or frame with one row, the names of its features, and a title."""
+    if hasattr(relevance, "columns") and len(relevance) == 1:
+        relevance = relevance.iloc[0]
+    if isinstance(relevance, Mapping):
+        return np.array(list(relevance.values())), list(relevance), None
+    if not hasattr(relevance, "index") or not hasattr(relevance, "to_numpy") or relevance.ndim != 1:
+        return relevance, None, None
+    numbered = list(relevance.index) == list(range(len(relevance)))
+    title = relevance.name if isinstance(relevance.name, str) else None
+    return relevance.to_numpy(), None if numbered else list(relevance.index), title
 
 
 def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:

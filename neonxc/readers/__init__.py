@@ -1,8 +1,9 @@
-"""What fitted clusterers decide by: one file per family, each registered with :func:`read`."""
+"""Readers: convert fitted clusterers to heads. There is one file per family, and :func:`read` dispatches to
+them."""
 
 from __future__ import annotations
 
 from neonxc.readers import centers, hierarchy, mixtures, modules
-from neonxc.readers.model import ClusterModel, read
+from neonxc.readers.model import ClusterModel, SameCenters, read
 
-__all__ = ["ClusterModel", "centers", "hierarchy", "mixtures", "modules", "read"]
+__all__ = ["ClusterModel", "SameCenters", "centers", "hierarchy", "mixtures", "modules", "read"]

@@ -1,4 +1,4 @@
-"""Clusterers that decide on their way down a hierarchy."""
+"""Reader for clusterers that assign points by descending a hierarchy (BisectingKMeans)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from neonxc.head import bisecting_head
 from neonxc.readers.centers import centroids
-from neonxc.readers.model import ClusterModel, read
+from neonxc.readers.model import ClusterModel, SameCenters, read
 
 
 @read.register
@@ -19,7 +19,7 @@ def _(model: BisectingKMeans) -> ClusterModel:
         return centroids(model.cluster_centers_)
     children: list[tuple[int, int]] = []
     centers: list[np.ndarray] = []
-    queue = [model._bisecting_tree]  # scikit-learn keeps its hierarchy nowhere else
+    queue = [model._bisecting_tree]  # scikit-learn stores its hierarchy only in this private attribute
     for node in queue:
         sides = []
         for child in (node.left, node.right):
@@ -32,6 +32,6 @@ def _(model: BisectingKMeans) -> ClusterModel:
         centers.append(np.stack([node.left.center, node.right.center]) + getattr(model, "_X_mean", 0.0))
     pairs = torch.as_tensor(np.stack(centers), dtype=torch.float64)
     if (pairs[:, 0] == pairs[:, 1]).all(dim=1).any():
-        raise ValueError("a split of the hierarchy has identical centers on both sides; fit fewer clusters")
+        raise SameCenters("a split of the hierarchy has identical centers on both sides")
     points = torch.as_tensor(model.cluster_centers_, dtype=torch.float64)
     return ClusterModel(lambda chain: bisecting_head(children, pairs[:, 0], pairs[:, 1], chain), points)

@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.pipeline import Pipeline, make_pipeline
 from tqdm import tqdm
 
+from neonxc.distinct import n_distinct
 from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE
 from neonxc.preparation import Preparation
@@ -45,7 +46,7 @@ class Clusters:
 
 def kmeans(points: Any, clusters: int, what: str) -> KMeans:
     """K-means, fitted; an error calls the points `what`."""
-    n, different = points.shape[0], _different(points)
+    n, different = points.shape[0], n_distinct(points)
     if different < clusters:
         got = f"got {n}" if different == n else f"only {different} of the {n} are different"
         got = f"all {n} are the same" if different == 1 < n else got
@@ -57,13 +58,6 @@ def kmeans(points: Any, clusters: int, what: str) -> KMeans:
         key=lambda model: model.inertia_,
     )
     return best.set_params(n_init=10, random_state=0)
-
-
-def _different(points: Any) -> int:
-    """How many rows differ; of a sparse matrix, by a random projection."""
-    if hasattr(points, "tocsr"):
-        return len(np.unique(points @ np.random.default_rng(0).standard_normal(points.shape[1])))
-    return len(np.unique(points, axis=0))
 
 
 def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:

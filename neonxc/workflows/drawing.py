@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc import plot
-from neonxc.dataset_items import Items
-from neonxc.dataset_run import manifest_of, run
-from neonxc.dataset_shards import differing, files, path_of, read
+from neonxc.dataset.items import Items
+from neonxc.dataset.run import manifest_of, run
+from neonxc.dataset.shards import differing, files, path_of, read
 from neonxc.files import write_tensors
 from neonxc.ranks import Ranks
 from neonxc.workflows.photos import Named, state_of

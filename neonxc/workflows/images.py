@@ -39,6 +39,7 @@ def demo_photo() -> Tensor:
 def extractor(backbone: str, layer: str | None, weights: str, device: str, mode: str) -> FeatureExtractor:
     """Feature extractor by name: unit-norm locations for spatial clusters, pooled features for whole images."""
     from neonxc.models import backbone as build
+    from neonxc.models.backbones.weights import NoWeights
 
     try:
         torch.empty(0, device=device)
@@ -46,13 +47,19 @@ def extractor(backbone: str, layer: str | None, weights: str, device: str, mode:
         raise ValueError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from None
     if layer is None and mode == "image":
         layer = WHOLE_IMAGES.get(backbone)
-    features = build(
-        backbone,
-        layer,
-        weights=None if weights == "none" else weights,
-        pool=None if mode == "spatial" else "avg",
-        normalize=mode == "spatial",
-    )
+    try:
+        features = build(
+            backbone,
+            layer,
+            weights=None if weights == "none" else weights,
+            pool=None if mode == "spatial" else "avg",
+            normalize=mode == "spatial",
+        )
+    except NoWeights as error:
+        raise RuntimeError(
+            f"{error.reason}. Give neonxc heatmap a file of weights (--weights FILE), or leave out --backbone: the "
+            "default network needs no download"
+        ) from error
     return features.to(device)
 
 

@@ -2,6 +2,6 @@
 
 import os
 
-# Idle OpenMP threads of one library (torch, scikit-learn) must not spin while another one works. It has to be set
-# before the first of them is imported.
+# Idle OpenMP threads of one library (torch, scikit-learn) must not spin while another library works. The variable
+# must be set before the first of them is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -1,13 +1,13 @@
-"""NEON along the way from zero, compared with NEON at the input alone and with other methods: pixel-flipping AUC.
+"""Pixel-flipping AUC of NEON along the path from zero, of NEON at the input alone, and of other methods.
 
 A row explains a k-means clustering of a deeper layer's pooled features by the channels of an earlier layer of
 EfficientNet-Lite0 (pretrained, no download). Flipping adds channels to zeros, the most relevant ones first. The
-sum of relevance over f(x) - f(0), by its quartiles, says how far relevance is from being complete.
+quartiles of the sum of relevance over f(x) - f(0) measure the completeness of the relevance.
 
     python -m tests.benchmarks.along [--full] [--fashion FOLDER] [--json FILE]
 
-By default patches of photos, 10 and 100 clusters, channels of one layer. `--full` takes two layers, two seeds and
-more patches. FOLDER has Fashion-MNIST's files, as of Debian's package dataset-fashion-mnist.
+The default uses patches of photos, 10 and 100 clusters, and channels of one layer. `--full` uses two layers, two
+seeds and more patches. FOLDER contains the files of Fashion-MNIST, as in Debian's package dataset-fashion-mnist.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SPLITS = ((4, 10), (7, 14))  # last block before the inputs, last block of the f
 
 @dataclass(frozen=True)
 class Row:
-    """A clustering of features, as a network of activations [N, C, h, w], and what tells it from the others."""
+    """A clustering of features, as a network that takes activations [N, C, h, w], and its identifying settings."""
 
     net: NeuralizedClustering
     least: float
@@ -51,7 +51,7 @@ class Row:
 
 
 def patches(count: int) -> Tensor:
-    """Random patches [N, 3, SIDE, SIDE] of six photos, in 0..1."""
+    """Draw random patches [N, 3, SIDE, SIDE] of six photos, in 0..1."""
     photos = [getattr(data, name)() for name in ("chelsea", "coffee", "astronaut", "rocket")]
     photos += load_sample_images().images
     generator = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def patches(count: int) -> Tensor:
 
 
 def garments(folder: Path, count: int) -> Tensor:
-    """Images [N, 3, SIDE, SIDE] of Fashion-MNIST, in 0..1."""
+    """Load images [N, 3, SIDE, SIDE] of Fashion-MNIST, in 0..1."""
     with gzip.open(folder / "train-images-idx3-ubyte.gz") as file:
         pixels = np.frombuffer(file.read(16 + count * 28 * 28), np.uint8, offset=16).reshape(-1, 1, 28, 28)
     images = F.interpolate(torch.from_numpy(pixels.copy()).float() / 255, size=(SIDE, SIDE), mode="bilinear")
@@ -73,7 +73,7 @@ def garments(folder: Path, count: int) -> Tensor:
 
 @torch.no_grad()
 def rows(pictures: dict[str, Tensor], full: bool) -> Iterator[Row]:
-    """Clusterings of all but the last pictures, whose activations are explained."""
+    """Cluster all pictures but the last ones, whose activations are explained."""
     net, explained = EfficientNetLite0.pretrained(), 150 if full else 60
     for first, last in SPLITS if full else SPLITS[:1]:
         front = nn.Sequential(net.stem, net.blocks[: first + 1])
@@ -91,7 +91,7 @@ def rows(pictures: dict[str, Tensor], full: bool) -> Iterator[Row]:
 
 
 def contestants(row: Row, full: bool) -> dict[str, methods.Method]:
-    """Forms of NEON, and what else takes zero for missing."""
+    """Return the variants of NEON, and the other methods that take zero as the missing value."""
     _, C, height, width = row.activations.shape
     channels = torch.arange(C)[:, None, None].expand(C, height, width)
     found: dict[str, methods.Method] = {
@@ -107,7 +107,7 @@ def contestants(row: Row, full: bool) -> dict[str, methods.Method]:
 
 
 def measured(row: Row, full: bool) -> Table:
-    """AUC of every method on one row, the gain over Eq. 3, and quartiles of the sum of relevance."""
+    """Measure one row: the AUC of every method, its gain over Eq. 3, and the quartiles of the sum of relevance."""
     net, x, lines = row.net, row.activations, []
     with torch.no_grad():
         f, target = net(x).max(1)
@@ -127,7 +127,7 @@ def measured(row: Row, full: bool) -> Table:
 
 
 def verdicts(lines: Table) -> Table:
-    """Gains over Eq. 3 and over the other methods: mean and standard error over the rows."""
+    """Summarize the gains over Eq. 3 and over the other methods: mean and standard error over the rows."""
     names = list(dict.fromkeys(line["method"] for line in lines))
     area = {name: np.array([line["AUC"] for line in lines if line["method"] == name]) for name in names}
     found = []
@@ -144,7 +144,7 @@ def verdicts(lines: Table) -> Table:
 
 
 def figures(report: dict[str, Any]) -> str:
-    """Return the guide's table of methods, and what relevance sums to."""
+    """Return the guide's table of methods and of the sums of relevance."""
     gains, lines = report["tables"][GAINS]["rows"], report["tables"]["Rows"]["rows"]
     shares = [line["sum / (f(x) - f(0))"] for line in lines if line["method"] == ALONG]
     table = ["| | gain over NEON with Eq. 3 | lead of along |", "|---|---|---|"]

@@ -1,4 +1,4 @@
-"""Attributions of k-means in closed form: against the paper's rules point by point, and against captum.
+"""Time of k-means attributions in closed form, of the paper's rules point by point, and of captum.
 
 python -m tests.benchmarks.attribution [--quick] [--json FILE]
 """
@@ -26,7 +26,7 @@ K = 10
 
 
 def pair_by_pair(X: NDArray, centers: NDArray, beta: float) -> NDArray:
-    """NEON as the paper writes it: a point at a time, Eq. 2, then Eq. 4 for one competitor after the other."""
+    """NEON as in the paper: Eq. 2 for one point at a time, then Eq. 4 for one competitor at a time."""
     relevance = np.zeros_like(X)
     for n, x in enumerate(X):
         c = ((x - centers) ** 2).sum(axis=1).argmin()
@@ -41,7 +41,8 @@ def pair_by_pair(X: NDArray, centers: NDArray, beta: float) -> NDArray:
 
 
 def point_by_point(X: NDArray, centers: NDArray, beta: float) -> NDArray:
-    """The same with all competitors of a point at once, and what depends on its cluster alone prepared."""
+    """NEON point by point with all competitors at once; everything that depends only on the cluster is
+    precomputed."""
     others = [np.delete(np.arange(len(centers)), c) for c in range(len(centers))]
     weights = [2 * (centers[c] - centers[k]) for c, k in enumerate(others)]
     midpoints = [(centers[c] + centers[k]) / 2 for c, k in enumerate(others)]
@@ -102,7 +103,7 @@ def logits(rounds: int) -> Table:
 
 
 def memory(sizes: list[tuple[int, int, int]]) -> Table:
-    """Peak of what attribute allocates, result included, in units of N (K + d) numbers."""
+    """Measure the peak memory of attribute, including its result, in units of N (K + d) numbers."""
     rows = []
     for n, d, clusters in sizes:
         generator = torch.Generator().manual_seed(0)
@@ -116,7 +117,7 @@ def memory(sizes: list[tuple[int, int, int]]) -> Table:
 
 
 def peak_bytes(run: Callable[[], Any]) -> int:
-    """Most bytes that torch has allocated at any one time of a call, from its own record of allocations."""
+    """Return the peak of the bytes that torch allocates during a call, from its own record of allocations."""
     run()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         run()
@@ -132,7 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     report, rounds = Report("Attributions of k-means"), 3 if options.quick else ROUNDS
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as the loops have; so little work gains nothing from a second one
+    torch.set_num_threads(1)  # one thread, as for the loops: this little work gains nothing from a second one
     with threadpool_limits(1):
         relevance, decisions = attributions(rounds), logits(rounds)
     torch.set_num_threads(threads)

@@ -1,13 +1,13 @@
-"""Which of a point's contrasts should set the default beta? Pixel-flipping AUC, compared with Eq. 3 of the paper.
+"""Pixel-flipping AUC of several choices of the default beta, compared with Eq. 3 of the paper.
 
-A row is a clustering of a table: k-means, or kernel k-means of 10 supports per cluster. All betas explain the same
-points and are measured on the same draws of the KDE sampler.
+A row is a clustering of a table: k-means, or kernel k-means with 10 supports per cluster. All betas explain the
+same points and are measured on the same draws of the KDE sampler.
 
     python -m tests.benchmarks.beta [--full] [--data FOLDER] [--json FILE]
 
-By default iris, wine, breast cancer and digits, one seed and up to 16 clusters, in about three minutes. `--full`
-takes K up to 64, two seeds and kernel k-means as well. FOLDER has further tables NAME.csv.gz: numbers, then a
-column `label`.
+The default uses iris, wine, breast cancer and digits, one seed and up to 16 clusters, and takes about three
+minutes. `--full` uses K up to 64, two seeds, and kernel k-means as well. FOLDER contains further tables
+NAME.csv.gz of numeric columns and a last column `label`.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ BETAS: dict[str, Callable[[NeuralizedClustering, np.ndarray], float]] = {
 
 
 def tables(folder: Path | None, most: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Tables of at most so many different points, z-scored except for digits, whose pixels are of one kind."""
+    """Load tables with at most `most` different points; columns are z-scored, except the pixels of digits."""
     found = {name: getattr(datasets, f"load_{name}")().data for name in TOYS}
     for path in [] if folder is None else sorted(folder.glob("*.csv.gz")):
         table = pd.read_csv(path)
         if table.columns[-1] == "label" and len(table.select_dtypes("number").columns) == table.shape[1]:
             found[path.name.removesuffix(".csv.gz")] = table.iloc[:, :-1].to_numpy(float)
     for name, X in found.items():
-        if X.shape[1] >= 4:  # fewer columns are no challenge
+        if X.shape[1] >= 4:  # tables with fewer columns are too easy
             X = X[np.sort(np.random.default_rng(0).permutation(len(X))[:most])]
             yield name, np.unique(X if name == "digits" else scale(X), axis=0)
 
 
 def clustering(model: str, X: np.ndarray, K: int, seed: int) -> NeuralizedClustering:
-    """Neuralized clustering of a table."""
+    """Cluster a table and neuralize the clustering."""
     if model == "k-means":
         return neonxc.neuralize(KMeans(K, n_init=3, random_state=seed).fit(X), X)
     return neonxc.neuralize(KernelKMeans(K, n_support=10, random_state=seed).fit(X), X)
 
 
 def areas(net: NeuralizedClustering, X: np.ndarray, x: np.ndarray, imputer: KDEImputer) -> dict[str, np.ndarray]:
-    """AUC of every explained point, by beta."""
+    """Return the AUC of every explained point, by beta."""
     found = {}
     for name, beta in BETAS.items():
         relevance = NEON(net, beta=beta(net, X)).attribute(x)
@@ -72,7 +72,8 @@ def areas(net: NeuralizedClustering, X: np.ndarray, x: np.ndarray, imputer: KDEI
 
 
 def measured(folder: Path | None, full: bool) -> Table:
-    """A row per table, model, K and seed: AUC of Eq. 3, and gains with their standard errors over the points."""
+    """Measure a row per table, model, K and seed: the AUC of Eq. 3, and gains with standard errors over the
+    points."""
     rows = []
     Ks, seeds, models = (
         ((3, 8, 16, 32, 64), (0, 1), ("k-means", "kernel")) if full else ((3, 8, 16), (0,), ("k-means",))
@@ -92,7 +93,7 @@ def measured(folder: Path | None, full: bool) -> Table:
 
 
 def verdicts(rows: Table) -> Table:
-    """Gains over Eq. 3, by model and K: mean and standard error over the rows, rows won and lost, the worst."""
+    """Summarize gains over Eq. 3 by model and K: mean, standard error, rows won and lost, and the worst row."""
     found = []
     for model in dict.fromkeys(row["model"] for row in rows):
         own = [row for row in rows if row["model"] == model]

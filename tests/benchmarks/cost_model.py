@@ -1,6 +1,6 @@
-"""What a fit or an attribution costs: counts of work from the sizes of the data, and seconds on a machine.
+"""A model of the cost of fits and attributions: operation counts from the sizes of the data, and seconds.
 
-The counts are of the code as it is: which of its passes goes over which entries. A machine is a handful of
+The counts follow the implementation: which pass goes over which entries. A machine is described by a few
 throughputs. docs/cost.md explains both.
 """
 
@@ -12,22 +12,22 @@ from math import log
 
 @dataclass(frozen=True)
 class Size:
-    """What the work depends on.
+    """The sizes on which the cost depends.
 
     Attributes
     ----------
     n, d, k : int
         Rows, columns and clusters.
     leaves : int
-        Of the tree; 0 for one per cluster.
+        Leaves of the tree; 0 for one per cluster.
     bins : int
-        Codes of a column.
+        Number of codes per column.
     balance : float
-        The share of a node's points that its smaller child gets, on average over points; at most 1/2.
+        The share of a node's points in its smaller child, on average over points; at most 1/2.
     supports : int
-        Per cluster, of kernel k-means.
+        Supports per cluster of kernel k-means.
     whole : bool
-        Whether columns are whole numbers of a small range, which are coded without sorting.
+        Whether columns contain whole numbers of a small range, which are coded without sorting.
     """
 
     n: int
@@ -42,25 +42,25 @@ class Size:
 
 @dataclass(frozen=True)
 class Work:
-    """Counts of what is done.
+    """Counts of operations.
 
     Attributes
     ----------
     scattered : float
         Entries that are added to a histogram.
     gathered : float
-        Entries that are picked by a mask or by an index.
+        Entries that are selected by a mask or an index.
     streamed : float
         Bytes that are read or written in order.
     multiplied : float
         Multiplications of matrix products.
     sorted, ordered : float
-        Entries that are sorted, and entries that are sorted together with where they were.
+        Entries that are sorted, and entries that are sorted together with their indices.
     operators : float
-        Operators that are started.
+        Operators that are launched.
     reduced, calls : float
-        Bytes that are summed over the processes of a group, and in how many calls: all nodes of a level in one
-        where each gets a leaf per center, else node by node.
+        Bytes that are summed over the processes of a group, and the number of calls: one for all nodes of a level
+        in trees with a leaf per center, one per node otherwise.
     """
 
     scattered: float = 0.0
@@ -79,7 +79,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Machine:
-    """Seconds that one of each of these takes; of a single process, sums over a group take none."""
+    """Seconds per operation of each kind; sums over a group take no time in a single process."""
 
     scattered: float
     gathered: float
@@ -92,11 +92,11 @@ class Machine:
     calls: float = 0.0
 
     def parts(self, work: Work) -> dict[str, float]:
-        """Seconds that each kind of work takes."""
+        """Return the seconds of each kind of operation."""
         return {f.name: getattr(self, f.name) * getattr(work, f.name) for f in fields(Work)}
 
     def seconds(self, work: Work) -> float:
-        """Seconds that all of it takes, one after the other."""
+        """Return the total seconds."""
         return sum(self.parts(work).values())
 
 
@@ -104,16 +104,17 @@ class Machine:
 
 
 def depth(leaves: int, balance: float) -> float:
-    """Average depth of a point in a tree of leaves of equal size, all of whose cuts have the same balance.
+    """Return the average depth of a point in a tree with leaves of equal size and cuts of equal balance.
 
-    A cut tells ``H(b) = -b ln b - (1 - b) ln (1 - b)`` nats about where a point ends up, of ``ln leaves``.
+    A cut gives ``H(b) = -b ln b - (1 - b) ln (1 - b)`` of the ``ln leaves`` nats that determine the leaf of a
+    point.
     """
     entropy = -balance * log(balance) - (1 - balance) * log(1 - balance)
     return log(leaves) / entropy
 
 
 def tree(algorithm: str, size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
-    """The fit of a tree to given centers.
+    """Count the operations of fitting a tree to given centers.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def tree(algorithm: str, size: Size, operators: tuple[float, float] = (0.0, 0.0)
         ExKMC expands an IMM tree.
     size : Size
     operators : tuple of float
-        Operators of every fit, and for every cut.
+        Number of operators per fit, and per cut.
     """
     leaves = size.leaves or size.k
     start, per_cut = operators
@@ -134,11 +135,11 @@ def tree(algorithm: str, size: Size, operators: tuple[float, float] = (0.0, 0.0)
 
 
 def _around(size: Size, leaves: int) -> Work:
-    """What comes before and after growth: codes, the nearest centers, means, and the columns that are tested."""
+    """Count the operations before and after growth: codes, nearest centers, means, and the tested columns."""
     n, d, k = size.n, size.d, size.k
     tested = min(d, leaves - 1)
     codes = Work(streamed=66 * n * d)
-    if not size.whole:  # a sample is sorted for its quantiles, and every value looks for its bin
+    if not size.whole:  # a sample is sorted for its quantiles, and every value is searched in them
         codes = Work(ordered=min(n, SAMPLE) * d, gathered=10 * n * d, streamed=400 * n * d)
     nearest = Work(streamed=n * (50 * d + 48 * k), multiplied=n * d * k)
     finish = Work(streamed=n * (90 * d + 350 * tested), multiplied=n * d * k, sorted=n * tested)
@@ -146,17 +147,17 @@ def _around(size: Size, leaves: int) -> Work:
 
 
 def _cuts(size: Size, rows: float, cuts: int) -> Work:
-    """Cuts of nodes with so many rows in sum: thresholds, sides, and the rows of the children."""
+    """Count the operations of cutting nodes: thresholds, sides, and the rows of the children."""
     return Work(gathered=4 * rows, streamed=100 * rows + 2 * size.n * cuts)
 
 
 def _histogram(size: Size, rows: float) -> Work:
-    """Codes and labels of rows into histograms of all columns."""
+    """Count the operations of the histograms of all columns."""
     return Work(scattered=rows * size.d, gathered=3 * rows, streamed=6 * rows * size.d)
 
 
 def _of_centers(size: Size) -> Work:
-    """IMM: the sums of the root are kept center by center, and only the mistakes are taken off again."""
+    """IMM: the sums of the root are kept by center, and only the mistakes are subtracted."""
     n, d, k = size.n, size.d, size.k
     far = depth(k, size.balance)
     kept = d * size.bins * k * far
@@ -165,19 +166,19 @@ def _of_centers(size: Size) -> Work:
 
 
 def _of_clusters(size: Size, leaves: int, algorithm: str) -> Work:
-    """CART and SpEx-Clique: points by cluster; the smaller child's are summed, the larger has the others."""
+    """CART and SpEx-Clique: points by cluster; the smaller child is summed, the larger one is the difference."""
     n, d, k = size.n, size.d, size.k
     far = depth(leaves, size.balance)
     summed = 1 + size.balance * far
-    groups = DIVIDED * k * far + 2 * (leaves - k)  # of all nodes
-    passes = 140 if algorithm == "CART" else 160  # SpEx-Clique looks at both children of every cut
+    groups = DIVIDED * k * far + 2 * (leaves - k)  # rows of all nodes
+    passes = 140 if algorithm == "CART" else 160  # SpEx-Clique scores both children of every cut
     work = _cuts(size, n * far, leaves - 1) + _histogram(size, n * summed)
     kept = d * size.bins * groups
     return work + Work(streamed=passes * kept, reduced=4 * kept, calls=3 * (leaves - 1))
 
 
 def _of_costs(size: Size) -> Work:
-    """ExShallow: every node is swept once by a bound, and a few cuts are scored in full."""
+    """ExShallow: every node is swept once by a bound, and a few cuts are scored exactly."""
     n, d, k, b = size.n, size.d, size.k, size.balance
     far = depth(k, b)
     pairs = n * k / (2 * b * (1 - b))  # rows times centers, of all nodes
@@ -191,16 +192,16 @@ def _of_costs(size: Size) -> Work:
     return work + Work(reduced=reduced, calls=10 * far)
 
 
-SAMPLE = 1 << 16  # rows from which bins are made
-DIVIDED = 2.5  # nodes that have points of a cluster, over its depth: clusters that touch are cut through
-CUTS, PARTS = 25, 15  # that ExShallow scores in full, per node, and the parts of centers that these separate
-CHANNELS = 3  # centers that may be the best of a side, of those that ExKMC looks at
+SAMPLE = 1 << 16  # number of rows from which bins are made
+DIVIDED = 2.5  # nodes with points of a cluster, divided by its depth: adjacent clusters are cut through
+CUTS, PARTS = 25, 15  # cuts that ExShallow scores exactly, per node, and the parts of centers that these separate
+CHANNELS = 3  # share of the centers considered by ExKMC that may be the best of a side
 
 
 def _surrogate(size: Size, leaves: int) -> Work:
-    """ExKMC's further cuts: sums of gains at the few centers that may be a side's best."""
+    """ExKMC after its base tree: sums of gains at the few centers that may be the best of a side."""
     n, d, k = size.n, size.d, size.k
-    far = 1 + (depth(leaves / k, size.balance) if leaves > k else 0.0)  # every leaf of the base is looked at
+    far = 1 + (depth(leaves / k, size.balance) if leaves > k else 0.0)  # every leaf of the base tree is considered
     m = min(k, CHANNELS)
     cuts = _cuts(size, n * (far - 1), leaves - k)
     opened = Work(gathered=n * k * far, streamed=64 * n * k * far, multiplied=n * k * k / 2 * far)
@@ -213,7 +214,7 @@ def _surrogate(size: Size, leaves: int) -> Work:
 
 
 def attribution(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
-    """NEON.attribute of float32 rows; of kernel k-means where there are several supports."""
+    """Count the operations of NEON.attribute on float32 rows, of kernel k-means if there are several supports."""
     n, d, k, p = size.n, size.d, size.k, size.supports
     start, per_cluster = operators
     soft = 80 * n * k if p > 1 else 0  # soft minima over a few supports each, row by row
@@ -224,7 +225,8 @@ def attribution(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work
 
 
 def em_iteration(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
-    """An iteration of EM on float32 rows: distances to all supports, shares, and the sums of every cluster."""
+    """Count the operations of an EM iteration on float32 rows: distances to supports, responsibilities, and
+    sums."""
     n, d, k, p = size.n, size.d, size.k, size.supports
     start, per_cluster = operators
     streamed = 4 * n * (8 * d + 16 * k * p + 16 * p)
@@ -243,7 +245,7 @@ def em_iteration(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Wor
 
 
 def held(algorithm: str, size: Size) -> float:
-    """Bytes that a fit takes besides the table, at its peak: codes by column and by row, and what rows have."""
+    """Return the peak bytes of a fit besides the table: codes by column and by row, and the values per row."""
     code = 1 if size.bins <= 256 else 2
     per_row = 2 * code * size.d + 2.5 * size.d + 8 * size.k + 190
     if algorithm == "ExShallow":  # distances by center, and those of the parts that are scored

@@ -1,9 +1,9 @@
-"""How time grows with rows, columns, clusters and leaves, and whether the cost model says so.
+"""Measured growth of time with rows, columns, clusters and leaves, compared with the cost model.
 
 python -m tests.benchmarks.growth [--quick] [--json FILE]
 
-Everything runs on one thread, and seconds are those of the processor, the least of a few rounds: a machine that
-does other things as well hardly changes them.
+Everything runs on one thread, and seconds are processor time, the minimum of a few rounds, so that other work on
+the machine hardly changes them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.benchmarks.throughput import billion, fastest, this_machine
 from tests.benchmarks.timing import Report, Table, markdown, progress
 from tests.launches import launches
 
-LIMIT = 2.0  # how far the model may be off, as a factor
+LIMIT = 2.0  # tolerated error of the model, as a factor
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def worst(rows: Table) -> float:
-    """How far the model is off, as a factor."""
+    """Return the error of the model, as a factor."""
     return max(max(row["ratio"], 1 / row["ratio"]) for row in rows)
 
 
@@ -78,14 +78,14 @@ SLOPES = (
 
 
 def calibrated() -> Machine:
-    """Throughputs of this machine; an operator takes what small fits take over their operators."""
+    """Measure the throughputs of this machine; the time of an operator comes from small fits."""
     runs = [fit(explainer, SMALL) for explainer in TREES.values()]
     seconds, operators = sum(map(fastest, runs)), sum(launches(run).total for run in runs)
     return replace(this_machine(), operators=seconds / operators)
 
 
 def constants(machines: list[Machine]) -> Table:
-    """The throughputs in words, between the tasks."""
+    """Describe the range of the throughputs between tasks."""
     words = {
         "scattered": "entry added to a histogram",
         "gathered": "entry picked by a mask or an index",
@@ -106,7 +106,7 @@ def constants(machines: list[Machine]) -> Table:
 
 
 def measured(task: Task, machine: Machine, quick: bool) -> Table:
-    """Seconds of every size along the axes, and what the model says."""
+    """Measure the seconds of every size along the axes, with the model's prediction."""
     rows: Table = []
     for axis, values in task.axes.items():
         for value in values[:2] if quick else values:
@@ -117,7 +117,7 @@ def measured(task: Task, machine: Machine, quick: bool) -> Table:
 
 
 def elsewhere(task: Task, machine: Machine, quick: bool) -> Table:
-    """The same for other sizes of tables."""
+    """Measure and predict for tables of other sizes, to which the model was not fitted."""
     rows: Table = []
     for size in OTHERS[:1] if quick else OTHERS:
         found = compared(task, size, machine, 1 if quick else 3)
@@ -128,7 +128,7 @@ def elsewhere(task: Task, machine: Machine, quick: bool) -> Table:
 
 
 def compared(task: Task, size: Size, machine: Machine, rounds: int) -> dict[str, Any]:
-    """What one size takes, what the model says, and what takes most of that."""
+    """Return measured and predicted seconds of one size, and its dominant operation."""
     run = task.prepare(size)
     done = run()
     if isinstance(done, ThresholdTree):
@@ -141,7 +141,7 @@ def compared(task: Task, size: Size, machine: Machine, rounds: int) -> dict[str,
 
 
 def summed() -> Table:
-    """What a fit asks to be summed over the processes of a group, and what the model says."""
+    """Measure and predict the bytes that a fit sums over the processes of a group."""
     rows: Table = []
     for name, explainer in TREES.items():
         for size in (TREE, replace(TREE, k=64), replace(TREE, d=128)):
@@ -163,14 +163,14 @@ def summed() -> Table:
 
 
 def balance(tree: ThresholdTree) -> float:
-    """The share of a node's points that its smaller child has, on average over points."""
+    """Return the share of a node's points in its smaller child, on average over points."""
     inner = tree.feature >= 0
     smaller = torch.minimum(tree.samples[tree.left[inner]], tree.samples[tree.right[inner]])
     return float(smaller.sum() / tree.samples[inner].sum())
 
 
 def slopes(rows: Table) -> Table:
-    """Exponents, for what was measured and for what was predicted."""
+    """Return the exponents of the measured and of the predicted seconds."""
     found = []
     for what, axis in dict.fromkeys((row["what"], row["axis"]) for row in rows):
         own = [row for row in rows if (row["what"], row["axis"]) == (what, axis)]
@@ -185,7 +185,7 @@ def slopes(rows: Table) -> Table:
 
 
 def figures(report: dict[str, Any]) -> str:
-    """What the guide to costs shows of a report."""
+    """Return the part of a report that the guide to costs shows."""
     tables = {heading: table["rows"] for heading, table in report["tables"].items()}
     found: Table = []
     for what in dict.fromkeys(row["what"] for row in tables["Slopes"]):

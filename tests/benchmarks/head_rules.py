@@ -1,4 +1,4 @@
-"""Which head rule explains clusters of deep features more faithfully: "linear" or "midpoint"?
+"""Faithfulness of the head rules "linear" and "midpoint" for clusters of deep features.
 
 Two settings. Locations: the unit-norm features of every location of a photo are clustered, a heatmap explains a
 cluster's decision at all of its own locations. Images: pooled unit-norm features of crops are clustered, a heatmap
@@ -55,7 +55,8 @@ def photos(quick: bool) -> dict[str, Tensor]:
 
 
 def fast(net: NeuralizedClustering) -> Logits:
-    """Logits [B, K, ...] of the same network with BatchNorm folded: only they are needed thousands of times."""
+    """Return a function for the logits [B, K, ...] with BatchNorm folded, because they are needed thousands of
+    times."""
     features = copy.deepcopy(net.features)
     for module in features.modules():
         if isinstance(getattr(module, "bn", None), nn.BatchNorm2d):
@@ -67,7 +68,7 @@ def fast(net: NeuralizedClustering) -> Logits:
 def heatmaps_of(
     net: NeuralizedClustering, explain: Callable[[NEON], Tensor], composites: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    """Heatmaps by composite and rule."""
+    """Compute heatmaps by composite and rule."""
     return {
         f"{name} / {rule}": explain(NEON(net, COMPOSITES[name], head_rule=rule))
         for name in composites
@@ -77,7 +78,7 @@ def heatmaps_of(
 
 def locations(layer: str, K: int, seed: int, pictures: dict[str, Tensor]) -> Table:
     extractor = backbone("efficientnet_lite0", layer=layer, normalize=True)
-    composites = tuple(COMPOSITES)[: 2 if seed == 0 else 1]  # the default one has the most runs
+    composites = tuple(COMPOSITES)[: 2 if seed == 0 else 1]  # the default layer has the most runs
     rng, rows = np.random.default_rng(seed), []
     for photo, picture in pictures.items():
         x = extractor.preprocess(picture)
@@ -97,7 +98,7 @@ def locations(layer: str, K: int, seed: int, pictures: dict[str, Tensor]) -> Tab
 
 
 def explained(images: Tensor, logits: Logits, cluster: int, place: Tensor | None = None) -> Tensor:
-    """Logits [B] of a cluster: the image's, or the sum over a place [h, w]."""
+    """Return the logits [B] of a cluster: those of the image, or the sum over locations [h, w]."""
     f = logits(images)[:, cluster]
     return f if place is None else f[:, place].sum(dim=1)
 
@@ -134,7 +135,7 @@ def means(rows: Table, measures: tuple[str, ...]) -> Table:
 
 
 def differences(rows: Table, measures: tuple[str, ...]) -> Table:
-    """Linear minus midpoint on the same heatmap; t also over photos: heatmaps of one photo are not independent."""
+    """Linear minus midpoint on the same heatmap; t also over photos, because heatmaps of a photo are dependent."""
     table = []
     for composite in COMPOSITES:
         for group, layers in {

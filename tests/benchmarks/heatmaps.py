@@ -1,4 +1,4 @@
-"""Heatmaps of deep features: against a forward pass, plain gradients, zennit and captum.
+"""Time of heatmaps of deep features, compared with a forward pass, plain gradients, zennit and captum.
 
 python -m tests.benchmarks.heatmaps [--quick] [--json FILE]
 """
@@ -40,7 +40,7 @@ PAPER = "neonxc, the paper's preset"
 
 
 class Residuals(AttributeCanonizer):
-    """Tell zennit of the sums in inverted residual blocks, which it can't see by itself."""
+    """Replace the sums in inverted residual blocks by modules, because zennit only sees modules."""
 
     def __init__(self) -> None:
         super().__init__(self._attributes)
@@ -58,7 +58,7 @@ class Residuals(AttributeCanonizer):
 
 
 class ExactMerge(SequentialMergeBatchNorm):
-    """With merged BatchNorms that are the identity: zennit's keep their eps, 0.05% a layer in this network."""
+    """Make merged BatchNorms the identity: zennit's keep their eps, which is 0.05% per layer in this network."""
 
     @staticmethod
     def merge_batch_norm(modules: tuple[nn.Module, ...], batch_norm: nn.Module) -> None:
@@ -67,13 +67,13 @@ class ExactMerge(SequentialMergeBatchNorm):
 
 
 def zennit_composite() -> LayerMapComposite:
-    """LRP-gamma in all linear layers, as neonxc's default."""
+    """Return LRP-gamma for all linear layers, as in neonxc's default."""
     rules = [*layer_map_base(), (Linear, ZennitGamma(GAMMA))]
     return LayerMapComposite(rules, canonizers=[ExactMerge(), Residuals()])
 
 
 def zennit_relevance(net: nn.Module, x: Tensor, relevance: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
-    """Relevance at the input for several relevances at the output; one forward pass."""
+    """Propagate several relevances at the output to the input after one forward pass."""
     leaf = x.clone().requires_grad_()
     with zennit_composite().context(net) as modified:
         output = modified(leaf)
@@ -82,7 +82,7 @@ def zennit_relevance(net: nn.Module, x: Tensor, relevance: Callable[[Tensor], li
 
 
 def multipliers(net: NeuralizedClustering, features: Tensor) -> list[Tensor]:
-    """Where each cluster's way back through the network starts (relevance / features)."""
+    """Return the starting point of each cluster's backward pass (relevance / features)."""
     points = rows(features)
     own = net.head.assign(points)
     m = net.head.decision(points, own, net.beta).multiplier(points).to(features.dtype)
@@ -135,7 +135,7 @@ def vgg(rounds: int) -> Table:
     target = net(x).argmax(dim=1)
     chosen = nn.functional.one_hot(target, 1000).float()
     ours, paper = LRP(net, Composite(Gamma(GAMMA))), LRP(net, presets.paper())
-    for module in net.modules():  # captum keeps its rules on the modules
+    for module in net.modules():  # captum stores its rules on the modules
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             module.rule = GammaRule(gamma=GAMMA)
         elif isinstance(module, nn.ReLU):
@@ -164,11 +164,11 @@ def vgg(rounds: int) -> Table:
 
 
 def peak_memory(run: Callable[[], object]) -> float | str:
-    """Megabytes that a call adds to the process at its peak; Linux alone can tell."""
+    """Return the megabytes that a call adds to the peak memory of the process (Linux only)."""
     if not os.path.exists("/proc/self/clear_refs"):
         return ""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what earlier calls have freed must not be at hand
+    ctypes.CDLL(None).malloc_trim(0)  # memory that earlier calls have freed must not be reused
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     run()

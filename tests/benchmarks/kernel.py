@@ -1,4 +1,4 @@
-"""Kernel k-means as a network: cost in the number of supports, pruning, agreement, surrogates.
+"""Kernel k-means as a network: time by number of supports, pruning, agreement, and surrogates.
 
 python -m tests.benchmarks.kernel [--rounds 5] [--json FILE]
 """
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def cost(rounds: int) -> Table:
-    """Median milliseconds by number of supports per cluster."""
+    """Measure the median milliseconds by number of supports per cluster."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(POINTS, FEATURES, generator=generator, dtype=torch.float64)
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The figures that docs/flipping.md takes from docs/benchmarks/neon_paper.json."""
+"""Figures in docs/flipping.md that come from docs/benchmarks/neon_paper.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 MARKS = ("<!-- figures of the experiments -->", "<!-- end of figures -->")
 FILE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "neon_paper.json"
 KINDS = {"k-means": "k-means", "kernel": "kernel k-means", "deep": "deep"}
-BETAS = {  # variants in the guide's table of betas, and how it calls them
+BETAS = {  # variants in the guide's table of betas, and their names there
     "β by area, held out": "the best by AUC on the other half of the points",
     "β of Eq. 3": "1 / E[least contrast] (Eq. 3)",
     "half of Eq. 3": "half of that",

@@ -1,4 +1,4 @@
-"""Write the documentation's page of figures from the benchmarks' JSON files.
+"""Write the documentation's page of benchmark figures from the JSON files.
 
 python -m tests.benchmarks.page
 """
@@ -15,7 +15,7 @@ from tests.benchmarks import along, beta, growth, neon_paper, segmentation
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-MOST = 150  # rows of a table that anybody would read
+MOST = 150  # longest table on the page; longer ones stay in the JSON file
 MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
@@ -34,7 +34,7 @@ def page(folder: Path = DOCS / "benchmarks") -> str:
     return "\n".join([INTRODUCTION, *(_section(json.loads(p.read_text())) for p in sorted(folder.glob("*.json")))])
 
 
-TREES = {  # columns of the table in the guide to trees, and what the benchmark calls them
+TREES = {  # columns of the table in the guide to trees, and their names in the benchmark
     "IMM": "imm",
     "EMN": "emn",
     "ExGreedy": "exgreedy",
@@ -46,7 +46,7 @@ TREES = {  # columns of the table in the guide to trees, and what the benchmark 
 
 
 def trees_table(file: Path = DOCS / "benchmarks" / "trees.json") -> str:
-    """Return cost ratio and WAES of trees with a leaf per cluster, for tables on which they differ."""
+    """Return the cost ratio and WAES of trees with one leaf per cluster, for tables on which they differ."""
     lines = ["| | " + " | ".join(TREES) + " |", "|---" * (len(TREES) + 1) + "|"]
     for name, table in json.loads(file.read_text())["tables"].items():
         rows = {row.get("algorithm"): row for row in table["rows"]}

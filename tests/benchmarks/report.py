@@ -1,9 +1,9 @@
-"""Reports: seconds, and bytes of the page, by rows, columns and clusters.
+"""Time of reports and size of their pages, by rows, columns and clusters.
 
 python -m tests.benchmarks.report [--json FILE]
 
-The data are Gaussian clusters that overlap, clustered by k-means on scaled columns. Every report is made in a
-process of its own, which imports everything; the fit of k-means is not counted.
+The data are overlapping Gaussian clusters, and the clustering is k-means on scaled columns. Every report is made
+in a process of its own, so that imports are counted; the fit of k-means is not counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def measured(n: int, d: int, k: int) -> dict[str, Any]:
-    """Seconds of making and of writing a report, and what it has."""
+    """Measure the seconds of making and of writing a report, and its contents."""
     import pandas as pd
     from sklearn.cluster import KMeans
     from sklearn.datasets import make_blobs

@@ -1,4 +1,4 @@
-"""The figures that docs/segmentation.md takes from docs/benchmarks/segmentation.json."""
+"""Figures in docs/segmentation.md that come from docs/benchmarks/segmentation.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def with_figures(text: str, file: Path = FILE) -> str:
 
 
 def figures(report: dict[str, Any]) -> str:
-    """Return a table with a column per setting: NEON's scores, and in how many blocks it is ahead of others."""
+    """Return a table with a column per setting: NEON's scores, and the number of blocks in which it leads."""
     settings = {
         name.replace(", collages", "") + (f", blurred by {sigma}" if float(sigma) else ""): list(blocks.values())
         for name, blurs in report["scores"].items()

@@ -1,10 +1,10 @@
-"""Trees on sparse matrices: seconds and memory on one that is too large to be made dense; races on a smaller one.
+"""Trees on sparse matrices: time and memory on a matrix that is too large to be dense, and races on a smaller one.
 
 python -m tests.benchmarks.sparse [--rounds N] [--json FILE]
 
-The large matrix has 100,000 x 20,000 places and about two million entries, random numbers of float32; half of a
-point's entries are in columns that its cluster prefers. Every explainer runs in a process of its own, whose peak
-memory is measured; "import" is a process that only makes the matrix.
+The large matrix has 100,000 x 20,000 elements and about two million nonzero float32 entries; half of a point's
+entries are in columns that its cluster prefers. Every explainer runs in a process of its own, whose peak memory is
+measured; "import" is a process that only makes the matrix.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def matrix(n: int, d: int, per_row: int) -> tuple[Any, np.ndarray]:
-    """A matrix of random numbers, and the clusters of its points."""
+    """Make a random matrix and the clusters of its points."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, K, n)
     column = rng.integers(0, d, (n, per_row))
@@ -81,7 +81,7 @@ def matrix(n: int, d: int, per_row: int) -> tuple[Any, np.ndarray]:
 
 
 def measured(case: str) -> dict[str, Any]:
-    """Seconds of fitting and predicting, and the peak memory of this process."""
+    """Measure the seconds of fit and predict, and the peak memory of this process."""
     X, labels = matrix(*LARGE)
     row: dict[str, Any] = {"explainer": case, "fit s": 0.0, "CPU s": 0.0, "predict s": 0.0}
     if case != "import":

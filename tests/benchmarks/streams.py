@@ -1,11 +1,11 @@
-"""Trees of a table on disk that is read batch by batch: time, and memory at its peak.
+"""Trees of a table on disk that is read in batches: time and peak memory.
 
 python -m tests.benchmarks.streams [--rows N] [--folder DIR] [--json FILE] [--only NAME ...]
 
-The table has 50 columns of float32: normal points around 10 centers, which are given. It is written to a temporary
-file first, 4 GB for 20,000,000 rows. Each explainer runs in a process of its own, whose memory is measured; for
-"read twice", the file is read two times over and its values are added up. Memory is what the process holds at
-most, libraries and the parts of files that are mapped included; "own" leaves these parts out.
+The table has 50 float32 columns of normal points around 10 given centers. It is first written to a temporary file
+of 4 GB for 20,000,000 rows. Each explainer runs in a process of its own, whose memory is measured; "read twice"
+reads the file twice and sums its values. Memory is the peak of the process, including libraries and memory-mapped
+parts of files; "own" leaves these parts out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def main() -> None:
         rows = []
         for case in ("import", "read twice", *options.only):
             progress(case)
-            environment = os.environ | {"OMP_WAIT_POLICY": "passive"}  # idle threads take time from others else
+            # otherwise idle threads slow down the others
+            environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
             command = [sys.executable, "-m", "tests.benchmarks.streams", "--case", case, str(file)]
             found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
             rows.append(json.loads(found.stdout.splitlines()[-1]))
@@ -61,7 +62,7 @@ def main() -> None:
 
 
 def write(file: Path, n: int) -> None:
-    """Write the table, and its centers beside it."""
+    """Write the table and its centers."""
     rng = np.random.default_rng(0)
     centers = 2 * rng.normal(size=(K, COLUMNS)).astype(np.float32)
     np.save(centers_of(file), centers)
@@ -77,7 +78,7 @@ def centers_of(file: Path) -> Path:
 
 
 def measured(case: str, file: str) -> dict[str, Any]:
-    """Seconds and memory of one process."""
+    """Measure the seconds and the memory of one process."""
     import neonxc.trees
 
     X = np.load(file, mmap_mode="r")
@@ -105,7 +106,7 @@ def measured(case: str, file: str) -> dict[str, Any]:
 
 
 def kib(what: str) -> int:
-    """KiB of memory of this process, which Linux tells; getrusage would tell that of its parent, too."""
+    """Return the memory of this process in KiB from /proc; getrusage would include that of its parent."""
     return int(Path("/proc/self/status").read_text().split(f"{what}:")[1].split()[0])
 
 

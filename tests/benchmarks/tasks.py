@@ -1,4 +1,5 @@
-"""What is timed to see how it grows: trees, attributions and EM on Gaussian clusters, with what the model says."""
+"""The tasks of the growth benchmark: trees, attributions and EM on Gaussian clusters, with predicted
+operations."""
 
 from __future__ import annotations
 
@@ -34,19 +35,19 @@ TREES: dict[str, Callable[[Size], Any]] = {
     "ExKMC": lambda size: ExKMC(size.k, max_bins=_bins(size), max_leaves=size.leaves or None),
 }
 TREE, POINTS = Size(40_000, 32, 16), Size(20_000, 64, 16)
-OTHERS = [  # sizes that are not on the axes, of which no constant of the model was chosen
+OTHERS = [  # sizes that are not on the axes, and from which no constant of the model was chosen
     Size(100_000, 50, 10),
     Size(6_000, 150, 25),
     Size(300_000, 10, 6),
     Size(30_000, 20, 40, bins=64),
     Size(100_000, 20, 10, whole=False),
 ]
-SMALL = Size(600, 8, 12)  # operators are counted on so few rows
+SMALL = Size(600, 8, 12)  # number of rows on which operators are counted
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something that is timed.
+    """A task that is timed.
 
     Attributes
     ----------
@@ -55,9 +56,9 @@ class Task:
     axes : dict of str to list of int
         Values of one size at a time, the others as in `base`.
     prepare : callable
-        Size -> a call that does it once.
+        Size -> a function that runs the task once.
     work : callable
-        Size -> what the model says.
+        Size -> the operations that the model counts.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Task:
 
 
 def all_tasks() -> Iterable[Task]:
-    """Trees, attributions, and an iteration of EM."""
+    """Return the tasks: trees, attributions, and an iteration of EM."""
     sizes = {
         "n": [2_500, 10_000, 40_000, 160_000],
         "d": [8, 32, 128],
@@ -93,7 +94,7 @@ def all_tasks() -> Iterable[Task]:
 
 
 def table(size: Size) -> tuple[Tensor, Tensor]:
-    """Gaussian clusters, [n, d], and their labels; whole numbers below `size.bins` in uint8, or float32."""
+    """Make Gaussian clusters [n, d] and labels, either uint8 numbers below `size.bins` or float32."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(size.k, (size.n,), generator=generator)
     centers = 2 * torch.randn(size.k, size.d, generator=generator)
@@ -102,14 +103,14 @@ def table(size: Size) -> tuple[Tensor, Tensor]:
 
 
 def fit(explainer: Callable[[Size], Any], size: Size) -> Callable[[], ThresholdTree]:
-    """The fit of a tree to the means of the clusters."""
+    """Fit a tree to the means of the clusters."""
     x, labels = table(size)
     centers = torch.stack([x[labels == c].double().mean(0) for c in range(size.k)])
     return lambda: explainer(size).fit(x, centers=centers).tree_
 
 
 def attribution(size: Size) -> Callable[[], Tensor]:
-    """Relevance of every row's own cluster."""
+    """Compute the relevance of every row for its own cluster."""
     x, labels = table(size)
     x = x.float()
     if size.supports == 1:
@@ -122,7 +123,7 @@ def attribution(size: Size) -> Callable[[], Tensor]:
 
 
 def iteration(size: Size) -> Callable[[], Any]:
-    """One pass of EM over the rows, for supports that are some of the rows."""
+    """Run one iteration of EM, with supports that are some of the rows."""
     x, labels = table(size)
     x = x.float() - x.float().mean(0)
     supports = torch.stack([x[labels == c][: size.supports] for c in range(size.k)])
@@ -133,23 +134,23 @@ def iteration(size: Size) -> Callable[[], Any]:
 
 
 def of_cuts(name: str) -> tuple[float, float]:
-    """Operators of every fit, and for every cut."""
+    """Return the number of operators per fit, and per cut."""
     return _operators(partial(fit, TREES[name]), SMALL, lambda tree: tree.n_leaves - 1)
 
 
 def of_clusters(prepare: Callable[[Size], Callable[[], Any]], supports: int) -> tuple[float, float]:
-    """Operators of every call, and for every cluster."""
+    """Return the number of operators per call, and per cluster."""
     ks = iter(FEW)
     return _operators(prepare, replace(SMALL, supports=supports), lambda _: next(ks))
 
 
-FEW = (4, 12)  # clusters between which operators are compared
+FEW = (4, 12)  # numbers of clusters for which operators are compared
 
 
 def _operators(
     prepare: Callable[[Size], Callable[[], Any]], size: Size, of: Callable[[Any], int]
 ) -> tuple[float, float]:
-    """Operators at the start, and for every one of something, from two small calls."""
+    """Return the constant and the slope of the number of operators, from two small calls."""
     (few, least), (many, most) = (
         (of(run()), launches(run).total) for run in (prepare(replace(size, k=k)) for k in FEW)
     )

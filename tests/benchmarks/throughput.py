@@ -1,4 +1,4 @@
-"""Throughputs of the machine that this runs on, and what is assumed of GPUs, for a fit on many of them."""
+"""Throughputs of this machine, and assumed throughputs of GPUs for a fit on many of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.benchmarks.cost_model import Machine, Size, depth, held, tree
 
 
 def fastest(run: Callable[[], object], rounds: int = 5) -> float:
-    """Seconds of the processor that a call takes on one thread, the least of several rounds."""
+    """Return the processor seconds of a call on one thread, the minimum of several rounds."""
     run()
     found = []
     for _ in range(rounds):
@@ -24,7 +24,7 @@ def fastest(run: Callable[[], object], rounds: int = 5) -> float:
 
 
 def this_machine() -> Machine:
-    """Throughputs of the machine that this runs on, with one thread; an operator's time comes from a fit."""
+    """Measure the throughputs of this machine with one thread; the time of an operator comes from a fit."""
     generator = torch.Generator().manual_seed(0)
     n, d, k = 100_000, 16, 16
     codes = torch.randint(256, (d, n), generator=generator, dtype=torch.uint8)
@@ -64,7 +64,7 @@ OPERATORS = {"IMM": 110, "ExShallow": 750, "CART": 120, "SpExClique": 200, "ExKM
 
 
 def billion(processes: int = 16, rows: int = 10**9, d: int = 100, k: int = 16) -> list[dict[str, Any]]:
-    """Seconds and memory of each process, and the bytes that are summed over all of them."""
+    """Predict the seconds and memory of each process, and the bytes that are summed over all processes."""
     found = []
     for algorithm, leaves, balance, whole in (
         ("IMM", k, 0.2, True),

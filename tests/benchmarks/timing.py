@@ -1,4 +1,4 @@
-"""What all benchmarks share: races, the state of the machine, and reports as markdown and JSON."""
+"""Shared by all benchmarks: races, the state of the machine, and reports in Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Table = list[dict[str, Any]]
 def race(
     contestants: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS, least: float = 0.05
 ) -> dict[str, list[float]]:
-    """Seconds per call in each round, contestants taking turns: A, B, A, B, ...
+    """Return the seconds per call in each round; the contestants take turns: A, B, A, B, ...
 
-    A call that is shorter than `least` seconds is repeated until it is not. Whatever else the machine does
-    hits all contestants of a round alike, so it is the ratio within a round that counts.
+    A call shorter than `least` seconds is repeated. Other work on the machine affects all contestants of a round
+    alike, so that the ratio within a round is what counts.
     """
     repeats = {}
     for name, run in contestants.items():
-        first = _seconds(run, 1)  # with caches, thread pools and lazy imports still cold
+        first = _seconds(run, 1)  # the first call warms up caches, thread pools and lazy imports
         repeats[name] = 1 if first > 1 else max(1, round(least / max(_seconds(run, 1), 1e-7)))
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
@@ -38,7 +38,7 @@ def race(
 
 
 def results(times: Mapping[str, Sequence[float]], base: str) -> Table:
-    """One row per contestant: its median time, and its time over the base's with the quartiles over rounds."""
+    """Return a row per contestant: its median time, and its ratio to the base with quartiles over rounds."""
     rows = []
     for name, seconds in times.items():
         ratios = [a / b for a, b in zip(seconds, times[base], strict=True)]
@@ -49,7 +49,7 @@ def results(times: Mapping[str, Sequence[float]], base: str) -> Table:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on besides the code."""
+    """Describe the machine on which the figures were measured."""
     return {
         "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -61,7 +61,7 @@ def machine() -> dict[str, Any]:
 
 
 class Report:
-    """Tables under headings, printed as they come; the state of the machine at the start and the end."""
+    """Tables under headings, printed as they are added, with the state of the machine at the start and the end."""
 
     def __init__(self, title: str) -> None:
         self.data: dict[str, Any] = {"title": title, "machine": machine(), "tables": {}}
@@ -79,7 +79,7 @@ class Report:
 
 
 def markdown(rows: Table) -> str:
-    """A table with the keys of the first row as its head."""
+    """Format a table whose header is the keys of the first row."""
     head = list(rows[0])
     lines = ["| " + " | ".join(map(_text, head)) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(_text(row.get(key, "")) for key in head) + " |" for row in rows]

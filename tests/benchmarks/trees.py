@@ -1,12 +1,12 @@
-"""Tree explainers: seconds, against one sort of the table and against published figures; cost and depth.
+"""Time of tree explainers, relative to a sort of the table and to published figures, with cost and depth.
 
 python -m tests.benchmarks.trees [--reference DIR --data DIR] [--datasets "a;b"] [--algorithms "c;d"] [--json FILE]
 
-Without --reference: the tables that come with scikit-learn, and k-means of its own. With it: NAME.json there holds
-centers, results and seconds of other implementations, and `torch_sort_seconds`, what sorting the columns took on
-the same machine; "times faster" is (their seconds / their sort) over (our seconds / our sort). Tables are
-scikit-learn's, NAME.csv.gz in --data (numeric columns, then a label), and, for fashion10k, Fashion-MNIST's
-training images in --fashion.
+Without --reference, the benchmark uses scikit-learn's tables and its k-means. With it, NAME.json in that folder
+contains centers, results and seconds of other implementations, and `torch_sort_seconds`, the time of sorting the
+columns on the same machine; "times faster" is (their seconds / their sort) over (our seconds / our sort). Tables
+are those of scikit-learn, NAME.csv.gz in --data (numeric columns, then a label), and, for fashion10k, the training
+images of Fashion-MNIST in --fashion.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def table(name: str, data: Path | None, fashion: Path) -> np.ndarray | None:
-    """The numbers of a table, as the published figures took them."""
+    """Load the numbers of a table with the scaling of the published figures."""
     if name in OWN:
         X = getattr(datasets, f"load_{name}")().data
     elif name == "fashion10k":
@@ -147,7 +147,7 @@ def against_reference(name: str, X: np.ndarray, options: argparse.Namespace) -> 
 
 
 def in_turns(X: Any, fit: Callable[[], Any], rounds: int) -> tuple[float, float]:
-    """Median seconds of fitting and of sorting all columns, by turns."""
+    """Return the median seconds of fitting and of sorting all columns, which take turns."""
     columns = torch.as_tensor(X)
     fits, sorts = [], []
     fit()
@@ -160,7 +160,7 @@ def in_turns(X: Any, fit: Callable[[], Any], rounds: int) -> tuple[float, float]
 
 
 def distinct(X: np.ndarray, rounds: int) -> Table:
-    """Whole numbers plus uniform noise: floats of which no two are equal, so that no bins separate them."""
+    """Make whole numbers plus uniform noise: all floats are different, so that no bins separate them."""
     values = X + np.random.default_rng(0).random(X.shape, dtype=np.float32)
     centers = KMeans(10, n_init=1, random_state=0).fit(values).cluster_centers_
     rows = []
@@ -174,7 +174,7 @@ def distinct(X: np.ndarray, rounds: int) -> Table:
 
 
 def mixed(rounds: int) -> Table:
-    """A few columns of many values, which must not make the others slow."""
+    """Make a few columns with many values, which must not slow down the others."""
     generator = np.random.default_rng(0)
     labels = generator.integers(10, size=20_000)
     values = generator.normal(size=(10, 100))[labels] * 2 + generator.normal(size=(20_000, 100))
@@ -190,7 +190,7 @@ def mixed(rounds: int) -> Table:
 
 
 def kernel() -> Table:
-    """One fit of each, of given labels."""
+    """Time one fit of each explainer to given labels."""
     generator = np.random.default_rng(0)
     labels = generator.integers(10, size=10_000)
     table = generator.normal(size=(10, 16))[labels] * 2 + generator.normal(size=(10_000, 16))
@@ -200,7 +200,7 @@ def kernel() -> Table:
 
 
 def million() -> Table:
-    """One fit, with the peak memory of the process."""
+    """Measure one fit, with the peak memory of the process."""
     generator = torch.Generator().manual_seed(0)
     centers = 3 * torch.randn(10, 50, generator=generator)
     X = centers[torch.randint(10, (1_000_000,), generator=generator)]

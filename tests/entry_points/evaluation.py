@@ -94,7 +94,19 @@ def compared(found):
     return [{name: curves(one) for name, one in some.items()} for some in (found.results, found.reversed)]
 
 
-@entry("evaluation.compare", "evaluation.Comparison", "evaluation.methods.default_methods", draws=True)
+@entry(
+    "evaluation.compare",
+    "evaluation.Comparison",
+    "evaluation.methods.default_methods",
+    "evaluation.methods.neon",
+    "evaluation.methods.nca",
+    "evaluation.methods.random",
+    "evaluation.methods.squared",
+    "evaluation.methods.gradient",
+    "evaluation.methods.sensitivity",
+    "evaluation.methods.gradient_x_input",
+    draws=True,
+)
 def comparison(at):
     net, x, _ = explained(at)
     found = [ev.compare(net, x[:8], repeats=2), ev.compare(net, x[:8], baseline=at(X.mean(0)), repeats=2)]

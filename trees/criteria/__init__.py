@@ -1,1 +1,1 @@
-"""What makes a cut good: one file per criterion, all on the contract of :mod:`neonxc.trees.criterion`."""
+"""The criteria of the explainers: subclasses of :class:`neonxc.trees.criterion.Criterion`, one family per file."""

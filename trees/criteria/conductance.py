@@ -1,4 +1,4 @@
-"""Conductance of the two sides of a cut in a graph: SpEx."""
+"""Conductance of the two sides of a cut in a graph: the criteria of the SpEx explainers."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ from torch import Tensor
 from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
 from neonxc.trees.exact import rounded
 from neonxc.trees.graph import Graph
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import Pairs, Points
 
 
 def conductance(inside: Tensor, volume: Tensor) -> Tensor:
-    """The share of a side's edges that leave it: 1 less twice the weight inside, over the volume.
-
-    1 for a side without edges.
-    """
+    """Fraction of a side's volume that belongs to edges leaving it; 1 for a side without edges."""
     return 1 - 2 * inside / at_least_one(volume)
 
 
 class CliqueConductance(Criterion):
-    """The least conductance of both sides in the graph that joins all points of a cluster: SpEx-Clique.
+    """Sum of the conductances of both sides in the clique graph, which connects all points of a cluster.
 
-    The graph is never built: with L_c of the M_c points of cluster c on a side, ``L_c (L_c - 1) / 2`` of its edges
-    are inside, and its volume is the sum of ``L_c (M_c - 1)``. A point of weight w counts as w points; weights are
-    divided by the least one if that is less than 1.
+    The graph is never built. If L_c of the M_c points of cluster c are on a side, ``L_c (L_c - 1) / 2`` edges of
+    the cluster lie inside the side, and the side's volume is the sum of ``L_c (M_c - 1)``. A point of weight w
+    counts as w points; if the smallest weight is below 1, all weights are divided by it.
 
     Parameters
     ----------
     problem : Problem
     by_size : bool
-        Edges weigh ``1 / (M_c - 1)`` (Corollary A.5) in the place of 1.
+        Whether edges have weight ``1 / (M_c - 1)`` (Corollary A.5) instead of 1.
 
     References
     ----------
@@ -51,44 +49,44 @@ class CliqueConductance(Criterion):
         self.whole = problem.weight is None and not by_size
 
     def open(self, node: Node) -> tuple[Tensor, Tensor, float]:
-        """The node's clusters, their points, and its conductance."""
+        """The node's clusters, their numbers of points, and the node's conductance."""
         clusters, mass = self.problem.clusters(node)
         points = mass / self.unit
-        return clusters, points, float(self._of_side(points, clusters))
+        return clusters, points, float(self._side_conductance(points, clusters))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Conductance of the left side plus that of the right one."""
+        """Conductance of the left side plus that of the right side."""
         clusters, points, _ = node.state
         left = floating(cuts.left)
         if not self.whole:
             left = left.div_(self.unit)
             right = points.view(-1, *(1,) * (left.ndim - 1)) - left
-            return self._of_side(left, clusters) + self._of_side(right, clusters)
+            return self._side_conductance(left, clusters) + self._side_conductance(right, clusters)
         degree = self.degree[clusters]
         volume, edges, products = torch.tensordot(torch.stack([degree, torch.ones_like(degree), points]), left, 1)
-        inside = (left.square_().sum(0) - edges) / 2  # L (L - 1) / 2 edges of each cluster
-        # M - L points are on the right; no whole number is rounded
+        inside = (left.square_().sum(0) - edges) / 2  # L (L - 1) / 2 edges per cluster
+        # The right side has M - L points of each cluster. All numbers are integers, so nothing is rounded.
         inside_right = (points * (points - 1)).sum() / 2 + inside - products + edges
         volume_right = (degree * points).sum() - volume
         return conductance(inside, volume) + conductance(inside_right, volume_right)
 
-    def _of_side(self, points: Tensor, clusters: Tensor) -> Tensor:
-        """Of points by cluster, [clusters, ...]."""
+    def _side_conductance(self, points: Tensor, clusters: Tensor) -> Tensor:
+        """Conductance of sides with the given numbers of points per cluster, [clusters, ...] -> [...]."""
         degree, edge = self.degree[clusters], self.edge[clusters]
         volume, edges = torch.tensordot(torch.stack([degree * edge, edge]), points, 1)
         return conductance((torch.tensordot(edge, points.square(), 1) - edges) / 2, volume)
 
     def size(self, node: Node) -> float:
-        """Conductances are at most 1."""
+        """Maximum of the score: each of the two conductances is at most 1."""
         return 2.0
 
     def gain(self, node: Node, score: float) -> float:
-        """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
+        """Decrease of the tree's total conductance by a cut (Eq. 4); it may be negative."""
         return _without_rounding(node.state[2] - score)
 
 
 class GraphConductance(Criterion):
-    """The least conductance of both sides in a graph: SpEx.
+    """Sum of the conductances of both sides in a given graph.
 
     Parameters
     ----------
@@ -102,36 +100,36 @@ class GraphConductance(Criterion):
 
     def __init__(self, problem: Problem, graph: Graph) -> None:
         super().__init__(problem)
-        # Degrees of rounded weights are sums of these: no volume is 1e-16 where all edges are on the other side
+        # With rounded weights, degrees are exact sums: the volume of a side without edges is 0, and never 1e-16
         graph = replace(graph, weight=rounded(graph.weight, 2.01 * graph.weight.sum()))
         self.pairs, self.volume = Pairs(graph), Points(problem, graph.degree)
 
     def statistics(self, node: Node) -> tuple[Pairs, Points]:
-        """Edges inside the node by the codes of their ends, and volumes."""
+        """Weight of the edges inside the node by the sides of their ends, and volumes."""
         return self.pairs, self.volume
 
     def open(self, node: Node) -> float:
-        """The node's conductance."""
+        """Conductance of the node."""
         assert self.volume.weight is not None
         inside = self.problem.reduce(self.pairs.weight.index_select(0, self.pairs.elements(node)).sum())
         volume = self.problem.reduce(self.volume.weight.index_select(0, node.rows).sum())
         return float(conductance(inside, volume))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Conductance of the left side plus that of the right one."""
+        """Conductance of the left side plus that of the right side."""
         _, both_left, volume_left = cuts.left
-        both_right, _, volume_right = cuts.right  # an edge is right of a cut if its lower end is
+        both_right, _, volume_right = cuts.right  # an edge lies right of a cut if its lower end does
         return conductance(both_left, volume_left) + conductance(both_right, volume_right)
 
     def size(self, node: Node) -> float:
-        """Conductances are at most 1."""
+        """Maximum of the score: each of the two conductances is at most 1."""
         return 2.0
 
     def gain(self, node: Node, score: float) -> float:
-        """How much conductance the tree loses by a cut, Eq. 4; less than 0 where it gains some."""
+        """Decrease of the tree's total conductance by a cut (Eq. 4); it may be negative."""
         return _without_rounding(node.state - score)
 
 
 def _without_rounding(gain: float) -> float:
-    """Gains that are equal but for rounding as equal ones: of such leaves, the first one is split."""
+    """Round gains to 12 decimals, so that gains that differ only by rounding errors are ties."""
     return round(float(gain), 12)

@@ -1,4 +1,4 @@
-"""Squared distances of points to their mean: CUBT."""
+"""Decrease of the deviance, the sum of squared distances to the mean: the criterion of CUBT."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import Channels
 
 
 @dataclass
 class State:
-    """A node's points, as differences from their mean [d, points], with their weights [points] in the last row."""
+    """Differences of a node's points from their mean [d, points], with the weights [points] as the last row."""
 
     channels: Channels
     deviance: float
 
 
 class Deviance(Criterion):
-    """The greatest decrease of the squared distances of points to their mean.
+    """Minus the decrease of the deviance by a cut.
 
     Parameters
     ----------
@@ -31,8 +32,8 @@ class Deviance(Criterion):
 
     Notes
     -----
-    A cut of n points into L and R lowers their deviance, n times the trace of their covariance, by
-    ``|S|^2 n / (n_L n_R)``, where S sums the differences of L's points from the mean of all n.
+    The deviance of n points is n times the trace of their covariance. A cut into L and R lowers it by
+    ``|S|^2 n / (n_L n_R)``, where S is the sum over the points of L of their differences from the mean of all n.
 
     References
     ----------
@@ -46,7 +47,7 @@ class Deviance(Criterion):
         self.least = min_dev * self.open(problem.root()).deviance
 
     def open(self, node: Node) -> State:
-        """Differences from the node's mean."""
+        """Differences from the node's mean, and its deviance."""
         values, weight = self.problem.points(node.rows).T, self.problem.weights(node.rows)
         weight = torch.ones_like(values[0]) if weight is None else weight
         values = values - (values @ weight / weight.sum())[:, None]
@@ -54,7 +55,7 @@ class Deviance(Criterion):
         return State(Channels(torch.cat([values * weight, weight[None]])), deviance)
 
     def statistics(self, node: Node) -> tuple[Channels]:
-        """Sums of differences from the mean, and of weights."""
+        """Differences from the mean, and weights."""
         return (node.state.channels,)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
@@ -63,17 +64,17 @@ class Deviance(Criterion):
         return -cuts.left[:-1].square().sum(0) * (1 / left + 1 / right)
 
     def size(self, node: Node) -> float:
-        """The deviance of the node."""
+        """Deviance of the node."""
         deviance: float = node.state.deviance
         return deviance
 
     def bound(self, node: Node) -> float:
-        """The deviance of the node, if it may be cut."""
+        """Deviance of the node, if it is large enough to be cut."""
         deviance = self.size(node)
         may = node.mass >= self.min_size and deviance >= self.least and deviance > 0
         return deviance if may else -torch.inf
 
     def gain(self, node: Node, score: float) -> float:
-        """The decrease of the deviance, if it is enough."""
+        """Decrease of the deviance, if it reaches `min_dev`."""
         rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * self.size(node)
         return -score if -score > max(self.least, rounding) else -torch.inf

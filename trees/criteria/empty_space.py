@@ -1,4 +1,4 @@
-"""Information about which points are data, and which are spread evenly: CLTree."""
+"""Information gain about whether a point is data or uniformly distributed: the criterion of CLTree."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.node import Cut, Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import Points
 
 
 @dataclass
 class Box:
-    """Where a node is: the least and the greatest value of every column, [d], and its uniform points."""
+    """Bounds of a node in every column, [d] each, and its expected number of uniform points."""
 
     low: Tensor
     high: Tensor
@@ -22,18 +23,19 @@ class Box:
 
 
 class EmptySpace(Criterion):
-    """The greatest information gain about which of a node's points are data, and which are uniform.
+    """Minus the information gain about which points of a node are data and which are uniform.
 
     Parameters
     ----------
     problem : Problem
     min_y : float
-        The share of all points that a node needs to be cut.
+        Minimum fraction of all points that a node needs to be cut.
 
     Attributes
     ----------
     around : dict of int to float
-        The uniform points that every node got from its parent, and those in the gap beside it.
+        For every node, the number of uniform points that it inherits from its parent plus those in the gap beside
+        it.
 
     References
     ----------
@@ -47,7 +49,7 @@ class EmptySpace(Criterion):
         self.around: dict[int, float] = {}
 
     def open(self, node: Node) -> Box:
-        """The box of all points; children get theirs when their parent is cut."""
+        """Bounding box of all points. The boxes of children are set when their parent is cut."""
         if node.state is not None:
             box: Box = node.state
             return box
@@ -57,11 +59,11 @@ class EmptySpace(Criterion):
         return Box(low, high, node.mass)
 
     def statistics(self, node: Node) -> tuple[Points]:
-        """Points on the left."""
+        """Number of points on the left."""
         return (self.points,)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Minus the information gained."""
+        """Minus the information gain."""
         box: Box = node.state
         below, above = cuts.gap()
         low, high = box.low[cuts.feature], box.high[cuts.feature]
@@ -69,23 +71,23 @@ class EmptySpace(Criterion):
         beyond = ((high - above) / (high - low)).clamp(0, 1)
         left, right = cuts.left[0].to(torch.float64), cuts.right[0].to(torch.float64)
         rest = information(left, box.uniform * up_to) + information(right, box.uniform * beyond)
-        return (rest - self._everything(node)).nan_to_num(nan=torch.inf)
+        return (rest - self._node_information(node)).nan_to_num(nan=torch.inf)
 
     def size(self, node: Node) -> float:
-        """All the information."""
-        return self._everything(node)
+        """Information of the node."""
+        return self._node_information(node)
 
     def bound(self, node: Node) -> float:
-        """What there is to know, if the node may be cut."""
-        return self._everything(node) if node.mass >= self.least and node.n > 1 else -torch.inf
+        """Information of the node, if it is large enough to be cut."""
+        return self._node_information(node) if node.mass >= self.least and node.n > 1 else -torch.inf
 
     def gain(self, node: Node, score: float) -> float:
-        """The information gained, if it is not but rounding."""
-        rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * self._everything(node)
+        """Information gain, if it exceeds rounding errors."""
+        rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * self._node_information(node)
         return -score if -score > rounding else -torch.inf
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Divide the box: up to the gap that the cut is in, and beyond."""
+        """Divide the box into the parts on the two sides of the gap in which the cut lies."""
         box, feature = node.state, cut.feature
         low, high = float(box.low[feature]), float(box.high[feature])
         values = self.problem.table.column(feature, node.rows).to(torch.float64)
@@ -98,13 +100,13 @@ class EmptySpace(Criterion):
             part.low[feature], part.high[feature] = ends
             child.state = part
 
-    def _everything(self, node: Node) -> float:
-        """What there is to know about a node."""
+    def _node_information(self, node: Node) -> float:
+        """Information of a node: its entropy times its number of points."""
         both = torch.tensor([node.mass, node.state.uniform], dtype=torch.float64)
         return float(information(both[0], both[1]))
 
 
 def information(points: Tensor, uniform: Tensor) -> Tensor:
-    """Entropy of the two classes, in nats, times their number."""
+    """Entropy of the two classes in nats, times the number of points."""
     total = points + uniform
     return torch.xlogy(total, total) - torch.xlogy(points, points) - torch.xlogy(uniform, uniform)

@@ -1,4 +1,4 @@
-"""Impurity of the reference clusters: CART."""
+"""Gini impurity of the reference clusters: the criterion of CART."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
-from neonxc.trees.problem import Node
+from neonxc.trees.node import Node
 
 
 @dataclass(frozen=True)
 class State:
-    """Of a node's clusters.
+    """Sums over a node's clusters.
 
     Attributes
     ----------
     weights : Tensor [2, clusters]
-        Ones, and the points of every cluster.
+        A row of ones, and the number of points of every cluster.
     squares : float
-        The sum of the squares of these.
+        Sum of the squared numbers of points.
     impurity : float
+        Gini impurity times the number of points.
     """
 
     weights: Tensor
@@ -30,7 +31,7 @@ class State:
 
 
 class Gini(Criterion):
-    """The greatest decrease of Gini impurity, weighted by the points of a node, as scikit-learn's trees have it.
+    """Gini impurity of the two sides, weighted by their numbers of points as in scikit-learn's trees.
 
     References
     ----------
@@ -42,12 +43,12 @@ class Gini(Criterion):
         points = self.problem.clusters(node)[1]
         squares = sum(mass * mass for mass in points.tolist())
         impurity = node.mass - squares / node.mass if node.mass else 0.0
-        if impurity <= 8 * torch.finfo(torch.float64).eps * node.mass:  # nothing but rounding
+        if impurity <= 8 * torch.finfo(torch.float64).eps * node.mass:  # only a rounding error
             impurity = 0.0
         return State(torch.stack([torch.ones_like(points), points]), squares, impurity)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Impurity of the two sides; of each ``n - sum_c n_c^2 / n``."""
+        """Weighted impurity of the two sides; each side adds ``n - sum_c n_c^2 / n``."""
         state, left = node.state, floating(cuts.left)
         on_left, products = torch.tensordot(state.weights, left, 1)
         squares = left.square_().sum(0)
@@ -56,10 +57,10 @@ class Gini(Criterion):
         return node.mass - squares.div_(at_least_one(on_left)) - squares_right.div_(at_least_one(on_right))
 
     def bound(self, node: Node) -> float:
-        """The node's impurity."""
+        """Weighted impurity of the node."""
         impurity: float = node.state.impurity
         return impurity if impurity > 0 else -torch.inf
 
     def gain(self, node: Node, score: float) -> float:
-        """The decrease of impurity."""
+        """Decrease of the weighted impurity."""
         return float(node.state.impurity - score)

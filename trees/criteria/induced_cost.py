@@ -1,4 +1,4 @@
-"""What a cut costs if every point goes to the nearest center left on its side: ExGreedy and ExShallow."""
+"""Cost when every point moves to the nearest center on its side of a cut: criteria of ExGreedy and ExShallow."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
 from neonxc.trees.depth import estimated_depth
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import PartedFrom, Points, Statistic
 
-ROWS = 1 << 18  # points that copies are made of at once
+ROWS = 1 << 18  # number of points that are processed at a time, which limits temporary copies
 
 
 @dataclass
 class State:
-    """What the points of a node cost.
+    """Costs of the points of a node.
 
     Attributes
     ----------
     distances : Tensor [centers, points]
+        Distances of the points to the node's centers.
     total : float
-        Their cost at their nearest centers.
+        Cost of the points at their nearest centers.
     extent : float
-        Their cost at their farthest centers.
+        Cost of the points at their farthest centers.
     parted : PartedFrom
-        What each point costs more at its second nearest center than at its nearest, where these are parted.
+        Difference between the distances to the second nearest and the nearest center, summed over the points that
+        a cut separates from their nearest center.
     scale : float
-        What a cost is multiplied by in a score.
+        Factor by which costs are multiplied in a score.
     used : Tensor [2, d] or None
-        Whether tests before go to the left, or to the right, in a column.
+        Whether the path to the node goes left (right) at a test of the column.
     """
 
     distances: Tensor
@@ -44,7 +47,7 @@ class State:
 
 
 class InducedCost(Criterion):
-    """The least induced cost: ExGreedy.
+    """Cost of the points when each moves to the nearest center on its side of the cut (ExGreedy).
 
     Parameters
     ----------
@@ -52,10 +55,11 @@ class InducedCost(Criterion):
 
     Notes
     -----
-    With a point's distances to the node's centers sorted, ``D_1 <= D_2 <= ...``, a cut that leaves it none of its
-    r nearest centers costs it at least ``D_(r+1) - D_1``. For r = 1 that is a weighted count of points cut from
-    their nearest center: one sweep bounds the cost of all cuts from below, and the few cuts whose bound is not
-    above the best cost found are computed in full.
+    Let ``D_1 <= D_2 <= ...`` be the sorted distances of a point to the node's centers. A cut that separates the
+    point from its r nearest centers increases its cost by at least ``D_(r+1) - D_1``. For r = 1, the sum of these
+    increases is a weighted count of the points separated from their nearest center. This bounds the costs of all
+    cuts from below, and the exact cost is only computed for the few cuts whose bound does not exceed the lowest
+    cost found so far.
 
     References
     ----------
@@ -69,7 +73,7 @@ class InducedCost(Criterion):
         self.by_center = problem.distances.T.contiguous()
 
     def open(self, node: Node) -> State:
-        """Distances of the node's points to its centers, and what they cost now."""
+        """Distances of the node's points to its centers, and their current cost."""
         distances = self._distances(node)
         found = [_nearest(part) for part in distances.split(ROWS, dim=1)]
         current, nearest, gap, farthest = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -79,30 +83,30 @@ class InducedCost(Criterion):
         return State(distances, total, extent, PartedFrom(node.centers, nearest, gap), 1.0)
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
-        """The cost of the points that are parted from their nearest center."""
+        """Additional cost of the points that are separated from their nearest center."""
         return (node.state.parted,)
 
     @property
     def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
-        """The bound, and the cost."""
+        """The lower bound, then the cost."""
         return self.least_cost, self.score
 
     def size(self, node: Node) -> float:
-        """The greatest cost there is."""
+        """Cost of the points at their farthest centers."""
         extent: float = node.state.extent
         return extent
 
     def least_cost(self, node: Node, cuts: Cuts) -> Tensor:
-        """Every point that is parted from its nearest center at the second nearest."""
+        """Lower bound: points that are separated from their nearest center move to the second nearest."""
         return node.state.total + cuts.left[0]
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """The same, of the points that every cut of a bin parts."""
+        """The same bound with the points that all cuts inside a bin separate."""
         total: float = node.state.total
         return total + least[0]
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Every point at the nearest center on its side."""
+        """Cost with every point at the nearest center on its side."""
         state: State = node.state
         parts, which = torch.unique(cuts.sides(), dim=0, return_inverse=True)
         on_left, on_right = _least(state.distances, torch.cat([parts, ~parts])).chunk(2)
@@ -121,20 +125,20 @@ class InducedCost(Criterion):
 
 
 def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The least distance of points, [centers, points], its center, how much more the next is, and the greatest."""
+    """Distance to the nearest center, that center, the gap to the second nearest, and the largest distance."""
     current, nearest = distances.min(0)
     gap = distances.scatter(0, nearest[None], torch.inf).amin(0) - current
     return current, nearest, gap, distances.amax(0)
 
 
-class PriceAndDepth(InducedCost):
-    """The least ratio of induced to current cost, plus an estimate of the depth below a cut: ExShallow.
+class CostAndDepth(InducedCost):
+    """Ratio of the cost after a cut to the cost before it, plus a penalty for depth (ExShallow).
 
     Parameters
     ----------
     problem : Problem
     depth_factor : float
-        Cost ratio that one test less is worth.
+        Weight of the estimated depth below the cut.
 
     References
     ----------
@@ -146,11 +150,11 @@ class PriceAndDepth(InducedCost):
         super().__init__(problem)
         self.depth_factor = depth_factor
         self.points = Points(problem)
-        # The estimate of depth counts whole points: the lightest one is the unit
+        # The depth estimate needs a number of points: weights are divided by the smallest one
         self.unit = 1.0 if problem.weight is None else min(1.0, problem.least(problem.weight))
 
     def open(self, node: Node) -> State:
-        """As for the induced cost; ratios are costs where every point lies on a center."""
+        """As for the induced cost. If every point lies on a center, costs are used instead of ratios."""
         state = super().open(node)
         rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.extent
         state.scale = 1 / state.total if state.total > rounding else 1.0
@@ -158,44 +162,44 @@ class PriceAndDepth(InducedCost):
         return state
 
     def statistics(self, node: Node) -> Sequence[Statistic]:
-        """The cost of the points that are parted from their nearest center; points."""
+        """Additional cost of the points that are separated from their nearest center, and number of points."""
         return node.state.parted, self.points
 
     @property
     def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
-        """The cost bounded, and the depth as well; then the depth in full; then the cost."""
-        return self.floor, self.least_price, self.score
+        """Bounds of cost and depth; then the bound of the cost with the estimated depth; then the score."""
+        return self.floor, self.least_cost_and_depth, self.score
 
     def size(self, node: Node) -> float:
-        """The greatest ratio of costs, and the greatest depth."""
+        """Largest possible cost ratio plus the largest possible depth penalty."""
         return float(node.state.scale * node.state.extent + self.depth_factor * len(node.centers))
 
     def floor(self, node: Node, cuts: Cuts) -> Tensor:
-        """The depth is at least one, and an earlier test that becomes redundant saves at most one."""
-        return self._price(node, cuts) + self.depth_factor * self._least_depth(node, cuts.feature)
+        """Lower bound: the cut adds one level, and makes at most one earlier test redundant."""
+        return self._least_ratio(node, cuts) + self.depth_factor * self._least_depth(node, cuts.feature)
 
-    def least_price(self, node: Node, cuts: Cuts) -> Tensor:
-        """The same with the estimate of depth."""
-        return self._price(node, cuts) + self.depth_factor * self._depth(node, cuts)
+    def least_cost_and_depth(self, node: Node, cuts: Cuts) -> Tensor:
+        """Lower bound with the estimated depth."""
+        return self._least_ratio(node, cuts) + self.depth_factor * self._depth(node, cuts)
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """As :meth:`floor`."""
-        price = super().within(node, least, feature) * node.state.scale
-        return price + self.depth_factor * self._least_depth(node, feature)
+        """The bound of :meth:`floor` for all cuts inside a bin."""
+        ratio = super().within(node, least, feature) * node.state.scale
+        return ratio + self.depth_factor * self._least_depth(node, feature)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Price plus depth, which the bound of the stage before has: only the price was too low."""
+        """Replace the bound of the cost ratio, which is part of the previous stage, by the ratio itself."""
         assert cuts.bound is not None
-        return cuts.bound + super().score(node, cuts) * node.state.scale - self._price(node, cuts)
+        return cuts.bound + super().score(node, cuts) * node.state.scale - self._least_ratio(node, cuts)
 
-    def _price(self, node: Node, cuts: Cuts) -> Tensor:
+    def _least_ratio(self, node: Node, cuts: Cuts) -> Tensor:
         return self.least_cost(node, cuts) * node.state.scale
 
     def _least_depth(self, node: Node, feature: Tensor) -> Tensor:
         return min(node.n, 1) - node.state.used.amax(0)[feature]
 
     def _depth(self, node: Node, cuts: Cuts) -> Tensor:
-        """Depth below a cut, less the share of points for which it makes an earlier test redundant."""
+        """Estimated depth below a cut, minus the share of points for which an earlier test becomes redundant."""
         assert cuts.mass_left is not None
         points_left = cuts.mass_left.to(torch.float64)
         share = points_left / max(node.mass, torch.finfo(torch.float64).tiny)
@@ -206,16 +210,16 @@ class PriceAndDepth(InducedCost):
         return estimated_depth(points_left, cuts.centers_left, whole, len(node.centers)) - saved
 
     def _used(self, node: Node) -> Tensor:
-        """Whether the tests before go to the left, or to the right, in a column, [2, d]."""
+        """Whether the path to the node goes left (row 0) or right (row 1) at a test of each column, [2, d]."""
         used = torch.zeros(2, self.problem.table.d, dtype=torch.float64)
         if node.sides:
             columns, left = zip(*node.sides, strict=True)
             used[[0 if side else 1 for side in left], list(columns)] = 1
         used = used.to(self.problem.device)
-        return used if self.problem.mixed is None else used[:, list(self.problem.same)]
+        return used if self.problem.mixed is None else used[:, list(self.problem.canonical_columns)]
 
 
 def _least(distances: Tensor, parts: Tensor) -> Tensor:
-    """Distances [centers, points] to the nearest center of some parts [parts, centers], [parts, points]."""
+    """Distances to the nearest center of each subset of centers [parts, centers]; [parts, points]."""
     centers = parts.nonzero()[:, 1].split(parts.sum(1).tolist())
     return torch.stack([distances.index_select(0, own).amin(0) for own in centers])

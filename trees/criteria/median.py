@@ -1,4 +1,4 @@
-"""The median of the column of greatest variance: the KD-tree."""
+"""Cuts at the median of the column with the largest variance: the criterion of the KD-tree."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import Points
 
 
 class Median(Criterion):
-    """Halve a node at the median of its column of greatest variance; the largest node comes first.
+    """Distance of a cut from the median of the column with the largest variance; the largest node is cut first.
 
     Parameters
     ----------
@@ -23,11 +24,11 @@ class Median(Criterion):
         self.points = Points(problem)
 
     def statistics(self, node: Node) -> tuple[Points]:
-        """Points on the left."""
+        """Number of points on the left."""
         return (self.points,)
 
     def features(self, node: Node) -> Tensor:
-        """The column of greatest variance; of equals, but for rounding, the first one."""
+        """The column with the largest variance; ties (up to rounding) go to the first one."""
         problem = self.problem
         variances = problem.table.variances(node.rows, problem.weight, problem.ranks) / problem.variances
         variances = variances.nan_to_num(nan=0.0)
@@ -35,13 +36,13 @@ class Median(Criterion):
         return equal.to(torch.uint8).argmax()[None]
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """How far from the median a cut is, in points."""
+        """Absolute difference between the numbers of points on the two sides."""
         return (2 * cuts.left[0] - node.mass).abs()
 
     def bound(self, node: Node) -> float:
-        """The points of the node."""
+        """Number of points of the node."""
         return node.mass if node.n > 1 else -torch.inf
 
     def gain(self, node: Node, score: float) -> float:
-        """The points of the node."""
+        """Number of points of the node."""
         return node.mass

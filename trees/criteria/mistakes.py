@@ -1,4 +1,4 @@
-"""Points that a cut parts from their reference center: IMM and EMN."""
+"""Number of points that a cut separates from their reference centers: the criterion of IMM and EMN."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import Parted
 
 
 class Mistakes(Criterion):
-    """The least mistakes (IMM), or mistakes over the lesser number of centers on a side (EMN).
+    """Number of mistakes (IMM), or mistakes divided by the smaller number of centers on a side (EMN).
 
-    A mistake counts once: points that were cut from their center do not count any more.
+    A mistake is a point that a cut separates from its center. Every point is counted at most once: points that an
+    earlier cut has separated from their center are ignored.
 
     Parameters
     ----------
     problem : Problem
     shared : bool
-        Divide by the lesser number of centers.
+        Whether to divide by the smaller number of centers on a side (EMN).
 
     References
     ----------
@@ -37,15 +39,15 @@ class Mistakes(Criterion):
         self.shared = shared
 
     def statistics(self, node: Node) -> tuple[Parted]:
-        """Points that are parted from their centers."""
+        """Number of points that are separated from their centers."""
         return (self.parted,)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Mistakes, or EMN's ratio."""
+        """Number of mistakes, or the ratio of EMN."""
         if not self.shared:
             return cuts.left[0]
         return cuts.left[0] / torch.minimum(cuts.centers_left, len(node.centers) - cuts.centers_left)
 
     def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """The least mistakes, over as many centers as a side may have."""
+        """Least number of mistakes; for EMN, divided by the most centers that the smaller side can have."""
         return least[0] / (len(node.centers) // 2 if self.shared else 1)

@@ -1,4 +1,4 @@
-"""The surrogate cost, with reference centers that stay where they are: ExKMC."""
+"""Decrease of the surrogate cost, which is measured to fixed reference centers: the criterion of ExKMC."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.problem import Node
+from neonxc.trees.node import Node
 from neonxc.trees.statistics import Channels
 
-FEW = 1 << 18  # gains of a node, once per column: fewer are added up sooner than centers are left out
+FEW = 1 << 18  # number of gains (points x centers x columns) below which leaving out centers saves no time
 
 
 @dataclass
 class State:
-    """What a node's points cost more at each center than at the best one for all.
+    """Costs of a node's points at the reference centers.
 
     Attributes
     ----------
     gains : Tensor [points, k]
+        Cost of a point at each center minus its cost at the node's best center.
     size : float
-        The cost at the worst center.
+        Cost of the node at its worst center.
     gain : float
-        At most what splitting the node gains.
+        Upper bound of the gain of splitting the node.
     reach : Tensor [k] or None
-        What a cut scores at least if it makes a center a side's best one.
+        Lower bound of the score of a cut for which the center is the best one of a side.
     rest : Tensor [k] of bool or None
-        Centers whose gains are only added up if they turn out to be needed.
+        Centers whose gains are summed only if they turn out to be needed.
     """
 
     gains: Tensor
@@ -40,7 +41,7 @@ class State:
 
 
 class Surrogate(Criterion):
-    """The greatest decrease of the surrogate cost: every leaf costs what its best reference center does.
+    """Minus the decrease of the surrogate cost, in which a leaf is assigned to its best reference center.
 
     References
     ----------
@@ -49,7 +50,7 @@ class Surrogate(Criterion):
     """
 
     def open(self, node: Node) -> State:
-        """Which centers may be a side's best one."""
+        """Gains of the node's points, and bounds that tell which centers can be the best one of a side."""
         problem, k = self.problem, self.problem.k
         distances = problem.weighted(problem.distances.index_select(0, node.rows).T, node.rows).T
         total = problem.reduce(distances.sum(0))
@@ -62,9 +63,9 @@ class Surrogate(Criterion):
         return State(gains, size, gain + slack if gain > slack else -torch.inf, reach)
 
     def statistics(self, node: Node) -> tuple[Channels]:
-        """Gains at the centers that may be a side's best one; if these are many, only at the likeliest."""
+        """Gains at the centers that can be the best one of a side; of many centers, only at the most promising."""
         state: State = node.state
-        first = self.problem.reduce((state.gains < 0).any(0), "max")  # others can't be a leaf's best center
+        first = self.problem.reduce((state.gains < 0).any(0), "max")  # no other center improves on the node's best
         if state.reach is not None:
             slack = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * state.size
             state.rest = first & (state.reach > state.reach.min() + slack)
@@ -72,7 +73,7 @@ class Surrogate(Criterion):
         return (self._channels(state, first),)
 
     def further(self, node: Node, least: float) -> Sequence[Channels]:
-        """Gains at those other centers that a cut may need to be as good as one that is known."""
+        """Gains at the remaining centers that a better cut may need."""
         state: State = node.state
         if state.rest is None or state.reach is None:
             return ()
@@ -84,29 +85,29 @@ class Surrogate(Criterion):
         return Channels(state.gains[:, centers].T.contiguous(), exact=True)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """What each side gains at its best center, and be it the one that is best for all."""
+        """Sum of the gains of the two sides at their best centers, each at most 0."""
         return cuts.left.amin(0).clamp_(max=0) + cuts.right.amin(0).clamp_(max=0)
 
     def size(self, node: Node) -> float:
-        """The cost at the worst center."""
+        """Cost at the worst center."""
         size: float = node.state.size
         return size
 
     def bound(self, node: Node) -> float:
-        """At most the gain: no less than the gain itself, for all rounding."""
+        """Upper bound of the gain, which includes a margin for rounding errors."""
         bound: float = node.state.gain
         return bound
 
     def gain(self, node: Node, score: float) -> float:
-        """The gain; a leaf with points of another center may need two cuts before the cost falls."""
+        """Decrease of the cost; 0 is allowed, because some leaves need two cuts to lower their cost."""
         return max(-score, 0.0)
 
 
 def _reach(gains: Tensor) -> Tensor:
-    """What a cut scores at least if it makes a center a side's best one, [centers]; gains [points, centers].
+    """Lower bound of the score of a cut for which a center is the best one of a side, [centers].
 
-    The sides have two best centers, and every point at most the lesser of its two gains: half of what their sum
-    exceeds their distance by.
+    If the two sides have best centers a and b, the score is at least the sum over points of the smaller of their
+    gains [points, centers] at a and b, which is ``(a + b - |a - b|) / 2`` for each point.
     """
     total = gains.sum(0)
     one, other = torch.triu_indices(len(total), len(total), 1, device=gains.device)

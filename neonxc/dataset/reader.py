@@ -1,0 +1,167 @@
+"""Attributions of a data set, read from the folder that they were kept in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from neonxc.blocks import at_once
+from neonxc.dataset.formats import Columns
+from neonxc.dataset.shards import index, read, read_manifest
+from neonxc.parameters import check_whole
+
+
+def read_attributions(folder: str | os.PathLike[str]) -> Attributions:
+    """Open a folder that :func:`attribute_dataset` has filled, or has begun to fill.
+
+    Parameters
+    ----------
+    folder : path-like
+
+    Returns
+    -------
+    Attributions
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such folder, or it has no manifest.
+    ValueError
+        A shard that is damaged, belongs to other attributions, or has a row in common with another one; the
+        message names the file.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    return Attributions(folder, manifest, *index(folder, manifest))
+
+
+@dataclass(frozen=True, repr=False)
+class Attributions:
+    """What :func:`attribute_dataset` kept, in the order of the data's rows.
+
+    Only the numbers of the rows are in memory, some 24 bytes for each; the rest is read when it is asked for.
+
+    Attributes
+    ----------
+    folder : Path
+    manifest : dict
+        What was explained: a hash of the network, options, and the columns with the type and the shape [...] that
+        they have at row 0.
+    rows : ndarray [n] of int64
+        The rows that there are, ascending.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    _paths: list[Path]
+    rows: np.ndarray
+    _shard: np.ndarray
+    _place: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """What there is of every row, such as ``"relevance"``; see :func:`attribute_dataset`."""
+        return list(self.manifest["columns"])
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The clusterer's labels [K]: what the numbers of clusters mean."""
+        return np.array(self.manifest["classes"])
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the columns of a table, and of its relevance."""
+        return self.manifest["feature_names"]
+
+    @property
+    def missing(self) -> int | None:
+        """How many rows of the data are not there yet; None if the data was iterable and had no length."""
+        n = self.manifest["rows"]
+        return None if n is None else n - len(self.rows)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A column [n, ...] of all rows.
+
+        Raises
+        ------
+        KeyError
+            There is no such column.
+        ValueError
+            Rows have different shapes; :meth:`blocks` gives those of one shape together.
+        """
+        if name == "row":
+            return self.rows
+        if name not in self.columns:
+            raise KeyError(f"{name!r}; there are {['row', *self.columns]}")
+        found = [block[name] for block in self.blocks([name])]
+        if len({part.shape[1:] for part in found}) > 1:
+            raise ValueError(f"rows have {name} of different shapes; go through them by blocks()")
+        about = self.manifest["columns"][name]
+        return np.concatenate(found) if found else np.zeros((0, *about["shape"]), about["dtype"])
+
+    def blocks(self, columns: Sequence[str] | None = None, size: int | None = None) -> Iterator[Columns]:
+        """Go through all rows in their order without holding them in memory.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Those to read; default: all.
+        size : int, optional
+            Rows to read at once, at most; default: as many as memory is set aside for.
+
+        Yields
+        ------
+        dict of str to ndarray
+            ``row`` [m] and the columns [m, ...] of the next m rows; rows of different shapes are not in one block.
+        """
+        names = self.columns if columns is None else [name for name in columns if name != "row"]
+        if unknown := [name for name in names if name not in self.columns]:
+            raise ValueError(f"columns needs some of {['row', *self.columns]}, got {unknown}")
+        if size is not None:
+            check_whole("size", size)
+        size = size or at_once(2 * sum(_bytes(self.manifest["columns"][name]) for name in names))
+        for first in range(0, len(self.rows), size):
+            yield from self._read(names, slice(first, first + size))
+
+    def _read(self, names: list[str], some: slice) -> Iterator[Columns]:
+        """Rows of a part of the index, in one block unless their shapes differ."""
+        rows, shard, place = self.rows[some], self._shard[some], self._place[some]
+        shapes: dict[tuple[Any, ...], int] = {}
+        kind, parts = np.zeros(len(rows), dtype=np.int64), []
+        for number in np.unique(shard):
+            mine = shard == number
+            wanted = place[mine]
+            low = int(wanted.min())
+            found = read(self._paths[number], self.manifest, names, slice(low, int(wanted.max()) + 1))
+            found = {name: values[wanted - low] for name, values in found.items()}
+            kind[mine] = shapes.setdefault(tuple(found[name].shape[1:] for name in names), len(shapes))
+            parts.append((mine, found))
+        bounds = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(rows)]
+        for start, stop in pairwise(bounds):
+            block: Columns = {"row": rows[start:stop]}
+            for mine, found in parts:
+                here = mine[start:stop]
+                if not here.any():
+                    continue
+                before = int(mine[:start].sum())
+                for name, values in found.items():
+                    own = values[before : before + int(here.sum())]
+                    block.setdefault(name, np.empty((stop - start, *own.shape[1:]), own.dtype))[here] = own
+            yield block
+
+    def __repr__(self) -> str:
+        left = "" if not self.missing else f", {self.missing} missing"
+        return f"Attributions({str(self.folder)!r}, {len(self)} rows{left}: {', '.join(self.columns)})"
+
+
+def _bytes(about: dict[str, Any]) -> int:
+    return int(np.prod(about["shape"], dtype=np.int64)) * np.dtype(about["dtype"]).itemsize

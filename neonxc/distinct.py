@@ -1,0 +1,46 @@
+"""How many points of some data are different, and why clusters may end up with the same center."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from neonxc.inputs import as_array
+from neonxc.sparse import is_sparse
+
+NAMED = 10  # columns that a message lists
+
+
+def n_distinct(X: Any) -> int:
+    """Number of different points in a frame, an array, a tensor, a sparse matrix or a list of texts."""
+    if is_sparse(X):  # rows that differ have different random projections
+        return len(np.unique(X @ np.random.default_rng(0).standard_normal(X.shape[1])))
+    if hasattr(X, "iloc"):
+        return len(X.drop_duplicates())
+    points = as_array(X)
+    points = points.reshape(len(points), -1)
+    if points.dtype.kind not in "fiub":
+        return len(pd.DataFrame(points).drop_duplicates())
+    return len({row.tobytes() for row in points + 0})  # + 0 makes -0.0 and 0.0 the same
+
+
+def why_identical(X: Any, clusters: int) -> str:
+    """The end of a message about clusters that have the same center, with what the data tell about the cause."""
+    if X is None:
+        return "; fit fewer clusters"
+    n, different = X.shape[0] if hasattr(X, "shape") else len(X), n_distinct(X)
+    if different == 1 < n:
+        return f": all {n} points of X are the same{_constant(X)}"
+    if different < clusters:
+        return f": X has only {different} different points; fit at most {different} clusters"
+    return "; fit fewer clusters"
+
+
+def _constant(X: Any) -> str:
+    if not hasattr(X, "columns"):
+        return " (every column is constant)" if getattr(X, "ndim", 0) == 2 else ""
+    names = [str(name) for name in X.columns]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f" (constant columns: {', '.join(names[:NAMED])}{more})"

@@ -1,0 +1,89 @@
+"""Tables with strings and missing values before a head of numbers; relevance goes back to the table's columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from neonxc.carriers import Columns, carrier_of
+from neonxc.encoding.encoding import Encoding
+from neonxc.inputs import Batch, as_batch, check_width
+from neonxc.sparse import is_sparse
+
+
+class EncodedTable(Columns):
+    """A table by way of its encoding.
+
+    Frames and arrays [N, d] are tables, tensors [N, D] are encoded columns already, as ``net(x)`` takes them.
+    Relevance of a table is by its own columns, that of a tensor by the encoded ones.
+    """
+
+    module: Encoding
+
+    def batch(self, X: Any) -> Batch:
+        """Encoded columns [N, D] of float64, or those of a tensor in its own type."""
+        if isinstance(X, Tensor):
+            return self._encoded_already(X)
+        if is_sparse(X):
+            return as_batch(X)  # says that it needs to be an array
+        table: Any = X if hasattr(X, "iloc") and hasattr(X, "columns") else np.asarray(X)
+        given = table
+        if self.names is None and hasattr(X, "iloc"):  # columns without names go by their positions
+            check_width(table.shape[1], len(self.module.columns))
+            given = table.set_axis(self.module.columns, axis=1)
+        tensor = self.module.encode(given).to(self.device)
+        self.head.detection.check(tensor, self.module.names)
+
+        def restore(result: Tensor) -> Any:
+            array = result.detach().cpu().numpy()
+            if isinstance(table, np.ndarray):
+                return array.astype(np.float32) if table.dtype == np.float32 else array
+            if array.shape != table.shape:
+                return array
+            return type(table)(array, index=table.index, columns=table.columns)
+
+        return Batch(tensor, list(self.module.columns), restore, lambda values: values, self.module.collected)
+
+    def _encoded_already(self, X: Tensor) -> Batch:
+        batch, D = as_batch(X, device=self.device), self.module.width
+        if batch.tensor.ndim != 2 or batch.tensor.shape[1] != D:
+            raise ValueError(
+                f"X is a tensor of shape {list(X.shape)}, and needs the {D} encoded columns of "
+                "net.batch(table).tensor; pass the table itself as a data frame or an array"
+            )
+        self.head.detection.check(batch.tensor, self.module.names)
+        return batch
+
+    def stored(self, X: Any) -> Batch:
+        """The same as :meth:`batch`: encoded columns are dense."""
+        return self.batch(X)
+
+    @property
+    def units(self) -> list[str]:
+        """The table's columns."""
+        return list(self.module.columns)
+
+    @property
+    def groups(self) -> Tensor:
+        """Encoded columns of one column of the table are flipped together; columns without any are left out."""
+        return self.module.owner.unique(return_inverse=True)[1]
+
+    def spread(self, relevance: Any) -> Any:
+        """Relevance by the table's columns, in equal shares of the encoded columns; of a tensor as it is."""
+        if isinstance(relevance, Tensor):
+            return relevance
+        values = as_batch(relevance, name="relevance").tensor
+        check_width(values.shape[1], len(self.module.columns), name="relevance")
+        owner = self.module.owner
+        return values[:, owner] / owner.bincount()[owner]
+
+    def collected(self, relevance: Tensor) -> Tensor:
+        """Relevance by the table's columns."""
+        return self.module.collected(relevance)
+
+
+@carrier_of.register
+def _(features: Encoding, *options: Any) -> EncodedTable:
+    return EncodedTable(features, *options)

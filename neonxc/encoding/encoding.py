@@ -1,0 +1,243 @@
+"""Tables of numbers and categories as columns of numbers: which number stands for what of which column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
+from neonxc.inputs import as_array, check_names, check_width, is_missing
+from neonxc.registry import Values, register
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the columns of a table become numbers.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Names of all columns of the table.
+    parts : tuple of Number, Indicator or Code
+        One for every column of numbers, in their order.
+    known : dict of int to tuple
+        By the position of a column, the only values that it may have: another one is an error.
+    """
+
+    columns: tuple[str, ...]
+    parts: tuple[Part, ...]
+    known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Columns of numbers D."""
+        return len(self.parts)
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """Position in the table of the column that every column of numbers is made from, [D] of int64."""
+        return torch.tensor([part.column for part in self.parts], dtype=torch.int64)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """A name for every column of numbers: ``age``, ``workclass_Private``."""
+        return [self._name(part) for part in self.parts]
+
+    def of(self, positions: Sequence[int]) -> Encoding:
+        """Of the same table, some of the columns of numbers."""
+        return replace(self, parts=tuple(self.parts[i] for i in positions))
+
+    def encode(self, X: Any, *, name: str = "X") -> Tensor:
+        """Turn a table into numbers.
+
+        Parameters
+        ----------
+        X : data frame, array or tensor [N, d]
+        name : str
+            What the errors call the argument.
+
+        Returns
+        -------
+        Tensor [N, D] of float64, on the CPU
+
+        Raises
+        ------
+        ValueError
+            Other columns, no number where one is needed, a number outside the domain of a function, a missing
+            value that nothing stands in for, or a value that was not known when the encoding was made. The message
+            names the column.
+        """
+        frame = as_frame(X, self.columns, name=name)
+        result = np.empty((len(frame), self.width))
+        numbers: dict[int, np.ndarray] = {}
+        codes: dict[int, np.ndarray] = {}
+        for i, part in enumerate(self.parts):
+            if isinstance(part, Number):
+                if part.column not in numbers:
+                    numbers[part.column] = self._numbers(frame, part.column, name)
+                result[:, i] = self._number(part, numbers[part.column], name)
+                continue
+            if part.column not in codes:
+                codes[part.column] = self._codes(frame, part.column, name)
+            result[:, i] = self._looked_up(part, codes[part.column], name)
+        return torch.from_numpy(result)
+
+    def collected(self, relevance: Tensor) -> Tensor:
+        """Relevance [N, D] of the columns of numbers, added up by the columns of the table, [N, d]."""
+        result = relevance.new_zeros(len(relevance), len(self.columns))
+        return result.index_add_(1, self.owner.to(relevance.device), relevance)
+
+    def _name(self, part: Part) -> str:
+        own = self.columns[part.column]
+        if not isinstance(part, Indicator):
+            return own
+        return f"{own}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
+
+    def _numbers(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
+        """A column in float64, NaN where a value is missing."""
+        given = frame.iloc[:, column]
+        try:
+            values = given.to_numpy(dtype=np.float64, na_value=np.nan)
+        except (TypeError, ValueError):
+            values = pd.to_numeric(given, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+            bad = given[np.isnan(values) & given.notna().to_numpy()]
+            place = f"{name} needs numbers in column {self.columns[column]!r}"
+            raise ValueError(f"{place}, got {bad.iloc[0]!r}" if len(bad) else place) from None
+        if np.isinf(values).any():
+            raise ValueError(f"{name} has a value that is not finite in column {self.columns[column]!r}: inf")
+        return values
+
+    def _number(self, part: Number, values: np.ndarray, name: str) -> np.ndarray:
+        column = self.columns[part.column]
+        missing = np.isnan(values)
+        if missing.any():
+            if part.fill is None:
+                raise ValueError(
+                    f"{name} has a missing value in row {int(missing.argmax())}, column {column!r}, and there was "
+                    "none when the clustering was fitted: nothing stands in for it"
+                )
+            values = np.where(missing, part.fill, values)
+        given = values
+        values = part.apply(values)
+        if part.functions and not np.isfinite(values).all():
+            bad = given[~np.isfinite(values)][0]
+            raise ValueError(
+                f"{name}: {' and '.join(part.functions)} of {bad:g} in column {column!r} is no number"
+            )
+        return values
+
+    @cached_property
+    def _vocabulary(self) -> dict[int, dict[Any, int]]:
+        """By the position of a column, the codes of all values that are told apart in it, the missing one last."""
+        found: dict[int, dict[Any, None]] = {}
+        for part in self.parts:
+            if not isinstance(part, Number):
+                found.setdefault(part.column, {}).update(dict.fromkeys(part.values))
+        for column, values in self.known.items():
+            found.setdefault(column, {}).update(dict.fromkeys(values))
+        return {
+            column: {value: i for i, value in enumerate([*(v for v in values if v is not None), None])}
+            for column, values in found.items()
+        }
+
+    def _codes(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
+        """Codes of a column's values in the vocabulary, -1 for those that are not in it."""
+        given, vocabulary = frame.iloc[:, column], self._vocabulary[column]
+        codes = pd.Index(list(vocabulary)[:-1], dtype=object).get_indexer(given.astype(object)).astype(np.int64)
+        missing = given.isna().to_numpy()
+        codes[missing] = vocabulary[None]
+        if column in self.known:
+            allowed = self._mask(column, self.known[column])
+            if (bad := ~allowed[codes]).any():
+                value = plain(given.iloc[int(bad.argmax())])
+                raise ValueError(
+                    f"{name} has the value {value!r} in row {int(bad.argmax())}, column {self.columns[column]!r}; "
+                    f"known are {list(self.known[column])}"
+                )
+        return codes
+
+    def _mask(self, column: int, values: Iterable[Any]) -> np.ndarray:
+        """Which codes stand for some values; the last entry is that of unknown ones, -1."""
+        vocabulary = self._vocabulary[column]
+        mask = np.zeros(len(vocabulary) + 1, dtype=bool)
+        mask[[vocabulary[value] for value in values]] = True
+        return mask
+
+    def _looked_up(self, part: Indicator | Code, codes: np.ndarray, name: str) -> np.ndarray:
+        if isinstance(part, Indicator):
+            return self._mask(part.column, part.values)[codes].astype(np.float64)
+        vocabulary, numbers = self._vocabulary[part.column], part.numbers
+        table = np.full(len(vocabulary) + 1, np.nan if part.unknown is None else part.unknown)
+        table[[vocabulary[value] for value in numbers]] = list(numbers.values())
+        found = table[codes]
+        if np.isnan(found).any():
+            row = int(np.isnan(found).argmax())
+            raise ValueError(f"{name} has an unknown value in row {row}, column {self.columns[part.column]!r}")
+        return found
+
+
+def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X") -> pd.DataFrame:
+    """A table as a data frame, whose columns are those that are expected, if some are.
+
+    Raises
+    ------
+    ValueError
+        No table, no points, or other columns.
+    """
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        names = [str(column) for column in X.columns]
+        check_names(names, columns, name=name)
+        frame = X if list(X.columns) == names else X.set_axis(names, axis=1)
+    else:
+        array = as_array(X)
+        if array.ndim != 2:
+            raise ValueError(f"{name} needs shape [points, columns], got {list(array.shape)}")
+        if columns is not None:
+            check_width(array.shape[1], len(columns), name=name)
+        frame = pd.DataFrame(array, columns=columns or [f"x{i}" for i in range(array.shape[1])])
+    if frame.size == 0:
+        raise ValueError(f"{name} is empty: shape {list(frame.shape)}")
+    return frame
+
+
+def plain(value: Any) -> Any:
+    """A category as a value that JSON has: None for a missing one, Python's own numbers, truth values and text.
+
+    Raises
+    ------
+    ValueError
+        Any other object.
+    """
+    if is_missing(value):
+        return None
+    value = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError(f"a category needs to be text, a number or a truth value, got {value!r}")
+    return value
+
+
+def _pack(encoding: Encoding) -> Values:
+    parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
+    return {"columns": encoding.columns, "parts": parts, "known": list(encoding.known.items())}
+
+
+def _unpack(cls: type[Encoding], values: Values) -> Encoding:
+    kinds, columns = {"Number": Number, "Indicator": Indicator, "Code": Code}, tuple(values["columns"])
+    described = [[tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]]
+    parts = tuple(kinds[str(kind)](*rest) for kind, *rest in described)
+    known = {column: tuple(allowed) for column, allowed in values["known"]}
+    there = all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)])
+    functions = {name for part in parts for name in getattr(part, "functions", ())}
+    if not (there and all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
+        raise TypeError("its encoding has columns that are not there, without a name, or unknown functions")
+    return cls(columns, parts, known)
+
+
+register(Encoding, _pack, _unpack)

@@ -1,0 +1,95 @@
+"""scikit-learn's own checks: of an estimator of every kind by default, of all of them in slow runs."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from unittest import SkipTest
+
+import pytest
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import neonxc
+from neonxc.models import BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable
+from neonxc.trees import (
+    CART,
+    EMN,
+    IMM,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    KernelExKMC,
+    KernelExpand,
+    KernelIMM,
+    SpExClique,
+    SpExGraph,
+    SpExKNN,
+)
+
+KINDS = [
+    IMM(),
+    SpExClique(),
+    KernelExpand(),
+    KernelKMeans(),
+    KCenter(),
+    StronglyInterpretable(),
+    BetaInterpretable(),
+]
+OTHERS = [
+    *(
+        EMN(),
+        ExGreedy(),
+        ExShallow(),
+        ExKMC(),
+        CART(),
+        KDTree(),
+        KernelIMM(),
+        KernelExKMC(),
+        SpExKNN(),
+        SpExGraph(),
+    ),
+    *(KernelKMeans(3, max_iter=20, objective="feature"), KernelKMeans(3, max_iter=20, objective="spherical")),
+    *(KCenter(init="random", metric="manhattan"), BetaInterpretable(objective="kmeans")),
+    BetaInterpretable(objective="kmedian", init="random"),
+]
+
+
+def failures(model):
+    """What scikit-learn finds wrong, and the checks that it skips."""
+    failed, skipped, passed = [], [], 0
+    for estimator, check in estimator_checks_generator(model):
+        name = getattr(check, "func", check).__name__
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                check(estimator)
+            passed += 1
+        except SkipTest:
+            skipped.append(name)
+        except Exception as error:
+            failed.append(f"{model} {name}: {type(error).__name__}: {str(error)[:400]}")
+    assert passed > 40
+    return failed, skipped
+
+
+@pytest.mark.parametrize("model", KINDS, ids=lambda model: type(model).__name__)
+def test_one_of_a_kind(model):
+    failed, skipped = failures(model)
+    assert failed == []
+    assert set(skipped) <= {"check_array_api_input"}  # which needs SciPy to start with its support
+
+
+def check_all():
+    for model in [*KINDS, *OTHERS]:
+        failed, skipped = failures(model)
+        assert failed == skipped == []
+
+
+@pytest.mark.slow
+def test_all_pass_and_no_check_is_skipped():
+    path = [str(Path(neonxc.__file__).parents[1]), str(Path(__file__).parent), *filter(None, sys.path)]
+    environment = os.environ | {"SCIPY_ARRAY_API": "1", "PYTHONPATH": os.pathsep.join(path)}
+    script = "import test_estimator_checks; test_estimator_checks.check_all()"
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
