@@ -212,8 +212,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             data.n_noise = int(ranks.sum(torch.tensor(int((~are_labels(label_array(labels))).sum()))))
         if data.n_noise:
             warn(
-                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ and "
-                "predict put them into its clusters"
+                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ "
+                "and predict put them into its clusters"
             )
         return data
 
