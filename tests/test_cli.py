@@ -342,6 +342,10 @@ def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, 
             ["heatmap", "photo0.png", *SMALL, "--mode", "image"],
             "2 clusters need at least as many photos, got 1; or use --mode spatial",
         ),
+        (
+            ["heatmap", "photo0.png", "photo1.png", "--mode", "image", "-k", "2", "--per-photo"],
+            "--per-photo is for",
+        ),
         (["nonsense"], "nonsense"),
     ],
 )

@@ -207,6 +207,7 @@ def test_default_weights(monkeypatch, error):
         return real(name, **options)
 
     monkeypatch.setattr(timm, "create_model", create)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: None)  # no test waits for an answer
     if error is None:
         backbone("timm/test_vit")
     else:
@@ -215,6 +216,32 @@ def test_default_weights(monkeypatch, error):
         for part in ("timm's test_vit", str(error), "list_pretrained", "weights=PATH", "efficientnet_lite0()"):
             assert part in str(raised.value)
     assert asked == [True]
+
+
+@needs_timm
+def test_offline_the_cache_alone_is_asked(monkeypatch, neonxc_command, tmp_path):
+    from huggingface_hub import constants, utils
+
+    class Client:
+        def head(self, url, timeout):
+            assert (url, timeout) == (constants.ENDPOINT, 3)
+            raise OSError("no connection")
+
+    def create(*_, **__):
+        assert constants.HF_HUB_OFFLINE
+        raise OSError("not in the cache")
+
+    monkeypatch.setattr(utils, "get_session", Client)
+    monkeypatch.setattr(timm, "create_model", create)
+    (tmp_path / "a.png").touch()
+    code, _, err = neonxc_command("heatmap", "a.png", "--backbone", "timm/test_vit")
+    assert code == 2
+    assert (
+        "timm's test_vit (OSError: not in the cache). Give neonxc heatmap a file of weights (--weights FILE)"
+        in err
+    )
+    assert "weights=" not in err  # that is for Python
+    assert not constants.HF_HUB_OFFLINE
 
 
 @needs_timm
