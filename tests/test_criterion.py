@@ -440,7 +440,7 @@ def test_the_leaf_of_least_score_is_cut_first(case, most):
 def test_own_criteria_on_columns_of_many_values(name):
     """Codes are renumbered in nodes that have few of them."""
     path = "bins" if name in ("Errors", "Staged") else "nothing_kept_in_bins"
-    case = data(1, 200, 2, 8, kind="fine", weighted=True)
+    case = data(1, 300, 2, 8, kind="fine", weighted=True)
     with limits(path), mock.patch.object(sums, "renumbered", wraps=sums.renumbered) as renumbered:
         problem = problem_of(case)
         criterion, witness = made(name, case, problem)
