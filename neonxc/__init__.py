@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from neonxc.attribution import NEON
     from neonxc.contrast import Contrast, contrast
     from neonxc.counterfactuals import Counterfactual, counterfactual
-    from neonxc.dataset import attribute_dataset
-    from neonxc.dataset_reader import Attributions, read_attributions
+    from neonxc.dataset import Attributions, attribute_dataset, read_attributions
     from neonxc.files import load, save
     from neonxc.highlights import highlights
     from neonxc.network import NeuralizedClustering
@@ -55,7 +54,7 @@ __all__ = [
 
 _HOMES = {
     "NEON": "attribution",
-    "Attributions": "dataset_reader",
+    "Attributions": "dataset",
     "ClusterSummary": "summary",
     "Contrast": "contrast",
     "NeuralizedClustering": "network",
@@ -68,7 +67,7 @@ _HOMES = {
     "counterfactual": "counterfactuals",
     "load": "files",
     "neuralize": "neuralize",
-    "read_attributions": "dataset_reader",
+    "read_attributions": "dataset",
     "save": "files",
     "to_shap": "shap_explanation",
 }

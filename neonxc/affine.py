@@ -20,7 +20,7 @@ from sklearn.preprocessing import (
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.encoders import ENCODERS
+from neonxc.encoding.encoders import ENCODERS
 from neonxc.preprocessing import Preprocessing
 
 SUPPORTED = (

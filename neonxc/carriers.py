@@ -45,7 +45,7 @@ class Record(ABC):
 
     def slope(self, decide: Decide) -> Tensor:
         """Multipliers shaped like the inputs, of the linear rule at the head."""
-        raise ValueError("there are no points on the way from a baseline to a text: along is for numbers")
+        raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
 
 
 class Carrier(ABC):
@@ -125,6 +125,22 @@ class Carrier(ABC):
         for some in self.of_points(points):
             relevance = self.collected(decide(some).relevance(points[some]))
             total.index_add_(0, column[some].cpu(), relevance.cpu().double())
+
+    in_texts = False
+    """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
+
+    @property
+    def categories(self) -> list[int]:
+        """Positions of the units that hold categories and no numbers."""
+        return []
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
+        """The value of each unit at the points, [n, units], as far as they are numbers."""
+        return points
+
+    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
+        """The units as columns of a table, and their numbers by position; None where :meth:`values` has them."""
+        return None
 
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
         """Relevance [n, units] of the points of inputs."""

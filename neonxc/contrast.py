@@ -138,7 +138,7 @@ def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: 
         points = rows(a)
         columns = torch.full((len(points),), target, device=points.device)
         rivals = torch.full_like(columns, competitor)
-        decide = neon._decisions(points, columns, rivals)
+        decide = neon.decisions.of_columns(points, columns, rivals)
         carrier.tally(x, points, decide, columns, total)
         n += len(points)
     return (total[target] / max(n, 1)).numpy()

@@ -1,7 +1,7 @@
-"""Save and load: one safetensors file, tensors in its body and everything else as JSON in its header.
+"""Save and load objects: one safetensors file with tensors in its body and everything else as JSON in its header.
 
-Nothing is ever unpickled. A file names the classes of what it holds, and only those in
-:data:`neonxc.registry.FORMS` are ever built.
+Nothing is ever unpickled. A file names the classes of the objects it contains, and only classes in
+:data:`neonxc.registry.FORMS` are instantiated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neonxc.registry import FORMS, pack, unpack
 VERSION = 4
 KEY = "neonxc"
 KIND = "object"
-# Where classes register themselves
+# modules in which classes register themselves
 HOMES = ("neonxc.network", "neonxc.readers", "neonxc.rules", "neonxc.models", "neonxc.trees")
 
 
@@ -36,39 +36,41 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     obj : NeuralizedClustering, ThresholdTree, Rules, tree explainer, KernelKMeans, SCAN, FeatureExtractor, ...
-        WordVectors, or an object of any other class that :func:`neonxc.registry.register` was given. A network's
-        features are saved with it if they can be saved themselves, as those from a builder of
-        :mod:`neonxc.models` can; others are left out and have to be given to :func:`load`. A SCAN on such features
-        is refused. Parameters of an estimator that are not numbers or strings (estimators, labels to start from,
-        random states) are left out, and have their defaults when it is loaded.
+        WordVectors, or an object of another class that is registered by :func:`neonxc.registry.register`. The
+        feature network of a clustering is saved with it if it can be saved by itself, as networks from the
+        builders of :mod:`neonxc.models` can. Other feature networks are left out and have to be passed to
+        :func:`load`; a SCAN on such features is refused. Parameters of an estimator that are not numbers or
+        strings (estimators, initial labels, random states) are left out and have their default values after
+        loading.
     path : path-like
-        Usually ``*.safetensors``. Written to a temporary neighbour first: the file is there whole or not at all.
+        Usually ``*.safetensors``. The file is written under a temporary name first, so that it is never
+        incomplete.
 
     Raises
     ------
     TypeError
-        An object of another kind.
+        If the class of the object is not registered.
     FileNotFoundError
-        The folder does not exist.
+        If the folder does not exist.
     """
     write(path, KIND, *pack(obj))
 
 
 def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any:
-    """Load what :func:`save` wrote, on the CPU.
+    """Load an object that :func:`save` has written, on the CPU.
 
     Parameters
     ----------
     path : path-like
     features : nn.Module, optional
-        The feature network of a clustering, if the file could not hold it; it replaces the one that a file holds.
+        The feature network of a clustering that was saved without it. It replaces a feature network in the file.
 
     Raises
     ------
     FileNotFoundError
     ValueError
-        A file that is damaged, of another program or of another version, that names a class which is not
-        registered, or that was saved without its feature network.
+        If the file is damaged, was written by another program or a newer version, names a class that is not
+        registered, or lacks its feature network.
     """
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
@@ -86,7 +88,7 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
 
 
 def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write a file of neonxc, as a whole or not at all: JSON values and tensors, of a `kind` that it names.
+    """Write JSON values and tensors to a file of the given `kind`, atomically.
 
     Raises
     ------
@@ -95,32 +97,32 @@ def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensor
     """
     path = Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"no such folder: {path.parent}")
+        raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving {path.name}")
     write_tensors(tensors, path, {KEY: json.dumps({"version": VERSION, "kind": kind, "plain": plain})})
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
-    """Write a safetensors file with this header, as a whole or not at all."""
-    # copies: safetensors refuses tensors that share memory, as tied weights do
+    """Write a safetensors file with this header, atomically."""
+    # copies, because safetensors refuses tensors that share memory, such as tied weights
     tensors = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     try:
         with staged_file(path) as partial:
             partial.touch()
-            mode = partial.stat().st_mode  # the usual one; safetensors lets only the owner read
+            mode = partial.stat().st_mode  # the usual permissions; safetensors lets only the owner read
             save_file(tensors, partial, metadata=metadata)
             partial.chmod(mode)
-    except SafetensorError as error:  # a full disk, say
+    except SafetensorError as error:  # for example a full disk
         raise OSError(f"can't write {path}: {error}") from error
 
 
 def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
-    """Read what :func:`write` wrote: its kind, its JSON values and its tensors, on the CPU.
+    """Read the kind, the JSON values and the tensors (on the CPU) of a file that :func:`write` has written.
 
     Raises
     ------
     FileNotFoundError
     ValueError
-        A file that is damaged, of another program, of another version or of none of these `kinds`.
+        If the file is damaged, was written by another program or a newer version, or is of none of these `kinds`.
     """
     path = Path(path)
     if not path.is_file():
@@ -140,16 +142,16 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         age = "a newer" if version > VERSION else "an older"
         raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {VERSION})")
     if not isinstance(kind, str) or not isinstance(plain, dict):
-        raise ValueError(f"{path} is damaged: its header does not say what it holds")
+        raise ValueError(f"{path} is damaged: its header lacks the kind of its contents")
     if kind not in kinds:
         needed = " or ".join(map(repr, kinds))
-        raise ValueError(f"{path} is a file of neonxc of the kind {kind!r}; needed is {needed}")
+        raise ValueError(f"{path} contains a {kind!r}, not {needed}")
     return kind, plain, tensors
 
 
 @contextmanager
 def staged_file(path: Path) -> Iterator[Path]:
-    """Write a file as a whole or not at all: what the block writes replaces `path` only if the block succeeds."""
+    """Write a file atomically: the file that the block writes replaces `path` only if the block succeeds."""
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         yield partial
@@ -160,9 +162,9 @@ def staged_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Fill a folder all at once: what the block writes appears in `path` only if the block succeeds.
+    """Fill a folder atomically: the files that the block writes appear in `path` only if the block succeeds.
 
-    Files of the same names are replaced, others stay.
+    Files with the same names are replaced; other files are kept.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
@@ -176,7 +178,7 @@ def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _import_classes(described: dict[str, Any]) -> None:
-    """Import what registers our classes, if a description names one that is not registered."""
+    """Import the modules that register our classes if a description names a class that is not registered."""
     for home in HOMES:
         if not _class_names(described) <= FORMS.keys():
             import_module(home)

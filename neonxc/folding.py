@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.affine import appended, remembered
-from neonxc.encoders import Encoded, behind, encoded, known_behind
 from neonxc.encoding import Encoding
-from neonxc.encoding_parts import Number, Part
+from neonxc.encoding.encoders import Encoded, behind, encoded, known_behind
+from neonxc.encoding.parts import Number, Part
 from neonxc.inputs import as_batch, check_width
 from neonxc.preprocessing import Preprocessing
 from neonxc.sparse import is_sparse, moments

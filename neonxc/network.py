@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neonxc import encoded_table  # noqa: F401  # its carrier registers itself
+import neonxc.encoding.carrier  # noqa: F401  # registers the carrier of encoded tables
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
 from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise

@@ -1,4 +1,4 @@
-"""Options of the commands, and what is checked before anything heavy is imported."""
+"""Options of the commands, and their checks, which run before PyTorch is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets
 
 
 def can_be_made(path: Path | None) -> Path | None:
-    """Find out before a long computation whether a file or folder can be made; nothing is made yet."""
+    """Check before a long computation that a file or folder can be created, without creating it."""
     if path is not None:
         parent = next(parent for parent in path.absolute().parents if parent.exists())
         if not parent.is_dir():
@@ -26,7 +26,7 @@ def can_be_made(path: Path | None) -> Path | None:
 
 
 def safetensors(path: Path | None) -> Path | None:
-    """Refuse a file that is not called .safetensors."""
+    """Refuse a file name without the suffix .safetensors."""
     if path is not None and path.suffix != ".safetensors":
         raise typer.BadParameter(f"The file must be called .safetensors, got {path}.")
     return can_be_made(path)
@@ -39,7 +39,7 @@ def _table(path: Path) -> Path:
 
 
 def page(path: Path) -> Path:
-    """Refuse a file that is not called .html or .json."""
+    """Refuse a file name without the suffix .html or .json."""
     if path.suffix not in (".html", ".json"):
         raise typer.BadParameter(f"The file must be called .html or .json, got {path}.")
     can_be_made(path)
@@ -47,28 +47,28 @@ def page(path: Path) -> Path:
 
 
 def there(path: Path) -> Path:
-    """Refuse what is neither a file, a folder nor standard input."""
+    """Refuse a path that is neither a file, a folder nor standard input."""
     if str(path) != "-" and not path.exists():
         raise typer.BadParameter(f"{str(path)!r} does not exist.")
     return path
 
 
 def weights_there(weights: str) -> str:
-    """Refuse a file of weights that is not there."""
+    """Refuse a file of weights that does not exist."""
     if weights not in ("default", "none") and not Path(weights).is_file():
-        raise typer.BadParameter(f"No such file: {weights}. Needed is a file, 'default' or 'none'.")
+        raise typer.BadParameter(f"No such file: {weights}. Give a file, 'default' or 'none'.")
     return weights
 
 
 def _numbers(text: str) -> range:
-    """Read a number of clusters, or a range of them."""
+    """Parse a number of clusters, or a range of numbers."""
     least, dash, most = text.partition("-")
     try:
         found = range(int(least), int(most if dash else least) + 1)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither a number of clusters nor a range such as 2-12.") from None
     if not found or found[0] < 2:
-        raise typer.BadParameter(f"{text!r}: at least 2 clusters are needed, and a range goes up.")
+        raise typer.BadParameter(f"{text!r}: at least 2 clusters are needed, and a range must increase.")
     return found
 
 

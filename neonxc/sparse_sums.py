@@ -1,4 +1,4 @@
-"""Relevance of many sparse points, added up by cluster without laying out that of any point."""
+"""Sums of the relevance of sparse points by cluster, without a dense array of the points' relevance."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from neonxc.sparse import SparseRows
 
 @torch.no_grad()
 def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor, total: Tensor) -> None:
-    """Add the relevance of sparse points to the sums [K + 1, d] of the clusters in `column` [N]; K is left out.
+    """Add the relevance of sparse points to the sums [K + 1, d] of the clusters in `column` [N]; row K is unused.
 
-    With ``y = (x - root) / n(x) - origin``, relevance is ``const(weights, own) - slope(weights) * y``: linear in
-    x, and in the weights for a given `own`. So the constant parts of all points that have one `own` are that of
-    their summed weights, and what is left takes the stored entries alone.
+    With ``y = (x - root) / n(x) - origin``, relevance is ``const(weights, own) - slope(weights) * y``, which is
+    linear in x and, for a given `own`, in the weights. The constant parts of all points with the same `own` are
+    therefore the constant part of their summed weights, and the rest needs only the stored entries.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor,
     if decision.own is None:
         of_point = torch.nn.functional.one_hot(column, len(total)).double()
         cluster = torch.arange(len(total), device=column.device)
-    else:  # by the neuron of a point's cluster that stands for it; soft minima share it among several
+    else:  # group points by the neuron of their cluster; soft minima share a point among several neurons
         of_point = decision.own.double()
         groups = None if head.grouping is None else head.grouping.groups
         cluster = torch.arange(of_point.shape[1], device=column.device) if groups is None else groups
@@ -50,20 +50,20 @@ def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor,
 def _add_constant(
     detection: LinearDetection, alone: bool, weights: Tensor, scaled: Tensor, cluster: Tensor, total: Tensor
 ) -> None:
-    """Add what relevance is where x is zero, for weights [R, M] that are summed over points of one `own`."""
+    """Add the relevance at x = 0, for weights [R, M] that are summed over the points with the same `own`."""
     own = None if alone else torch.eye(len(weights), dtype=weights.dtype, device=weights.device)
     root = detection.root.double()
     for some in blocks(len(weights), 48 * detection.n_features, weights.device):
         zero = weights.new_zeros(len(weights[some]), detection.n_features)
         found = detection.relevance(zero, weights[some], None if own is None else own[some])
-        # at zero the root was divided by the norm there, instead of each point's own
+        # correct the root, which was divided by the norm at zero instead of the norm of each point
         there = weights[some] / detection.row_norm(zero)
         found += root * ((scaled[some] - there) @ detection.directions.double())
         total.index_add_(0, cluster[some].cpu(), found.cpu())
 
 
 def _add_entries(detection: LinearDetection, x: SparseRows, scaled: Tensor, column: Tensor, total: Tensor) -> None:
-    """Subtract the slope times the entry at every entry that is stored."""
+    """Subtract the slope times the entry for every stored entry."""
     scaled, column = scaled.cpu(), column.cpu()
     slopes_of = detection.directions.double().cpu().T.contiguous()
     (rows, columns), entries = x.places(), x.entries.double()

@@ -20,9 +20,9 @@ import neonxc.trees
 import neonxc.trees.sums as sums
 from neonxc.ranks import Ranks
 from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees import kept as kept_module
+from neonxc.trees import stored_sums as stored_sums_module
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.codes import code
+from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria import surrogate as surrogate_module
 from neonxc.trees.criteria.conductance import CliqueConductance
 from neonxc.trees.criteria.gini import Gini
@@ -63,7 +63,7 @@ def problem_of(case, weight=None):
     weight = case.weight if weight is None else weight
     weight = None if weight is None else torch.from_numpy(weight).double()
     labels = torch.from_numpy(case.labels)
-    return Problem(table, code(table, centers), centers, labels, weight, table, centers)
+    return Problem(table, code_columns(table, centers), centers, labels, weight, table, centers)
 
 
 # --- every cut tried ---------------------------------------------------------------------------------------
@@ -441,7 +441,7 @@ def test_own_criteria_on_columns_of_many_values(name):
     """Codes are renumbered in nodes that have few of them."""
     path = "bins" if name in ("Errors", "Staged") else "nothing_kept_in_bins"
     case = data(1, 300, 2, 8, kind="fine", weighted=True)
-    with limits(path), mock.patch.object(sums, "renumbered", wraps=sums.renumbered) as renumbered:
+    with limits(path), mock.patch.object(sums, "renumber_codes", wraps=sums.renumber_codes) as renumbered:
         problem = problem_of(case)
         criterion, witness = made(name, case, problem)
         ours = grow(problem, criterion, name == "Staged", 12)
@@ -624,7 +624,7 @@ def test_shards_grow_the_tree_of_all_points(name, path, seed, kind, weights, sha
 @pytest.mark.parametrize("name", ["IMM", "CART"])
 def test_what_is_kept_depends_on_no_shard_s_own_points(name):
     case, _, first = divided(0, "grid", False, 0.05)
-    with mock.patch.multiple(kept_module, SMALL=0, ROOM=1):
+    with mock.patch.multiple(stored_sums_module, SMALL=0, ROOM=1):
         problem = problem_of(case)
         work = work_of(*SHARDED[name], most=7)
         shards = in_shards(problem, (first, ~first), work)

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neonxc
 from neonxc import attribute_dataset, read_attributions
-from neonxc.dataset_items import Items, Rows, Share, first_of, source_of
-from neonxc.dataset_shards import files
+from neonxc.dataset.items import Items, Rows, Share, first_of, source_of
+from neonxc.dataset.shards import files
 
 N = 50
 POINTS = np.random.default_rng(0).normal(size=(N, 4)) + 4 * (np.arange(N)[:, None] % 3)
@@ -591,7 +591,7 @@ def test_manifests_that_are_none(tmp_path, whole):
         ({"target": [0, 1]}, ValueError, r"target needs one column or one per row \(50\), got 2"),
         ({"competitor": "x"}, ValueError, "competitor needs column numbers"),
         ({"target": 1, "competitor": 1}, ValueError, "target and competitor are both 1"),
-        ({"clusters": [0]}, ValueError, "heatmaps are for images"),
+        ({"clusters": [0]}, ValueError, "heatmaps need a network with a feature"),
         ({"format": "csv"}, ValueError, "format needs 'safetensors' or 'parquet', got 'csv'"),
         ({"rows_per_shard": 0}, ValueError, "rows_per_shard needs a whole number"),
         ({"group": "world"}, ValueError, "group needs a process group"),

@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncod
 
 import neonxc
 from neonxc.encoding import Encoding, plain
-from neonxc.encoding_parts import FUNCTIONS, INVERSES, Code, Indicator, Number
+from neonxc.encoding.parts import FUNCTIONS, INVERSES, Code, Indicator, Number
 from neonxc.folding import fold, settle
 
 ENCODING = Encoding(

@@ -285,7 +285,7 @@ def spoiled(group, what):
         ("checkpoints", "checkpoint differs between processes: missing on rank 0, given on rank 1"),
         ("batches", "X is read in batches by some processes and in memory by others"),
         ("groups", "group needs a process group"),
-        ("an unfitted reference", "reference in a group has to be fitted"),
+        ("an unfitted reference", "reference in a group needs to be fitted"),
         ("graphs", "CUBT takes no group: finding its own clusters takes all points"),
         ("medians", "reference in a group needs"),
     ],
@@ -447,7 +447,7 @@ def test_a_checkpoint_that_was_torn_or_is_of_another_fit(tmp_path):
     assert_equal(one, IMM().fit(X, labels=labels, checkpoint=path))
     assert path.read_text() == text
     for model, data in ((EMN, X), (IMM, X + 1)):
-        with pytest.raises(ValueError, match="is of another fit"):
+        with pytest.raises(ValueError, match="belongs to another fit"):
             model().fit(data, labels=labels, checkpoint=path)
     header, damaged = text.split("\n")[0], text.replace("[", "<")
     for torn in (header[:10], header, header + "\n"):  # nothing but a part of the first line
@@ -456,10 +456,10 @@ def test_a_checkpoint_that_was_torn_or_is_of_another_fit(tmp_path):
         assert path.read_text() == text
     for other in (header + "\n" + damaged, header + "\n3\n", "\x00\udcff"):
         path.write_bytes(other.encode(errors="surrogateescape"))
-        with pytest.raises(ValueError, match=r"is no checkpoint of a tree|can't be read"):
+        with pytest.raises(ValueError, match=r"is not a checkpoint of a tree|can't be read"):
             IMM().fit(X, labels=labels, checkpoint=path)
     path.write_text("# notes\n")
-    with pytest.raises(ValueError, match="is no checkpoint of a tree"):
+    with pytest.raises(ValueError, match="is not a checkpoint of a tree"):
         IMM().fit(X, labels=labels, checkpoint=path)
     assert path.read_text() == "# notes\n"
 

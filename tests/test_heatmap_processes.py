@@ -53,7 +53,7 @@ def draw(group, mode, folder, out, stop=None):
             Path(path).touch()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("neonxc.plot.overlay", lambda *_, title: Picture(title))
+        patch.setattr("neonxc.plot.overlay", lambda *_, title, **__: Picture(title))
         patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
         features = extractor(mode)
         photos = workflows.PhotoFiles(photo_files([Path(folder)]), 40, features)
@@ -99,11 +99,11 @@ def test_another_command_begins_anew(folder, tmp_path):
         draw(None, "spatial", folder, tmp_path / "out", stop="p3")
     os.utime(folder / "p1.png", (1, 1))
     _, drawn = draw(None, "spatial", folder, tmp_path / "out")
-    assert len(drawn) == 11
+    assert {name[:2] for name in drawn} == {"p0", "p1", "p2", "p3", "p4", "co"}
     (tmp_path / ".out.unfinished").mkdir()
     (tmp_path / ".out.unfinished" / "manifest.json").write_text("{")
     _, drawn = draw(None, "spatial", folder, tmp_path / "out")
-    assert len(drawn) == 11
+    assert {name[:2] for name in drawn} == {"p0", "p1", "p2", "p3", "p4", "co"}
 
 
 def test_many_photos_have_several_sheets(folder, tmp_path, monkeypatch):

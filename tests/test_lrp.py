@@ -300,12 +300,12 @@ def test_targets():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (None, r"target is needed: the network has outputs of shape \[3, 5\]"),
-        (5, r"target 5 is outside: columns go from 0 to 4"),
-        ((1, 1), r"target \(1, 1\) needs 1 numbers for outputs \[3, 5\]"),
+        (None, r"target is missing: the network's output has shape \[3, 5\]"),
+        (5, r"target needs columns from 0 to 4, got 5"),
+        ((1, 1), r"target needs 1 numbers for outputs \[3, 5\], got \(1, 1\)"),
         ([0, 1], r"target has 2 entries for 3 inputs"),
-        ([0, 1, 5], r"target \[0, 1, 5\] is outside: columns go from 0 to 4"),
-        ([0.0, 1.0, 2.0], r"target needs column numbers \(whole\)"),
+        ([0, 1, 5], r"target needs columns from 0 to 4, got \[0, 1, 5\]"),
+        ([0.0, 1.0, 2.0], r"target needs whole column numbers"),
     ],
 )
 def test_unknown_targets(target, message):
@@ -393,7 +393,7 @@ def test_several_outputs_are_an_error():
 
 
 def test_several_inputs_are_an_error():
-    with pytest.raises(ValueError, match=r"one input tensor, got a tuple of 2"):
+    with pytest.raises(ValueError, match=r"inputs needs one tensor, got a tuple of 2"):
         LRP(nn.Linear(4, 3)).attribute((torch.rand(2, 4), torch.rand(2, 4)), 0)
 
 

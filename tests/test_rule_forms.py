@@ -407,6 +407,12 @@ def test_functions_for_rows_without_names_and_their_own_names():
     rules = CART(2).fit(X, labels=[0, 0, 1, 1]).tree_.rules()
     assert "maps positions of columns to values" in rules.to_python()
     assert run(rules, X) == run(rules, X.tolist()) == [0, 0, 1, 1]
+    frame = pd.DataFrame(X, columns=[3, 7])  # names that are numbers, which rules write as text
+    tree = CART(2).fit(frame, labels=[0, 0, 1, 1]).tree_
+    namespace = {}
+    exec(tree.rules().to_python(), namespace)
+    for rows in ([row for _, row in frame.iterrows()], frame.to_dict("records"), [{"3": x} for x in X[:, 0]]):
+        assert [namespace["cluster"](row) for row in rows] == tree.predict(frame).tolist()
     for wrong in ("a b", "class", "", "1x"):
         with pytest.raises(ValueError, match="name needs the name of a Python function, got"):
             rules.to_python(wrong)

@@ -312,9 +312,9 @@ def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
 @pytest.mark.parametrize("categories", [{"c": "red"}, {"c": ["red", "red"]}])
 def test_categories_differ(categories):
     tree = CART(2).fit(pd.DataFrame({"c": [0.0, 1]}), labels=[0, 1]).tree_
-    with pytest.raises(ValueError, match="needs a sequence of different categories"):
+    with pytest.raises(ValueError, match="needs a sequence of distinct categories"):
         tree.rules(categories=categories)
-    with pytest.raises(TypeError, match="categories maps columns to their categories, got list"):
+    with pytest.raises(TypeError, match="categories needs a mapping .*, got list"):
         tree.rules(categories=["c"])
 
 

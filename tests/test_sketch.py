@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neonxc.trees import sketch as sketch_module
-from neonxc.trees.bins import Bins, Ends
+from neonxc.trees.bins import BinEnds, Bins
 from neonxc.trees.sketch import Sketch
 
 seeds = st.integers(0, 2**32 - 1)
@@ -135,7 +135,7 @@ def test_ends_are_the_values_of_codes():
     values = torch.from_numpy(table(1, 500).T.copy())
     sketch = sketched(values.T.numpy(), 9)
     bins = sketch.bins(torch.from_numpy(rng.normal(size=(3, 5))))
-    ends = Ends.none(bins, sketch.whole)
+    ends = BinEnds.empty(bins, sketch.whole)
     for part in values.split(130, dim=1):
         ends.add(bins.codes(part, torch.uint8), part)
     codes = bins.codes(values, torch.int64)

@@ -135,7 +135,10 @@ def test_codes_of_long_columns_are_renumbered_in_small_nodes():
     within = (edges[:, 0] < 60) == (edges[:, 1] < 60)
     graph = edges[within], weights[within]
     model = SpExGraph(5)
-    with limits("bins"), mock.patch.object(sums_module, "renumbered", wraps=sums_module.renumbered) as called:
+    with (
+        limits("bins"),
+        mock.patch.object(sums_module, "renumber_codes", wraps=sums_module.renumber_codes) as called,
+    ):
         tree = model.fit(X, graph=graph).tree_
     assert called.called
     assert nested(tree) == nested(model.fit(X, graph=graph).tree_)

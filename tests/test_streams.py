@@ -9,8 +9,20 @@ import torch
 from sklearn.exceptions import NotFittedError
 from turns import in_turns
 
-from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, SpExClique, batches, coded_table
-from neonxc.trees import long_view as long_view_module
+from neonxc.trees import (
+    CART,
+    CUBT,
+    EMN,
+    IMM,
+    ExGreedy,
+    ExKMC,
+    ExShallow,
+    KDTree,
+    SpExClique,
+    batches,
+    binned_table,
+)
+from neonxc.trees import chunked_view as chunked_view_module
 
 N, D, K = 700, 4, 5
 EXPLAINERS = [
@@ -51,7 +63,7 @@ def assert_same(one, other, bounds=True):
 @pytest.mark.parametrize(("explainer", "max_bins"), in_turns(EXPLAINERS, [8, 64]))
 def test_the_same_tree_as_in_memory(explainer, max_bins, monkeypatch):
     model, options = explainer
-    monkeypatch.setattr(long_view_module, "ROWS", 128)
+    monkeypatch.setattr(chunked_view_module, "ROWS", 128)
     X = points()
     centers = X[:K] + np.float32(0.01)
     inside = model(K, max_bins=max_bins, **options).fit(X, centers=centers)
@@ -153,7 +165,7 @@ def test_arrays_too_large_for_memory_go_to_files(monkeypatch):
     X = points()
     centers = X[:K] + np.float32(0.01)
     expected = ExGreedy(K).fit(in_batches(X), centers=centers)
-    monkeypatch.setattr(coded_table, "memory", lambda: 1)
+    monkeypatch.setattr(binned_table, "machine_memory", lambda: 1)
     found = ExGreedy(K).fit(in_batches(X), centers=centers)
     assert_same(expected.tree_, found.tree_)
 
@@ -188,8 +200,8 @@ BAD = {
         lambda: lambda: [pd.DataFrame(X, columns=list("abcd")).replace(X[3, 1], np.inf)],
         "batch 0 of X .*inf in row .*'b'",
     ),
-    "width": (lambda: lambda: [X, X[:, :3]], "batch 1 of X has 3 columns, those before have 4"),
-    "type": (lambda: lambda: [X, X.astype(np.float32)], "batch 1 of X has numbers of type float32, those before"),
+    "width": (lambda: lambda: [X, X[:, :3]], "batch 1 of X has 3 columns, the previous ones have 4"),
+    "type": (lambda: lambda: [X, X.astype(np.float32)], "batch 1 of X has dtype float32, the previous ones"),
     "names": (
         lambda: lambda: [pd.DataFrame(X, columns=list(names)) for names in ("abcd", "abdc")],
         "columns of batch 1 of X are in another order",
@@ -198,7 +210,7 @@ BAD = {
     "shape": (lambda: lambda: [X[0]], r"batch 0 of X needs shape \[points, features\]"),
     "no points": (lambda: lambda: iter([]), "X has no points"),
     "no iterator": (lambda: lambda: None, "needs to return an iterator of batches"),
-    "no file": (lambda: "nowhere.parquet", "path of no file or folder: 'nowhere.parquet'"),
+    "no file": (lambda: "nowhere.parquet", "there is no such file or folder: 'nowhere.parquet'"),
 }
 
 
@@ -211,7 +223,7 @@ def test_bad_streams(kind):
 
 def test_bad_files(tmp_path):
     (tmp_path / "X.parquet").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="no Parquet file that can be read"):
+    with pytest.raises(ValueError, match="be read as a Parquet file"):
         IMM(2).fit(tmp_path / "X.parquet", centers=X[:2])
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match="folder without Parquet files"):

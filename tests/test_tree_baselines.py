@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from turns import in_turns
 
 from neonxc.trees import CUBT, CLTree, KDTree, reference
-from neonxc.trees.codes import code
+from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.criteria.empty_space import EmptySpace
 from neonxc.trees.cubt import join_leaves, mean_of_smallest, nearest_distances
@@ -31,7 +31,7 @@ def problem_of(X, weight=None):
     table = Table(torch.as_tensor(X))
     weight = None if weight is None else torch.as_tensor(weight, dtype=torch.float64)
     found = reference.from_labels(table, np.zeros(table.n, dtype=int), "l2", weight)
-    columns = code(table, found.centers)
+    columns = code_columns(table, found.centers)
     return Problem(table, columns, found.centers, found.labels, weight, table, found.centers)
 
 

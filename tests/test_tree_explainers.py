@@ -29,7 +29,7 @@ from tree_witnesses import (
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 from neonxc.trees import codes as codes_module
-from neonxc.trees import kept as kept_module
+from neonxc.trees import stored_sums as stored_sums_module
 from neonxc.trees import sums as sums_module
 from neonxc.trees import table as table_module
 from neonxc.trees.criteria import surrogate as surrogate_module
@@ -50,7 +50,7 @@ PATHS = {
     "few_centers": {"FEW": 0},
     "few_centers_in_chunks": {"FEW": 0, "CACHED": 20},
 }
-MODULES = [codes_module, kept_module, sums_module, table_module, surrogate_module]
+MODULES = [codes_module, stored_sums_module, sums_module, table_module, surrogate_module]
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -490,7 +490,7 @@ def test_a_base_of_other_columns_or_too_many_leaves():
     base = IMM(4).fit(case.X, labels=case.labels)
     with pytest.raises(ValueError, match="base was fitted on 3 columns, X has 2"):
         ExKMC(4, base=base).fit(case.X[:, :2], labels=case.labels)
-    with pytest.raises(ValueError, match="max_leaves needs at least the leaves of the base, 4, got 3"):
+    with pytest.raises(ValueError, match="max_leaves must be at least the number of leaves of base, 4, got 3"):
         ExKMC(4, base=base, max_leaves=3).fit(case.X, labels=case.labels)
     with pytest.raises(ValueError, match="base needs"):
         ExKMC(4, base=IMM(4)).fit(case.X, labels=case.labels)

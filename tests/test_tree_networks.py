@@ -645,7 +645,7 @@ def test_errors(fitted, on_images):
     with pytest.raises(ValueError, match="target"):
         maps.threshold_heatmaps(images, target=3)
     kmeans = neonxc.NEON(neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(X), X))
-    with pytest.raises(ValueError, match="thresholds are those of a tree"):
+    with pytest.raises(ValueError, match="only trees have thresholds"):
         kmeans.thresholds(X)
-    with pytest.raises(ValueError, match="thresholds are those of a tree"):
+    with pytest.raises(ValueError, match="only trees have thresholds"):
         kmeans.threshold_heatmaps(X)

@@ -23,8 +23,8 @@ from neonxc.trees import (
     SpExClique,
     SpExGraph,
 )
-from neonxc.trees.codes import code
-from neonxc.trees.entries import SparseColumns, coded
+from neonxc.trees.codes import code_columns
+from neonxc.trees.entries import SparseColumns, code_sparse
 from neonxc.trees.graph import knn_graph
 from neonxc.trees.sparse_view import SparseView, split_by_cost
 from neonxc.trees.table import Table
@@ -142,10 +142,10 @@ def test_histograms_of_entries(seed, weighted, data):
     X, labels = points(seed, n=40, d=12, density=0.15)
     rng = np.random.default_rng(seed)
     centers = torch.from_numpy(rng.integers(-8, 9, (5, 12)) / 8 * (rng.random((5, 12)) < 0.5))
-    columns = coded(Table(X), centers)
+    columns = code_sparse(Table(X), centers)
     rows = torch.from_numpy(np.flatnonzero(rng.random(40) < 0.6))
     which = torch.from_numpy(np.flatnonzero(rng.random(5) < 0.6))
-    entries = columns.of(rows, which)
+    entries = columns.entries_of(rows, which)
     values = torch.from_numpy(X.toarray()[rows])
     own, middle = values[:, entries.features], centers[which][:, entries.features]
     for feature in range(12):  # the columns that may be cut
@@ -169,7 +169,7 @@ def test_histograms_of_entries(seed, weighted, data):
     channels = torch.from_numpy(rng.integers(-9, 9, (3, len(part))) / 4)
     assert torch.equal(view.channels(part, channels), witness.channels(part, channels))
     picked, channel = (torch.from_numpy(rng.integers(0, size, 7)) for size in (len(some), 3))
-    assert torch.equal(*(v.of_groups(part, channels, picked, channel) for v in (view, witness)))
+    assert torch.equal(*(v.selected_channels(part, channels, picked, channel) for v in (view, witness)))
     assert torch.equal(view.by_point(part.flip(0)), witness.at(part).flip(1).T)
     if len(part):
         assert all(map(torch.equal, view.ends(part), witness.ends(part)))
@@ -187,7 +187,7 @@ def test_at_most_max_bins():
     X = sp.random(400, 39, density=0.04, format="csc", random_state=0, data_rvs=rng.standard_normal)
     X = sp.hstack([sp.csc_matrix(np.arange(400)[:, None] % 3), X]).tocsc()  # few values stay as they are
     centers = torch.from_numpy(rng.normal(size=(3, 40)))
-    columns = code(Table(X), centers, 8)
+    columns = code_columns(Table(X), centers, 8)
     assert isinstance(columns, SparseColumns)
     size = columns.entries.first.diff()
     assert int(size.max()) <= 8

@@ -12,10 +12,10 @@ from tree_witnesses import ceil_div, data, eval_wad
 from neonxc.trees import codes as codes_module
 from neonxc.trees import sums
 from neonxc.trees import table as table_module
-from neonxc.trees.codes import code, transposed
+from neonxc.trees.codes import code_columns, transposed
 from neonxc.trees.depth import estimated_depth
 from neonxc.trees.exact import rounded
-from neonxc.trees.problem import between
+from neonxc.trees.midpoints import between
 from neonxc.trees.table import Table
 
 seeds = st.integers(0, 2**32 - 1)
@@ -67,7 +67,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
     limits = {"INTEGERS": 0 if sorts else 1 << 10}
     limits |= {"BINS": 3, "COARSE": 3, "HISTOGRAM": 1} if in_bins else {}
     with mock.patch.multiple(codes_module, **limits), mock.patch.object(table_module, "CHUNK", 2 * len(case.X)):
-        found = code(Table(torch.from_numpy(case.X)), centers)
+        found = code_columns(Table(torch.from_numpy(case.X)), centers)
     values = np.concatenate([case.values, case.centers])
     codes = torch.stack([found.column(f).to(torch.int64) for f in range(d)])
     ranks_of = torch.cat([codes, found.centers], 1).numpy()
@@ -95,7 +95,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
 def test_fewer_bins_keep_the_order_and_equal_values_together(seed, n, bins):
     case = data(seed, n, 3, 2, kind="grid" if seed % 2 else "fine")
     with mock.patch.object(codes_module, "INTEGERS", 0):
-        found = code(Table(torch.from_numpy(case.X)), torch.from_numpy(case.centers), bins)
+        found = code_columns(Table(torch.from_numpy(case.X)), torch.from_numpy(case.centers), bins)
     values = np.concatenate([case.values, case.centers])
     own = torch.stack([found.column(f).to(torch.int64) for f in range(3)])
     codes = torch.cat([own, found.centers], 1).T.numpy()
@@ -116,7 +116,7 @@ def test_transposed_in_blocks(shape):
 def test_codes_use_the_smallest_type():
     for bins, dtype in [(200, torch.uint8), (300, torch.int16), (40_000, torch.int32)]:
         values = torch.arange(bins, dtype=torch.float64)[:, None] / 8
-        assert code(Table(values), values[:1]).codes[0].dtype == dtype
+        assert code_columns(Table(values), values[:1]).codes[0].dtype == dtype
 
 
 # --- statistics of all cuts --------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_centers_left(seed):
 @given(seeds, st.sampled_from(INTEGER_TYPES))
 def test_renumbered_codes_are_ranks_and_find_the_old_ones(seed, dtype):
     codes, bins, _, _, centers, _ = problem(seed, bins=100, dtype=dtype)
-    new, new_centers, original = sums.renumbered(codes, centers)
+    new, new_centers, original = sums.renumber_codes(codes, centers)
     assert {new.dtype, new_centers.dtype, original.dtype} == {torch.int64}
     for f in range(len(codes)):
         there = sorted(set(codes[f].tolist()) | set(centers[f].tolist()))
@@ -234,7 +234,9 @@ def test_sweep_on_a_gpu_equals_the_cpu(weighted):
     expected = sums.parted_by_center(codes, bins, labels, centers, weight)
     assert torch.equal(lost.cpu(), expected)
     assert torch.equal(sums.least_within_bins(lost).cpu(), sums.least_within_bins(expected))
-    for ours, theirs in zip(sums.renumbered(there[0], there[2]), sums.renumbered(codes, centers), strict=True):
+    for ours, theirs in zip(
+        sums.renumber_codes(there[0], there[2]), sums.renumber_codes(codes, centers), strict=True
+    ):
         assert torch.equal(ours.cpu(), theirs)
 
 

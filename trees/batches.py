@@ -1,4 +1,4 @@
-"""Tables that are read batch by batch: memory-mapped arrays, Parquet files, and functions that give batches."""
+"""Sources of batches: memory-mapped arrays, Parquet files, and functions that return an iterator of batches."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from neonxc.inputs import as_batch, check_names
 if TYPE_CHECKING:
     from neonxc.trees.tree import ThresholdTree
 
-LARGE = CPU  # bytes of a memory-mapped array from which on it is read batch by batch
-COPIES = 32  # bytes per number that working on a batch takes
+LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch
+COPIES = 32  # bytes of working memory per number of a batch
 
 
-class Source:
-    """A table that can be read again and again, a batch of rows at a time.
+class BatchSource:
+    """A table that can be read repeatedly, one batch of rows at a time.
 
     Parameters
     ----------
     open : callable
-        () -> an iterator of batches [b, d]: arrays, tensors or data frames.
+        Function without arguments that returns an iterator of batches [b, d]: arrays, tensors or data frames.
 
     Attributes
     ----------
     names : list of str or None
-        Of the columns; known once a batch was read, as `width` and `dtype` are.
+    width : int or None
+    dtype : torch.dtype or None
+        Names, number and data type of the columns, which are known once the first batch has been read.
     """
 
     def __init__(self, open: Callable[[], Any]) -> None:
@@ -43,25 +45,25 @@ class Source:
         self.width: int | None = None
         self.dtype: torch.dtype | None = None
 
-    def given(self) -> Iterator[Any]:
-        """The batches as they come."""
+    def raw_batches(self) -> Iterator[Any]:
+        """Yield the batches unchanged."""
         batches = self._open()
         if not hasattr(batches, "__iter__"):
             raise ValueError(
-                "X is a function, which needs to return an iterator of batches each time it is called; it "
-                f"returned {type(batches).__name__}"
+                "X as a function needs to return an iterator of batches each time it is called, got "
+                f"{type(batches).__name__}"
             )
         yield from batches
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The batches as tensors, checked, in parts that fit into memory; on the CPU.
+        """Yield checked batches as tensors on the CPU; large batches are split to fit into memory.
 
         Raises
         ------
         ValueError
-            A batch that is no table of finite numbers, or has other columns than those before.
+            If a batch is not a table of finite numbers, or has other columns than the previous ones.
         """
-        for number, batch in enumerate(self.given()):
+        for number, batch in enumerate(self.raw_batches()):
             if not np.shape(batch)[0]:
                 continue
             name = f"batch {number} of X"
@@ -70,7 +72,7 @@ class Source:
             yield from checked.tensor.split(at_once(COPIES * checked.tensor.shape[1]))
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
-        """The leaf of every point, [n]."""
+        """Leaf of every point, [n]."""
         names = None if tree.feature_names is None else list(tree.feature_names)
         leaves = []
         for values in self:
@@ -84,15 +86,15 @@ class Source:
         if self.width is None:
             self.names, self.width, self.dtype = names, values.shape[1], values.dtype
         if values.shape[1] != self.width:
-            raise ValueError(f"{name} has {values.shape[1]} columns, those before have {self.width}")
+            raise ValueError(f"{name} has {values.shape[1]} columns, the previous ones have {self.width}")
         if values.dtype != self.dtype:
             kinds = (str(dtype).removeprefix("torch.") for dtype in (values.dtype, self.dtype))
-            raise ValueError("{} has numbers of type {}, those before {}".format(name, *kinds))
+            raise ValueError("{} has dtype {}, the previous ones have {}".format(name, *kinds))
         check_names(names, self.names, name=name)
 
 
-def source_of(X: Any) -> Source | None:
-    """What is read batch by batch; None for a table that is read at once.
+def batch_source(X: Any) -> BatchSource | None:
+    """Create a source of batches for X; None if X is a table in memory.
 
     Parameters
     ----------
@@ -101,15 +103,15 @@ def source_of(X: Any) -> Source | None:
     Raises
     ------
     ValueError
-        There is no such file, or it is no Parquet file.
+        If the file does not exist.
     """
     if isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE:
-        return Source(lambda: _of_memmap(X))
+        return BatchSource(lambda: _of_memmap(X))
     if isinstance(X, str | PathLike):
         files = _parquet_files(Path(X))
-        return Source(lambda: _of_parquet(files))
+        return BatchSource(lambda: _of_parquet(files))
     if callable(X) and not hasattr(X, "__array__") and not hasattr(X, "shape"):
-        return Source(X)
+        return BatchSource(X)
     return None
 
 
@@ -121,8 +123,8 @@ def _of_memmap(X: np.memmap[Any, Any]) -> Iterator[np.ndarray]:
 
 
 def _release(X: np.memmap[Any, Any]) -> None:
-    """Let go of pages of the file that were read, which the process would hold on to otherwise."""
-    if X.mode == "c":  # changes are in these pages alone
+    """Free the memory of the pages that were read from the file."""
+    if X.mode == "c":  # copy-on-write: changes are stored only in these pages
         return
     base: Any = X
     while isinstance(base, np.ndarray):
@@ -133,9 +135,9 @@ def _release(X: np.memmap[Any, Any]) -> None:
 
 
 def _parquet_files(path: Path) -> list[Path]:
-    """The files of a folder in the order of their names; hidden ones and those of metadata are left out."""
+    """The Parquet files of a folder sorted by name, without hidden and metadata files."""
     if not path.exists():
-        raise ValueError(f"X is the path of no file or folder: {str(path)!r}")
+        raise ValueError(f"X is a path, but there is no such file or folder: {str(path)!r}")
     if path.is_file():
         return [path]
     files = sorted(file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
@@ -152,7 +154,7 @@ def _of_parquet(files: list[Path]) -> Iterator[Any]:
         try:
             opened = pq.ParquetFile(file)
         except pa.ArrowInvalid as error:
-            raise ValueError(f"X: {str(file)!r} is no Parquet file that can be read: {error}") from None
+            raise ValueError(f"X: {str(file)!r} can't be read as a Parquet file: {error}") from None
         with opened:
             width = max(1, len(opened.schema_arrow))
             for batch in opened.iter_batches(batch_size=at_once(COPIES * width)):

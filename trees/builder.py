@@ -15,7 +15,7 @@ from neonxc.trees.exact import tally
 from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:
-    from neonxc.trees.problem import Cut
+    from neonxc.trees.node import Cut
 
 
 class TreeBuilder:

@@ -1,4 +1,4 @@
-"""Trees that separate reference centers: one leaf per center, better starts, refinement, more leaves."""
+"""Base class of explainers that separate the reference centers, with several starts, refinement and expansion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from neonxc.parameters import check_whole
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.codes import code
+from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criteria.surrogate import Surrogate
@@ -23,10 +23,11 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.exact import tally
 from neonxc.trees.growth import best_first, separate_centers
 from neonxc.trees.labelling import check_leaf_labels, label_leaves
+from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.problem import Problem
 from neonxc.trees.reference import kmeans
-from neonxc.trees.refine import Grow, measured, refined
+from neonxc.trees.refine import Grow, refined, score_tree
 from neonxc.trees.search import Search
 from neonxc.trees.shards import common_seed, kmeans_of_shards
 
@@ -38,13 +39,13 @@ STARTS: tuple[tuple[str, Callable[[Problem], Criterion]], ...] = (
     ("ExShallow, depth_factor=0.01", lambda problem: CostAndDepth(problem, 0.01)),
     ("EMN", lambda problem: Mistakes(problem, shared=True)),
 )
-"""Further starts, in turns: what is cheap at first is not always cheapest in the end."""
+"""Criteria of the starts after the first one, used cyclically with ``n_init > 1``."""
 Leaves = tuple[TreeBuilder, list[Node]]
 
 
 @explainer()
 class CenterTree(TreeExplainer):
-    """A tree with one leaf per reference center, and with more leaves if wanted."""
+    """Base class of trees with one leaf per reference center, or more leaves if `max_leaves` is larger."""
 
     n_clusters: int = 8
     _: KW_ONLY
@@ -60,7 +61,7 @@ class CenterTree(TreeExplainer):
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """What makes a cut good."""
+        """Criterion by which cuts are chosen."""
 
     def _streams(self) -> bool | None:
         several = self.refine or self.n_init > 1
@@ -73,7 +74,8 @@ class CenterTree(TreeExplainer):
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         if self.max_leaves is not None and self.max_leaves < problem.k:
-            raise ValueError(f"max_leaves needs at least one leaf per cluster, {problem.k}, got {self.max_leaves}")
+            needed = f"at least the number of clusters, {problem.k}"
+            raise ValueError(f"max_leaves must be {needed}, got {self.max_leaves}")
         builder, leaves = self._one_leaf_per_center(problem)
         if self.max_leaves is None or self.max_leaves == problem.k:
             centers = torch.cat([leaf.centers for leaf in leaves]).tolist()
@@ -83,23 +85,25 @@ class CenterTree(TreeExplainer):
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
 
     def _one_leaf_per_center(self, problem: Problem) -> Leaves:
-        """The explainer's tree; of several starts, and refined, that of least cost."""
+        """Grow the explainer's tree; of several starts, the tree with the lowest cost is kept."""
         self.criterion_ = type(self).__name__
         if not self.refine and self.n_init == 1:
-            return separated(problem, self._criterion(problem))
-        starts: list[tuple[str, Problem, Grow]] = [(self.criterion_, problem, partial(grown_by, self._criterion))]
+            return one_leaf_per_center(problem, self._criterion(problem))
+        starts: list[tuple[str, Problem, Grow]] = [
+            (self.criterion_, problem, partial(grow_with_criterion, self._criterion))
+        ]
         for start in range(1, self.n_init):
             name, criterion = STARTS[(start - 1) % len(STARTS)]
-            starts.append((name, self._other_reference(problem, start), partial(grown_by, criterion)))
+            starts.append((name, self._other_reference(problem, start), partial(grow_with_criterion, criterion)))
         trees = [
-            (name, refined(at, grow, self.max_bins) if self.refine else measured(at, *grow(at)))
+            (name, refined(at, grow, self.max_bins) if self.refine else score_tree(at, *grow(at)))
             for name, at, grow in starts
         ]
         self.criterion_, best = min(trees, key=lambda tree: tree[1].cost)
-        return best.builder, matched(best.leaves, problem)
+        return best.builder, match_labels(best.leaves, problem)
 
     def _other_reference(self, problem: Problem, start: int) -> Problem:
-        """The problem with k-means from another seed, where k-means is the reference; else as it is."""
+        """The problem with k-means fitted from another seed; unchanged if the reference is not k-means."""
         if self._given or self.reference != "kmeans" or self.metric != "l2":
             return problem
         ranks = problem.ranks
@@ -110,24 +114,24 @@ class CenterTree(TreeExplainer):
             seed = common_seed(self.random_state, ranks) + start
             centers = kmeans_of_shards(problem.table, problem.k, problem.weight, seed, ranks)
             labels = problem.table.distances(centers).argmin(1)
-        columns = code(problem.table, centers, self.max_bins, ranks)
+        columns = code_columns(problem.table, centers, self.max_bins, ranks)
         moved = replace(problem, columns=columns, centers=centers, space_centers=centers)
         return replace(moved, labels=labels, given_distances=None)
 
 
-def separated(problem: Problem, criterion: Criterion) -> Leaves:
-    """The tree of a criterion with one leaf per center."""
+def one_leaf_per_center(problem: Problem, criterion: Criterion) -> Leaves:
+    """Grow a tree by a criterion until every leaf has one center."""
     builder = TreeBuilder()
     return builder, separate_centers(Search(problem, criterion), builder)
 
 
-def grown_by(criterion: Callable[[Problem], Criterion], problem: Problem) -> Leaves:
-    """The tree of a criterion that the problem is yet to be given to."""
-    return separated(problem, criterion(problem))
+def grow_with_criterion(criterion: Callable[[Problem], Criterion], problem: Problem) -> Leaves:
+    """Create the criterion for a problem, and grow a tree with one leaf per center."""
+    return one_leaf_per_center(problem, criterion(problem))
 
 
-def matched(leaves: list[Node], problem: Problem) -> list[Node]:
-    """Number the clusters of leaves so that as many points as can be are in their reference cluster."""
+def match_labels(leaves: list[Node], problem: Problem) -> list[Node]:
+    """Renumber the clusters of leaves so that as many points as possible are in their reference cluster."""
     k = problem.k
     shared = torch.zeros(k, k, dtype=torch.float64, device=problem.device)
     for leaf in leaves:

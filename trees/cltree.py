@@ -6,11 +6,12 @@ from typing import Any
 
 from neonxc.parameters import check_number
 from neonxc.trees.criteria.empty_space import EmptySpace
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.unguided import UnguidedTree
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
+from neonxc.trees.unsupervised import UnsupervisedTree
 
 
-class CLTree(UnguidedTree):
+class CLTree(UnsupervisedTree):
     """Clustering through decision tree construction (CLTree).
 
     The tree separates dense regions from empty ones: it is a classification tree for the data points against a
@@ -86,5 +87,5 @@ class CLTree(UnguidedTree):
     def _criterion(self, problem: Problem) -> EmptySpace:
         return EmptySpace(problem, self.min_y)
 
-    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+    def _should_merge(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
         return all(leaf.mass > self.min_rd * criterion.around[leaf.id] for leaf in (left, right))

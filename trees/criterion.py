@@ -13,7 +13,8 @@ from torch import Tensor
 from neonxc.trees.statistics import Clusters, Statistic
 
 if TYPE_CHECKING:
-    from neonxc.trees.problem import Cut, Node, Problem
+    from neonxc.trees.node import Cut, Node
+    from neonxc.trees.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from neonxc.parameters import check_number
 from neonxc.trees.criteria.deviance import Deviance
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.sums import BUDGET
-from neonxc.trees.unguided import UnguidedTree
+from neonxc.trees.unsupervised import UnsupervisedTree
 
 
-class CUBT(UnguidedTree):
+class CUBT(UnsupervisedTree):
     """Clustering using unsupervised binary trees (CUBT).
 
     The tree grows by cuts that reduce the deviance of the points from their mean. It is then pruned, and leaves
@@ -96,7 +97,7 @@ class CUBT(UnguidedTree):
     def _criterion(self, problem: Problem) -> Deviance:
         return Deviance(problem, self.min_size, self.min_dev)
 
-    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+    def _should_merge(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
         for leaf, sibling in ((left, right), (right, left)):
             distances = nearest_distances(problem.points(leaf.rows), problem.points(sibling.rows))
             if mean_of_smallest(distances[:, None], problem.weights(leaf.rows), self.delta) >= self.min_dist:

@@ -1,12 +1,14 @@
-"""From conditions on columns of numbers to conditions on the columns of the table that these are made from."""
+"""Translates conditions on the columns that a tree tests to conditions on the table that they encode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from neonxc.encoding import Encoding
-from neonxc.encoding_parts import Indicator, Number
+from neonxc.encoding.parts import Indicator, Number
+from neonxc.inputs import is_missing
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import EVERYTHING, Intervals
 
@@ -14,14 +16,14 @@ MISSING = (None,)
 
 
 class Decoding:
-    """What tests of a tree's columns of numbers mean for the columns of a table.
+    """Translates the tests of a tree to the columns of the table that the tree has encoded.
 
     Parameters
     ----------
     encoding : Encoding
-        Of numbers and indicators.
+        Encoding of the table as numbers and indicators.
     columns : sequence of Column
-        Those of the table.
+        Columns of the table.
     """
 
     def __init__(self, encoding: Encoding, columns: Sequence[Column]) -> None:
@@ -29,33 +31,107 @@ class Decoding:
         self.numbers = {part.column for part in encoding.parts if isinstance(part, Number)}
 
     def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-        """Conditions on the table's columns, one for each column, from conditions on columns of numbers."""
-        found: dict[int, Condition] = {}
-        for condition in conditions:
-            new = self._decoded(condition)
-            old = found.get(new.feature)
-            found[new.feature] = new if old is None else old.both(new)
-        decoded = map(_on_missing, found.values())
-        return tuple(condition for condition in decoded if not condition.is_always_met)
+        """Translate conditions; those on the same column of the table are combined."""
+        found = map(_on_missing, _by_column(map(self._decoded, conditions)))
+        return tuple(condition for condition in found if not condition.is_always_met)
 
     def one(self, feature: int, test: Intervals) -> Condition:
-        """A single test as a condition on a column of the table."""
+        """Translate a single test."""
         return _on_missing(self._decoded(Condition(Column(feature), test)))
 
     def _decoded(self, condition: Condition) -> Condition:
         part, met = self.parts[condition.feature], condition.intervals
         column = self.columns[part.column]
         if isinstance(part, Number):
-            return Condition(column, met, missing=part.fill is not None and holds(met, part.fill))
+            return Condition(column, met, missing=part.fill is not None and _holds(met, part.fill))
         assert isinstance(part, Indicator)
-        zero, one = holds(met, 0), holds(met, 1)
-        if part.column in self.numbers:  # which are missing where the indicator is 1
+        zero, one = _holds(met, 0), _holds(met, 1)
+        if part.column in self.numbers:  # the indicator is 1 where the number is missing
             return Condition(column, EVERYTHING if zero else (), missing=one)
-        return one_of(column, part.values, zero, one)
+        return _one_of(column, part.values, zero, one)
+
+
+class Categories:
+    """Translates conditions on encoded columns (codes or one-hot columns) to conditions on the original categories.
+
+    Parameters
+    ----------
+    columns : list of Column
+        Columns of the tree.
+    categories : mapping
+        The categories of every column of the original table.
+
+    Raises
+    ------
+    ValueError
+        If no column of the tree holds the codes or the one-hot encoding of an original column.
+    """
+
+    def __init__(self, columns: list[Column], categories: Mapping[str, Sequence[Any]]) -> None:
+        self.codes: dict[int, tuple[Column, dict[int, Any]]] = {}
+        self.single: dict[int, tuple[Column, Any]] = {}
+        positions = {str(column.key): column.position for column in columns}
+        if not isinstance(categories, Mapping):
+            raise TypeError(f"categories needs a mapping {{column: categories}}, got {type(categories).__name__}")
+        for key, values in categories.items():
+            if isinstance(values, str) or len(set(values)) < len(values):
+                raise ValueError(f"categories[{key!r}] needs a sequence of distinct categories, got {values!r}")
+            before = Column(-1, key)
+            if key in positions:
+                before = Column(-1, key, columns[positions[key]].name)
+                known = dict(enumerate(value for value in values if not is_missing(value)))
+                self.codes[positions[key]] = before, known | {-1: None} if any(map(is_missing, values)) else known
+                continue
+            one_hot = {}
+            for value in values:
+                name = f"{key}_{value}"
+                if is_missing(value) and name not in positions:
+                    name = f"{key}_nan"
+                if name in positions:
+                    one_hot[positions[name]] = value
+            if not one_hot:
+                raise ValueError(
+                    f"categories: the tree has no column {key!r} of codes, and no column "
+                    f"{f'{key}_{next(iter(values), None)}'!r} of zeros and ones"
+                )
+            self.single |= {position: (before, value) for position, value in one_hot.items()}
+
+    @property
+    def known(self) -> bool:
+        """Whether any column is encoded."""
+        return bool(self.codes or self.single)
+
+    def decoded(self, conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+        """Translate conditions on encoded columns; those on the same original column are combined."""
+        return tuple(one for one in _by_column(map(self._decoded, conditions)) if not one.is_always_met)
+
+    def _decoded(self, condition: Condition) -> Condition:
+        position = condition.feature
+        if position in self.codes:
+            column, values = self.codes[position]
+            sides: dict[bool, list[Any]] = {True: [], False: []}
+            for code, value in values.items():
+                sides[_holds(condition.intervals, code)].append(value)
+            # Unlisted codes are above all others; a condition without an upper limit includes them by "none of"
+            negated = len(sides[False]) < len(sides[True]) + (condition.high == inf)
+            return Condition(column, values=tuple(sides[not negated]), negated=negated)
+        if position in self.single:
+            column, value = self.single[position]
+            return _one_of(column, (value,), _holds(condition.intervals, 0), _holds(condition.intervals, 1))
+        return condition
+
+
+def _by_column(conditions: Iterable[Condition]) -> Iterable[Condition]:
+    """Combine the conditions on each column into one."""
+    found: dict[Column, Condition] = {}
+    for new in conditions:
+        old = found.get(new.column)
+        found[new.column] = new if old is None else old.both(new)
+    return found.values()
 
 
 def _on_missing(condition: Condition) -> Condition:
-    """Write a condition on a number that only asks whether it is missing as a test of that."""
+    """Rewrite a condition on a number that only depends on whether the number is missing."""
     if condition.values is None and not condition.intervals and condition.missing:
         return Condition(condition.column, values=MISSING)
     if condition.values is None and condition.intervals == EVERYTHING and not condition.missing:
@@ -63,20 +139,20 @@ def _on_missing(condition: Condition) -> Condition:
     return condition
 
 
-def same_tests(encoding: Encoding) -> list[int]:
-    """For every column of numbers the first one that tests the same, but for where missing numbers go."""
-    asked = [(part.column, None if isinstance(part, Number) else part.values) for part in encoding.parts]
-    first = {what: i for i, what in reversed(list(enumerate(asked)))}
-    return [first[what] for what in asked]
+def canonical_columns(encoding: Encoding) -> list[int]:
+    """For every encoded column, the first column with the same tests up to the side of missing numbers."""
+    keys = [(part.column, None if isinstance(part, Number) else part.values) for part in encoding.parts]
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    return [first[key] for key in keys]
 
 
-def one_of(column: Column, values: Sequence[Any], zero: bool, one: bool) -> Condition:
-    """The condition on a column whose indicator of some values may be 0, or 1, or both."""
+def _one_of(column: Column, values: Sequence[Any], zero: bool, one: bool) -> Condition:
+    """Condition on a column from the allowed states of the indicator of `values`: 0, 1 or both."""
     if zero and one:
         return Condition(column, values=(), negated=True)
     return Condition(column, values=tuple(values) if one or zero else (), negated=zero)
 
 
-def holds(intervals: Intervals, number: float) -> bool:
+def _holds(intervals: Intervals, number: float) -> bool:
     """Whether a number lies in one of the intervals."""
     return any(low < number <= high for low, high in intervals)

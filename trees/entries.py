@@ -1,7 +1,7 @@
-"""Sparse columns as codes: those of the entries, and one code per column for all that is zero.
+"""Codes of sparse columns: codes of the stored entries, and one code per column for all zeros.
 
-Codes of all columns are numbered one after the other: these numbers are *bins*. Points that have no entry in a
-column are never listed; how many they are follows from the points of a node and its entries.
+The codes of all columns are numbered consecutively; these numbers are called *bins* here. Points without an entry
+in a column are never listed. Their number is the number of the node's points minus that of its entries.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from neonxc.trees.table import Table
 
 
 @dataclass
-class Entries:
-    """The entries of a node's points in those columns that may be cut there.
+class SparseEntries:
+    """The nonzero entries of a node's points in the columns that can be cut at the node.
 
     Attributes
     ----------
     n, n_all : int
-        Points of the node, and of the table.
+        Number of points of the node, and of the table.
     features : Tensor [f] of int64
-        The columns, in order.
+        The columns, in ascending order.
     start : Tensor [f + 1] of int64
-        Where the entries of every column begin.
+        Position of the first entry of every column.
     row, bin : Tensor [entries] of int64
-        Their points and bins, one column after the other.
+        Point and bin of every entry, column by column.
     value : Tensor [entries] of float64
+        Value of every entry.
     first : Tensor [f + 1] of int64
-        Where the bins of every column begin.
+        First bin of every column.
     code : Tensor [bins] of int64
-        The code of the table that a bin is.
+        Code of the table for every bin.
     zero : Tensor [f] of int64
-        The bin of zero.
+        Bin of the value 0 in every column.
     which : Tensor [c] of int64
-        The centers of the node, in order.
+        Indices of the node's centers, in ascending order.
     centers : Tensor [f, c] of int64
-        Their bins.
+        Bins of the node's centers.
     """
 
     n: int
@@ -57,26 +58,27 @@ class Entries:
     _places: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
     def places(self, rows: Tensor) -> Tensor:
-        """Where in `rows` every entry's point is, -1 for nowhere; the places asked for last are at hand."""
+        """Position in `rows` of every entry's point, or -1; the last result is cached."""
         if self._places is None or self._places[0] is not rows:
             place = torch.full((self.n_all,), -1)
             place[rows] = torch.arange(len(rows))
             self._places = rows, place.index_select(0, self.row)
         return self._places[1]
 
-    def of(self, there: Tensor, n: int, which: Tensor) -> Entries:
-        """The entries of some of the points.
+    def subset(self, selected: Tensor, n: int, which: Tensor) -> SparseEntries:
+        """The entries of a subset of the points, in the columns that can still be cut.
 
         Parameters
         ----------
-        there : Tensor [all points] of bool
+        selected : Tensor [all points] of bool
+            Mask of the points.
         n : int
-            How many there are.
+            Number of selected points.
         which : Tensor of int64
-            The centers that stay, in order.
+            Indices of the selected centers, in ascending order.
         """
         centers = self.centers.index_select(1, torch.searchsorted(self.which, which))
-        kept = there.index_select(0, self.row)
+        kept = selected.index_select(0, self.row)
         held = torch.zeros(len(self.code), dtype=torch.bool)
         held[self.bin.masked_select(kept)] = True
         if len(which):
@@ -89,7 +91,7 @@ class Entries:
         held &= may_be_cut.repeat_interleave(self.first.diff())
         kept &= may_be_cut.repeat_interleave(self.start.diff())
         number, stay = held.cumsum(0).sub_(1), kept.nonzero()[:, 0]
-        return Entries(
+        return SparseEntries(
             n,
             self.n_all,
             self.features[may_be_cut],
@@ -105,7 +107,7 @@ class Entries:
         )
 
     def among(self, features: Tensor) -> Tensor:
-        """Positions in `features` of those of some columns that may be cut."""
+        """Positions in ``self.features`` of the given columns, without those that can't be cut."""
         place = torch.searchsorted(self.features, features).clamp_(max=max(len(self.features) - 1, 0))
         return place[self.features[place] == features] if len(self.features) else place[:0]
 
@@ -116,16 +118,16 @@ class SparseColumns:
 
     Attributes
     ----------
-    entries : Entries
-        Of all points, in all columns.
+    entries : SparseEntries
+        Entries of all points in all columns.
     """
 
-    entries: Entries
+    entries: SparseEntries
     ends = None
 
     @property
     def size(self) -> Tensor:
-        """Distinct codes of every column, [d]."""
+        """Number of codes of every column, [d]."""
         return self.entries.first.diff()
 
     @cached_property
@@ -134,28 +136,28 @@ class SparseColumns:
         return self.entries.centers - self.entries.first[:-1, None]
 
     def column(self, feature: int) -> Tensor:
-        """The codes of all points in a column, [n]."""
+        """Codes of all points in a column, [n]."""
         entries, own = self.entries, slice(*self.entries.start[feature : feature + 2].tolist())
         codes = entries.zero[feature].repeat(entries.n).index_copy_(0, entries.row[own], entries.bin[own])
         return codes - entries.first[feature]
 
     def at(self, feature: Tensor, rows: Tensor) -> Tensor:
-        """The codes of points in a column of their own each, [points]."""
+        """Code of every point in a column that is given for that point, [points]."""
         result = torch.empty_like(rows)
         for column in feature.unique().tolist():
-            here = feature == column
-            result[here] = self.column(column).index_select(0, rows[here])
+            mask = feature == column
+            result[mask] = self.column(column).index_select(0, rows[mask])
         return result
 
-    def of(self, rows: Tensor, which: Tensor) -> Entries:
-        """The entries of some points, in columns that may be cut between them or between some centers."""
-        there = torch.zeros(self.entries.n, dtype=torch.bool)
-        there[rows] = True
-        return self.entries.of(there, len(rows), which)
+    def entries_of(self, rows: Tensor, which: Tensor) -> SparseEntries:
+        """Entries of the points `rows`, in the columns that separate these points or the centers `which`."""
+        selected = torch.zeros(self.entries.n, dtype=torch.bool)
+        selected[rows] = True
+        return self.entries.subset(selected, len(rows), which)
 
 
-def coded(table: Table, centers: Tensor, max_bins: int | None = None) -> SparseColumns:
-    """Code a sparse table; parameters as for :func:`neonxc.trees.codes.code`."""
+def code_sparse(table: Table, centers: Tensor, max_bins: int | None = None) -> SparseColumns:
+    """Compute the codes of a sparse table; parameters as for :func:`neonxc.trees.codes.code_columns`."""
     (k, d), data = centers.shape, table.data
     start = torch.from_numpy(data.indptr).to(torch.int64)
     n_entries, every = start.diff(), torch.arange(d)
@@ -165,7 +167,7 @@ def coded(table: Table, centers: Tensor, max_bins: int | None = None) -> SparseC
     order = values.argsort(stable=True)
     order = order[column[order].argsort(stable=True)]
     values, column = values[order], column[order]
-    begin = _starts(n_entries + 1 + k)  # of every column in that order
+    begin = _starts(n_entries + 1 + k)  # where every column begins in that order
     new = torch.ones_like(order, dtype=torch.bool)
     new[1:] = (values[1:] != values[:-1]) | (column[1:] != column[:-1])
     if max_bins is not None:
@@ -175,7 +177,7 @@ def coded(table: Table, centers: Tensor, max_bins: int | None = None) -> SparseC
     rank = new.cumsum(0).sub_(1)
     bins = torch.empty_like(rank).index_copy_(0, order, rank)
     first = torch.cat([rank[begin[:-1]], rank[-1:] + 1])
-    entries = Entries(
+    entries = SparseEntries(
         table.n,
         table.n,
         every,
@@ -193,9 +195,9 @@ def coded(table: Table, centers: Tensor, max_bins: int | None = None) -> SparseC
 
 
 def _quantiles(new: Tensor, column: Tensor, begin: Tensor, mass: Tensor, max_bins: int) -> Tensor:
-    """Where a code begins, if columns of too many codes have `max_bins` of about equally many points."""
+    """Mask of the values at which a code begins, with at most `max_bins` codes of about equal mass per column."""
     before = _starts(mass)[:-1]
-    place = (before - before[begin[:-1]][column])[new][new.cumsum(0) - 1]  # of equals, the first one's
+    place = (before - before[begin[:-1]][column])[new][new.cumsum(0) - 1]
     total = _starts(mass)[begin].diff()
     quantile = place * max_bins // total[column]
     wide = torch.ones_like(new)
@@ -204,12 +206,12 @@ def _quantiles(new: Tensor, column: Tensor, begin: Tensor, mass: Tensor, max_bin
 
 
 def _starts(lengths: Tensor) -> Tensor:
-    """Where parts of these lengths begin, and where the last one ends."""
+    """Start of every part if parts of the given lengths are concatenated, and the end of the last one."""
     starts = lengths.new_zeros(len(lengths) + 1, dtype=torch.int64)
     torch.cumsum(lengths, 0, dtype=torch.int64, out=starts[1:])
     return starts
 
 
 def _counted(flags: Tensor, start: Tensor) -> Tensor:
-    """How many flags are set in every part."""
+    """Number of flags that are set in every part."""
     return _starts(flags).index_select(0, start).diff()

@@ -18,17 +18,27 @@ from neonxc.inputs import NOISE, are_labels, label_array
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees import reference as references
-from neonxc.trees.batches import Source, source_of
+from neonxc.trees.batches import BatchSource, batch_source
+from neonxc.trees.binned_table import BinnedTable
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.coded_table import CodedTable
 from neonxc.trees.growth import leaf_of_points
-from neonxc.trees.journal import Journal, about
+from neonxc.trees.journal import Journal, describe_fit
 from neonxc.trees.labelling import majority
-from neonxc.trees.preparation import Data, alike, in_memory, of_shard, of_stream, plain, read, rows_of, stream_of
+from neonxc.trees.preparation import (
+    PreparedData,
+    agree_on_source,
+    as_numpy,
+    prepare_in_memory,
+    prepare_shard,
+    prepare_stream,
+    read_points,
+    stream_source,
+    take_rows,
+)
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
 from neonxc.trees.table import Table
-from neonxc.trees.tested import of_tested_codes, of_tested_columns
+from neonxc.trees.training_bounds import bounds_from_codes, bounds_from_table
 from neonxc.trees.tree import ThresholdTree
 from neonxc.warned import warn
 
@@ -117,7 +127,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         ranks.same(checkpoint="missing" if checkpoint is None else "given")
         data = self._prepare(X, labels, centers, sample_weight, ranks)
         if checkpoint is not None:
-            data.problem.journal = Journal(checkpoint, about(self, data.problem), data.problem.ranks)
+            data.problem.journal = Journal(checkpoint, describe_fit(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
         return self
 
@@ -140,7 +150,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             in `fit`.
         """
         check_is_fitted(self, "tree_")
-        source = source_of(X)
+        source = batch_source(X)
         if source is not None:
             return self.tree_.classes[self.tree_.label[source.leaf_of(self.tree_)].numpy()]
         data, _, give = self._read(X, reset=False)
@@ -156,11 +166,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             raise ValueError(
                 "the tree was saved without the pipeline behind which its cost is measured; fit it again"
             )
-        if source_of(X) is not None:
+        if batch_source(X) is not None:
             raise ValueError("score needs X in memory; inertia_ is the cost of the training points")
         data, _, _ = self._read(X, reset=False)
-        given = plain(X) if self.tree_.encoding is None else data
-        table = Table(data) if self._steps is None else Table(references.tensor_of(self._steps.transform(given)))
+        given = as_numpy(X) if self.tree_.encoding is None else data
+        table = Table(data) if self._steps is None else Table(references.to_tensor(self._steps.transform(given)))
         own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
         return -table.cost(self._space_means.to(table.device), own)
 
@@ -182,32 +192,34 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         """The grown tree, its leaves, and the reference cluster of each leaf (None: leaves are clusters)."""
 
-    def _prepare(self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks = ALONE) -> Data:
+    def _prepare(
+        self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks = ALONE
+    ) -> PreparedData:
         """Read the data, and find the reference clustering."""
         with ranks.agreed():
             if labels is not None and centers is not None:
                 raise ValueError("fit takes labels or centers, not both")
             self._check_parameters()
-            source = stream_of(self, X)
-        source = source if ranks.alone else alike(X, source, ranks)
+            source = stream_source(self, X)
+        source = source if ranks.alone else agree_on_source(X, source, ranks)
         if source is not None:
-            data = of_stream(self, source, labels, centers, sample_weight, ranks)
+            data = prepare_stream(self, source, labels, centers, sample_weight, ranks)
         elif ranks.alone:
-            data = in_memory(self, X, labels, centers, sample_weight)
+            data = prepare_in_memory(self, X, labels, centers, sample_weight)
         else:
-            data = of_shard(self, X, labels, centers, sample_weight, ranks)
+            data = prepare_shard(self, X, labels, centers, sample_weight, ranks)
         if labels is not None:
             data.n_noise = int(ranks.sum(torch.tensor(int((~are_labels(label_array(labels))).sum()))))
         if data.n_noise:
             warn(
-                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ and "
-                "predict put them into its clusters"
+                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ "
+                "and predict put them into its clusters"
             )
         return data
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
         """X as a tensor, its column names, and how to hand back one value per point."""
-        return read(self, X, reset)
+        return read_points(self, X, reset)
 
     def _streams(self) -> bool | None:
         """Whether distances of all points to the centers are kept of a stream; None where it can't be streamed."""
@@ -224,8 +236,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if isinstance(self.reference, str):
             X = table.data
         elif kept is not None:
-            X = rows_of(X, kept)
-        X = plain(X)
+            X = take_rows(X, kept)
+        X = as_numpy(X)
         found = references.from_estimator(
             table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state
         )
@@ -242,7 +254,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             warn(f"n_clusters={self.n_clusters} is ignored: reference has {found} clusters")
 
     def _finish(
-        self, data: Data, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
+        self, data: PreparedData, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
     ) -> None:
         """Set what fitting leaves behind."""
         problem, found = data.problem, data.reference
@@ -265,11 +277,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             numbers = torch.full((tree.n_nodes,), -1)
             numbers[tree.leaves] = torch.arange(tree.n_leaves)
             tree = tree.relabel(numbers, np.arange(tree.n_leaves))
-        source = data.points if isinstance(data.points, Source) else None
-        if isinstance(table, CodedTable):
-            spread, bounds = of_tested_codes(table, tree)
+        source = data.points if isinstance(data.points, BatchSource) else None
+        if isinstance(table, BinnedTable):
+            spread, bounds = bounds_from_codes(table, tree)
         else:
-            spread, bounds = of_tested_columns(table, tree, weight, problem.ranks)
+            spread, bounds = bounds_from_table(table, tree, weight, problem.ranks)
         encoding = None if problem.mixed is None else problem.mixed.encoding
         tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding, n_noise=data.n_noise)
         self._steps = found.steps
@@ -287,8 +299,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         )
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
         every = leaf_of
-        if data.kept is not None and source is not None:
+        if data.selected is not None and source is not None:
             every = source.leaf_of(tree)
-        elif data.kept is not None and data.points.shape[0]:
+        elif data.selected is not None and data.points.shape[0]:
             every = tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])

@@ -1,4 +1,4 @@
-"""Exact sums, which do not depend on the order of the values or on the processes that hold them."""
+"""Exact floating-point sums, which do not depend on the order of the values or on the number of processes."""
 
 from __future__ import annotations
 
@@ -11,43 +11,38 @@ from neonxc.ranks import Ranks
 
 
 def rounded(values: Tensor, total: Tensor | None = None) -> Tensor:
-    """Round values to multiples of a power of two that is so small that it does not matter.
+    """Round values to multiples of a tiny power of two, so that their sums are exact.
 
-    Sums of at most 2**51 such units are exact in float64, in whatever order they are added up. So trees do not
-    depend on the number of threads, on chunks of columns, or on how points are distributed over processes.
+    Sums of at most 2**51 such units are exact in float64, in any order. Therefore trees do not depend on the
+    number of threads, on chunks of columns, or on the distribution of points to processes.
 
     Parameters
     ----------
     values : Tensor [..., n] of float64
     total : Tensor, optional
-        What sums may come to; default: the sum of the sizes of the values along the last dimension.
+        Upper bound of the absolute values of the sums. Default: the sum of the absolute values along the last
+        dimension.
     """
-    large = rounding_to(values, total)
+    large = rounding_constant(values, total)
     return (values + large).sub_(large)
 
 
 def rounded_(values: Tensor, total: Tensor | None = None) -> Tensor:
-    """As :func:`rounded`, in place."""
-    large = rounding_to(values, total)
+    """In-place version of :func:`rounded`."""
+    large = rounding_constant(values, total)
     return values.add_(large).sub_(large)
 
 
-def rounding_to(values: Tensor, total: Tensor | None) -> Tensor:
-    """A number so large that what is added to it is rounded to 2**-51 of the power of 2 above the total.
-
-    :func:`rounded` adds it and takes it away again.
-    """
+def rounding_constant(values: Tensor, total: Tensor | None) -> Tensor:
+    """A large number; adding it to a value and subtracting it again rounds the value as :func:`rounded` does."""
     if total is None:
         total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
     return torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
 
 
-def total_of(values: Tensor, ranks: Ranks) -> Tensor:
-    """The sum of the sizes of values along the last dimension, over all processes.
-
-    It is the same, bit for bit, however the values are distributed and ordered.
-    """
+def exact_total(values: Tensor, ranks: Ranks) -> Tensor:
+    """Sum of absolute values along the last dimension over all processes, which is bitwise reproducible."""
     sizes = values.abs()
     most = ranks.max(torch.cat([sizes, torch.zeros_like(sizes[..., :1].sum(-1, keepdim=True))], -1).amax(-1))
     n = ranks.sum(torch.tensor(values.shape[-1], device=values.device))
@@ -55,12 +50,12 @@ def total_of(values: Tensor, ranks: Ranks) -> Tensor:
 
 
 def tally(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
-    """Points of every label, or their weight, [k] of float64; there may be no points."""
+    """Number (or weight) of points with every label, [k] of float64; there may be no points."""
     return torch.bincount(labels, weight, minlength=k).to(torch.float64)
 
 
 def digest(*tensors: Tensor) -> str:
-    """A few digits that differ for other numbers; 0.0 and -0.0 are the same."""
+    """Short hash of the numbers in tensors; 0.0 and -0.0 are equal."""
     found = hashlib.sha256()
     for values in tensors:
         found.update((values.to(torch.float64) + 0.0).cpu().contiguous().numpy().tobytes())

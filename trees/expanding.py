@@ -9,7 +9,7 @@ from typing import Any
 
 from neonxc.inputs import check_names
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.center_tree import separated
+from neonxc.trees.center_tree import one_leaf_per_center
 from neonxc.trees.criteria.gini import Gini
 from neonxc.trees.criteria.median import Median
 from neonxc.trees.criteria.mistakes import Mistakes
@@ -59,7 +59,8 @@ class BestFirst(TreeExplainer):
         builder, leaves = self._base(problem)
         most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
-            raise ValueError(f"max_leaves needs at least the leaves of the base, {len(leaves)}, got {most}")
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
         nodes = [leaf.without_centers() for leaf in leaves]
         leaves = best_first(Search(problem, self._criterion(problem)), builder, nodes, most)
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
@@ -102,7 +103,9 @@ class ExKMC(BestFirst):
 
     def _base(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
         if isinstance(self.base, str):
-            return separated(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
+            return (
+                one_leaf_per_center(problem, Mistakes(problem)) if self.base == "imm" else super()._base(problem)
+            )
         tree = as_tree(self.base)
         if tree.encoding != (None if problem.mixed is None else problem.mixed.encoding):
             raise ValueError("base was fitted on another table than X: their categories or gaps differ")

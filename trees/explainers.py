@@ -13,7 +13,7 @@ from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.criterion import Criterion
 from neonxc.trees.parameters import explainer
-from neonxc.trees.preparation import Data
+from neonxc.trees.preparation import PreparedData
 from neonxc.trees.problem import Problem
 from neonxc.warned import warn
 
@@ -145,7 +145,7 @@ class ExShallow(CenterTree):
     def _criterion(self, problem: Problem) -> Criterion:
         return CostAndDepth(problem, self.depth_factor_)
 
-    def _prepare(self, *given: Any, **named: Any) -> Data:
+    def _prepare(self, *given: Any, **named: Any) -> PreparedData:
         self.depth_factor_ = self.depth_factor
         self.__dict__.pop("goals_met_", None)  # set by an earlier call of tune_depth_factor
         return super()._prepare(*given, **named)
@@ -220,7 +220,7 @@ class ExShallow(CenterTree):
             cheapest, shortest = (min(entry[i] for entry in found) for i in (2, 3))
             warn(
                 f"goal_cost={goal_cost:g} and goal_waes={goal_waes:g} are out of reach together: the tree has "
-                f"cost ratio {cost:.4g} and explanation size {size:.4g}. The least that were found, with different "
-                f"depth factors, are {cheapest:.4g} and {shortest:.4g}"
+                f"cost ratio {cost:.4g} and explanation size {size:.4g}. The least that were found, with "
+                f"different depth factors, are {cheapest:.4g} and {shortest:.4g}"
             )
         return self

@@ -1,4 +1,4 @@
-"""How a tree grows: until every leaf has one center, or leaf by leaf, the best first."""
+"""Growth policies: cut until every leaf has one center, or always cut the leaf with the largest gain."""
 
 from __future__ import annotations
 
@@ -9,42 +9,44 @@ from typing import Any, Protocol
 
 import torch
 
+from neonxc.trees.batched_reductions import MAX_TASKS
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.problem import Cut, Node, Problem
-from neonxc.trees.rounds import MOST
+from neonxc.trees.node import Cut, Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
 
 Step = tuple[Cut, int, int]
-"""A cut, and the places of its children."""
+"""A cut, and the numbers of its two children."""
 
 
 class Splits(Protocol):
-    """A way to find the best cuts of nodes: :class:`~neonxc.trees.search.Search` with any criterion, for one."""
+    """Interface of a search for the best cut of a node, such as :class:`~neonxc.trees.search.Search`."""
 
     problem: Problem
 
     def bound(self, node: Node) -> float:
-        """At most the gain of splitting the node; minus infinity where it stays a leaf."""
+        """Upper bound of the gain of splitting the node; minus infinity if it stays a leaf."""
 
     def best(self, node: Node) -> Any:
-        """What is known of the best cut; None if there is none."""
+        """Description of the best cut; None if the node can't be cut."""
 
     def gain(self, node: Node, best: Any) -> float:
-        """What that cut gains; minus infinity where the node stays a leaf all the same."""
+        """Gain of the best cut; minus infinity if the node stays a leaf."""
 
     def cut(self, node: Node, best: Any) -> Cut:
-        """The cut."""
+        """The best cut, with its threshold or intervals."""
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Hand on to the children what is kept for a node."""
+        """Pass on to the children what was stored for the node."""
 
 
-@torch.inference_mode()  # operations start sooner
+@torch.inference_mode()  # reduces the overhead of small operations
 def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
     """Split nodes, level by level, until each has one center; return the leaves."""
     problem = search.problem
     leaves, level = [], [problem.root()]
-    step = 1 if problem.ranks.alone else MOST  # one by one, what is kept for a node is gone before the next one
+    # In one process, nodes are split one by one, so that the sums of one node are freed before the next one's
+    step = 1 if problem.ranks.alone else MAX_TASKS
     while level:
         leaves += [node for node in level if len(node.centers) == 1]
         open_ = [node for node in level if len(node.centers) > 1]
@@ -55,27 +57,27 @@ def separate_centers(search: Search, builder: TreeBuilder) -> list[Node]:
 
 
 def _split(search: Search, builder: TreeBuilder, nodes: list[Node]) -> list[Node]:
-    """The children of nodes whose sums over processes are taken together."""
+    """Split several nodes, with common reductions over the processes; return their children."""
     problem = search.problem
-    cuts = problem.at_once([partial(_separating, search, node) for node in nodes])
+    cuts = problem.run_together([partial(_separating_cut, search, node) for node in nodes])
     ids = [builder.split(node.id, cut) for node, cut in zip(nodes, cuts, strict=True)]
     steps = [partial(_children, search, *step) for step in zip(nodes, cuts, ids, strict=True)]
-    return [child for children in problem.at_once(steps) for child in children]
+    return [child for children in problem.run_together(steps) for child in children]
 
 
-def _separating(search: Search, node: Node) -> Cut:
-    """The best cut of a node of several centers."""
+def _separating_cut(search: Search, node: Node) -> Cut:
+    """The best cut of a node that has several centers."""
     best = search.best(node)
     if best is None:
         raise ValueError(
-            f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so that no cut "
-            "separates them; leave one of them out, or explain the labels by CART, which needs no centers"
+            f"the centers of clusters {node.centers.tolist()[:5]} are the same in every column, so no cut "
+            "separates them; leave out all but one of them, or explain the labels by CART, which needs no centers"
         )
     return search.cut(node, best)
 
 
 def _children(search: Search, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
-    """The children of a node, with what is kept for those that are cut again."""
+    """The children of a node; what was stored for the node is passed on to those that are cut again."""
     children = search.problem.children(node, cut, ids)
     search.split(node, cut, children, [len(child.centers) > 1 for child in children])
     return children
@@ -83,12 +85,12 @@ def _children(search: Search, node: Node, cut: Cut, ids: tuple[int, int]) -> tup
 
 @torch.inference_mode()
 def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_leaves: int) -> list[Node]:
-    """Split the leaf that gains most until there are `max_leaves` or none gains any more; return the leaves.
+    """Split the leaf with the largest gain until there are `max_leaves` or no gain is left; return the leaves.
 
-    A leaf's cut is searched for only when its bound is the greatest.
+    The best cut of a leaf is searched only when the upper bound of its gain is the largest.
     """
     problem = search.problem
-    # Of equals the first node wins, however loose their bounds are
+    # Entries (-gain or -bound, number of the node, node, best cut if known): ties go to the lowest number
     heap: list[tuple[float, int, Node, Any]] = []
     done: list[Node] = []
     _push(heap, search, leaves)
@@ -111,8 +113,8 @@ def best_first(search: Splits, builder: TreeBuilder, leaves: list[Node], max_lea
 
 
 def _push(heap: list[tuple[float, int, Node, Any]], search: Splits, nodes: Sequence[Node]) -> None:
-    """Add nodes with the bounds of what splitting them gains."""
-    bounds = search.problem.at_once([partial(search.bound, node) for node in nodes])
+    """Add nodes to the heap with the upper bounds of their gains."""
+    bounds = search.problem.run_together([partial(search.bound, node) for node in nodes])
     for node, bound in zip(nodes, bounds, strict=True):
         heapq.heappush(heap, (-bound, node.id, node, None))
 
@@ -121,19 +123,21 @@ def _push(heap: list[tuple[float, int, Node, Any]], search: Splits, nodes: Seque
 def grow_with_tests(
     problem: Problem, root: int, test: Callable[[int, Node], Step | None]
 ) -> tuple[TreeBuilder, list[tuple[int, Node]]]:
-    """Grow a tree whose tests are known.
+    """Grow a tree from given tests.
 
     Parameters
     ----------
+    problem : Problem
     root : int
-        What `test` calls the root.
+        Number of the root in the caller's numbering.
     test : callable
-        Number of a place, and the node that is there -> its cut and the numbers of its children; None for a leaf.
+        ``test(number, node)`` returns the cut of a node and the numbers of its children, or None for a leaf.
 
     Returns
     -------
     builder : TreeBuilder
     leaves : list of (number, Node)
+        The leaves, with the caller's numbers.
     """
     builder, leaves, open_ = TreeBuilder(), [], [(root, problem.root())]
     while open_:
@@ -149,7 +153,7 @@ def grow_with_tests(
 
 
 def leaf_of_points(leaves: list[Node], n: int) -> torch.Tensor:
-    """The leaf of every point, [n], as the builder numbers it; on the CPU."""
+    """Leaf of every point in the builder's numbering, [n], on the CPU."""
     result = torch.empty(n, dtype=torch.int64, device=leaves[0].rows.device)
     for leaf in leaves:
         result[leaf.rows] = leaf.id

@@ -1,4 +1,4 @@
-"""The cuts that a fit has found, in a file from which the same fit goes on after it was broken off."""
+"""Checkpoint file of a fit: the cuts found so far, from which an interrupted fit continues."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ FORMAT = "neonxc journal of a tree, version 1"
 
 
 class Journal:
-    """Answers to the questions that a fit asks its search, in the order of these.
+    """The results of all searches for a best cut, in the order in which growth asks for them.
 
-    A tree grows in the same way whenever it is grown, so that its questions come in the same order. Those that the
-    file answers are not searched for again.
+    Growth is deterministic, so a repeated fit asks for the same cuts in the same order. Cuts that the file
+    contains are not searched again.
 
     Parameters
     ----------
     path : path-like
-        Read if it is there. The first process of a group reads and writes it.
+        An existing file is read. In a group, only the first process reads and writes it.
     about : str
-        What is fitted to which data.
+        Description of the explainer and the data, which has to match the one in the file.
     ranks : Ranks
 
     Raises
     ------
     ValueError
-        In all processes: the file is something else, of another fit, or can't be read and written.
+        In all processes, if the file is not a checkpoint, belongs to another fit, or can't be read and written.
     """
 
     def __init__(self, path: str | os.PathLike[str], about: str, ranks: Ranks) -> None:
@@ -46,24 +46,24 @@ class Journal:
         text = ""
         with ranks.agreed():
             if ranks.rank == 0:
-                text = self._begun()
+                text = self._open()
         self.answers: list[Any] = [json.loads(line) for line in ranks.texts(text)[0].split("\n")[1:-1]]
         self.written = len(self.answers)
 
-    def _begun(self) -> str:
-        """The whole lines of the file, which is made if there is none."""
+    def _open(self) -> str:
+        """Read the complete lines of the file, or create it."""
         header = json.dumps([FORMAT, self.about]) + "\n"
         with _usable(self.path):
             text = self.path.read_text() if self.path.exists() else ""
-            if header.startswith(text):  # nothing, or a first line that was not written in full
+            if header.startswith(text):  # no file, or a first line that was not written completely
                 self.path.write_text(header)
                 return header
         self._check(text)
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:  # the last line was not written in full
+        complete = text[: text.rfind("\n") + 1]
+        if complete != text:  # the last line was not written completely
             with _usable(self.path):
-                os.truncate(self.path, len(whole))
-        return whole
+                os.truncate(self.path, len(complete))
+        return complete
 
     def _check(self, text: str) -> None:
         try:
@@ -71,15 +71,15 @@ class Journal:
         except (ValueError, TypeError):
             kind, about, answers = None, None, []
         if kind != FORMAT or not all(isinstance(answer, list) for answer in answers):
-            raise ValueError(f"checkpoint {self.path} is no checkpoint of a tree, or is damaged")
+            raise ValueError(f"checkpoint {self.path} is not a checkpoint of a tree, or is damaged")
         if about != self.about:
             raise ValueError(
-                f"checkpoint {self.path} is of another fit: it has {about}, this one is {self.about}; delete it "
-                "or pass another path"
+                f"checkpoint {self.path} belongs to another fit: it is for {about}, this fit is for {self.about}; "
+                "delete it or pass another path"
             )
 
     def ask(self) -> tuple[int, Any]:
-        """The number of the next question, and its answer, if that is known."""
+        """Number of the next search, and its result if it is known."""
         number, self.asked = self.asked, self.asked + 1
         if number < len(self.answers):
             return number, self.answers[number]
@@ -87,16 +87,16 @@ class Journal:
         return number, None
 
     def answer(self, number: int, found: list[Any]) -> None:
-        """Note an answer."""
+        """Record the result of a search."""
         self.answers[number] = found
 
     def write(self) -> None:
-        """Add to the file what was found since the last time.
+        """Append the results that are new since the last call to the file.
 
         Raises
         ------
         ValueError
-            In all processes: the first one can't write the file.
+            In all processes, if the first one can't write the file.
         """
         new, self.written = self.answers[self.written :], len(self.answers)
         if not new:
@@ -109,15 +109,15 @@ class Journal:
 
 @contextmanager
 def _usable(path: Path) -> Iterator[None]:
-    """Name the file that can't be read or written."""
+    """Turn errors of reading and writing into a ValueError that names the file."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"checkpoint {path} can't be read and written: {error}") from error
 
 
-def about(model: Any, problem: Problem) -> str:
-    """An explainer, and data that are the same however they are distributed over processes."""
+def describe_fit(model: Any, problem: Problem) -> str:
+    """Describe an explainer and its data; the text does not depend on the distribution of rows to processes."""
     mass = problem.clusters(problem.root())[1]
     numbers = [problem.columns.size, problem.centers, mass]
     if not problem.table.sparse:

@@ -17,13 +17,14 @@ from neonxc.trees.codes import dense_codes
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, best_first, grow_with_tests, separate_centers
-from neonxc.trees.interval_search import IntervalSearch, cut_of
+from neonxc.trees.interval_search import IntervalSearch, cut_from_sides
 from neonxc.trees.kernel_distances import KERNELS, feature_space_distances, median_gamma
 from neonxc.trees.kernel_table import KernelTable, kernel_points
 from neonxc.trees.labelling import label_leaves
+from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer
-from neonxc.trees.preparation import plain
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.preparation import as_numpy
+from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
 from neonxc.trees.table import Table
@@ -85,7 +86,7 @@ class KernelTree(TreeExplainer):
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Any, Any]:
         points, names, give = super()._read(X, reset)
-        return (references.tensor_of(points) if hasattr(points, "tocsc") else points), names, give
+        return (references.to_tensor(points) if hasattr(points, "tocsc") else points), names, give
 
     def _reference(
         self, table: Table, X: Any, labels: Any, centers: Any, weight: Tensor | None, kept: Tensor | None
@@ -111,7 +112,7 @@ class KernelTree(TreeExplainer):
                 ConvergenceWarning,
             )
             k = different
-        X = plain(table.data)
+        X = as_numpy(table.data)
         return references.from_estimator(table, X, "kernel_kmeans", k, self.metric, weight, self.random_state)
 
     def _kernel_imm(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
@@ -133,7 +134,7 @@ class KernelTree(TreeExplainer):
                 return None
             left = columns.column(feature).index_select(0, node.rows) <= threshold
             centers_left = columns.centers[feature].index_select(0, node.centers) <= threshold
-            cut, swapped = cut_of(problem, node, feature // features.size, left, centers_left)
+            cut, swapped = cut_from_sides(problem, node, feature // features.size, left, centers_left)
             sides = builder.left[place], builder.right[place]
             return cut, *(sides[::-1] if swapped else sides)
 
@@ -203,7 +204,8 @@ class ExpandedKernelTree(KernelTree):
             builder, leaves = self._kernel_imm(problem)
         most = 2 * problem.k if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
-            raise ValueError(f"max_leaves needs at least {len(leaves)} (the leaves of the base), got {most}")
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
         costs = self._costs(problem)
         priced = replace(problem, given_distances=costs)
         nodes = [leaf.without_centers() for leaf in leaves]

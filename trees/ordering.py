@@ -1,4 +1,4 @@
-"""Rows of numbers in order."""
+"""Sorting and selection, implemented by whichever of NumPy and torch is faster."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-PARALLEL = 1 << 20  # entries that torch sorts sooner than NumPy, which uses one core
+PARALLEL = 1 << 20  # number of entries from which torch, which uses all cores, sorts faster than NumPy
 
 
 def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Every row in order, and where its entries were, [f, n] of int64; equal ones in any order."""
+    """Sort every row; return the sorted values and the permutation, [f, n] of int64; ties are in any order."""
     if values.device.type != "cpu" or values.numel() >= PARALLEL:
         ordered, order = values.sort(dim=1)
         return ordered, order
-    kind: Any = "stable" if values.element_size() <= 2 else None  # NumPy sorts short integers digit by digit
+    kind: Any = "stable" if values.element_size() <= 2 else None  # a radix sort for short integers
     order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind=kind))
     return values.gather(1, order), order
 
 
-def firsts(ordered: Tensor) -> Tensor:
-    """Whether a value differs from the one before it in its row; the first one always does."""
+def is_first(ordered: Tensor) -> Tensor:
+    """Mask of the values that differ from the previous one in their row, and of the first value of every row."""
     new = torch.ones_like(ordered, dtype=torch.bool)
     torch.ne(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])
     return new
 
 
-def chosen(numbers: Tensor, which: Tensor) -> Tensor:
-    """The numbers [n] for which a truth value holds, in order."""
+def select(numbers: Tensor, which: Tensor) -> Tensor:
+    """Select the numbers [n] where a mask is True."""
     if numbers.device.type != "cpu":
         return numbers.masked_select(which)
-    return torch.from_numpy(numbers.numpy()[which.numpy()])  # torch makes two arrays of n integers besides
+    return torch.from_numpy(numbers.numpy()[which.numpy()])  # torch would need two temporary arrays of n integers

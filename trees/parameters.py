@@ -1,4 +1,4 @@
-"""Parameters of tree explainers: named, typed and described once, whichever explainers have them."""
+"""The decorator of explainer classes, and the descriptions of parameters that several explainers share."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ Explainer = TypeVar("Explainer", bound=type)
 
 DESCRIPTIONS = {
     "n_clusters": """int
-For a `reference` by name; ignored where an estimator, labels or centers say how many clusters there are.""",
+Number of clusters of a `reference` that is given by name. It is ignored if an estimator, labels or centers
+determine the number of clusters.""",
     "reference": """{"kmeans", "spectral", "kernel_kmeans"} or estimator
-The clustering that is explained, unless `fit` gets labels or centers. With a pipeline, costs are measured in the
-space of its last step, and rules are in raw units.""",
+The clustering to explain, unless labels or centers are passed to `fit`. With a pipeline, costs are measured in the
+space of its last step, while the rules are in the units of X.""",
     "max_leaves": """int, optional
-More leaves than clusters: the tree grows on by ExKMC's rule, and leaves share clusters. Default: one per
-cluster.""",
+Maximum number of leaves, at least the number of clusters. Beyond one leaf per cluster, the tree is expanded by the
+rule of ExKMC, and several leaves may have the same cluster. Default: one leaf per cluster.""",
     "leaf_labels": """{"surrogate", "majority", "own"}
-The cluster of a leaf where leaves share clusters: the one whose reference center costs its points least, the most
-frequent one, or the leaf itself.""",
+How leaves get their cluster if there are more leaves than clusters: "surrogate" chooses the cluster at whose
+reference center the cost of the leaf's points is lowest, "majority" the most frequent one, and "own" makes every
+leaf a cluster of its own.""",
     "metric": """{"l2", "l1"}
-k-means or k-medians.""",
+"l2" for k-means, "l1" for k-medians.""",
     "refine": """bool
-Lower the tree's own k-means cost after it has grown; see :func:`neonxc.trees.refine.refined`.""",
+Whether to lower the tree's own k-means cost after it has grown; see :func:`neonxc.trees.refine.refined`.""",
     "n_init": """int
-Starts, of which the tree of least cost is kept. The first one is the explainer's own; further ones have the
-criteria of other explainers (`criterion_` says which) and, if the reference is "kmeans", other seeds.""",
+Number of trees that are grown; the one with the lowest cost is kept. The first tree uses the explainer's own
+criterion. The others use criteria of other explainers (the attribute `criterion_` names the one that was best)
+and,
+if the reference is "kmeans", other seeds.""",
     "max_bins": """int, optional
-Columns of more distinct values than this are put into so many bins of about equally many points, whose ends are
-told by a sketch, a sample of at most 65,536 distinct rows; columns of fewer values are exact. Default: every value
-counts; 256 for an `X` that is read batch by batch.""",
+Columns with more distinct values than this are divided into at most `max_bins` bins of about equally many points.
+The bins are computed from a sample of at most 65,536 distinct rows. Default: all distinct values are used, or 256
+bins if `X` is read batch by batch.""",
     "random_state": """int, RandomState or None
 Seed of the reference clustering, if it is fitted here.""",
 }
@@ -43,10 +47,15 @@ Seed of the reference clustering, if it is fitted here.""",
 
 @dataclass_transform(eq_default=False)
 def explainer(**own: str) -> Callable[[Explainer], Explainer]:
-    """Make a class an estimator whose annotated attributes, with their defaults, are its parameters.
+    """Class decorator that turns annotated attributes and their defaults into parameters of an estimator.
 
-    Its ``__init__`` has them in its signature, and its docstring describes all of them: by `own`, a text for a
-    name, else as the class that it inherits from does, else by :data:`DESCRIPTIONS`.
+    The class gets an ``__init__`` with these parameters, and its docstring a section that describes them.
+
+    Parameters
+    ----------
+    **own : str
+        Descriptions of parameters: the type on the first line, then the text. Other parameters are described as in
+        the base class, or as in :data:`DESCRIPTIONS`.
     """
 
     def decorate(cls: Explainer) -> Explainer:

@@ -1,4 +1,4 @@
-"""From what `fit` was given to a problem: tables in memory, rows of one process of several, and streams."""
+"""Prepares the arguments of `fit` for growth: tables in memory, rows of one process of a group, and streams."""
 
 from __future__ import annotations
 
@@ -14,46 +14,47 @@ from torch import Tensor
 from neonxc.inputs import as_batch, label_array
 from neonxc.ranks import Ranks
 from neonxc.shards import readable, without_rows
-from neonxc.trees.batches import Source, source_of
-from neonxc.trees.codes import code
-from neonxc.trees.counted import kept_points, weights_of
-from neonxc.trees.mixed import in_columns, is_mixed, mixed
+from neonxc.trees.batched_reductions import BatchedReductions
+from neonxc.trees.batches import BatchSource, batch_source
+from neonxc.trees.codes import code_columns
+from neonxc.trees.mixed import centers_in_columns, is_mixed, read_mixed
 from neonxc.trees.problem import Problem
-from neonxc.trees.reference import Reference, tensor_of
-from neonxc.trees.rounds import Rounds
+from neonxc.trees.reference import Reference, to_tensor
+from neonxc.trees.routing import like
+from neonxc.trees.selection import check_sample_weight, selected_points
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
-from neonxc.trees.streams import streamed
+from neonxc.trees.streams import read_stream
 from neonxc.trees.table import Table
-from neonxc.trees.tree import like
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
 
 
 @dataclass
-class Data:
-    """What `fit` was given, ready for a tree to grow.
+class PreparedData:
+    """The arguments of `fit`, ready for a tree to grow.
 
     Attributes
     ----------
     problem : Problem
-        Of the points that count.
+        The selected points and the reference clustering.
     reference : Reference
-    points : Tensor, sparse matrix, data frame or Source
-        All points.
-    kept : Tensor or None
-        Which of them count; None for all.
+    points : Tensor, sparse matrix, data frame or BatchSource
+        All points of X.
+    selected : Tensor or None
+        Indices of the points that are neither noise nor of weight 0; None if all are selected.
     names : sequence of str or None
+        Names of the columns.
     give : callable
-        Hands back one value per point as the caller's kind of array.
+        Converts an array with one value per point to the type of X.
     n_noise : int
-        Points of label -1, over all processes.
+        Number of points with label -1, over all processes.
     """
 
     problem: Problem
     reference: Reference
     points: Any
-    kept: Tensor | None
+    selected: Tensor | None
     names: Sequence[str] | None
     give: Callable[[np.ndarray], Any]
     n_noise: int = 0
@@ -66,35 +67,35 @@ class Data:
             return None
         if problem.given_distances is not None:
             return problem.cost(problem.labels)
-        if isinstance(self.points, Source):
+        if isinstance(self.points, BatchSource):
             return None
         return found.space.cost(found.space_centers, found.labels, problem.weight, problem.ranks)
 
 
-def in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> Data:
-    """The data and the reference clustering of a table in memory."""
+def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> PreparedData:
+    """Prepare a table in memory."""
     points, names, give = model._read(X, reset=True)
     model._is_tensor = isinstance(X, Tensor)
     if hasattr(points, "iloc") and centers is not None:
-        raise ValueError("centers needs a table of numbers without gaps as X; pass labels instead")
+        raise ValueError("centers needs an X without categories and missing values; pass labels instead")
     model._given = labels is not None or centers is not None
-    weight = weights_of(sample_weight, points)
+    weight = check_sample_weight(sample_weight, points)
     labels = None if labels is None else label_array(labels)
-    kept = kept_points(labels, weight, points)
-    if kept is not None and not len(kept):
-        raise ValueError(
-            "no point counts: labels are -1 (noise), or weights 0, for every point; some need to be non-zero"
-        )
-    own = weight if weight is None or kept is None else weight[kept]
-    made = mixed(points, kept, own) if hasattr(points, "iloc") else None
+    selected = selected_points(labels, weight, points)
+    if selected is not None and not len(selected):
+        raise ValueError("no points are left: for every point, the label is -1 (noise) or the weight is zero")
+    own = weight if weight is None or selected is None else weight[selected]
+    made = read_mixed(points, selected, own) if hasattr(points, "iloc") else None
     if made is None:
-        table = Table(points) if kept is None else Table(points).take(kept)
+        table = Table(points) if selected is None else Table(points).take(selected)
         table.check_size(names)
-        found = model._reference(table, X, labels, centers, own, kept)
+        found = model._reference(table, X, labels, centers, own, selected)
     else:
         table = made.cut
-        found = in_columns(model._reference(made.space, X, labels, None, own, kept), made, model.metric, own)
-    columns = code(table, found.centers, model.max_bins)
+        found = centers_in_columns(
+            model._reference(made.space, X, labels, None, own, selected), made, model.metric, own
+        )
+    columns = code_columns(table, found.centers, model.max_bins)
     problem = Problem(
         table,
         columns,
@@ -107,33 +108,35 @@ def in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_we
         found.distances,
         made,
     )
-    return Data(problem, found, points, kept, names, give)
+    return PreparedData(problem, found, points, selected, names, give)
 
 
-def of_shard(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks) -> Data:
-    """The same for the rows of one process of several."""
+def prepare_shard(
+    model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
+) -> PreparedData:
+    """Prepare the rows of one process of a group."""
     with ranks.agreed():
         if model._no_group_reason is not None:
             raise ValueError(f"{type(model).__name__} takes no group: {model._no_group_reason}")
         given, rows = readable(X, ranks)
         points, names, give = model._read(given, reset=True)
         if not isinstance(points, Tensor):
-            raise ValueError("X in a group needs a dense table of numbers without gaps")
+            raise ValueError("X in a group needs a dense table of numbers without missing values")
         points = points[rows]
-        weight = None if sample_weight is None else weights_of(sample_weight, points)
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, points)
         labels = None if labels is None else label_array(labels) if len(points) else np.empty(0)
-        kept = kept_points(labels, weight, points)
-        table = Table(points) if kept is None else Table(points).take(kept)
+        selected = selected_points(labels, weight, points)
+        table = Table(points) if selected is None else Table(points).take(selected)
         table.check_size(names)
     check_fit(ranks, model, centers=centers, labels=labels, sample_weight=sample_weight)
     dtype = check_columns(ranks, table.n, table.d, table.dtype, names)
     table = table if table.n else Table(table.data.to(dtype))
-    own = weight if weight is None or kept is None else weight[kept]
+    own = weight if weight is None or selected is None else weight[selected]
     model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
     found = reference_of_shards(
         table,
-        X if kept is None else rows_of(X, kept),
-        labels=labels if labels is None or kept is None else labels[kept.cpu().numpy()],
+        X if selected is None else take_rows(X, selected),
+        labels=labels if labels is None or selected is None else labels[selected.cpu().numpy()],
         centers=centers,
         reference=model.reference,
         n_clusters=model.n_clusters,
@@ -145,7 +148,7 @@ def of_shard(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_wei
     )
     problem = Problem(
         table,
-        code(table, found.centers, model.max_bins, ranks),
+        code_columns(table, found.centers, model.max_bins, ranks),
         found.centers,
         found.labels,
         own,
@@ -153,15 +156,15 @@ def of_shard(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_wei
         found.space_centers,
         model.metric,
         found.distances,
-        ranks=Rounds(ranks),
+        ranks=BatchedReductions(ranks),
     )
-    return Data(problem, found, points, kept, names, give)
+    return PreparedData(problem, found, points, selected, names, give)
 
 
-def of_stream(
-    model: TreeExplainer, source: Source, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
-) -> Data:
-    """The same for a table that is read batch by batch."""
+def prepare_stream(
+    model: TreeExplainer, source: BatchSource, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
+) -> PreparedData:
+    """Prepare a table that is read batch by batch."""
     model._given, model._is_tensor = labels is not None or centers is not None, False
     with ranks.agreed():
         if sample_weight is not None:
@@ -173,7 +176,7 @@ def of_stream(
             )
     if not ranks.alone:
         check_fit(ranks, model, centers=centers, labels=labels)
-    given = streamed(
+    given = read_stream(
         source,
         labels=labels,
         centers=centers,
@@ -185,7 +188,7 @@ def of_stream(
         ranks=ranks,
     )
     model.n_features_in_ = given.table.d
-    model.__dict__.pop("feature_names_in_", None)  # of an earlier table
+    model.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
     if source.names is not None:
         model.feature_names_in_ = np.array(source.names, dtype=object)
     table: Any = given.table
@@ -200,44 +203,44 @@ def of_stream(
         found.space_centers,
         model.metric,
         found.distances,
-        ranks=ranks if ranks.alone else Rounds(ranks),
+        ranks=ranks if ranks.alone else BatchedReductions(ranks),
     )
     found = replace(found, distances=None)
-    return Data(problem, found, source, given.kept, source.names, lambda values: values)
+    return PreparedData(problem, found, source, given.selected, source.names, lambda values: values)
 
 
-def stream_of(model: TreeExplainer, X: Any) -> Source | None:
-    """What is read batch by batch, if X is."""
-    source = source_of(X)
+def stream_source(model: TreeExplainer, X: Any) -> BatchSource | None:
+    """The source of batches, if X has to be read batch by batch; otherwise None."""
+    source = batch_source(X)
     if source is None or model._streams() is not None:
         return source
     if isinstance(X, np.memmap):
         return None
     raise ValueError(
-        f"X needs to be in memory: {type(model).__name__} with these parameters does not read it batch by "
-        "batch, as CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique do, without refine and n_init"
+        f"X needs to be in memory: {type(model).__name__} with these parameters can't read it batch by batch; "
+        "CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique can, without refine and n_init"
     )
 
 
-def alike(X: Any, source: Source | None, ranks: Ranks) -> Source | None:
-    """What this process reads batch by batch, if all do; those without rows do as the others.
+def agree_on_source(X: Any, source: BatchSource | None, ranks: Ranks) -> BatchSource | None:
+    """Make all processes of a group read batches, or none; processes without rows follow the others.
 
     Raises
     ------
     ValueError
-        In all processes: some have a table in memory, others read batches.
+        In all processes, if some have a table in memory and others read batches.
     """
     empty = source is None and without_rows(X, ranks)
     kinds = ranks.texts("" if empty else "in memory" if source is None else "in batches")
     if len(set(kinds) - {""}) > 1:
         raise ValueError(f"X is read in batches by some processes and in memory by others: {', '.join(kinds)}")
-    return Source(lambda: iter(())) if empty and "in batches" in kinds else source
+    return BatchSource(lambda: iter(())) if empty and "in batches" in kinds else source
 
 
-def read(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-    """X as a tensor, its column names, and how to hand back one value per point.
+def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
+    """Check X; return it as a tensor, its column names, and a function that converts results to its type.
 
-    A sparse matrix stays one, and so does a data frame with categories or missing values.
+    Sparse matrices, and data frames with categories or missing values, are returned unchanged.
     """
     if not reset and model.tree_.encoding is not None:
         return _mixed(model, X, reset)
@@ -253,22 +256,22 @@ def read(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] 
         validate_data(model, X=X, reset=reset, skip_check_array=True)
         return batch.tensor, batch.names, batch.labels
     X = validate_data(model, X=X, reset=reset, accept_sparse=["csc", "csr"])
-    return (X if hasattr(X, "tocsc") else tensor_of(X)), None, lambda values: values
+    return (X if hasattr(X, "tocsc") else to_tensor(X)), None, lambda values: values
 
 
 def _mixed(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-    """A table with categories or missing values, read."""
+    """Check a data frame with categories or missing values."""
     validate_data(model, X=X, reset=reset, skip_check_array=True)
     return X, [str(name) for name in getattr(X, "columns", ())], partial(like, X)
 
 
-def plain(X: Any) -> Any:
-    """A tensor as an array, for scikit-learn; anything else as it is."""
+def as_numpy(X: Any) -> Any:
+    """Convert a tensor to an array for scikit-learn; return anything else unchanged."""
     return as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X
 
 
-def rows_of(X: Any, rows: Tensor) -> Any:
-    """Some rows of a table of any kind."""
+def take_rows(X: Any, rows: Tensor) -> Any:
+    """Select rows of an array, tensor, data frame or sparse matrix."""
     index = rows.cpu().numpy()
     if hasattr(X, "iloc"):
         return X.iloc[index]

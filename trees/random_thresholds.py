@@ -13,7 +13,9 @@ from neonxc.parameters import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, grow_with_tests
-from neonxc.trees.problem import Node, Problem, between
+from neonxc.trees.midpoints import between
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.shards import common_seed
 
 ARRAYS = 8  # approximate number of arrays [nodes, d, k] that drawing cuts needs at the same time

@@ -1,4 +1,4 @@
-"""Lower the k-means cost of a tree with one leaf per cluster, beyond what the papers' explainers do."""
+"""Refinement, which lowers the k-means cost of a tree with one leaf per cluster after it has been grown."""
 
 from __future__ import annotations
 
@@ -9,30 +9,33 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.codes import code
+from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria.cost_change import CostChange
 from neonxc.trees.exact import tally
 from neonxc.trees.growth import Step, grow_with_tests
-from neonxc.trees.problem import Node, Problem
-from neonxc.trees.reference import centers_of
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
+from neonxc.trees.reference import cluster_centers
 from neonxc.trees.search import Search
 
-ROUNDS = 50  # of re-optimised cuts; a bound that is hardly ever reached
+ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
 Grow = Callable[[Problem], tuple[TreeBuilder, list[Node]]]
 
 
 @dataclass
-class Grown:
+class ScoredTree:
     """A tree with one leaf per cluster, and its k-means cost.
 
     Attributes
     ----------
     problem : Problem
-        Its centers are the means of the leaves, its labels the clusters by the tree.
+        The problem with the tree's own clustering as reference: its labels, and the means of its leaves as
+        centers.
     builder : TreeBuilder
     leaves : list of Node
-        With one center each.
+        Leaves with one center each.
     cost : float
+        k-means cost of the tree's clusters.
     """
 
     problem: Problem
@@ -41,66 +44,76 @@ class Grown:
     cost: float
 
 
-def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Grown:
-    """Grow a tree and improve it until neither of two steps lowers its k-means cost.
+def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> ScoredTree:
+    """Grow a tree and refine it until its k-means cost no longer decreases.
 
     Parameters
     ----------
     problem : Problem
         The reference clustering to start from.
     grow : callable
-        Problem -> tree builder and leaves: the explainer.
+        Function that grows the explainer's tree for a problem, and returns its builder and its leaves.
     max_bins : int, optional
-        As for coding the problem's columns.
+        As for the explainer.
+
+    Returns
+    -------
+    ScoredTree
 
     Notes
     -----
-    Step one: with the means of the leaves and all other tests fixed, the best test of a node minimises the sum
-    over points on its left of a(x), what x costs in the leaf it would reach on the left minus that on the right:
-    a prefix sum, swept like any other criterion. Nodes are visited from the top; then means are taken again. Step
-    two: the tree is grown anew with its own means as reference centers.
+    Two steps alternate:
+
+    1. Every test is re-optimized, from the root downwards, with the other tests and the means of the leaves fixed.
+       Let a(x) be the cost of x in the leaf that it reaches if sent left, minus that in the leaf that it reaches
+       if sent right. The best test of a node minimizes the sum of a(x) over the points on its left, which is a
+       prefix sum and is searched like any other criterion. Then the means are recomputed, and the step is
+       repeated.
+    2. The tree is grown again with its own means as reference centers.
     """
-    best = improved(measured(problem, *grow(problem)))
+    best = improve_tests(score_tree(problem, *grow(problem)))
     while True:
-        again = replace(best.problem, columns=code(problem.table, best.problem.centers, max_bins, problem.ranks))
-        next_ = improved(measured(again, *grow(again)))
+        again = replace(
+            best.problem, columns=code_columns(problem.table, best.problem.centers, max_bins, problem.ranks)
+        )
+        next_ = improve_tests(score_tree(again, *grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):
             return best
         best = next_
 
 
-def measured(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> Grown:
-    """A tree's cost, and the problem with its clusters' means as centers."""
+def score_tree(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> ScoredTree:
+    """Compute the means of a tree's clusters and the k-means cost."""
     labels, k, ranks = problem.labels.clone(), problem.k, problem.ranks
     for leaf in leaves:
         labels[leaf.rows] = leaf.centers[0]
-    space_centers = centers_of(problem.space, labels, k, problem.metric, problem.weight, ranks)
+    space_centers = cluster_centers(problem.space, labels, k, problem.metric, problem.weight, ranks)
     space_centers = torch.where(space_centers.isnan(), problem.space_centers, space_centers)
     centers = space_centers
     if problem.space is not problem.table:
-        centers = centers_of(problem.filled, labels, k, problem.metric, problem.weight, ranks)
+        centers = cluster_centers(problem.filled, labels, k, problem.metric, problem.weight, ranks)
         centers = torch.where(centers.isnan(), problem.centers, centers)
     moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels, given_distances=None)
-    return Grown(moved, builder, leaves, moved.cost(labels))
+    return ScoredTree(moved, builder, leaves, moved.cost(labels))
 
 
-def improved(tree: Grown) -> Grown:
-    """Re-optimise one test after the other while that lowers the cost."""
+def improve_tests(tree: ScoredTree) -> ScoredTree:
+    """Re-optimize the tests one by one as long as this lowers the cost."""
     for _ in range(ROUNDS):
-        tests = _Tests(tree)
+        tests = _MutableTests(tree)
         if not tests.improve():
             return tree
-        next_ = measured(tree.problem, *tests.rebuild())
+        next_ = score_tree(tree.problem, *tests.rebuild())
         if not next_.cost < tree.cost:
             return tree
         tree = next_
     return tree
 
 
-class _Tests:
-    """The tests of a tree on codes, which may change."""
+class _MutableTests:
+    """The tests of a tree on codes, which are changed one by one."""
 
-    def __init__(self, tree: Grown) -> None:
+    def __init__(self, tree: ScoredTree) -> None:
         self.problem, builder = tree.problem, tree.builder
         device = self.problem.device
         self.feature = torch.tensor(builder.feature, device=device)
@@ -111,7 +124,7 @@ class _Tests:
             self.center[leaf.id] = leaf.centers[0]
 
     def improve(self) -> bool:
-        """Visit all nodes from the top; return whether a test has changed."""
+        """Re-optimize the tests of all nodes from the root downwards; return whether one has changed."""
         changed = False
         open_ = [(0, torch.arange(self.problem.table.n, device=self.problem.device))]
         while open_:
@@ -124,7 +137,7 @@ class _Tests:
         return changed
 
     def _improve(self, node: int, rows: Tensor) -> bool:
-        """Give a node its best test, if that is better and leaves no leaf without points."""
+        """Replace the test of a node by its best one, if that lowers the cost and empties no leaf."""
         problem = self.problem
         node_ = problem.node(node, rows, self.center[:0])
         if node_.n < 2:
@@ -156,7 +169,7 @@ class _Tests:
         return self.problem.columns.column(feature).index_select(0, rows) <= code
 
     def _leaves(self, node: int, rows: Tensor) -> Tensor:
-        """The leaf below a node that every row reaches, if it comes to the node."""
+        """Leaf that every row reaches when it starts at a node."""
         at = torch.full_like(rows, node)
         while True:
             feature = self.feature[at]
@@ -167,11 +180,11 @@ class _Tests:
             at = torch.where(inner, torch.where(codes <= self.code[at], self.left[at], self.right[at]), at)
 
     def _reached(self, leaf: Tensor) -> Tensor:
-        """The leaves among those of points, over all processes."""
+        """Distinct leaves that points of any process reach."""
         return self.problem.reduce(tally(leaf, len(self.feature))).nonzero()[:, 0]
 
     def rebuild(self) -> tuple[TreeBuilder, list[Node]]:
-        """The tree of the tests as they are now."""
+        """Build the tree with the current tests."""
 
         def test(place: int, node: Node) -> Step | None:
             if self.feature[place] < 0:
@@ -179,8 +192,8 @@ class _Tests:
             cut = self.problem.cut(
                 replace(node, centers=node.centers[:0]), int(self.feature[place]), int(self.code[place])
             )
-            nobody = torch.zeros_like(node.centers, dtype=torch.bool)  # centers play no part here
-            return replace(cut, centers_left=nobody), int(self.left[place]), int(self.right[place])
+            none = torch.zeros_like(node.centers, dtype=torch.bool)  # the centers do not matter here
+            return replace(cut, centers_left=none), int(self.left[place]), int(self.right[place])
 
         builder, leaves = grow_with_tests(self.problem, 0, test)
         return builder, [replace(leaf, centers=self.center[place][None]) for place, leaf in leaves]

@@ -1,4 +1,4 @@
-"""The search for the best cut of a node, by sums that are kept from parent to child, and by bounds."""
+"""Search for the best cut of a node, which reuses the parent's sums and skips cuts by bounds of their scores."""
 
 from __future__ import annotations
 
@@ -9,22 +9,30 @@ import torch
 from torch import Tensor
 
 import neonxc.trees.sums as sums
+from neonxc.trees.chunked_view import ROWS
 from neonxc.trees.criterion import Criterion, Cuts
 from neonxc.trees.entries import SparseColumns
-from neonxc.trees.kept import Kept, divided, view_of, worth_keeping
-from neonxc.trees.long_view import ROWS
-from neonxc.trees.parts import OpenCuts, Part, as_coded, of_entries, renumbered, together
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.node import Cut, Node
+from neonxc.trees.node_columns import (
+    CandidateCuts,
+    NodeColumns,
+    coded_columns,
+    concatenate,
+    renumbered_columns,
+    sparse_columns,
+)
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import Statistic
+from neonxc.trees.stored_sums import StoredSums, cached_view, split_sums, worth_storing
 
-SAMPLE = 16  # cuts that are scored in full for a first idea of the best score
-Cutting = tuple[Part, Cuts, Tensor]
-"""Some columns, all of their cuts, and which of these leave nothing on one side."""
+SAMPLE = 16  # cuts that are scored completely to get a first upper limit of the best score
+Cutting = tuple[NodeColumns, Cuts, Tensor]
+"""Columns, all of their cuts, and a mask of the cuts that leave a side empty."""
 
 
 @dataclass(frozen=True, order=True)
 class Best:
-    """A node's best cut."""
+    """The best cut of a node."""
 
     score: float
     feature: int
@@ -32,7 +40,7 @@ class Best:
 
 
 class Search:
-    """Finds the best cuts of nodes by a criterion.
+    """Finds the cut of a node with the lowest score.
 
     Parameters
     ----------
@@ -43,23 +51,25 @@ class Search:
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
         self.problem, self.criterion = problem, criterion
         columns = problem.columns
-        # Whether codes of all points of a node are gathered at once
-        self._gathers = isinstance(columns, SparseColumns) or any(block.long is None for block in columns.blocks)
+        # Whether the codes of all points of a node are gathered at once
+        self._gathers = isinstance(columns, SparseColumns) or any(
+            block.row_major is None for block in columns.blocks
+        )
 
-    # --- what growth asks for ------------------------------------------------------------------------------
+    # --- interface for growth ------------------------------------------------------------------------------
 
     def open(self, node: Node) -> None:
-        """Make what the criterion keeps for a node."""
+        """Compute the criterion's state of a node, once."""
         if not node.opened:
             node.state, node.opened = self.criterion.open(node), True
 
     def bound(self, node: Node) -> float:
-        """At most the gain of splitting a node; minus infinity where it stays a leaf."""
+        """Upper bound of the gain of splitting a node; minus infinity if it stays a leaf."""
         self.open(node)
         return self.criterion.bound(node)
 
     def best(self, node: Node) -> Best | None:
-        """The cut of least score; of equals that in the lowest column, there at the lowest code. None: no cut."""
+        """The cut with the lowest score; ties go to the lowest column, then code. None if there is no cut."""
         journal = self.problem.journal
         if journal is None:
             return self._best(node)
@@ -76,59 +86,61 @@ class Search:
         if not len(node.centers) and node.n < 2:
             return None
         statistics = self.criterion.statistics(node)
-        if node.kept is None:
-            node.kept = [Kept(s, s.elements(node), s.groups(node), {}) if s.kept else None for s in statistics]
+        if node.stored is None:
+            node.stored = [
+                StoredSums(s, s.elements(node), s.groups(node), {}) if s.kept else None for s in statistics
+            ]
         rounding = 64.0 if all(s.whole for s in statistics) else max(64.0, 4.0 * (node.n + 1))
         node.slack = rounding * torch.finfo(torch.float64).eps * self.criterion.size(node)
         only = self.criterion.features(node)
         if only is not None:
             return self._least(node, self._code_by_code(node, statistics, only), None)
         inside: list[tuple[Tensor, Tensor]] = []
-        found = self._least(node, self._parts(node, statistics, inside), None)
+        found = self._least(node, self._bin_by_bin(node, statistics, inside), None)
         if inside:
             bound, features = (torch.cat(values) for values in zip(*inside, strict=True))
-            chance = features[_may_win(bound, features, found, node.slack)]
-            if len(chance):
-                found = self._least(node, self._code_by_code(node, statistics, chance), found)
+            promising = features[_may_win(bound, features, found, node.slack)]
+            if len(promising):
+                found = self._least(node, self._code_by_code(node, statistics, promising), found)
         return found
 
     def gain(self, node: Node, best: Best) -> float:
-        """What a node's best cut gains."""
+        """Gain of a node's best cut."""
         return self.criterion.gain(node, best.score)
 
     def cut(self, node: Node, best: Best) -> Cut:
-        """A node's best cut, with a threshold."""
+        """A node's best cut with its threshold."""
         return self.problem.cut(node, best.feature, best.code)
 
     def split(
         self, node: Node, cut: Cut, children: tuple[Node, Node], go_on: Sequence[bool] = (True, True)
     ) -> None:
-        """Hand the sums of a node on to those of its children that will be cut."""
+        """Pass the stored sums of a node on to those of its children that will be cut, as told by `go_on`."""
         self.criterion.split(node, cut, children)
-        kept, node.kept, node.views = node.kept, None, {}
-        if kept is None or not any(go_on):
+        stored, node.stored, node.views = node.stored, None, {}
+        if stored is None or not any(go_on):
             return
         left = self.problem.goes_left(node, cut)
         if node.entries is not None:
             entries, node.entries = node.entries, None
             for child, side, used in zip(children, (left, ~left), go_on, strict=True):
-                child.entries = entries.of(side, len(child.rows), child.centers) if used else None
+                child.entries = entries.subset(side, len(child.rows), child.centers) if used else None
         centers_left = torch.zeros(self.problem.k, dtype=torch.bool, device=left.device)
         if len(node.centers):
             centers_left[node.centers] = cut.centers_left
         parts = [
-            (None, None) if own is None else divided(self.problem, own, left, centers_left, children)
-            for own in kept
+            (None, None) if own is None else split_sums(self.problem, own, left, centers_left, children)
+            for own in stored
         ]
         for child, own, used in zip(children, zip(*parts, strict=True), go_on, strict=True):
-            child.kept = list(own) if used else None
+            child.stored = list(own) if used else None
 
-    # --- all cuts, some columns at a time ------------------------------------------------------------------
+    # --- sums of all cuts, for a few columns at a time -----------------------------------------------------
 
-    def _parts(
+    def _bin_by_bin(
         self, node: Node, statistics: Sequence[Statistic], inside: list[tuple[Tensor, Tensor]]
     ) -> Iterator[Cutting]:
-        """All columns; of those in bins the cuts between bins, and `inside` gets bounds of the others."""
+        """Cuts of all columns between bins; bounds of the scores of cuts inside bins are added to `inside`."""
         if isinstance(self.problem.columns, SparseColumns):
             yield from self._code_by_code(node, statistics, None)
             return
@@ -136,45 +148,49 @@ class Search:
             if not block.exact and not self.criterion.coarse:
                 yield from self._code_by_code(node, statistics, block.features)
                 continue
-            view = view_of(self.problem, node, number)
-            for kept in node.kept:
-                if kept is not None and number not in kept.terms and worth_keeping(self.problem, block, kept):
-                    terms = kept.statistic.terms(view, kept.elements, kept.groups)
-                    kept.terms[number] = self.problem.reduce(terms)
-            whole = Part(self.problem, node, block.features, view, None, block.width)
+            view = cached_view(self.problem, node, number)
+            for stored in node.stored:
+                if (
+                    stored is not None
+                    and number not in stored.terms
+                    and worth_storing(self.problem, block, stored)
+                ):
+                    terms = stored.statistic.terms(view, stored.elements, stored.groups)
+                    stored.terms[number] = self.problem.reduce(terms)
+            whole = NodeColumns(self.problem, node, block.features, view, None, block.width)
             entries = sum(s.entries(g) for s, g in _groups(statistics, node))
-            for some in self._chunks(node, entries, block.n_bins, len(block.features)):
-                part, numbers, least = whole.some(some), [], []
-                for statistic, kept in zip(statistics, node.kept, strict=True):
-                    if kept is not None and number in kept.terms:
-                        terms = kept.terms[number][some]
+            for chunk in self._chunks(node, entries, block.n_bins, len(block.features)):
+                part, numbers, least = whole.subset(chunk), [], []
+                for statistic, stored in zip(statistics, node.stored, strict=True):
+                    if stored is not None and number in stored.terms:
+                        terms = stored.terms[number][chunk]
                     elif block.exact:
-                        numbers.append(self._once(part, statistic, kept))
+                        numbers.append(self._once(part, statistic, stored))
                         continue
                     else:
-                        terms = self.problem.reduce(statistic.terms(part.view, *_summed(node, kept)))
+                        terms = self.problem.reduce(statistic.terms(part.view, *_summed(node, stored)))
                     numbers.append(statistic.left(terms))
                     if not block.exact:
                         least.append(statistic.within(terms))
                 if least:
-                    inside.append((self._bound_inside(part, together(least)), part.features))
+                    inside.append((self._bound_inside(part, concatenate(least)), part.features))
                 yield part, *self._cuts(part, statistics, numbers)
 
     def _code_by_code(
         self, node: Node, statistics: Sequence[Statistic], features: Tensor | None
     ) -> Iterator[Cutting]:
-        """Some columns (of sparse ones also all), whose sums are not kept."""
+        """Cuts between all codes of the given columns (or of all columns, None), whose sums are not stored."""
         entries = sum(s.size if s.by_center else s.entries(g) for s, g in _groups(statistics, node))
         if features is None or isinstance(self.problem.columns, SparseColumns):
-            parts = of_entries(self.problem, node, features, entries)
+            parts = sparse_columns(self.problem, node, features, entries)
         else:
             parts = self._dense_parts(node, features, entries)
         for part in parts:
-            numbers = [self._once(part, s, kept) for s, kept in zip(statistics, node.kept, strict=True)]
+            numbers = [self._once(part, s, stored) for s, stored in zip(statistics, node.stored, strict=True)]
             yield part, *self._cuts(part, statistics, numbers)
 
-    def _dense_parts(self, node: Node, features: Tensor, entries: int) -> Iterator[Part]:
-        """Some columns, each in its codes."""
+    def _dense_parts(self, node: Node, features: Tensor, entries: int) -> Iterator[NodeColumns]:
+        """Groups of dense columns that are searched code by code."""
         columns = self.problem.dense
         for number, codes in enumerate(columns.codes):
             mine = features[columns.place[features, 0] == number]
@@ -182,29 +198,31 @@ class Search:
                 continue
             bins = int(columns.size[mine].max())
             few = bins > max(256, 2 * node.n) and not self.problem.sharded
-            for some in self._chunks(node, entries, min(bins, 2 * node.n) if few else bins, len(mine)):
+            for chunk in self._chunks(node, entries, min(bins, 2 * node.n) if few else bins, len(mine)):
                 if few:
-                    yield renumbered(self.problem, node, codes, mine[some])
+                    yield renumbered_columns(self.problem, node, codes, mine[chunk])
                 else:
-                    yield as_coded(self.problem, node, codes, mine[some], bins)
+                    yield coded_columns(self.problem, node, codes, mine[chunk], bins)
 
-    def _once(self, part: Part, statistic: Statistic, kept: Kept | None) -> Tensor:
-        """A statistic's numbers, where they are of no further use."""
-        return self.problem.reduce(statistic.once(part.view, *_summed(part.node, kept)))
+    def _once(self, part: NodeColumns, statistic: Statistic, stored: StoredSums | None) -> Tensor:
+        """Sums of a statistic that need not be stored."""
+        return self.problem.reduce(statistic.once(part.view, *_summed(part.node, stored)))
 
-    def _cuts(self, part: Part, statistics: Sequence[Statistic], numbers: Sequence[Tensor]) -> tuple[Cuts, Tensor]:
+    def _cuts(
+        self, part: NodeColumns, statistics: Sequence[Statistic], numbers: Sequence[Tensor]
+    ) -> tuple[Cuts, Tensor]:
         counted = [own.sum(0, dtype=own.dtype) for s, own in zip(statistics, numbers, strict=True) if s.counts]
-        return part.all_cuts(together(numbers), counted[0] if counted else None, len(self.criterion.stages) > 1)
+        return part.all_cuts(concatenate(numbers), counted[0] if counted else None, len(self.criterion.stages) > 1)
 
     def _chunks(self, node: Node, entries: int, bins: int, columns: int) -> Iterator[slice]:
-        """Ranges of columns whose sums stay in a cache."""
+        """Ranges of columns whose sums fit into a core's cache."""
         rows = node.n if self._gathers else min(node.n, ROWS)
         step = max(1, min(sums.CACHED // max(1, bins * entries), sums.BUDGET // max(1, rows)))
         for first in range(0, columns, step):
             yield slice(first, min(first + step, columns))
 
-    def _bound_inside(self, part: Part, least: Tensor) -> Tensor:
-        """The least score that a cut between two codes of a bin may have, for every column."""
+    def _bound_inside(self, part: NodeColumns, least: Tensor) -> Tensor:
+        """Lower bound of the scores of all cuts inside bins, for every column."""
         bound = self.criterion.within(part.node, least, part.features[:, None])
         assert bound is not None
         if len(part.node.centers):
@@ -216,12 +234,12 @@ class Search:
         outside = (place < low[:, None]) | (place > high[:, None])
         return bound.to(torch.float64).masked_fill(outside, torch.inf).amin(1).where(part.width > 1, torch.inf)
 
-    # --- the least score -----------------------------------------------------------------------------------
+    # --- the lowest score ----------------------------------------------------------------------------------
 
     def _least(self, node: Node, cuttings: Iterator[Cutting], found: Best | None) -> Best | None:
-        """The best cut of some columns, or the one found before."""
+        """The best cut of the given columns, or `found` if that is better."""
         first_stage, *others = self.criterion.stages
-        open_: list[OpenCuts] = []
+        open_: list[CandidateCuts] = []
         for part, cuts, impossible in cuttings:
             score = first_stage(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
             if not others:
@@ -232,26 +250,28 @@ class Search:
             if len(row):
                 mass_left = None if cuts.mass_left is None else cuts.mass_left[row, place]
                 sums_left = cuts.left[:, row, place]
-                open_.append(OpenCuts(part, row, place, sums_left, cuts.total, mass_left, score[row, place]))
+                open_.append(CandidateCuts(part, row, place, sums_left, cuts.total, mass_left, score[row, place]))
         return self._narrowed(node, open_, found) if open_ else found
 
-    def _first(self, part: Part, cuts: Cuts, score: Tensor, impossible: Tensor, found: Best | None) -> Best | None:
-        """The first of the cuts of some columns whose score is the least."""
+    def _first(
+        self, part: NodeColumns, cuts: Cuts, score: Tensor, impossible: Tensor, found: Best | None
+    ) -> Best | None:
+        """The first cut with the lowest score among those of the given columns."""
         node, least = part.node, float(score.min())
         further = self.criterion.further(node, least if found is None else min(found.score, least))
         if further:
             numbers = [self.problem.reduce(own.once(part.view, node.rows, None)) for own in further]
-            cuts = part.all_cuts(together([cuts.left, *numbers]), cuts.mass_left, False)[0]
+            cuts = part.all_cuts(concatenate([cuts.left, *numbers]), cuts.mass_left, False)[0]
             score = self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf)
             least = float(score.min())
         if not least < torch.inf:
             return None
         at = int((score <= least + node.slack).view(torch.uint8).argmax())
         row, place = at // score.shape[1], at % score.shape[1]
-        return Best(least, int(part.features[row]), part.code(row, place))
+        return Best(least, int(part.features[row]), part.table_code(row, place))
 
-    def _narrowed(self, node: Node, open_: list[OpenCuts], found: Best | None) -> Best | None:
-        """The best of cuts that are only bounded as yet."""
+    def _narrowed(self, node: Node, open_: list[CandidateCuts], found: Best | None) -> Best | None:
+        """The best cut among candidates of which only bounds of the scores are known."""
         last = len(self.criterion.stages) - 1
         best = torch.inf if found is None else found.score
         if last > 1:
@@ -268,12 +288,12 @@ class Search:
             if least < torch.inf:
                 at = int((cuts.score <= least + node.slack).to(torch.uint8).argmax())
                 row, place = int(cuts.row[at]), int(cuts.place[at])
-                own = Best(least, int(cuts.part.features[row]), cuts.part.code(row, place))
+                own = Best(least, int(cuts.part.features[row]), cuts.part.table_code(row, place))
                 found = _better(found, own, node.slack)
         return found
 
-    def _sampled(self, cuts: OpenCuts) -> float:
-        """A score to beat: the best of every column's likeliest cuts, only a few of which are scored in full."""
+    def _sampled(self, cuts: CandidateCuts) -> float:
+        """Upper limit of the best score: the lowest score among the most promising cuts of every column."""
         of_row = cuts.score.new_full((len(cuts.part.features),), torch.inf)
         of_row.scatter_reduce_(0, cuts.row, cuts.score, "amin")
         cuts = cuts[(cuts.score == of_row.index_select(0, cuts.row)).nonzero()[:, 0]]
@@ -284,13 +304,13 @@ class Search:
             cuts = self._staged(cuts, stage)
         return float(cuts.score.min())
 
-    def _staged(self, cuts: OpenCuts, stage: int) -> OpenCuts:
-        """Cuts with a tighter bound, or their score."""
+    def _staged(self, cuts: CandidateCuts, stage: int) -> CandidateCuts:
+        """The candidates with the bounds (or scores) of a later stage."""
         return replace(cuts, score=self.criterion.stages[stage](cuts.part.node, cuts.cuts()))
 
 
 def _may_win(bound: Tensor, features: Tensor, found: Best | None, slack: float) -> Tensor:
-    """Whether a column may have a better cut, or an equal one that comes first."""
+    """Whether a column may have a better cut than the one found, or an equal one that comes first."""
     if found is None:
         return bound < torch.inf
     equal = (bound <= found.score + slack) & (features <= found.feature)
@@ -298,7 +318,7 @@ def _may_win(bound: Tensor, features: Tensor, found: Best | None, slack: float) 
 
 
 def _better(one: Best | None, other: Best | None, slack: float) -> Best | None:
-    """The better of two cuts; of equals the one that comes first."""
+    """The better of two cuts; ties go to the one in the lower column, then at the lower code."""
     if one is None or other is None:
         return other if one is None else one
     if abs(one.score - other.score) <= slack:
@@ -306,11 +326,13 @@ def _better(one: Best | None, other: Best | None, slack: float) -> Best | None:
     return min(one, other)
 
 
-def _summed(node: Node, kept: Kept | None) -> tuple[Tensor, Tensor | None]:
-    """What is added up, and what apart."""
-    return (node.rows, None) if kept is None else (kept.elements, kept.groups)
+def _summed(node: Node, stored: StoredSums | None) -> tuple[Tensor, Tensor | None]:
+    """Elements that are summed, and the groups that are summed separately."""
+    return (node.rows, None) if stored is None else (stored.elements, stored.groups)
 
 
 def _groups(statistics: Sequence[Statistic], node: Node) -> list[tuple[Statistic, Tensor | None]]:
-    """What every statistic adds up apart."""
-    return [(s, None if kept is None else kept.groups) for s, kept in zip(statistics, node.kept, strict=True)]
+    """Every statistic with the groups that it sums separately."""
+    return [
+        (s, None if stored is None else stored.groups) for s, stored in zip(statistics, node.stored, strict=True)
+    ]

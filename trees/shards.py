@@ -1,4 +1,4 @@
-"""Rows that are distributed over processes: what these have to agree on, and a common reference clustering."""
+"""Fits with rows that are distributed over processes: consistency checks and a common reference clustering."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from neonxc.parameters import plain_parameters
 from neonxc.ranks import Ranks
 from neonxc.shards import common_classes, common_type, readable
 from neonxc.trees.exact import digest
-from neonxc.trees.reference import Reference, centers_of, from_centers, in_its_space
+from neonxc.trees.reference import Reference, cluster_centers, from_centers, in_own_space
 from neonxc.trees.table import Table
 from neonxc.trees.tree import tree_of
 
 
 def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:
-    """Check that all processes fit the same model, and give it the same kinds of arguments and the same centers.
+    """Check that all processes fit the same model with the same kinds of arguments and the same centers.
 
     Raises
     ------
     ValueError
-        In all processes: what differs.
+        In all processes, naming what differs.
     """
     ranks.same(model=f"{type(model).__name__}({plain_parameters(model)})")
     ranks.same(**{name: "missing" if value is None else "given" for name, value in given.items()})
@@ -43,19 +43,19 @@ def check_fit(ranks: Ranks, model: Any, **given: Any) -> None:
 
 
 def check_columns(ranks: Ranks, n: int, d: int, dtype: torch.dtype, names: Any) -> torch.dtype:
-    """Check that all processes have the same columns; returns the type of those that have rows.
+    """Check that all processes have the same columns; return the common data type of those with rows.
 
     Raises
     ------
     ValueError
-        In all processes: what differs, or no process has rows.
+        In all processes, naming what differs, or if no process has rows.
     """
     ranks.same(columns=d, **{"the names of columns": names})
     return common_type(n, dtype, ranks)
 
 
 def common_seed(random_state: Any, ranks: Ranks) -> int:
-    """A seed that all processes have, also where `random_state` is None."""
+    """A seed that is the same in all processes, even if `random_state` is None."""
     return int(ranks.max(torch.tensor(check_random_state(random_state).randint(1 << 31))))
 
 
@@ -73,13 +73,13 @@ def reference_of_shards(
     ranks: Ranks,
     names: Any,
 ) -> Reference:
-    """The reference clustering of the rows of all processes.
+    """Find the reference clustering of the rows of all processes.
 
     Raises
     ------
     ValueError
-        In all processes: a reference that has to be fitted and is not "kmeans", medians of labels, or anything
-        else that :func:`neonxc.trees.reference.from_centers` refuses in one of them.
+        In all processes, if the reference is not fitted and not "kmeans", if medians of labels are needed, or if
+        one process gets an error from :func:`neonxc.trees.reference.from_centers`.
     """
     if centers is None and labels is None and isinstance(reference, str):
         if reference != "kmeans" or metric != "l2":
@@ -102,12 +102,12 @@ def reference_of_shards(
     if not predicted:
         return found
     if found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
-        raise ValueError("reference leaves points out as noise (label -1); pass its labels instead")
-    return in_its_space(found, reference, X, metric, weight, ranks, rows)
+        raise ValueError("reference labels some points as noise (-1); pass its labels instead")
+    return in_own_space(found, reference, X, metric, weight, ranks, rows)
 
 
 def kmeans_of_shards(table: Table, k: int, weight: Tensor | None, seed: int, ranks: Ranks) -> Tensor:
-    """Centers [k, d] of k-means on the rows of all processes."""
+    """Fit k-means to the rows of all processes; return its centers [k, d]."""
     from neonxc.models import KernelKMeans
 
     model = KernelKMeans(k, n_support=1, n_init=10, random_state=seed % (1 << 31))
@@ -117,15 +117,15 @@ def kmeans_of_shards(table: Table, k: int, weight: Tensor | None, seed: int, ran
 
 
 def labels_of_shards(table: Table, labels: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
-    """Centers are the means of the labels over all processes."""
+    """Reference with given labels, whose centers are the clusters' means over all processes."""
     values, classes = classes_of_shards(labels, ranks)
     index = torch.from_numpy(np.searchsorted(classes, values)).to(table.device)
-    centers = centers_of(table, index, len(classes), "l2", weight, ranks)
+    centers = cluster_centers(table, index, len(classes), "l2", weight, ranks)
     return Reference(index, centers, classes, table, centers)
 
 
 def classes_of_shards(labels: Any, ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
-    """The labels of this process [n] in the type of the different ones of all processes, and these, sorted."""
+    """The labels of this process [n], and the sorted distinct labels of all processes, with a common data type."""
     with ranks.agreed():
         values = label_array(labels) if len(labels) else np.empty(0, dtype=np.int64)
     classes = common_classes(values, ranks)
@@ -133,12 +133,14 @@ def classes_of_shards(labels: Any, ranks: Ranks) -> tuple[np.ndarray, np.ndarray
 
 
 def _predicted(reference: Any, X: Any) -> Any:
-    """The labels that a fitted clusterer predicts."""
+    """Labels predicted by a fitted clusterer."""
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
         check_is_fitted(final)
     except (NotFittedError, TypeError):
-        raise ValueError("reference in a group has to be fitted; or pass centers or labels") from None
+        raise ValueError("reference in a group needs to be fitted; otherwise pass centers or labels") from None
     if not hasattr(reference, "predict"):
-        raise ValueError(f"reference in a group needs predict, which {type(final).__name__} has not; pass labels")
+        raise ValueError(
+            f"reference in a group needs the method predict, which {type(final).__name__} lacks; pass labels"
+        )
     return reference.predict(X)

@@ -17,7 +17,7 @@ from neonxc.trees.labelling import label_leaves
 from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
 from neonxc.trees.search import Search
-from neonxc.trees.unguided import OwnClusters
+from neonxc.trees.unsupervised import OwnClusters
 
 NEIGHBORS = 20  # default number of neighbors, as in the paper's experiments
 
@@ -94,7 +94,7 @@ class GraphTree(OwnClusters):
             graph = knn_graph(data.problem.space.data, self._neighbors())
         else:
             graph = as_graph(graph, data.points.shape[0], device=data.problem.device)
-            graph = graph if data.kept is None else graph.take(data.kept)
+            graph = graph if data.selected is None else graph.take(data.selected)
         self._finish(data, *self._cut_graph(data.problem, graph))
         return self
 

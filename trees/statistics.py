@@ -16,12 +16,13 @@ from torch import Tensor
 import neonxc.trees.sums as sums
 from neonxc.trees.codes import transposed
 from neonxc.trees.exact import rounded
-from neonxc.trees.ordering import chosen
+from neonxc.trees.ordering import select
 from neonxc.trees.views import View
 
 if TYPE_CHECKING:
     from neonxc.trees.graph import Graph
-    from neonxc.trees.problem import Node, Problem
+    from neonxc.trees.node import Node
+    from neonxc.trees.problem import Problem
 
 
 class Statistic(ABC):
@@ -162,7 +163,7 @@ class Parted(Statistic):
             return node.rows
         present = torch.zeros(self.problem.k, dtype=torch.bool, device=node.rows.device)
         present[node.centers] = True
-        return chosen(node.rows, present[self.problem.labels.index_select(0, node.rows)])
+        return select(node.rows, present[self.problem.labels.index_select(0, node.rows)])
 
     def groups(self, node: Node) -> Tensor:
         """Centers of the node."""
@@ -196,7 +197,7 @@ class Parted(Statistic):
         """Points that stay with their center on the left, those on the right, and those that are separated."""
         side = left.index_select(0, elements)
         own = centers_left.index_select(0, self.problem.labels.index_select(0, elements))
-        return chosen(elements, side & own), chosen(elements, ~(side | own)), chosen(elements, side ^ own)
+        return select(elements, side & own), select(elements, ~(side | own)), select(elements, side ^ own)
 
 
 class PartedFrom(Statistic):
@@ -295,5 +296,5 @@ class Pairs(Statistic):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Edges inside the left child, edges inside the right child, and edges between them."""
         one, other = (left.index_select(0, side.index_select(0, elements)) for side in (self.lower, self.upper))
-        inside = chosen(elements, one & other), chosen(elements, ~one & ~other)
-        return *inside, chosen(elements, one ^ other)
+        inside = select(elements, one & other), select(elements, ~one & ~other)
+        return *inside, select(elements, one ^ other)

@@ -1,4 +1,4 @@
-"""From a table that is read batch by batch to a problem: a sketch, a reference clustering, and codes."""
+"""Reads a table batch by batch in several passes: for a sketch, for the reference clustering, for the codes."""
 
 from __future__ import annotations
 
@@ -13,89 +13,90 @@ from torch import Tensor
 
 from neonxc.inputs import NOISE, as_batch, check_names, label_array
 from neonxc.ranks import Ranks
-from neonxc.trees.batches import Source
-from neonxc.trees.coded_table import CodedTable, Codes, Moments, room
+from neonxc.trees.batches import BatchSource
+from neonxc.trees.binned_table import BinMoments, BinnedTable, CodeStorage, allocate
 from neonxc.trees.exact import rounded_, tally
 from neonxc.trees.reference import Reference, kmeans
 from neonxc.trees.shards import check_columns, classes_of_shards, common_seed
 from neonxc.trees.sketch import Sketch
 from neonxc.trees.table import Table
 
-MAX_BINS = 256  # of a column, so that a code is one byte
-PIECE = 1 << 17  # numbers that are coded at once: they stay in a core's cache
+MAX_BINS = 256  # bins of a column, so that a code is one byte
+PIECE = 1 << 17  # numbers that are coded at a time, so that they fit into a core's cache
 
 
 @dataclass
-class Streamed:
-    """A table that has been read.
+class StreamResult:
+    """A table that was read batch by batch.
 
     Attributes
     ----------
-    table : CodedTable
+    table : BinnedTable
     found : Reference
-    kept : Tensor or None
-        Which points count, those that are not noise; None for all.
+        Reference clustering.
+    selected : Tensor or None
+        Indices of the points that are not noise; None if these are all points.
     """
 
-    table: CodedTable
+    table: BinnedTable
     found: Reference
-    kept: Tensor | None
+    selected: Tensor | None
 
 
-class Passes:
-    """Passes over a table, which have to give the same rows every time.
+class CheckedPasses:
+    """Repeated passes over a table, with a check that every pass yields the same rows.
 
     Parameters
     ----------
-    source : Source
+    source : BatchSource
     labels : ndarray [n], optional
-        Points of label -1 are passed over.
+        Points of label -1 (noise) are skipped.
     """
 
-    def __init__(self, source: Source, labels: np.ndarray | None = None) -> None:
+    def __init__(self, source: BatchSource, labels: np.ndarray | None = None) -> None:
         self.source, self.labels = source, labels
-        self.there: Tensor | None = None
+        self.selected: Tensor | None = None  # mask of the points that are not noise
         if labels is not None and labels.dtype.kind in "if":
             noise = torch.from_numpy(labels == NOISE)
-            self.there = ~noise if bool(noise.any()) else None
-        self.n: int | None = None  # points that count
-        self._before: tuple[int, int] | None = None
+            self.selected = ~noise if bool(noise.any()) else None
+        self.n: int | None = None  # number of selected points
+        self._first_pass: tuple[int, int] | None = None  # number of points and checksum
 
     def __iter__(self) -> Iterator[tuple[int, Tensor]]:
-        """The number of a batch's first point among those that count, and its values [b, d]."""
-        total = first = mark = 0
+        """Yield the position of a batch's first point among the selected ones, and the batch's values [b, d]."""
+        total = first = checksum = 0
         for values in self.source:
-            mark = (mark + _mark(values, total)) % (1 << 64)
-            own = None if self.there is None else self.there[total : total + len(values)]
+            checksum = (checksum + _checksum(values, total)) % (1 << 64)
+            own = None if self.selected is None else self.selected[total : total + len(values)]
             total += len(values)
-            if self._before is not None and total > self._before[0]:
+            if self._first_pass is not None and total > self._first_pass[0]:
                 raise ValueError(
-                    f"X gave {self._before[0]} points when it was first read, and more when it was again"
+                    f"X gave {self._first_pass[0]} points when it was first read, and more when it was read again"
                 )
             if own is not None and len(own) == len(values):
                 values = values[own]
             yield first, values
             first += len(values)
         self.n = first
-        self._check(total, mark)
+        self._check(total, checksum)
 
-    def _check(self, n: int, mark: int) -> None:
-        """Compare with the pass before."""
+    def _check(self, n: int, checksum: int) -> None:
+        """Compare a complete pass with the first one."""
         if self.labels is not None and len(self.labels) != n:
             raise ValueError(f"labels needs one label per point, shape ({n},), got {self.labels.shape}")
-        if self._before is None:
-            self._before = n, mark
-        elif self._before[0] != n:
+        if self._first_pass is None:
+            self._first_pass = n, checksum
+        elif self._first_pass[0] != n:
             raise ValueError(
-                f"X gave {self._before[0]} points when it was first read, and {n} when it was read again; a "
+                f"X gave {self._first_pass[0]} points when it was first read, and {n} when it was read again; a "
                 "function needs to return a new iterator over the same batches each time it is called"
             )
-        elif self._before[1] != mark:
+        elif self._first_pass[1] != checksum:
             raise ValueError("X gave other values, or the points in another order, when it was read again")
 
 
-def _mark(values: Tensor, first: int) -> int:
-    """A number that tells the contents and the order of rows."""
+def _checksum(values: Tensor, first: int) -> int:
+    """Checksum of the contents and the order of rows, the first of which has the number `first`."""
     if values.is_floating_point():
         values = values.view(torch.int32 if values.dtype == torch.float32 else torch.int64)
     total = 0
@@ -106,8 +107,8 @@ def _mark(values: Tensor, first: int) -> int:
     return total
 
 
-def streamed(
-    source: Source,
+def read_stream(
+    source: BatchSource,
     *,
     labels: Any,
     centers: Any,
@@ -117,36 +118,35 @@ def streamed(
     random_state: Any,
     distances: bool,
     ranks: Ranks,
-) -> Streamed:
-    """Read a table: once for its sketch, with `labels` once more for their means, and once for its codes.
+) -> StreamResult:
+    """Read a table in two or three passes: for a sketch, for the means of the `labels` (if any), for the codes.
 
     Parameters
     ----------
-    source : Source
+    source : BatchSource
     labels : array-like [n], optional
-        The reference clustering.
+        Reference clustering.
     centers : array-like [k, d], optional
-        Its centers. With neither, it is k-means of the sketch's sample.
+        Centers of the reference clustering. With neither labels nor centers, k-means is fitted to a sample.
     n_clusters, max_bins, metric, random_state
-        As the explainer has them; `max_bins` is 256 by default.
+        Parameters of the explainer; `max_bins` is 256 by default.
     distances : bool
-        Whether the distances of all points to the centers shall be kept.
+        Whether to store the distances of all points to the centers.
     """
     values = None if labels is None else label_array(labels)
-    passes = Passes(source, values)
-    sketch, dtype = _sketched(passes, max_bins or MAX_BINS, ranks)
+    passes = CheckedPasses(source, values)
+    sketch, dtype = _sketch(passes, max_bins or MAX_BINS, ranks)
     d = sketch.d
     classes, own = np.arange(n_clusters), None
     if values is not None:
-        counted, classes = classes_of_shards(
-            values if passes.there is None else values[passes.there.numpy()], ranks
-        )
-        own = torch.from_numpy(np.searchsorted(classes, counted))
+        clustered = values if passes.selected is None else values[passes.selected.numpy()]
+        clustered, classes = classes_of_shards(clustered, ranks)
+        own = torch.from_numpy(np.searchsorted(classes, clustered))
         if metric != "l2":
             raise ValueError(f'labels of a stream need metric="l2", got {metric!r}; pass centers')
         middles = _means(passes, own, len(classes), sketch, ranks)
     elif centers is not None:
-        middles = _given(centers, d, source.names)
+        middles = _check_centers(centers, d, source.names)
         classes = np.arange(len(middles))
     else:
         rows, count = sketch.rows
@@ -154,11 +154,11 @@ def streamed(
         sample = Table(rows.to(dtype) if dtype.is_floating_point else rows)
         middles = kmeans(sample, n_clusters, count.to(torch.float64), seed)[0]
         classes = np.arange(len(middles))
-    return _coded(passes, sketch, middles, own, classes, dtype, metric, distances, ranks)
+    return _code_rows(passes, sketch, middles, own, classes, dtype, metric, distances, ranks)
 
 
-def _sketched(passes: Passes, max_bins: int, ranks: Ranks) -> tuple[Sketch, torch.dtype]:
-    """The sketch of all processes, and the type of the values."""
+def _sketch(passes: CheckedPasses, max_bins: int, ranks: Ranks) -> tuple[Sketch, torch.dtype]:
+    """First pass: sketch of the rows of all processes, and the type of the values."""
     sketch, source = None, passes.source
     with ranks.agreed():
         for _, values in passes:
@@ -166,7 +166,7 @@ def _sketched(passes: Passes, max_bins: int, ranks: Ranks) -> tuple[Sketch, torc
                 sketch = Sketch(values.shape[1], max_bins)
             sketch.add(values)
         if ranks.alone and (sketch is None or not sketch.n):
-            raise ValueError("X has no points" if sketch is None else "labels holds noise (-1) alone")
+            raise ValueError("X has no points" if sketch is None else "labels has only noise (-1)")
     if ranks.alone:
         assert sketch is not None
         assert source.dtype is not None
@@ -180,7 +180,7 @@ def _sketched(passes: Passes, max_bins: int, ranks: Ranks) -> tuple[Sketch, torc
     return sketch.merged(ranks), dtype
 
 
-def _given(centers: Any, d: int, names: list[str] | None) -> Tensor:
+def _check_centers(centers: Any, d: int, names: list[str] | None) -> Tensor:
     batch = as_batch(centers, name="centers", device="cpu")
     check_names(batch.names, names, name="centers")
     if batch.tensor.ndim != 2 or batch.tensor.shape[1] != d:
@@ -188,8 +188,8 @@ def _given(centers: Any, d: int, names: list[str] | None) -> Tensor:
     return batch.tensor.to(torch.float64)
 
 
-def _means(passes: Passes, labels: Tensor, k: int, sketch: Sketch, ranks: Ranks) -> Tensor:
-    """Means of the points of every label, [k, d], as :meth:`neonxc.trees.table.Table.means` has them."""
+def _means(passes: CheckedPasses, labels: Tensor, k: int, sketch: Sketch, ranks: Ranks) -> Tensor:
+    """Means of the points of every label, [k, d], equal to those of :meth:`neonxc.trees.table.Table.means`."""
     middle, extent = (sketch.low + sketch.high) / 2, (sketch.high - sketch.low) / 2
     sums = torch.zeros(k, sketch.d, dtype=torch.float64)
     with ranks.agreed():
@@ -204,8 +204,8 @@ def _means(passes: Passes, labels: Tensor, k: int, sketch: Sketch, ranks: Ranks)
     return ranks.sum(sums) / mass[:, None] + middle
 
 
-def _coded(
-    passes: Passes,
+def _code_rows(
+    passes: CheckedPasses,
     sketch: Sketch,
     centers: Tensor,
     labels: Tensor | None,
@@ -214,13 +214,13 @@ def _coded(
     metric: str,
     distances: bool,
     ranks: Ranks,
-) -> Streamed:
-    """The last pass."""
+) -> StreamResult:
+    """Last pass: the codes of all rows and, if needed, their labels and distances to the centers."""
     assert passes.n is not None
     n, k, bins = passes.n, len(centers), sketch.bins(centers)
-    codes = Codes(n, bins.size)
-    moments = Moments(sketch, bins)
-    far = room((k, n), torch.float64) if distances else None
+    codes = CodeStorage(n, bins.size)
+    moments = BinMoments(sketch, bins)
+    far = allocate((k, n), torch.float64) if distances else None
     nearest = torch.empty(n, dtype=torch.int64) if labels is None else labels
     with ranks.agreed():
         for first, batch in passes:
@@ -239,4 +239,4 @@ def _coded(
     columns = codes.columns(bins.places(centers.T.contiguous()))
     table: Any = moments.table(n, dtype, columns, ranks)
     found = Reference(nearest, centers, classes, table, centers, distances=None if far is None else far.T)
-    return Streamed(table, found, None if passes.there is None else passes.there.nonzero()[:, 0])
+    return StreamResult(table, found, None if passes.selected is None else passes.selected.nonzero()[:, 0])

@@ -11,17 +11,16 @@ from sklearn.base import clone
 from tqdm import tqdm
 
 from neonxc.inputs import are_labels, label_array
-from neonxc.trees.counted import weights_of
+from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.preparation import plain
+from neonxc.trees.preparation import as_numpy
 from neonxc.trees.reference import fitted_labels
+from neonxc.trees.selection import check_sample_weight
 from neonxc.warned import warn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-CHEAPER = 0.98  # cost ratios below this are no local optimum's and no rounding: the reference is another space's
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,8 @@ class TradeOff(list[Candidate]):
             ax = pyplot.figure(figsize=(8, 4), layout="constrained").add_subplot()
         others = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
         if others:
-            ax.scatter(*zip(*others, strict=True), color="0.75", s=24, label="not on the front", zorder=2)
+            waes, ratios = zip(*others, strict=True)
+            ax.scatter(waes, ratios, color="0.75", s=24, label="not on the front", zorder=2)
         front: dict[tuple[float, float], list[str]] = {}
         for c in sorted(self.front, key=lambda c: c.waes):
             front.setdefault((c.waes, c.cost_ratio), []).append(c.name)
@@ -177,7 +177,9 @@ def trade_off(
     if reference is not None:
         if not hasattr(reference, "fit_predict"):
             raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
-        reference, own = fitted_labels(reference, plain(X), weights_of(sample_weight, np.empty(np.shape(X)[0])))
+        reference, own = fitted_labels(
+            reference, as_numpy(X), check_sample_weight(sample_weight, np.empty(np.shape(X)[0]))
+        )
     elif labels is not None:
         own = label_array(labels)
     if centers is None:
@@ -192,15 +194,15 @@ def trade_off(
         if reference is not None:
             explainer.set_params(reference=reference)
         fitted = explainer.fit(X, **given, sample_weight=sample_weight)
-        space = X if fitted._steps is None else fitted._steps.transform(plain(X))
+        space = X if fitted._steps is None else fitted._steps.transform(as_numpy(X))
         tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
         measures = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees are equally good
         found.append((name, fitted, *measures, tree.n_leaves))
     cheapest = min((entry[2] for entry in found), default=1.0)
-    if cheapest < CHEAPER:
+    if cheapest < PRICE:
         warn(
-            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means on "
-            "the columns of X. If they were found behind a scaler, pass that pipeline as reference="
+            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means "
+            "on the columns of X. If they were found behind a scaler, pass that pipeline as reference="
         )
     return TradeOff(
         Candidate(*one, on_front=not any(_better(other, one) for other in found))

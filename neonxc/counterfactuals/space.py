@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neonxc.encoding import Encoding, as_frame
-from neonxc.encoding_parts import Number
+from neonxc.encoding.parts import Number
 from neonxc.inputs import Batch
 from neonxc.network import NeuralizedClustering
 

@@ -1,4 +1,5 @@
-"""What fitted clusterers decide by: one file per family, each registered with :func:`read`."""
+"""Readers: convert fitted clusterers to heads. There is one file per family, and :func:`read` dispatches to
+them."""
 
 from __future__ import annotations
 

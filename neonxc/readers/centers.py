@@ -1,4 +1,4 @@
-"""Clusterers whose points go to the nearest center."""
+"""Readers for clusterers that assign points to the nearest center."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _(model: Birch) -> ClusterModel:
 @read.register(list)
 @read.register(tuple)
 def bare(model: Any) -> ClusterModel:
-    """Centers [K, d] alone."""
+    """Read an array of centers [K, d]."""
     flat = not any(map(np.ndim, model)) if isinstance(model, (list, tuple)) else np.ndim(model) < 2
     if flat:
         raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
@@ -54,7 +54,8 @@ def bare(model: Any) -> ClusterModel:
 
 
 def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
-    """The nearest of some centers [M, p]; `groups` [M] are the columns of the clusters that they stand for."""
+    """Model of the nearest of M centers [M, p]; `groups` [M] are the columns of the clusters to which they
+    belong."""
     points = torch.as_tensor(centers).detach().double().cpu()
     if points.ndim != 2:
         raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")
@@ -66,7 +67,7 @@ def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = Non
 
 
 def _check_distinct(centers: Tensor, groups: Tensor | None) -> None:
-    """Two clusters with one center can't be told apart, and no contrast explains them."""
+    """Refuse clusters with identical centers, because no contrast distinguishes them."""
     _, first = torch.unique(centers, dim=0, return_inverse=True)
     column = torch.arange(len(centers)) if groups is None else groups
     order = torch.argsort(first, stable=True)

@@ -1,4 +1,5 @@
-"""Clustering heads of networks: a linear layer with a softmax, or the centers of deep embedded clustering."""
+"""Readers for clustering heads of networks: a linear layer with a softmax, or centers (deep embedded
+clustering)."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from neonxc.readers.centers import centroids
 from neonxc.readers.model import ClusterModel, read
 
 CENTERS = ("cluster_centers", "centers", "centroids")
-TRIED = 256  # points at which a module is compared with the nearest of its centers
-TIED = 1e-3  # relative: squared distances as close as this may fall either way
+TRIED = 256  # number of points at which the module is compared with the nearest center
+TIED = 1e-3  # relative tolerance: closer squared distances are ties
 
 
 @read.register
 def _(model: nn.Linear) -> ClusterModel:
-    weight = model.weight.detach().to(torch.float64, copy=True)  # not the layer's own: it may be trained on
+    weight = model.weight.detach().to(torch.float64, copy=True)  # a copy, because the layer may be trained further
     bias = None if model.bias is None else model.bias.detach().to(torch.float64, copy=True)
     check_finite(weight, name="the weight of the linear layer")
     if bias is not None:
@@ -29,7 +30,7 @@ def _(model: nn.Linear) -> ClusterModel:
 
 @read.register
 def _(model: nn.Sequential) -> ClusterModel:
-    """A network that ends in a clustering head; a softmax after it changes no decision."""
+    """Read a network that ends in a clustering head; a softmax after the head does not change the decisions."""
     layers = list(model)
     while layers and isinstance(layers[-1], nn.Softmax | nn.LogSoftmax | nn.Identity):
         layers.pop()
@@ -37,13 +38,15 @@ def _(model: nn.Sequential) -> ClusterModel:
         raise TypeError("can't neuralize an empty nn.Sequential")
     found = read(layers[-1])
     before = [*layers[:-1], *([] if found.features is None else [found.features])]
-    features = before[0] if len(before) == 1 else nn.Sequential(*before)  # a single one may have a recipe
+    # a single module may be rebuilt from its description when it is loaded
+    features = before[0] if len(before) == 1 else nn.Sequential(*before)
     return replace(found, features=features if before else None)
 
 
 @read.register
 def _(model: nn.Module) -> ClusterModel:
-    """A layer with centers: DEC's similarity, a Student t of the distance, is greatest for the nearest."""
+    """Read a layer with centers: the similarity of DEC, a Student t of the distance, is largest for the
+    nearest."""
     for name in CENTERS:
         centers = getattr(model, name, None)
         if isinstance(centers, Tensor) and centers.ndim == 2:
@@ -58,7 +61,7 @@ def _(model: nn.Module) -> ClusterModel:
 
 @torch.no_grad()
 def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
-    """Refuse a module whose greatest output is not that of the nearest center, as far as some points can tell."""
+    """Refuse a module whose largest output is not that of the nearest center, tested at random points."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
     points = centers[torch.arange(TRIED, device=centers.device) % len(centers)] + noise * centers.std(0, False)
@@ -69,7 +72,8 @@ def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
     if isinstance(output, Tensor) and output.shape == (TRIED, len(centers)):
         far = torch.cdist(points.double(), centers.double()).square()
         chosen = far.gather(1, output.argmax(1, keepdim=True))[:, 0]
-        rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)  # in |z|^2 - 2 z'c + |c|^2
+        # the distance is |z|^2 - 2 z'c + |c|^2
+        rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
         if bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all()):
             return
     raise TypeError(

@@ -68,5 +68,7 @@ def some(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
     if held_out is not None:
         held_out = totals(held_out, [(rule.label, rule.held_out) for rule in kept if rule.held_out is not None])
     own = totals(rules.totals, [(rule.label, rule.counts) for rule in kept])
-    whole = {} if len(kept) == len(rules.rules) else {"cost_ratio": None, "n_noise": 0}  # known of all rules alone
+    whole: dict[str, Any] = (
+        {} if len(kept) == len(rules.rules) else {"cost_ratio": None, "n_noise": 0}
+    )  # known of all rules alone
     return replace(rules, rules=kept, totals=own, held_out_totals=held_out, **whole)

@@ -10,7 +10,8 @@ from torch import Tensor
 from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
 from neonxc.trees.exact import rounded
 from neonxc.trees.graph import Graph
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import Pairs, Points
 
 
@@ -130,5 +131,5 @@ class GraphConductance(Criterion):
 
 
 def _without_rounding(gain: float) -> float:
-    """Round gains to 12 decimals, so that gains that differ by rounding errors are ties, which the first leaf wins."""
+    """Round gains to 12 decimals, so that gains that differ only by rounding errors are ties."""
     return round(float(gain), 12)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.problem import Cut, Node, Problem
+from neonxc.trees.node import Cut, Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import Points
 
 

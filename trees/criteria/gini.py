@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts, at_least_one, floating
-from neonxc.trees.problem import Node
+from neonxc.trees.node import Node
 
 
 @dataclass(frozen=True)

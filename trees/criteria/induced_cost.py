@@ -1,4 +1,4 @@
-"""Cost of a cut when every point moves to the nearest center on its side: the criteria of ExGreedy and ExShallow."""
+"""Cost when every point moves to the nearest center on its side of a cut: criteria of ExGreedy and ExShallow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
 from neonxc.trees.depth import estimated_depth
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.statistics import PartedFrom, Points, Statistic
 
 ROWS = 1 << 18  # number of points that are processed at a time, which limits temporary copies
@@ -215,7 +216,7 @@ class CostAndDepth(InducedCost):
             columns, left = zip(*node.sides, strict=True)
             used[[0 if side else 1 for side in left], list(columns)] = 1
         used = used.to(self.problem.device)
-        return used if self.problem.mixed is None else used[:, list(self.problem.same)]
+        return used if self.problem.mixed is None else used[:, list(self.problem.canonical_columns)]
 
 
 def _least(distances: Tensor, parts: Tensor) -> Tensor:

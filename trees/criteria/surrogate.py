@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criterion import Criterion, Cuts
-from neonxc.trees.problem import Node
+from neonxc.trees.node import Node
 from neonxc.trees.statistics import Channels
 
 FEW = 1 << 18  # number of gains (points x centers x columns) below which leaving out centers saves no time

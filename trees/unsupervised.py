@@ -1,4 +1,4 @@
-"""Trees that find clusters by themselves; some are grown in full, pruned, and cut back to the leaves wanted."""
+"""Base classes of explainers that find clusters themselves, some of which grow a full tree and then prune it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from neonxc.trees.criterion import Criterion
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, best_first, grow_with_tests
 from neonxc.trees.labelling import label_leaves
-from neonxc.trees.mixed import in_columns
-from neonxc.trees.preparation import Data
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.mixed import centers_in_columns
+from neonxc.trees.node import Node
+from neonxc.trees.preparation import PreparedData
+from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
 from neonxc.trees.table import Table
 
 
 class OwnClusters(TreeExplainer):
-    """Trees that need no reference clustering; if there is one, it only labels the leaves."""
+    """Base class of trees that need no reference clustering; if one is given, it only labels the leaves."""
 
     _no_group_reason = "finding its own clusters takes all points"
     _has_price = False
@@ -43,36 +44,38 @@ class OwnClusters(TreeExplainer):
         return references.from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)
 
     def _finish(
-        self, data: Data, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
+        self, data: PreparedData, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
     ) -> None:
-        if not self._given and clusters is not None:  # the tree's own clusters are its reference
+        if not self._given and clusters is not None:  # the tree's own clusters become the reference
             label = np.empty(data.problem.table.n, dtype=np.int64)
             for leaf in leaves:
                 label[leaf.rows.cpu().numpy()] = clusters[leaf.id]
             own = references.from_labels(data.problem.space, label, self.metric, data.problem.weight)
-            data = replace(data, reference=in_columns(own, data.problem.mixed, self.metric, data.problem.weight))
+            data = replace(
+                data, reference=centers_in_columns(own, data.problem.mixed, self.metric, data.problem.weight)
+            )
         super()._finish(data, builder, leaves, clusters)
 
 
-class UnguidedTree(OwnClusters):
-    """Growth and pruning."""
+class UnsupervisedTree(OwnClusters):
+    """Base class of trees that are grown completely and then pruned."""
 
     max_leaves: int | None
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """What a cut gains."""
+        """Criterion by which cuts are chosen."""
 
     @abstractmethod
-    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
-        """Whether two leaves of one parent shall be one."""
+    def _should_merge(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+        """Whether two leaves of the same parent should be merged."""
 
     def _own_clusters(self, problem: Problem, leaves: list[Node]) -> list[int]:
-        """The cluster of every leaf; by default each is one."""
+        """Cluster of every leaf; by default, every leaf is a cluster."""
         return list(range(len(leaves)))
 
     def _most_leaves(self) -> int | None:
-        """How many leaves there may be after pruning."""
+        """Maximum number of leaves after pruning."""
         return self.max_leaves
 
     def _check_parameters(self) -> None:
@@ -85,9 +88,9 @@ class UnguidedTree(OwnClusters):
             Search(problem, criterion), builder, [problem.root().without_centers()], problem.table.n
         )
         nodes = _nodes(builder, leaves)
-        inner = _pruned(builder, nodes, lambda left, right: self._alike(problem, criterion, left, right))
+        inner = _pruned(builder, nodes, lambda left, right: self._should_merge(problem, criterion, left, right))
         most = self._most_leaves()
-        if most is not None:  # the first cuts gain most; children are numbered in the order of cuts
+        if most is not None:  # the first cuts gain most; children are numbered in the order of the cuts
             inner = set(sorted(inner, key=lambda node: builder.left[node])[: most - 1])
         builder, leaves = _copied(problem, builder, inner)
         if self._given:
@@ -102,9 +105,9 @@ class UnguidedTree(OwnClusters):
 
 
 def _nodes(builder: TreeBuilder, leaves: list[Node]) -> dict[int, Node]:
-    """All nodes of a tree by their numbers, with the points that reach them."""
+    """All nodes of a tree by number, with the points that reach them."""
     nodes = {leaf.id: leaf for leaf in leaves}
-    for node in reversed(range(len(builder.feature))):  # children have greater numbers than their parents
+    for node in reversed(range(len(builder.feature))):  # children have higher numbers than their parents
         if node not in nodes:
             left, right = nodes[builder.left[node]], nodes[builder.right[node]]
             rows = torch.cat([left.rows, right.rows])
@@ -113,7 +116,7 @@ def _nodes(builder: TreeBuilder, leaves: list[Node]) -> dict[int, Node]:
 
 
 def _pruned(builder: TreeBuilder, nodes: dict[int, Node], alike: Callable[[Node, Node], bool]) -> set[int]:
-    """The inner nodes that are left when, from the bottom up, leaves of one parent that are alike become one."""
+    """The inner nodes that remain after similar leaves of the same parent have been merged from the bottom up."""
     inner: set[int] = set()
     for node in reversed(range(len(builder.feature))):
         if builder.feature[node] >= 0:
@@ -124,7 +127,7 @@ def _pruned(builder: TreeBuilder, nodes: dict[int, Node], alike: Callable[[Node,
 
 
 def _copied(problem: Problem, builder: TreeBuilder, inner: set[int]) -> tuple[TreeBuilder, list[Node]]:
-    """The part of a tree that has these inner nodes, and its leaves from left to right."""
+    """Copy the part of a tree with the given inner nodes; its leaves are returned from left to right."""
 
     def test(place: int, node: Node) -> Step | None:
         if place not in inner:

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 from tqdm import tqdm
 
-from neonxc.dataset_items import Share, Source, named, taken
-from neonxc.dataset_shards import KIND, VERSION, Writer, begin, done
+from neonxc.dataset.items import Share, Source, named, taken
+from neonxc.dataset.shards import KIND, VERSION, Writer, begin, done
 from neonxc.ranks import Ranks
 
 Explain = Callable[[list[int], Any], dict[str, Tensor]]

@@ -12,8 +12,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.encoding import plain
-from neonxc.encoding_parts import FUNCTIONS, Code, Indicator, Number, Part
+from neonxc.encoding.encoding import plain
+from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
 from neonxc.inputs import is_missing
 
 ENCODERS = "OneHotEncoder, OrdinalEncoder, SimpleImputer, FunctionTransformer of " + ", ".join(

@@ -1,4 +1,4 @@
-"""Some columns of a node, in codes or in bins, and what is known of their cuts."""
+"""Columns of a node that are searched together, and the cuts in them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ import torch
 from torch import Tensor
 
 import neonxc.trees.sums as sums
+from neonxc.trees.chunked_view import ChunkedView
 from neonxc.trees.criterion import Cuts
-from neonxc.trees.entries import Entries, SparseColumns
-from neonxc.trees.long_view import LongView
-from neonxc.trees.problem import Node, Problem
+from neonxc.trees.entries import SparseColumns, SparseEntries
+from neonxc.trees.node import Node
+from neonxc.trees.problem import Problem
 from neonxc.trees.sparse_view import SparseView, split_by_cost
 from neonxc.trees.views import DenseView, View
 
 
 @dataclass(frozen=True)
-class Part:
-    """Columns of a node whose cuts are looked at together.
+class NodeColumns:
+    """Columns of a node whose cuts are searched together.
 
     Attributes
     ----------
     problem : Problem
     node : Node
     features : Tensor [f] of int64
+        The columns.
     view : View
+        Codes (or bins) of the node's points in these columns.
     original : Tensor [f, bins] or None
-        Codes of the table, where they have been renumbered.
+        The table's code for every code of the view, if the codes have been renumbered.
     width : Tensor [f] of int64
-        Codes per bin.
+        Number of codes per bin.
     """
 
     problem: Problem
@@ -40,16 +43,18 @@ class Part:
     original: Tensor | None
     width: Tensor
 
-    def some(self, part: slice) -> Part:
-        """A range of the columns."""
+    def subset(self, part: slice) -> NodeColumns:
+        """Select a range of the columns."""
         if part == slice(0, len(self.features)):
             return self
         original = None if self.original is None else self.original[part]
-        assert isinstance(self.view, DenseView | LongView)
-        return Part(self.problem, self.node, self.features[part], self.view.some(part), original, self.width[part])
+        assert isinstance(self.view, DenseView | ChunkedView)
+        return NodeColumns(
+            self.problem, self.node, self.features[part], self.view.subset(part), original, self.width[part]
+        )
 
-    def code(self, row: int, place: int) -> int:
-        """A cut of one of the columns as a cut between codes of the table."""
+    def table_code(self, row: int, place: int) -> int:
+        """The table's code for a cut at `place` in the column with position `row`."""
         if self.original is not None:
             return int(self.original[row, place])
         return int(self.width[row]) * (place + 1) - 1 if self.view.coarse else place
@@ -59,17 +64,17 @@ class Part:
         return self.view.centers.index_select(1, self.node.centers)
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """The least and the greatest code of the node's points, [f]."""
+        """Smallest and largest code of the node's points, [f] each."""
         if not self.problem.sharded:
             return self.view.ends(self.node.rows)
         codes = self.view.at(self.node.rows)
         place = codes.to(torch.int64)
-        none = place.new_full((len(codes), 1), self.view.bins)  # there may be no points here
+        none = place.new_full((len(codes), 1), self.view.bins)  # this process may have no points
         low = -self.problem.reduce(torch.cat([-place, -none], 1).amax(1), "max")
         return low, self.problem.reduce(torch.cat([place, -none], 1).amax(1), "max")
 
     def gaps(self) -> tuple[Tensor, Tensor]:
-        """The node's values next to every cut, [f, bins] each."""
+        """The node's values on the two sides of every cut, [f, bins] each."""
         rows = self.node.rows
 
         ends = self.problem.columns.ends
@@ -92,22 +97,24 @@ class Part:
         return low.cummax(1).values, above
 
     def sums_left(self, values: Tensor, which: Tensor, exact: bool, row: Tensor, place: Tensor) -> Tensor:
-        """Sums of one of several values over the points left of some cuts."""
+        """Sums over the points left of some cuts; each cut sums the row of `values` that `which` gives."""
         group, member = torch.unique(row * len(values) + which, return_inverse=True)
         column = group.div(len(values), rounding_mode="floor")
         values = values if exact else self.problem.exact(values)
-        totals = self.view.of_groups(self.node.rows, values, column, group % len(values))
+        totals = self.view.selected_channels(self.node.rows, values, column, group % len(values))
         return self.problem.reduce(totals)[member, place]
 
     def all_cuts(self, left: Tensor, mass_left: Tensor | None, only_new: bool) -> tuple[Cuts, Tensor]:
-        """All cuts, [f, bins], and which of them leave nothing on one side.
+        """Describe all cuts, [f, bins]; the second result is a mask of the cuts that leave a side empty.
 
         Parameters
         ----------
         left : Tensor [m, f, bins]
+            Sums of the statistics over the points on the left.
         mass_left : Tensor [f, bins] or None
+            Mass of the points on the left.
         only_new : bool
-            Of cuts that do the same to all points and centers, the first one will do.
+            Whether to mask cuts that separate points and centers in the same way as the previous cut.
         """
         view, n_centers = self.view, len(self.node.centers)
         centers = self.centers() if n_centers else view.centers[:, :0]
@@ -148,10 +155,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class OpenCuts:
-    """Cuts of a part that may still be the best: their places, sums, and bounds of their scores, [cuts]."""
+class CandidateCuts:
+    """Cuts that may still be the best: their positions [cuts], sums, and bounds of their scores [cuts]."""
 
-    part: Part
+    part: NodeColumns
     row: Tensor
     place: Tensor
     left: Tensor  # [m, cuts]
@@ -159,17 +166,17 @@ class OpenCuts:
     mass_left: Tensor | None
     score: Tensor
 
-    def __getitem__(self, which: Tensor) -> OpenCuts:
+    def __getitem__(self, which: Tensor) -> CandidateCuts:
         row, place, score = (values.index_select(0, which) for values in (self.row, self.place, self.score))
         mass_left = None if self.mass_left is None else self.mass_left.index_select(0, which)
-        return OpenCuts(self.part, row, place, self.left.index_select(1, which), self.total, mass_left, score)
+        return CandidateCuts(self.part, row, place, self.left.index_select(1, which), self.total, mass_left, score)
 
-    def up_to(self, limit: float) -> OpenCuts:
-        """The cuts whose score may be so low."""
+    def up_to(self, limit: float) -> CandidateCuts:
+        """Select the cuts whose score may be at most `limit`."""
         return self[(self.score <= limit).nonzero()[:, 0]]
 
     def cuts(self) -> Cuts:
-        """What a criterion sees of them."""
+        """Describe the cuts for a criterion."""
         part, row, place = self.part, self.row, self.place
         sides = part.centers().index_select(0, row) <= place[:, None]
 
@@ -190,8 +197,8 @@ class OpenCuts:
         )
 
 
-def as_coded(problem: Problem, node: Node, codes: Tensor, features: Tensor, bins: int) -> Part:
-    """Some columns of a block code by code."""
+def coded_columns(problem: Problem, node: Node, codes: Tensor, features: Tensor, bins: int) -> NodeColumns:
+    """Columns of a block, searched code by code."""
     columns = problem.dense
     own = codes.index_select(0, columns.place[features, 1])
 
@@ -199,31 +206,31 @@ def as_coded(problem: Problem, node: Node, codes: Tensor, features: Tensor, bins
         return own if len(points) == own.shape[1] else own.index_select(1, points)
 
     view = DenseView(lambda points: own.index_select(1, points).T, by_column, columns.centers[features], bins)
-    return Part(problem, node, features, view, None, torch.ones_like(features))
+    return NodeColumns(problem, node, features, view, None, torch.ones_like(features))
 
 
-def renumbered(problem: Problem, node: Node, codes: Tensor, features: Tensor) -> Part:
-    """Some columns of a block in the codes that the node's points and centers have."""
+def renumbered_columns(problem: Problem, node: Node, codes: Tensor, features: Tensor) -> NodeColumns:
+    """Columns of a block with codes renumbered to those that occur among the node's points and centers."""
     columns = problem.dense
     own = codes.index_select(0, columns.place[features, 1]).index_select(1, node.rows)
     centers = columns.centers[features]
-    new, new_centers, original = sums.renumbered(own, centers.index_select(1, node.centers))
+    new, new_centers, original = sums.renumber_codes(own, centers.index_select(1, node.centers))
     centers = centers.index_copy(1, node.centers, new_centers)
 
     def by_column(points: Tensor) -> Tensor:
         return new if points is node.rows else new.index_select(1, torch.searchsorted(node.rows, points))
 
     view = DenseView(lambda points: by_column(points).T, by_column, centers, original.shape[1])
-    return Part(problem, node, features, view, original, torch.ones_like(features))
+    return NodeColumns(problem, node, features, view, original, torch.ones_like(features))
 
 
-def of_entries(problem: Problem, node: Node, features: Tensor | None, numbers: int) -> Iterator[Part]:
-    """Sparse columns that may be cut, or those of them among some, in the codes that the node has.
+def sparse_columns(problem: Problem, node: Node, features: Tensor | None, numbers: int) -> Iterator[NodeColumns]:
+    """Groups of the sparse columns that can be cut, optionally only those in `features`.
 
-    Columns are looked at together if one has at most twice as many codes as another, or if all are few; `numbers`
-    are added up for each of their codes.
+    Columns are grouped if their numbers of codes are small, or differ at most by a factor of 2. `numbers` is the
+    number of sums per code.
     """
-    entries = entries_of(problem, node)
+    entries = node_entries(problem, node)
     columns = torch.arange(len(entries.features)) if features is None else entries.among(features)
     if not len(columns):
         return
@@ -239,18 +246,18 @@ def of_entries(problem: Problem, node: Node, features: Tensor | None, numbers: i
             view, features = SparseView(entries, own, problem.k), entries.features[own]
             place = entries.first[own][:, None] + torch.arange(view.bins)
             original = entries.code[place.clamp_(max=len(entries.code) - 1)]
-            yield Part(problem, node, features, view, original, torch.ones_like(features))
+            yield NodeColumns(problem, node, features, view, original, torch.ones_like(features))
 
 
-def entries_of(problem: Problem, node: Node) -> Entries:
-    """The entries of a node."""
+def node_entries(problem: Problem, node: Node) -> SparseEntries:
+    """Sparse entries of a node's points."""
     if node.entries is None:
         assert isinstance(problem.columns, SparseColumns)
-        node.entries = problem.columns.of(node.rows, node.centers)
-    entries: Entries = node.entries
+        node.entries = problem.columns.entries_of(node.rows, node.centers)
+    entries: SparseEntries = node.entries
     return entries
 
 
-def together(numbers: Sequence[Tensor]) -> Tensor:
-    """The numbers of several statistics, [m, f, bins]."""
+def concatenate(numbers: Sequence[Tensor]) -> Tensor:
+    """Concatenate the sums of several statistics, [m, f, bins]."""
     return numbers[0] if len(numbers) == 1 else torch.cat([own.to(torch.float64) for own in numbers])

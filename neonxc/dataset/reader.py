@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from neonxc.blocks import at_once
-from neonxc.dataset_shards import index, read, read_manifest
+from neonxc.dataset.formats import Columns
+from neonxc.dataset.shards import index, read, read_manifest
 from neonxc.parameters import check_whole
-from neonxc.shard_formats import Columns
 
 
 def read_attributions(folder: str | os.PathLike[str]) -> Attributions:

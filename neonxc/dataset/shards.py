@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.dataset.formats import FORMATS, Columns
 from neonxc.files import staged_file
 from neonxc.fingerprint import hash_of
-from neonxc.shard_formats import FORMATS, Columns
 
 MANIFEST = "manifest.json"
 VERSION = 1

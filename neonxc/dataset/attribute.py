@@ -16,14 +16,14 @@ from torch import Tensor
 from neonxc.attribution import NEON
 from neonxc.blocks import at_once, network_bytes
 from neonxc.carriers import Backbone, Columns, rows, unrows
-from neonxc.dataset_items import source_of
-from neonxc.dataset_run import manifest_of, run
+from neonxc.dataset.formats import FORMATS, arrow
+from neonxc.dataset.items import source_of
+from neonxc.dataset.run import manifest_of, run
 from neonxc.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.inputs import NOISE, as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_whole
 from neonxc.ranks import Ranks
-from neonxc.shard_formats import FORMATS, arrow
 from neonxc.targets import as_columns, some_columns
 from neonxc.terms import is_texts
 

@@ -1,4 +1,4 @@
-"""What the training points say about the columns that a fitted tree tests."""
+"""Statistics of the training points in the columns that a fitted tree tests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from neonxc.ranks import Ranks
-from neonxc.trees.coded_table import CodedTable
+from neonxc.trees.binned_table import BinnedTable
 from neonxc.trees.table import CHUNK, Table
 from neonxc.trees.tree import ThresholdTree
 
 
-def of_tested_columns(
+def bounds_from_table(
     table: Table, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor, Tensor]:
     """`spread` and `bounds` of a :class:`ThresholdTree`, from the points of all processes."""
@@ -32,8 +32,8 @@ def of_tested_columns(
     return spread, bounds
 
 
-def of_tested_codes(table: CodedTable, tree: ThresholdTree) -> tuple[Tensor, Tensor]:
-    """The same of a table of which the codes are kept: no test parts points of one code."""
+def bounds_from_codes(table: BinnedTable, tree: ThresholdTree) -> tuple[Tensor, Tensor]:
+    """`spread` and `bounds` of a :class:`ThresholdTree`, from the bins of a table that was read batch by batch."""
     spread, ends = torch.ones(table.d, dtype=torch.float64), table.columns.ends
     assert ends is not None
     rows = [torch.empty(0, 5, dtype=torch.float64)]
@@ -46,7 +46,7 @@ def of_tested_codes(table: CodedTable, tree: ThresholdTree) -> tuple[Tensor, Ten
 
 
 def _bounds(tree: ThresholdTree, column: int) -> Tensor:
-    """The different finite numbers that the tests of a column compare with, sorted."""
+    """The distinct finite thresholds and interval bounds of a column, sorted."""
     nodes = tree.feature == column
     found = tree.threshold[nodes]
     if tree.intervals is not None:
@@ -55,7 +55,7 @@ def _bounds(tree: ThresholdTree, column: int) -> Tensor:
 
 
 def _sorted(values: Tensor) -> Tensor:
-    """The values in order, in the memory of those given where NumPy sorts them, several times as fast as torch."""
+    """Sort values; on the CPU in place by NumPy, which is several times faster than torch."""
     if values.device.type != "cpu":
         return values.sort().values
     values.numpy().sort()
@@ -63,14 +63,14 @@ def _sorted(values: Tensor) -> Tensor:
 
 
 def _neighbours(column: int, bounds: Tensor, ordered: Tensor) -> Tensor:
-    """Rows (column, bound, below, above, whole) for sorted bounds of a column with these values in order."""
+    """Rows (column, bound, nearest value below, nearest value above, whether all values are integers)."""
     place = torch.searchsorted(ordered, bounds.to(ordered.device), right=True)
     ends = (
         torch.nn.functional.pad(ordered, (1, 0), value=-inf),
         torch.nn.functional.pad(ordered, (0, 1), value=inf),
     )
     below, above = ends[0][place].cpu(), ends[1][place].cpu()
-    some = ordered[:100]
-    whole = torch.equal(some, some.round()) and torch.equal(ordered, ordered.round())  # the second takes longer
+    sample = ordered[:100]  # is checked first, because checking all values takes longer
+    whole = torch.equal(sample, sample.round()) and torch.equal(ordered, ordered.round())
     same = torch.ones_like(bounds)
     return torch.stack([same * column, bounds, below, above, same * float(whole)], 1)

@@ -1,0 +1,5 @@
+"""Tables with categories and missing values as columns of numbers, which clusterers and heads work on."""
+
+from neonxc.encoding.encoding import Encoding, as_frame, plain
+
+__all__ = ["Encoding", "as_frame", "plain"]
