@@ -196,8 +196,8 @@ def trade_off(
         fitted = explainer.fit(X, **given, sample_weight=sample_weight)
         space = X if fitted._steps is None else fitted._steps.transform(as_numpy(X))
         tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
-        measures = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees are equally good
-        found.append((name, fitted, *measures, tree.n_leaves))
+        sizes = round(waes(tree), 9), round(wad(tree), 9)  # equal trees are equally good
+        found.append((name, fitted, round(ratio, 9), *sizes, tree.n_leaves))
     cheapest = min((entry[2] for entry in found), default=1.0)
     if cheapest < PRICE:
         warn(
