@@ -15,7 +15,6 @@ from pathlib import Path
 import pandas as pd
 
 from neonxc.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
-from neonxc.dataset.formats import arrow
 from neonxc.file_contents import text_of, unpacked
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
@@ -150,6 +149,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
 
 
 def _from_parquet(name: str, data: bytes) -> _Table:
+    from neonxc.dataset.formats import arrow
+
     _, parquet = arrow()
     try:
         table = parquet.read_table(BytesIO(data))

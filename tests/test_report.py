@@ -17,8 +17,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import neonxc
 from neonxc.evaluation import cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
+from neonxc.numerals import percent, rounded, text
 from neonxc.report.items import photos as as_photos
-from neonxc.report.numbers import percent, rounded, text
 from neonxc.report.subject import read, stratified
 from neonxc.trees import CART, IMM
 

@@ -31,11 +31,20 @@ def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
     numbers = np.array(rows[1:], dtype=float)
     np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
     assert (numbers[:, 1] >= 0).all()
-    summary = np.array([row[3:] for row in read(tmp_path / "result" / "clusters.csv")[1:]], dtype=float)
-    for k in range(3):
-        np.testing.assert_allclose(summary[k], numbers[numbers[:, 0] == k, 2:].mean(0))
     net = neonxc.load(tmp_path / "result" / "model.safetensors")
     X = np.array(read(wine_csv)[1:], dtype=float)[:, :-1]
+    header, *columns = read(tmp_path / "result" / "columns.csv")
+    assert header == ["cluster", "column", "relevance", "direction", "mean", "overall"]
+    assert len(columns) == 3 * X.shape[1]
+    for cluster, column, relevance, direction, mean, overall in columns:
+        i, inside = rows[0].index(column) - 2, numbers[:, 0] == int(cluster)
+        assert float(relevance) == pytest.approx(numbers[inside, i + 2].mean())
+        assert (float(mean), float(overall)) == pytest.approx((X[inside, i].mean(), X[:, i].mean()))
+        assert direction == ("↑" if float(mean) > float(overall) else "↓")
+    header, *clusters = read(tmp_path / "result" / "clusters.csv")
+    assert header == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
+    assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+\), ", clusters[0][3])
+    assert re.search(r"\+\d\S* \([↑↓] \S+ vs \S+\)", out)
     np.testing.assert_array_equal(net.predict(X), numbers[:, 0])
     assert net.feature_names_ == rows[0][2:]
 

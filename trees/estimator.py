@@ -163,6 +163,16 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
 
         Measured where the reference clustering was: behind the scaler, if `reference` is a pipeline with one.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        y : ignored
+
+        Returns
+        -------
+        float
         """
         check_is_fitted(self, "tree_")
         if self._steps is False:

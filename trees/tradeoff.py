@@ -73,6 +73,15 @@ class TradeOff(list[Candidate]):
 
         Trees on the front are named in the legend, to the right of the axes, from the shortest explanations to the
         longest. Trees with the same cost and WAES share a marker.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw into; default: a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
         """
         if ax is None:
             from matplotlib import pyplot

@@ -89,9 +89,20 @@ class Words(Carrier):
         for part in blocks(len(texts), 64 * max(map(len, texts)), self.device):
             yield self.batch(texts[part]).tensor
 
+    in_texts = True
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> SparseRows:
+        """1 for the words that a text contains, 0 for others, [N, words]."""
+        counts = self._counts(x)
+        counts.data[:] = 1.0
+        return SparseRows(counts, x.device)
+
     def columns(self, X: Any) -> csr_matrix:
         """Number of occurrences of every word in the texts, [N, words]."""
-        ids = self.batch(X).tensor.long().cpu()
+        return self._counts(self.batch(X).tensor)
+
+    def _counts(self, x: Tensor) -> csr_matrix:
+        ids = x.long().cpu()
         text, place = (ids >= 0).nonzero(as_tuple=True)
         counts = csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.module.words)))
         counts.sum_duplicates()
