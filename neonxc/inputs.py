@@ -112,7 +112,7 @@ def as_labels(
 ) -> tuple[Tensor, np.ndarray, Tensor]:
     """Positions [n] of labels among the sorted different ones, those [K], and which points have one, [n].
 
-    Points of label -1, noise, have none, nor have those with a missing one (None, NA) among names.
+    Points of noise, label -1, have none, and so do points whose label is missing (None, NaN or NA).
 
     Raises
     ------
@@ -173,13 +173,18 @@ def is_missing(value: Any) -> bool:
 
 
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
-    """Labels as an array; whole numbers in an array of objects are numbers."""
+    """Labels as an array: whole numbers in an array of objects become numbers, and NaN becomes noise, -1."""
     values = as_array(labels)
     if values.dtype == object:
         inferred = np.asarray(values.tolist())
         values = inferred if inferred.dtype.kind in "iuf" else values
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError(f"{name} has values that are not finite")
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+        values = np.where(missing, values.dtype.type(NOISE), values)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has infinite values")
+        if missing.any() and (values == np.round(values)).all():  # floats only because some are missing
+            values = values.astype(np.int64)
     return values
 
 
