@@ -172,6 +172,13 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
+def plain(value: Any) -> Any:
+    """A category or label as Python's own object, and None for a missing one."""
+    if is_missing(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
     """Labels as an array: whole numbers in an array of objects become numbers, and NaN becomes noise, -1."""
     values = as_array(labels)

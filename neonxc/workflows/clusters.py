@@ -90,7 +90,9 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
     if values.dtype.kind == "f":
         values = np.where(missing, NOISE, values)
         if (values != np.round(values)).any():
-            raise ValueError(f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels")
+            raise ValueError(
+                f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels"
+            )
         values = values.astype(np.int64)
     if values.dtype.kind not in "iu":
         values = np.where(missing, None, values.astype(str).astype(object))
