@@ -1,4 +1,4 @@
-"""Clusterers that decide on their way down a hierarchy."""
+"""Reader of clusterers that assign points along a hierarchy of splits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _(model: BisectingKMeans) -> ClusterModel:
         return centroids(model.cluster_centers_)
     children: list[tuple[int, int]] = []
     centers: list[np.ndarray] = []
-    queue = [model._bisecting_tree]  # scikit-learn keeps its hierarchy nowhere else
+    queue = [model._bisecting_tree]  # private, but scikit-learn has no public attribute for its hierarchy
     for node in queue:
         sides = []
         for child in (node.left, node.right):

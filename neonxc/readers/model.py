@@ -1,4 +1,4 @@
-"""What :func:`neonxc.neuralize` needs to know of a clusterer."""
+"""The description of a fitted clusterer that :func:`neonxc.neuralize` builds a network from."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ class SameCenters(ValueError):
 
 @dataclass(frozen=True)
 class ClusterModel:
-    """What a handler reads off a fitted clusterer.
+    """The description of a fitted clusterer.
 
     Attributes
     ----------
     head : callable
-        Makes the head behind a preprocessing.
+        Makes the head, given the preprocessing of the clusterer's inputs or None.
     points : Tensor [M, p] or None
-        Centers it remembers, to judge the size of its logits without data; None: they are log odds.
+        Centers of the clusterer, to estimate the scale of the logits without data. None: the logits are log odds.
     classes : ndarray or None
-        Labels of the columns, if not 0 ... K-1.
+        Labels of the columns. None: 0 ... K - 1.
     features : nn.Module or None
         The clusterer's own feature network.
     fidelity : (float, float or None) or None
-        Where the head is not the clusterer itself, how far they agree: on its own points, and on points held out.
+        For surrogates: the share of points with the clusterer's label, among the training points and among points
+        held out.
     noise : callable or None
-        Makes what tells noise apart, behind a preprocessing.
+        Makes the :class:`~neonxc.head.Noise`, given the preprocessing or None.
     scale : float or None
-        What the values that compete have to be multiplied by so that ``softmax(-values)`` are the clusterer's
-        probabilities; None: it has none.
+        Factor of the head's values with which ``softmax(-values)`` are the clusterer's probabilities. None: the
+        clusterer has no probabilities.
     softens : bool
-        Whether there is a soft version of the clusterer, whose stiffness users may choose.
+        Whether users may choose the stiffness of a soft version of the clusterer.
     encoding : Encoding or None
-        The clusterer's own way from a table with strings and missing values to the head's columns.
+        The clusterer's own encoding of tables with categories and missing values.
     """
 
     head: Callable[[Preprocessing | None], Head]
@@ -66,7 +67,7 @@ class ClusterModel:
 
 @singledispatch
 def read(model: Any) -> ClusterModel:
-    """What a fitted clusterer decides by; register a handler to teach neuralize another one."""
+    """Return the description of a fitted clusterer; register a handler to support another class."""
     if isinstance(model, type):
         raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
     if hasattr(model, "__array__"):  # frames, and arrays of other libraries
@@ -75,5 +76,5 @@ def read(model: Any) -> ClusterModel:
 
 
 def is_known(model: Any) -> bool:
-    """Whether a handler is registered for a model's class."""
+    """Return whether a handler is registered for a model's class."""
     return read.dispatch(type(model)) is not read.dispatch(object)
