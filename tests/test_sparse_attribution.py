@@ -211,7 +211,7 @@ def test_surrogates_lay_rows_out_if_they_can():
     assert_same_summary(found, expected, 1e-9)
     wide = sp.csr_matrix((2000, MOST // 8000))
     with pytest.raises(
-        ValueError, match=r"X is sparse, and a surrogate needs it laid out; .* at most 1000 points"
+        ValueError, match=r"X is sparse, and a surrogate needs a dense array; .* at most 1000 points"
     ):
         neonxc.neuralize(labels=np.arange(2000) % 2, X=wide)
 
@@ -295,7 +295,7 @@ def test_too_much_relevance():
     wide = sp.csr_matrix(([1.0], ([0], [0])), shape=(3000, MOST // 16_000))
     net = neonxc.neuralize(np.eye(2, wide.shape[1]), wide[:5])
     message = (
-        r"relevance is not sparse, .* of 3000 points with \d+ columns it takes 1\.5 GiB; ask for at most 2000"
+        r"relevance is dense, .* for 3000 points with \d+ columns it takes 1\.5 GiB; explain at most 2000"
     )
     with pytest.raises(ValueError, match=message):
         NEON(net).attribute(wide)
