@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CPU, ACCELERATOR = 1 << 27, 1 << 30  # bytes that one step may take
-COPIES = 27  # activations of a network per input value, roughly
-LEAST = 1 << 15  # least estimate of the bytes per input of a network, whose layers may be wider than the input
+CPU, ACCELERATOR = 1 << 27, 1 << 30  # maximum bytes of one step
+COPIES = 27  # float32 numbers that a pass through a network keeps per number of the input, roughly
+# minimum bytes per row of a table in a network, because its layers may be much wider than the table
+LEAST = 1 << 15
 
 
 def at_once(bytes_per_row: int, device: torch.device | str = "cpu") -> int:
@@ -26,7 +27,7 @@ def blocks(n: int, bytes_per_row: int, device: torch.device | str = "cpu") -> It
     n : int
         Number of rows.
     bytes_per_row : int
-        Bytes that processing one row takes, temporaries included.
+        Bytes needed to process one row, including temporaries.
     device : torch.device or str
         Device of the computation.
 
@@ -42,5 +43,5 @@ def blocks(n: int, bytes_per_row: int, device: torch.device | str = "cpu") -> It
 
 
 def network_bytes(x: Tensor) -> int:
-    """Estimate the bytes that a network needs for one of its inputs [N, ...] from their size."""
+    """Estimate the bytes that a network needs for one of its inputs [N, ...] from the input's size."""
     return max(LEAST, COPIES * x[0].numel() * max(4, x.element_size())) if len(x) else LEAST

@@ -129,6 +129,22 @@ class Carrier(ABC):
             relevance = self.collected(decide(some).relevance(points[some]))
             total.index_add_(0, column[some].cpu(), relevance.cpu().double())
 
+    in_texts = False
+    """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
+
+    @property
+    def categories(self) -> list[int]:
+        """Positions of the units that hold categories and no numbers."""
+        return []
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
+        """The value of each unit at the points, [n, units], as far as they are numbers."""
+        return points
+
+    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
+        """The units as columns of a table, and their numbers by position; None where :meth:`values` has them."""
+        return None
+
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
         """Compute the relevance [n, units] of the points of inputs."""
         parts = list(self.of_points(points))

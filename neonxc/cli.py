@@ -92,7 +92,14 @@ def heatmap(
         str, typer.Option(help="Pretrained network: one of ours, or any of timm's by its name.")
     ] = "efficientnet_lite0",
     layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
-    mode: Annotated[Mode, typer.Option(help="Cluster the locations of each photo, or whole photos.")] = "spatial",
+    mode: Annotated[Mode, typer.Option(help="Cluster the locations of the photos, or whole photos.")] = "spatial",
+    per_photo: Annotated[
+        bool,
+        typer.Option(
+            "--per-photo",
+            help="Cluster the locations of each photo alone: cluster 2 is another one in every photo.",
+        ),
+    ] = False,
     size: Annotated[
         int,
         typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
@@ -119,6 +126,8 @@ def heatmap(
         raise ValueError(
             f"{clusters} clusters need at least as many photos, got {len(files)}; or use --mode spatial"
         )
+    if per_photo and mode == "image":
+        raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
     if launched_rank():
         os.environ["TQDM_DISABLE"] = "1"  # the first process shows the bars
     from neonxc import workflows
@@ -126,8 +135,11 @@ def heatmap(
     with launched() as group:
         features = workflows.extractor(backbone, layer, weights, own_device(device), mode)
         photos = workflows.PhotoFiles(files, size if features.size is None else max(features.size), features)
-        run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
-        result = run(photos, clusters, out, features, workflows.composite(composite, features), save, group)
+        rules = workflows.composite(composite, features)
+        if mode == "image":
+            result = workflows.image_heatmaps(photos, clusters, out, features, rules, save, group)
+        else:
+            result = workflows.spatial_heatmaps(photos, clusters, out, features, rules, save, group, per_photo)
     if not launched_rank():
         workflows.show(result)
 

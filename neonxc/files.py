@@ -149,7 +149,7 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         raise ValueError(f"{path} is damaged: its header does not say what it holds")
     if kind not in kinds:
         needed = " or ".join(map(repr, kinds))
-        raise ValueError(f"{path} is a file of neonxc of the kind {kind!r}; needed is {needed}")
+        raise ValueError(f"{path} contains a {kind!r}, not {needed}")
     return kind, plain, tensors
 
 

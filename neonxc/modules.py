@@ -1,4 +1,4 @@
-"""Checks of a user's network: unwrapping, and evaluation mode."""
+"""Checks of networks that users pass: wrappers are removed, and training mode is refused."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torch.nn.modules.dropout import _DropoutNd
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the network inside ``DataParallel``, ``DistributedDataParallel`` or ``torch.compile`` wrappers."""
+    """Return the network inside ``DataParallel``, ``DistributedDataParallel`` or ``torch.compile``."""
     if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return unwrapped(module.module)
-    if type(module).__name__ == "OptimizedModule":  # by name, as importing the class would load the compiler
+    if type(module).__name__ == "OptimizedModule":  # importing its class would load the compiler
         return unwrapped(module._orig_mod)  # type: ignore[arg-type]
     return module
 
 
 def check_evaluating(module: nn.Module, name: str = "features") -> None:
-    """Raise a ValueError if a network is in training mode, where a call would be random or change the network."""
+    """Raise a ValueError if a network is in training mode, in which a call would change it or be random."""
     for path, inner in module.named_modules():
         if inner.training and isinstance(inner, (_BatchNorm, _DropoutNd)):
             harm = "change its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"

@@ -68,7 +68,7 @@ def _cluster_range(text: str) -> range:
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither a number of clusters nor a range such as 2-12.") from None
     if not found or found[0] < 2:
-        raise typer.BadParameter(f"{text!r}: at least 2 clusters are needed, and a range goes up.")
+        raise typer.BadParameter(f"{text!r}: at least 2 clusters are needed, and a range must increase.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Sparse points, such as counts of terms, with the operations that linear heads need."""
+"""Sparse points, such as counts of terms, of which only the nonzero entries are stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from neonxc.blocks import blocks
 from neonxc.inputs import Batch, compute_dtype
 
-MOST = 1 << 30  # largest dense array, in bytes, that is made from sparse points: 1 GiB
+MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
 ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
 
 
@@ -24,9 +24,9 @@ class SparseRows:
     matrix : scipy.sparse CSR matrix [N, d]
         The points, in float32 or float64.
     device : torch.device
-        Device of results. Products are computed on the CPU, in float64.
+        Device of the results; the products themselves are computed on the CPU, in float64.
     whole : bool
-        Whether slices are sparse too. False: a slice is a dense tensor, for heads without a sparse form.
+        Whether a slice is sparse as well. If False, a slice is a dense tensor.
     """
 
     ndim = 2
@@ -43,26 +43,26 @@ class SparseRows:
 
     @property
     def shape(self) -> torch.Size:
-        """The shape (N, d)."""
+        """Numbers of points and columns, (N, d)."""
         return torch.Size(self.matrix.shape)
 
     @property
     def entries(self) -> Tensor:
-        """The stored entries, [entries]."""
+        """Values of the stored entries, [entries]."""
         return torch.from_numpy(self.matrix.data)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the entries."""
+        """Dtype of the entries."""
         return self.entries.dtype
 
     @property
     def bytes_per_row(self) -> int:
-        """Average number of bytes that a row takes."""
+        """Average number of stored bytes per row."""
         return 16 * self.matrix.nnz // max(1, len(self))
 
     def element_size(self) -> int:
-        """Return the number of bytes of an entry."""
+        """Number of bytes per entry."""
         return self.entries.element_size()
 
     def dense(self) -> Tensor:
@@ -70,17 +70,17 @@ class SparseRows:
         return torch.from_numpy(self.matrix.toarray()).to(self.device)
 
     def place(self, entry: int) -> tuple[int, int]:
-        """Return the row and column of a stored entry."""
+        """Return the row and the column of a stored entry."""
         row = int(np.searchsorted(self.matrix.indptr, entry, side="right")) - 1
         return row, int(self.matrix.indices[entry])
 
     def places(self) -> tuple[Tensor, Tensor]:
-        """Return the rows and columns [entries] of all stored entries."""
+        """Return the rows and columns [entries] of the stored entries."""
         rows = np.repeat(np.arange(len(self)), np.diff(self.matrix.indptr))
         return torch.from_numpy(rows), torch.from_numpy(self.matrix.indices.astype(np.int64))
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        """Compute the product [N, p] with a matrix [d, p], in float64."""
+        """Return the product [N, p] with a matrix [d, p], in float64."""
         product = self.matrix.astype(np.float64, copy=False) @ other.detach().double().cpu().numpy()
         return torch.from_numpy(product).to(self.device)
 
@@ -102,17 +102,20 @@ class SparseRows:
 
 
 def is_sparse(X: Any) -> bool:
-    """Return whether data is a sparse matrix or array of SciPy."""
+    """Whether data is a SciPy sparse matrix or array."""
     return sparse.issparse(X)
 
 
 def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") -> Batch:
-    """Check sparse points [N, d] of SciPy, like :func:`neonxc.inputs.as_batch`; results are returned as arrays.
+    """Check a SciPy sparse matrix [N, d]; the counterpart of :func:`neonxc.inputs.as_batch` for sparse data.
+
+    Results are returned as arrays.
 
     Raises
     ------
     ValueError
-        Values that are no finite numbers (the message names the column), no points, or not two dimensions.
+        If the data is not numeric, is empty, does not have two dimensions, or has values that are not finite. The
+        message names the column.
     """
     if X.dtype.kind not in "fiub":
         raise ValueError(f"{name} needs real numbers, got sparse rows of {X.dtype}")
@@ -134,7 +137,7 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
         keep = compute_dtype(rows.dtype) if X.dtype.kind == "f" else result.dtype
         return result.detach().cpu().to(keep).numpy()
 
-    # SparseRows has the tensor interface that callers use: slices, length, dtype and device
+    # used as a tensor: callers slice it and read its length, dtype and device
     return Batch(cast(Tensor, rows), None, restore, lambda values: values)
 
 
@@ -157,12 +160,12 @@ def dense(x: Any) -> Tensor:
 
 
 def laid_out(X: Any, *, name: str = "X") -> Any:
-    """Convert a sparse matrix to a dense array, for methods without a sparse form; return other data unchanged.
+    """Convert a sparse matrix to a dense array; other data is returned unchanged.
 
     Raises
     ------
     ValueError
-        The array would take more than 1 GiB.
+        If the array takes more than 1 GiB.
     """
     if not is_sparse(X):
         return X
@@ -170,7 +173,7 @@ def laid_out(X: Any, *, name: str = "X") -> Any:
     if n > _room(d, 8):
         raise ValueError(
             f"{name} is sparse, and a surrogate needs a dense array; {n} points with {d} columns take too much "
-            f"memory: pass at most {_room(d, 8)} points, or fewer columns (TruncatedSVD)"
+            f"memory: give it at most {_room(d, 8)} points, or fewer columns (TruncatedSVD)"
         )
     return X.toarray()
 
@@ -183,11 +186,11 @@ def check_room(x: Any) -> None:
     if n > (most := _room(d, x.element_size())):
         size = n * d * x.element_size() / (1 << 30)
         raise ValueError(
-            f"relevance is dense, as absent terms have relevance too: for {n} points with {d} columns it takes "
-            f"{size:.1f} GiB; explain at most {most} points at once, or use NEON.summary, which stays sparse"
+            f"relevance is dense, because absent terms have relevance, too: for {n} points with {d} columns "
+            f"it takes {size:.1f} GiB; pass at most {most} points at once, or use NEON.summary"
         )
 
 
 def _room(d: int, size: int) -> int:
-    """The number of dense rows with d values of `size` bytes that fit into the limit."""
+    """Maximum number of dense rows of d numbers."""
     return max(1, MOST // (d * size))

@@ -16,7 +16,6 @@ import pandas as pd
 
 from neonxc.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
 from neonxc.file_contents import text_of, unpacked
-from neonxc.dataset.formats import arrow
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
 UNNAMED = "Unnamed: 0"
@@ -150,6 +149,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
 
 
 def _from_parquet(name: str, data: bytes) -> _Table:
+    from neonxc.dataset.formats import arrow
+
     _, parquet = arrow()
     try:
         table = parquet.read_table(BytesIO(data))

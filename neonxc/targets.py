@@ -57,7 +57,7 @@ def check_columns(columns: Tensor, K: int, name: str) -> None:
     if columns.is_floating_point() or columns.dtype == torch.bool:
         raise ValueError(f"{name} needs whole column numbers, got {columns.dtype}")
     if columns.numel() and not (int(columns.min()) >= 0 and int(columns.max()) < K):
-        raise ValueError(f"{name} {columns.tolist()} is outside: columns go from 0 to {K - 1}")
+        raise ValueError(f"{name} needs columns from 0 to {K - 1}, got {columns.tolist()}")
 
 
 def part(argument: Any, name: str, want: slice, n: int) -> Any:

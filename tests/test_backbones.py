@@ -57,23 +57,18 @@ def test_extractors_are_frozen_and_know_their_normalisation():
 @pytest.mark.parametrize(
     ("name", "block", "kind", "shape"),
     [
-        *((f"vgg{depth}{bn}", None, "MaxPool2d", (512, 2, 3)) for depth in (11, 13, 16, 19) for bn in ("", "_bn")),
-        *((f"vgg{depth}_bn", 2, "MaxPool2d", (128, 16, 24)) for depth in (11, 13, 16, 19)),
+        ("vgg11", None, "MaxPool2d", (512, 2, 3)),
+        ("vgg13_bn", 4, "MaxPool2d", (512, 4, 6)),
         ("vgg16", 1, "MaxPool2d", (64, 32, 48)),
-        ("vgg19", 3, "MaxPool2d", (256, 8, 12)),
-        ("vgg13", 4, "MaxPool2d", (512, 4, 6)),
+        ("vgg19_bn", 2, "MaxPool2d", (128, 16, 24)),
         ("alexnet", None, "ReLU", (256, 3, 5)),
         ("alexnet", 1, "ReLU", (64, 15, 23)),
-        ("alexnet", 4, "ReLU", (256, 3, 5)),
         ("resnet50", 2, "Sequential", (512, 8, 12)),
         ("mobilenet_v2", None, "InvertedResidual", (96, 4, 6)),
-        ("mobilenet_v2", 0, "Conv2dNormActivation", (32, 32, 48)),
         ("mobilenet_v2", 18, "Conv2dNormActivation", (1280, 2, 3)),
         ("mobilenet_v3_small", None, "InvertedResidual", (48, 4, 6)),
-        ("mobilenet_v3_small", 12, "Conv2dNormActivation", (576, 2, 3)),
         ("efficientnet_b0", None, "Sequential", (112, 4, 6)),
         ("efficientnet_b0", 7, "Sequential", (320, 2, 3)),
-        ("convnext_tiny", None, "Sequential", (384, 4, 6)),
         ("convnext_tiny", 1, "Sequential", (96, 16, 24)),
         ("convnext_tiny", 4, "Sequential", (768, 2, 3)),
         ("vit_b_16", None, "EncoderBlock", (768, 14, 14)),
@@ -172,7 +167,7 @@ def test_errors_of_backbone_and_build():
             ValueError, match=rf"no backbone is called {name!r}; .*there are: efficientnet_lite0, "
         ):
             backbone(name)
-    with pytest.raises(ValueError, match="'layer9' is no module of ResNet; close matches: 'layer"):
+    with pytest.raises(ValueError, match="'layer9' is not a module of ResNet; close matches: 'layer"):
         backbone("resnet18", "layer9", weights=None)
     for recipe in ({}, {"block": 1}, {"builder": []}, {"builder": "resnet18", "weights": "secret.pth"}):
         with pytest.raises(ValueError, match="not the recipe of a feature extractor"):
@@ -182,8 +177,7 @@ def test_errors_of_backbone_and_build():
 # --- weights -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-@pytest.mark.parametrize("builder", [resnet18, efficientnet_lite0])
+@pytest.mark.parametrize(("builder", "suffix"), [(resnet18, ".safetensors"), (efficientnet_lite0, ".pth")])
 def test_weights_from_a_file(tmp_path, builder, suffix):
     extractor = builder(2, weights=None)
     path = tmp_path / f"weights{suffix}"

@@ -116,9 +116,15 @@ def whole(tmp_path):
 # what is kept
 
 
-@pytest.mark.parametrize("format", ["safetensors", "parquet"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("rows", [1, 7, 50, None])
+@pytest.mark.parametrize(
+    ("format", "dtype", "rows"),
+    [
+        ("safetensors", np.float32, 7),
+        ("safetensors", np.float64, None),
+        ("parquet", np.float32, 1),
+        ("parquet", np.float64, 50),
+    ],
+)
 def test_rows_are_those_of_attribute(tmp_path, format, dtype, rows):
     net, X = network(), POINTS.astype(dtype)
     attribute_dataset(net, X, tmp_path / "out", format=format, rows_per_shard=rows, progress=False)
@@ -202,8 +208,9 @@ def test_noise_has_no_cluster(tmp_path):
     assert found["target"].min() == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("target", [None, 1, (1, 2, 0)])
+@pytest.mark.parametrize(
+    ("dtype", "target"), [(torch.float32, None), (torch.float64, 1), (torch.float32, (1, 2, 0))]
+)
 def test_images_with_clusters_of_locations(tmp_path, dtype, target):
     net, images = deep_network(dtype)
     data = TensorDataset(images, torch.arange(12))
@@ -285,8 +292,7 @@ def test_words_have_relevance_by_their_numbers(tmp_path):
 # what ends a run
 
 
-@pytest.mark.parametrize("rows", [1, 7, None])
-@pytest.mark.parametrize("end", ["error", "exit"])
+@pytest.mark.parametrize(("rows", "end"), [(1, "error"), (7, "exit"), (None, "error"), (None, "exit")])
 def test_a_rerun_goes_on_and_gives_the_same(tmp_path, rows, end):
     marks, out = tmp_path / "marks", tmp_path / "out"
     marks.mkdir()

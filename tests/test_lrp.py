@@ -210,20 +210,6 @@ def test_weights_that_are_computed_follow_the_default_rule():
     torch.testing.assert_close(LRP(net).attribute(points(), 0), LRP(plain).attribute(points(), 0))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "squeezenet1_1"])
-def test_networks_of_torchvision(name):
-    net = ready(torchvision.models.get_model(name, weights=None))
-    x = images(1, 64).requires_grad_()
-    output = net(x)
-    (gradient,) = torch.autograd.grad(output[:, 7].sum(), x)
-    recording = LRP(net, Composite(Epsilon(0.0))).record(x)
-    torch.testing.assert_close(recording.output, output)
-    if name == "resnet18":  # no other activation than ReLU
-        start = torch.zeros_like(output).index_fill(1, torch.tensor([7]), 1.0)
-        torch.testing.assert_close(recording.propagate(start), (gradient * x).detach())
-    assert torch.isfinite(LRP(net).attribute(x, 7)).all()
-
-
 # --- composites and rules ----------------------------------------------------------------------------------
 
 
@@ -289,12 +275,6 @@ def test_a_rule_of_ones_own():
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("bad", [-0.1, float("inf"), float("nan")])
-def test_gamma_is_a_number_from_0(bad):
-    with pytest.raises(ValueError, match=r"gamma needs a finite number >= 0, got"):
-        Gamma(bad)
-
-
 # --- targets and recordings --------------------------------------------------------------------------------
 
 
@@ -321,10 +301,10 @@ def test_targets():
     ("target", "message"),
     [
         (None, r"target is missing: the network's output has shape \[3, 5\]"),
-        (5, r"target 5 is outside: columns go from 0 to 4"),
+        (5, r"target needs columns from 0 to 4, got 5"),
         ((1, 1), r"target needs 1 numbers for outputs \[3, 5\], got \(1, 1\)"),
         ([0, 1], r"target has 2 entries for 3 inputs"),
-        ([0, 1, 5], r"target \[0, 1, 5\] is outside: columns go from 0 to 4"),
+        ([0, 1, 5], r"target needs columns from 0 to 4, got \[0, 1, 5\]"),
         ([0.0, 1.0, 2.0], r"target needs whole column numbers"),
     ],
 )

@@ -263,6 +263,35 @@ def test_summaries_are_of_the_columns_of_the_table():
     np.testing.assert_allclose(neon.summary(net.batch(X).tensor).relevance, mean, atol=1e-9)
 
 
+def test_summaries_compare_means_and_categories():
+    _, X, net = fitted("usual")
+    found, own = neonxc.NEON(net).summary(X), net.predict(X)
+    for i, name in enumerate(X.columns):
+        if i in found.values.shares:
+            assert np.isnan(found.values.means[:, i]).all()
+            shares = found.values.shares[i]
+            for k in range(4):
+                wanted = X[name][own == k].astype(object).value_counts(normalize=True, dropna=False)
+                for value, share in shares.iloc[k].items():
+                    known = wanted[wanted.index.isna()].sum() if value is None else wanted.get(value, 0.0)
+                    assert share == pytest.approx(known)
+                lift = shares.iloc[k] - shares.loc["all"]
+                direction, mean, overall = found.values.direction(k, i)
+                assert direction == f"is {'missing' if lift.idxmax() is None else lift.idxmax()}"
+                assert mean - overall == pytest.approx(lift.max())
+            np.testing.assert_allclose(shares.sum(axis=1), 1)
+        elif name in ("flag", "grade"):  # dropped by the pipeline
+            assert found.values.comparison(0, i) == ""
+        else:
+            numbers = pd.to_numeric(X[name])
+            np.testing.assert_allclose(found.values.means[:, i], numbers.groupby(own).mean(), rtol=1e-12)
+            np.testing.assert_allclose(found.values.overall[i], numbers.mean(), rtol=1e-12)
+    assert found.values.shares
+    encoded = neonxc.NEON(net).summary(net.batch(X).tensor)  # the values of the table are not known
+    assert not encoded.values.shares
+    assert encoded.reasons(0, 1)[0].count("(") == 0
+
+
 def test_a_tensor_holds_encoded_columns():
     _, X, net = fitted("usual")
     x = net.batch(X).tensor
@@ -271,7 +300,7 @@ def test_a_tensor_holds_encoded_columns():
     by_column = net.encoding.collected(relevance).numpy()
     np.testing.assert_allclose(by_column, neonxc.NEON(net).attribute(X).to_numpy(), atol=1e-12)
     np.testing.assert_array_equal(net.predict(x).numpy(), net.predict(X))
-    with pytest.raises(ValueError, match=r"needs the 16 encoded columns of .* if it is a tensor, got shape \[240, 8\]"):
+    with pytest.raises(ValueError, match=r"needs the 16 encoded columns of .*, got shape \[240, 8\]"):
         net.predict(torch.zeros(240, 8))
     with pytest.raises(TypeError, match=r"net\(net.batch\(x\).tensor\)"):
         net(X)

@@ -34,11 +34,17 @@ PACKAGES = sorted(
     for place in package_files(ROOT)
     if place.endswith("/__init__.py")
 )
-IMPORT_ALL = f"""
+# Of the three folders' packages it is enough to find them, which takes no time; others lie inside these.
+FIND = """
 import json, neonxc
+from importlib.util import find_spec
+files = {name: find_spec(name).origin for name in ("neonxc", "neonxc.trees", "neonxc.models")}
+print(json.dumps({"files": files, "path": list(neonxc.__path__), "version": neonxc.__version__}))
+"""
+IMPORT_ALL = f"""
 from importlib import import_module
-files = {{name: import_module(name).__file__ for name in {PACKAGES!r}}}
-print(json.dumps({{"files": files, "path": list(neonxc.__path__), "version": neonxc.__version__}}))
+for name in {PACKAGES!r}:
+    import_module(name)
 """
 
 
@@ -59,9 +65,9 @@ def inside(file, folder):
     return Path(file).resolve().is_relative_to(Path(folder).resolve())
 
 
-def import_all(folder, *, cwd, path=None, flags=(), before=""):
-    """Import every package in a new process; all must come from `folder`."""
-    found = json.loads(run(*flags, "-c", before + IMPORT_ALL, cwd=cwd, path=path))
+def found_in(folder, *, cwd, path=None, flags=(), before=""):
+    """What a new process finds; all packages must come from `folder`."""
+    found = json.loads(run(*flags, "-c", before + FIND, cwd=cwd, path=path))
     assert {name: file for name, file in found["files"].items() if not inside(file, folder)} == {}
     return found
 
@@ -138,18 +144,18 @@ def test_metadata(unpacked):
 
 
 def test_wheel_in_a_bare_folder(unpacked):
-    found = import_all(unpacked, cwd=unpacked)
+    found = found_in(unpacked, cwd=unpacked, before=IMPORT_ALL)
     assert found["path"] == [str(unpacked / "neonxc")]  # nothing of a checkout is added to it
     assert found["version"] == metadata(unpacked)["Version"]
 
 
 def test_wheel_installed_and_the_clone_as_working_directory(source, installed):
     # The clone's own `neonxc/` comes first; then the other two must be the clone's as well.
-    import_all(source, cwd=source, path=installed)
+    found_in(source, cwd=source, path=installed)
 
 
 def test_bare_clone_from_elsewhere(source, tmp_path):
-    import_all(source, cwd=tmp_path, path=source)
+    found_in(source, cwd=tmp_path, path=source)
 
 
 def test_editable_install_from_elsewhere(source, tmp_path):
@@ -168,37 +174,56 @@ sys.path += {libraries!r}
 site.addsitedir({str(site)!r})
 sys.meta_path.insert(0, sys.meta_path.pop())
 """
-    import_all(source, cwd=elsewhere, path=site, flags=["-S"], before=before)
+    found_in(source, cwd=elsewhere, path=site, flags=["-S"], before=before)
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_these_tests_run_on_the_checkout(name):
-    assert inside(import_module(name).__file__, ROOT)
+def test_these_tests_run_on_the_checkout():
+    assert [name for name in PACKAGES if not inside(import_module(name).__file__, ROOT)] == []
 
 
 HEAVY = ["captum", "matplotlib", "numpy", "pandas", "sklearn", "torch", "torchvision"]
 
 
-@pytest.mark.parametrize(
-    ("code", "absent"),
-    [
+# What a process imports step by step, and what it must not have imported by then
+STEPS = {
+    "trees": [
         ("import neonxc", HEAVY),
         ("from neonxc import __version__, evaluation", HEAVY),
-        ("from neonxc import plot", ["captum", "matplotlib.pyplot", "pandas", "sklearn", "torch", "torchvision"]),
-        ("from neonxc.evaluation import cost_ratio, segmentation_match", ["captum", "matplotlib", "torchvision"]),
         ("import neonxc.trees", ["captum", "matplotlib", "torchvision", "neonxc.models"]),
-        ("from neonxc import NEON, neuralize", ["torchvision", "neonxc.models", "neonxc.trees"]),
+        ("from neonxc.evaluation import cost_ratio, segmentation_match", ["captum", "matplotlib", "torchvision"]),
     ],
-)
-def test_what_is_not_used_is_not_imported(installed, tmp_path, code, absent):
-    code += f"\nimport sys\nprint([name for name in {absent} if name in sys.modules])"
-    assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n"
+    "networks": [
+        ("from neonxc import plot", ["captum", "matplotlib.pyplot", "pandas", "sklearn", "torch", "torchvision"]),
+        ("from neonxc import NEON, neuralize", ["torchvision", "neonxc.models", "neonxc.trees"]),
+        ("from sklearn.cluster import DBSCAN", []),
+        ("X = [[i / 50, i % 2] for i in range(100)]", []),
+        (
+            "assert neuralize(DBSCAN(eps=0.25).fit(X), X).fidelity_ > 0.99",
+            ["neonxc.trees"],
+        ),  # imports what it needs
+    ],
+}
 
 
-@pytest.mark.parametrize("first", ["neonxc", "neonxc.neuralize", "neonxc.evaluation.segments"])
-def test_neuralize_is_the_function_whatever_was_imported_first(installed, tmp_path, first):
-    code = f"import {first}, neonxc; print(neonxc.neuralize.__qualname__, neonxc.evaluation.methods.__name__)"
-    assert run("-c", code, cwd=tmp_path, path=installed) == "neuralize neonxc.evaluation.methods\n"
+@pytest.mark.parametrize("name", STEPS)
+def test_what_is_not_used_is_not_imported(installed, tmp_path, name):
+    code = "import sys\n"
+    for step, absent in STEPS[name]:
+        code += f"{step}\nprint([name for name in {absent} if name in sys.modules])\n"
+    assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n" * len(STEPS[name])
+
+
+def test_neuralize_is_the_function_whatever_was_imported_first(installed, tmp_path):
+    code = """
+import sys
+for first in ("neonxc", "neonxc.neuralize", "neonxc.evaluation.segments"):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "neonxc"]:
+        del sys.modules[name]
+    __import__(first)
+    import neonxc
+    print(neonxc.neuralize.__qualname__, neonxc.evaluation.methods.__name__)
+"""
+    assert run("-c", code, cwd=tmp_path, path=installed) == "neuralize neonxc.evaluation.methods\n" * 3
 
 
 def test_all_that_is_offered_is_there():

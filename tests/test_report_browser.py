@@ -36,25 +36,37 @@ def files(tmp_path_factory):
     return file
 
 
-@pytest.fixture
-def visit(browser, files):
-    """Open pages; whatever they write to the console or ask for fails the test."""
-    contexts, trouble = [], []
+@pytest.fixture(scope="module")
+def pages(browser):
+    """Pages of contexts with some options, opened once, and what they say and ask for."""
+    opened, trouble = {}, []
 
-    def open_page(name="wine", width=1400, **options):
-        context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(5_000)
-        page.on("console", lambda message: trouble.append(message.text) if _ours(message.text) else None)
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("request", lambda request: trouble.append(request.url) if _outside(request.url) else None)
+    def page_of(**options):
+        key = repr(sorted(options.items()))
+        if key not in opened:
+            page = opened[key] = browser.new_context(reduced_motion="reduce", **options).new_page()
+            page.set_default_timeout(5_000)
+            page.on("console", lambda message: trouble.append(message.text) if _ours(message.text) else None)
+            page.on("pageerror", lambda error: trouble.append(str(error)))
+            page.on("request", lambda request: trouble.append(request.url) if _outside(request.url) else None)
+        return opened[key]
+
+    return page_of, trouble
+
+
+@pytest.fixture
+def visit(pages, files):
+    """Load a page anew; whatever it writes to the console or asks for fails the test."""
+    page_of, trouble = pages
+    trouble.clear()
+
+    def load(name="wine", width=1400, **options):
+        page = page_of(**options)
+        page.set_viewport_size({"width": width, "height": 900})
         page.goto(files(name))
         return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
+    yield load
     assert trouble == []
 
 
@@ -366,6 +378,7 @@ def test_print_unfolds_everything_and_takes_the_controls_away(visit):
     assert contents.figures[0].help in page.locator("#verdict").inner_text()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(".card[open]").count() == 12
+    page.emulate_media(media="screen")
 
 
 @pytest.mark.slow

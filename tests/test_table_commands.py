@@ -31,11 +31,20 @@ def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
     numbers = np.array(rows[1:], dtype=float)
     np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
     assert (numbers[:, 1] >= 0).all()
-    summary = np.array([row[3:] for row in read(tmp_path / "result" / "clusters.csv")[1:]], dtype=float)
-    for k in range(3):
-        np.testing.assert_allclose(summary[k], numbers[numbers[:, 0] == k, 2:].mean(0))
     net = neonxc.load(tmp_path / "result" / "model.safetensors")
     X = np.array(read(wine_csv)[1:], dtype=float)[:, :-1]
+    header, *columns = read(tmp_path / "result" / "columns.csv")
+    assert header == ["cluster", "column", "relevance", "direction", "mean", "overall"]
+    assert len(columns) == 3 * X.shape[1]
+    for cluster, column, relevance, direction, mean, overall in columns:
+        i, inside = rows[0].index(column) - 2, numbers[:, 0] == int(cluster)
+        assert float(relevance) == pytest.approx(numbers[inside, i + 2].mean())
+        assert (float(mean), float(overall)) == pytest.approx((X[inside, i].mean(), X[:, i].mean()))
+        assert direction == ("↑" if float(mean) > float(overall) else "↓")
+    header, *clusters = read(tmp_path / "result" / "clusters.csv")
+    assert header == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
+    assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+\), ", clusters[0][3])
+    assert re.search(r"\+\d\S* \([↑↓] \S+ vs \S+\)", out)
     np.testing.assert_array_equal(net.predict(X), numbers[:, 0])
     assert net.feature_names_ == rows[0][2:]
 
@@ -108,7 +117,7 @@ def test_numbers_of_clusters_side_by_side(neonxc_command, wine_csv, tmp_path):
     assert "k = 3 has the greatest silhouette (0.28)" in out
     assert "going on with it" in out
     header, *rows = read(tmp_path / "r" / "choose-k.csv")
-    assert header == ["k", "inertia", "silhouette", "stability", "tree_price"]
+    assert header == ["k", "inertia", "silhouette", "stability", "cost_ratio"]
     assert [row[0] for row in rows] == ["2", "3", "4"]
     assert (tmp_path / "r" / "choose-k.png").stat().st_size > 0
     assert len(read(tmp_path / "r" / "clusters.csv")) == 4
@@ -259,7 +268,7 @@ BAD_LABELS = {
     ("--labels", "work"): "column 'work' of people.csv has no label in 5 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
     ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
-    ("-k", "4-2"): "a range goes up",
+    ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
     ("-k", "2", "--keep", "nope"): "keep: there is no column ['nope']",

@@ -491,7 +491,7 @@ def test_means_that_are_equal_but_for_rounding(model):
         ({"centers": [[0.0, 0, 0], [np.nan, 1, 1]]}, r"centers has a value that is not finite"),
         ({"sample_weight": np.full(60, -1.0)}, r"sample_weight needs weights >= 0"),
         ({"sample_weight": np.ones(59)}, r"sample_weight"),
-        ({"sample_weight": np.zeros(60)}, r"(?i)weight.* (0|non-zero)"),
+        ({"sample_weight": np.zeros(60)}, r"(?i)weight"),
     ],
 )
 def test_arguments_of_fit(model, extra, message):
@@ -524,7 +524,7 @@ def test_parameters(model, parameters, message):
 @pytest.mark.parametrize("model", CENTER_TREES)
 def test_parameters_of_trees_with_centers(model):
     X = blobs()
-    with pytest.raises(ValueError, match="max_leaves needs at least 4 .*, got 3"):
+    with pytest.raises(ValueError, match="max_leaves must be at least the number of clusters, 4, got 3"):
         model(4, max_leaves=3).fit(X)
     for value in (0, 1.5, "2"):
         with pytest.raises(ValueError, match="n_init needs a whole number >= 1"):

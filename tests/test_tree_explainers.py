@@ -222,6 +222,8 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
     np.testing.assert_allclose(tree.samples, mass, atol=1e-9)
     if model in (CART, KDTree):
         assert min(mass) > 0.05
+    if model in (IMM, EMN, ExGreedy):
+        assert_optimal(tree, case, Scorer(model.__name__, case, centers))
 
 
 @given(case=separable(), path=st.sampled_from(list(PATHS)))
@@ -488,7 +490,7 @@ def test_a_base_of_other_columns_or_too_many_leaves():
     base = IMM(4).fit(case.X, labels=case.labels)
     with pytest.raises(ValueError, match="base was fitted on 3 columns, X has 2"):
         ExKMC(4, base=base).fit(case.X[:, :2], labels=case.labels)
-    with pytest.raises(ValueError, match="max_leaves needs at least the leaves of the base, 4, got 3"):
+    with pytest.raises(ValueError, match="max_leaves must be at least the number of leaves of base, 4, got 3"):
         ExKMC(4, base=base, max_leaves=3).fit(case.X, labels=case.labels)
     with pytest.raises(ValueError, match="base needs"):
         ExKMC(4, base=IMM(4)).fit(case.X, labels=case.labels)

@@ -13,6 +13,7 @@ from sklearn.datasets import load_wine, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from turns import in_turns
 
 import neonxc
 from neonxc.evaluation import kmeans_cost
@@ -227,8 +228,13 @@ def test_n_clusters_of_an_estimator_are_its_own(model, wine):
     assert np.array_equal(plain.labels_, other.labels_)
 
 
-@pytest.mark.parametrize("model", [IMM, ExShallow, ExKMC, CART, RandomThresholds, CUBT, CLTree])
-@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, sp.csr_matrix, pd.DataFrame])
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    in_turns(
+        [IMM, ExShallow, ExKMC, CART, RandomThresholds, CUBT, CLTree],
+        [np.asarray, torch.as_tensor, sp.csr_matrix, pd.DataFrame],
+    ),
+)
 def test_values_whose_squares_overflow(model, kind):
     X = np.random.default_rng(0).normal(size=(60, 3))
     wide = kind(X * [1, 1e200, 1])

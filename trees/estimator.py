@@ -160,6 +160,16 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
 
         Measured where the reference clustering was: behind the scaler, if `reference` is a pipeline with one.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        y : ignored
+
+        Returns
+        -------
+        float
         """
         check_is_fitted(self, "tree_")
         if self._steps is False:
@@ -212,8 +222,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             data.n_noise = int(ranks.sum(torch.tensor(int((~are_labels(label_array(labels))).sum()))))
         if data.n_noise:
             warn(
-                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ and "
-                "predict put them into its clusters"
+                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ "
+                "and predict put them into its clusters"
             )
         return data
 
@@ -290,7 +300,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
         self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
         price = data.reference_cost if self._has_price else None
-        self.tree_ = replace(tree, cost_ratio=self.inertia_ / price if price else None)
+        self.tree_ = replace(tree, cost_ratio=round(self.inertia_ / price, 9) if price else None)
         same = found.space is table
         means = (
             self._space_means

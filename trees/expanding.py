@@ -59,7 +59,8 @@ class BestFirst(TreeExplainer):
         builder, leaves = self._base(problem)
         most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
-            raise ValueError(f"max_leaves needs at least the leaves of the base, {len(leaves)}, got {most}")
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
         nodes = [leaf.without_centers() for leaf in leaves]
         leaves = best_first(Search(problem, self._criterion(problem)), builder, nodes, most)
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)

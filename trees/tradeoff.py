@@ -11,6 +11,7 @@ from sklearn.base import clone
 from tqdm import tqdm
 
 from neonxc.inputs import are_labels, label_array
+from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.preparation import as_numpy
@@ -20,8 +21,6 @@ from neonxc.warned import warn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-CHEAPER = 0.98  # cost ratios below this are no local optimum's and no rounding: the reference is another space's
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,15 @@ class TradeOff(list[Candidate]):
 
         Trees on the front are named in the legend, to the right of the axes, from the shortest explanations to the
         longest. Trees with the same cost and WAES share a marker.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw into; default: a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
         """
         if ax is None:
             from matplotlib import pyplot
@@ -200,10 +208,10 @@ def trade_off(
         measures = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees are equally good
         found.append((name, fitted, *measures, tree.n_leaves))
     cheapest = min((entry[2] for entry in found), default=1.0)
-    if cheapest < CHEAPER:
+    if cheapest < PRICE:
         warn(
-            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means on "
-            "the columns of X. If they were found behind a scaler, pass that pipeline as reference="
+            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means "
+            "on the columns of X. If they were found behind a scaler, pass that pipeline as reference="
         )
     return TradeOff(
         Candidate(*one, on_front=not any(_better(other, one) for other in found))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 from torch import Tensor
 
 from neonxc.carriers import Columns, carrier_of
-from neonxc.encoding.encoding import Encoding
+from neonxc.encoding.encoding import Encoding, as_frame
+from neonxc.encoding.parts import Number
 from neonxc.inputs import Batch, as_batch, check_width
-from neonxc.sparse import is_sparse
+from neonxc.sparse import SparseRows, is_sparse
 
 
 class EncodedTable(Columns):
@@ -29,11 +32,7 @@ class EncodedTable(Columns):
         if is_sparse(X):
             return as_batch(X)  # raises the error about sparse data
         table: Any = X if hasattr(X, "iloc") and hasattr(X, "columns") else np.asarray(X)
-        given = table
-        if self.names is None and hasattr(X, "iloc"):  # columns without names go by their positions
-            check_width(table.shape[1], len(self.module.columns))
-            given = table.set_axis(self.module.columns, axis=1)
-        tensor = self.module.encode(given).to(self.device)
+        tensor = self.module.encode(self._frame(X)).to(self.device)
         self.head.detection.check(tensor, self.module.names)
 
         def restore(result: Tensor) -> Any:
@@ -45,6 +44,13 @@ class EncodedTable(Columns):
             return type(table)(array, index=table.index, columns=table.columns)
 
         return Batch(tensor, list(self.module.columns), restore, lambda values: values, self.module.collected)
+
+    def _frame(self, X: Any) -> pd.DataFrame:
+        """A frame or array as a frame with the names that the encoding knows."""
+        if self.names is None and hasattr(X, "iloc") and hasattr(X, "columns"):  # columns go by their positions
+            check_width(X.shape[1], len(self.module.columns))
+            X = X.set_axis(self.module.columns, axis=1)
+        return as_frame(X, self.module.columns)
 
     def _encoded_already(self, X: Tensor) -> Batch:
         """Check a tensor of encoded columns."""
@@ -65,6 +71,24 @@ class EncodedTable(Columns):
     def units(self) -> list[str]:
         """The table's columns."""
         return list(self.module.columns)
+
+    @property
+    def categories(self) -> list[int]:
+        """Columns of the table that are encoded, and not as numbers."""
+        numbers = {part.column for part in self.module.parts if isinstance(part, Number)}
+        return sorted({part.column for part in self.module.parts} - numbers)
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor:
+        """Nothing, as NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
+        return torch.full((len(x), len(self.module.columns)), torch.nan, dtype=torch.float64)
+
+    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
+        """The table as it was given; None for a tensor, which holds encoded columns."""
+        if isinstance(X, Tensor):
+            return None
+        frame = self._frame(X)
+        numbers = {part.column for part in self.module.parts if isinstance(part, Number)}
+        return frame, {column: self.module.numbers(frame, column) for column in sorted(numbers)}
 
     @property
     def groups(self) -> Tensor:

@@ -81,7 +81,7 @@ class Encoding:
         for i, part in enumerate(self.parts):
             if isinstance(part, Number):
                 if part.column not in numbers:
-                    numbers[part.column] = self._numbers(frame, part.column, name)
+                    numbers[part.column] = self.numbers(frame, part.column, name)
                 result[:, i] = self._number(part, numbers[part.column], name)
                 continue
             if part.column not in codes:
@@ -100,8 +100,8 @@ class Encoding:
             return own
         return f"{own}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
 
-    def _numbers(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
-        """A numeric column in float64, with NaN for missing values."""
+    def numbers(self, frame: pd.DataFrame, column: int, name: str = "X") -> np.ndarray:
+        """A column of a table in float64, NaN where a value is missing."""
         given = frame.iloc[:, column]
         try:
             values = given.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -1,4 +1,4 @@
-"""Reader of clusterers that assign points to the nearest center."""
+"""Readers for clusterers that assign points to the nearest center."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _(model: Birch) -> ClusterModel:
 @read.register(list)
 @read.register(tuple)
 def bare(model: Any) -> ClusterModel:
-    """Read centers [K, d] that are given as an array."""
+    """Read an array of centers [K, d]."""
     flat = not any(map(np.ndim, model)) if isinstance(model, (list, tuple)) else np.ndim(model) < 2
     if flat:
         raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
@@ -66,7 +66,7 @@ def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = Non
 
 
 def _check_distinct(centers: Tensor, groups: Tensor | None) -> None:
-    """Raise ValueError if two clusters have the same center, so that their contrast is zero everywhere."""
+    """Refuse clusters with identical centers, because no contrast distinguishes them."""
     _, first = torch.unique(centers, dim=0, return_inverse=True)
     column = torch.arange(len(centers)) if groups is None else groups
     order = torch.argsort(first, stable=True)

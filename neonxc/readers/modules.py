@@ -1,4 +1,4 @@
-"""Reader of clustering heads of networks: linear layers, and layers with centers (deep embedded clustering)."""
+"""Readers of clustering heads of networks: linear layers, and layers with centers (deep embedded clustering)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from neonxc.readers.centers import centroids
 from neonxc.readers.model import ClusterModel, read
 
 CENTERS = ("cluster_centers", "centers", "centroids")
-TRIED = 256  # number of points at which a module is compared with the nearest of its centers
-TIED = 1e-3  # relative difference of squared distances that counts as a tie
+TRIED = 256  # number of points at which the module is compared with the nearest center
+TIED = 1e-3  # relative tolerance: closer squared distances are ties
 
 
 @read.register
 def _(model: nn.Linear) -> ClusterModel:
-    weight = model.weight.detach().to(torch.float64, copy=True)  # a copy, as the layer may be trained later
+    weight = model.weight.detach().to(torch.float64, copy=True)  # a copy, because the layer may be trained further
     bias = None if model.bias is None else model.bias.detach().to(torch.float64, copy=True)
     check_finite(weight, name="the weight of the linear layer")
     if bias is not None:
@@ -29,7 +29,7 @@ def _(model: nn.Linear) -> ClusterModel:
 
 @read.register
 def _(model: nn.Sequential) -> ClusterModel:
-    """Read a network that ends in a clustering head; a softmax after the head changes no decision."""
+    """Read a network that ends in a clustering head; a softmax after the head does not change the decisions."""
     layers = list(model)
     while layers and isinstance(layers[-1], nn.Softmax | nn.LogSoftmax | nn.Identity):
         layers.pop()
@@ -37,7 +37,8 @@ def _(model: nn.Sequential) -> ClusterModel:
         raise TypeError("can't neuralize an empty nn.Sequential")
     found = read(layers[-1])
     before = [*layers[:-1], *([] if found.features is None else [found.features])]
-    features = before[0] if len(before) == 1 else nn.Sequential(*before)  # a single network may be savable
+    # a single module may be rebuilt from its description when it is loaded
+    features = before[0] if len(before) == 1 else nn.Sequential(*before)
     return replace(found, features=features if before else None)
 
 
@@ -58,7 +59,7 @@ def _(model: nn.Module) -> ClusterModel:
 
 @torch.no_grad()
 def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
-    """Raise TypeError unless a module's largest output is that of the nearest center, at random points."""
+    """Refuse a module whose largest output is not that of the nearest center, tested at random points."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
     points = centers[torch.arange(TRIED, device=centers.device) % len(centers)] + noise * centers.std(0, False)
@@ -69,7 +70,8 @@ def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
     if isinstance(output, Tensor) and output.shape == (TRIED, len(centers)):
         far = torch.cdist(points.double(), centers.double()).square()
         chosen = far.gather(1, output.argmax(1, keepdim=True))[:, 0]
-        rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)  # in |z|^2 - 2 z'c + |c|^2
+        # the distance is |z|^2 - 2 z'c + |c|^2
+        rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
         if bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all()):
             return
     raise TypeError(

@@ -8,8 +8,8 @@ import numpy as np
 from tqdm import tqdm
 
 from neonxc.contrast import contrasted, some_of
+from neonxc.numerals import rounded
 from neonxc.report.contents import Pair
-from neonxc.report.numbers import rounded
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import typical
 from neonxc.report.subject import Subject

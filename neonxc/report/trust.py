@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
 from neonxc.evaluation.comparison import mean_error
+from neonxc.numerals import rounded
 from neonxc.report.contents import Curve
-from neonxc.report.numbers import rounded
 from neonxc.report.subject import Subject, stratified
 from neonxc.report.tree import TreePart
 

@@ -9,8 +9,8 @@ from sklearn.pipeline import Pipeline
 
 from neonxc.competition import Path
 from neonxc.inputs import as_array
+from neonxc.numerals import percent
 from neonxc.report.contents import Figure, Warning
-from neonxc.report.numbers import percent
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
 from neonxc.report.subject import Subject
