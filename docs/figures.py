@@ -43,7 +43,7 @@ def spatial_clusters() -> None:
     """The sheet of the command for five photos, and one photo's clusters as the code of the guide draws them."""
     with TemporaryDirectory() as folder:
         workflows.spatial_heatmaps(list(photos().items()), 5, folder)
-        reduced(Image.open(Path(folder) / "contact-sheet.png"), "spatial-clusters.png", 1600)
+        reduced(Image.open(Path(folder) / "contact-sheet.png"), "spatial-clusters.png", 1500)
     photo, features = photos()["chelsea"], efficientnet_lite0(block=10, normalize=True)
     x = features.preprocess(photo[None])
     kmeans = KMeans(4, n_init=10, random_state=0).fit(features.points(x).numpy())
@@ -60,7 +60,7 @@ def whole_photos() -> None:
     kmeans = KMeans(4, n_init=10, random_state=0).fit(features.points(x).numpy())
     net = neonxc.neuralize(kmeans, x, features)
     relevance = neonxc.NEON(net).attribute(x).sum(1)
-    save_small(plot.contact_sheet(parts, relevance, net.predict(x)), "photo-clusters.png", 1254)
+    save_small(plot.contact_sheet(parts, relevance, net.predict(x)), "photo-clusters.png", 1100)
 
 
 def save_small(figure: Figure, name: str, width: int) -> None:
@@ -74,7 +74,8 @@ def reduced(picture: Image.Image, name: str, width: int) -> None:
     """Write a picture in 256 colours, and in fewer pixels."""
     size = width, round(picture.height * width / picture.width)
     picture = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-    picture.quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(IMAGES / name, optimize=True)
+    palette = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
+    picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(IMAGES / name, optimize=True)
 
 
 def flipping() -> None:
@@ -120,6 +121,9 @@ def trees() -> None:
     tree = ExShallow(reference=reference, refine=True).fit(load_wine(as_frame=True).data).tree_
     plot_tree(tree).figure.savefig(IMAGES / "wine-tree.png", dpi=110)
     digits = load_digits().data
+    pixels = [f"row {i // 8} column {i % 8}" for i in range(64)]
+    large = ExShallow(10, max_leaves=20, random_state=0).fit(digits)
+    plot_tree(large, feature_names=pixels, X=digits).figure.savefig(IMAGES / "digits-tree.png", dpi=110)
     found = trade_off(digits, centers=KMeans(10, n_init=10, random_state=0).fit(digits).cluster_centers_)
     found.plot().figure.savefig(IMAGES / "front.png", dpi=110)
 

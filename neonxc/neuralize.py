@@ -142,7 +142,7 @@ def neuralize(
     net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
     net.to(_device(final, X, features))
     if found.fidelity is not None:
-        net.fidelity_, net.fidelity_held_out_ = found.fidelity
+        net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
     if X is not None:
         if net.features is None:
             points = net.carrier.stored(X).tensor

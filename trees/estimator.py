@@ -300,7 +300,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
         self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
         price = data.reference_cost if self._has_price else None
-        self.tree_ = replace(tree, cost_ratio=self.inertia_ / price if price else None)
+        self.tree_ = replace(tree, cost_ratio=round(self.inertia_ / price, 9) if price else None)
         same = found.space is table
         means = (
             self._space_means

@@ -78,14 +78,14 @@ def draw_contour(axes: Axes, region: np.ndarray, shape: Sequence[int], color: An
     axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
 
 
-def add_scale(figure: Figure, axes: Any, labels: Sequence[str], below: bool = False) -> None:
+def add_scale(figure: Figure, axes: Any, labels: Sequence[str] | None = None, below: bool = False) -> None:
     """Put the scale of heatmaps, from the most negative to the most positive relevance, beside or below them."""
     scale = ScalarMappable(Normalize(-1, 1), colormaps[DIVERGING])
     if below:
-        bar = figure.colorbar(scale, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
+        bar = figure.colorbar(scale, ax=axes, location="bottom", aspect=40, shrink=0.4, pad=0.02)
     else:
         bar = figure.colorbar(scale, ax=axes, aspect=30, pad=0.02)
-    bar.set_ticks([-1, 0, 1], labels=list(labels))
+    bar.set_ticks([-1, 0, 1], labels=list(labels or ("against", "0", "for")))
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)  # type: ignore[operator]
 

@@ -74,8 +74,8 @@ def overlay(
         draw_contour(axes, as_array(region), photo.shape, color)
     if title:
         axes.set_title(title, fontsize=9, parse_math=False)
-    most = drawn.norm.vmax
-    add_scale(figure, axes, ["against", "0", "for"] if limit is None else [f"{-most:.2g}", "0", f"{most:.2g}"])
+    low, high = drawn.get_clim()
+    add_scale(figure, axes, None if limit is None else [f"{low:.2g}", "0", f"{high:.2g}"])
     return figure
 
 
@@ -160,7 +160,7 @@ def contact_sheet(
         [*grid[first, :lead], *grid[0, lead:]], ["photo", "clusters"][:lead] + titles, strict=True
     ):
         axes.set_title(title, fontsize=9, parse_math=False)
-    add_scale(figure, grid[:, lead:], ["against the cluster", "0", "for the cluster"], below=True)
+    add_scale(figure, grid, below=True)
     return figure
 
 

@@ -30,7 +30,8 @@ def grouped_sheet(
         (label, group[i : i + across]) for label, group in groups.items() for i in range(0, len(group), across)
     ]
     heights = [max(photos[i].shape[0] / photos[i].shape[1] for i in line) for _, line in lines]
-    size = 2.1 * CELL * across, sum(CELL * height + 0.3 for height in heights) + 0.5
+    titles = 0.1 if names is None else 0.3
+    size = 2.1 * CELL * across, sum(CELL * height + titles for height in heights) + 0.5
     figure = Figure(figsize=size, layout="constrained", dpi=dpi)
     widths = [1, 1, 0.1] * across  # the last one is a gap
     ratios = {"height_ratios": heights, "width_ratios": widths}
@@ -52,5 +53,5 @@ def grouped_sheet(
             count = f"{n} photo{'s' if n > 1 else ''}"
             cells[0].set_ylabel(f"cluster {label}\n{count}", fontsize=9, color=colors(label), fontweight="bold")
         shown = label
-    add_scale(figure, grid, ["against the cluster", "0", "for the cluster"], below=True)
+    add_scale(figure, grid, below=True)
     return figure

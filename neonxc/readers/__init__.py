@@ -1,5 +1,6 @@
 """Readers: convert fitted clusterers to heads. There is one file per family, and :func:`read` dispatches to
-them."""
+them.
+"""
 
 from __future__ import annotations
 

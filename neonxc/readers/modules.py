@@ -1,5 +1,6 @@
 """Readers for clustering heads of networks: a linear layer with a softmax, or centers (deep embedded
-clustering)."""
+clustering).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def _(model: nn.Sequential) -> ClusterModel:
 @read.register
 def _(model: nn.Module) -> ClusterModel:
     """Read a layer with centers: the similarity of DEC, a Student t of the distance, is largest for the
-    nearest."""
+    nearest.
+    """
     for name in CENTERS:
         centers = getattr(model, name, None)
         if isinstance(centers, Tensor) and centers.ndim == 2:
