@@ -477,7 +477,10 @@ def test_no_module():
         (IMAGES[:0], "empty"),
         (5, "X needs shape"),
         (DataLoader(TensorDataset(IMAGES[:0]), 7), "empty"),
-        ([*torch.split(IMAGES, 12), IMAGES[:4, :, 1:]].__iter__(), r"images of shape \[1, 12, 12\], got \[1, 11, 12\]"),
+        (
+            [*torch.split(IMAGES, 12), IMAGES[:4, :, 1:]].__iter__(),
+            r"images of shape \[1, 12, 12\], got \[1, 11, 12\]",
+        ),
     ],
 )
 def test_bad_images(X, message):

@@ -10,6 +10,7 @@ from neonxc.trees.tree import ThresholdTree
 from neonxc.trees.wording import MISTAKES, NodeWords
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     from neonxc.trees.histograms import Histogram
@@ -63,8 +64,7 @@ class Boxes:
         self.height = tops[-1] + rows[-1] + APART
         self.caption: list[str] = []
         if any(word.cluster is None and word.mistakes for word in words):
-            size = 0.8 * FONT
-            self.caption = wrapped(MISTAKES, lambda line: text_width(line, size) <= self.width - 2 * APART)
+            self.caption = wrapped(MISTAKES, lambda line: text_width(line, 0.8 * FONT) <= self.width - 2 * APART)
             self.height += LINE * len(self.caption)
 
     def draw(self, ax: Axes, scale: float) -> None:
@@ -75,8 +75,8 @@ class Boxes:
             self._draw_edges(ax, node, scale)
             self._draw_box(ax, node, colors(word), scale)
         if self.caption:
-            place, style = (APART, self.height - APART / 2), {"size": 0.8 * FONT * scale, "color": GREY}
-            ax.text(*place, "\n".join(self.caption), va="bottom", **style)
+            caption, y = "\n".join(self.caption), self.height - APART / 2
+            ax.text(APART, y, caption, va="bottom", size=0.8 * FONT * scale, color=GREY)
 
     def _size(self, node: int) -> tuple[float, float]:
         """Width and height of a node's box, in points."""
@@ -88,14 +88,14 @@ class Boxes:
         return max(widths) + 2 * PAD, height + 2 * PAD
 
     def _draw_box(self, ax: Axes, node: int, colors: tuple[str, str], scale: float) -> None:
-        from matplotlib.offsetbox import AnnotationBbox, DrawingArea, OffsetBox, TextArea, VPacker
+        from matplotlib.offsetbox import AnnotationBbox, DrawingArea, TextArea, VPacker
 
         from neonxc.plot.images import cluster_colors
 
         line, fill = colors
         common = {"size": FONT * scale, "multialignment": "center", "linespacing": 1.2, "parse_math": False}
         styles: tuple[dict[str, Any], ...] = ({"weight": "bold", "color": "0.1"}, {"color": "0.2"})
-        parts: list[OffsetBox] = [
+        parts: list[Artist] = [
             TextArea("\n".join(lines), textprops=common | style, multilinebaseline=True)
             for lines, style in zip(_lines(self.words[node]), styles, strict=True)
         ]
