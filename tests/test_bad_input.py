@@ -366,7 +366,10 @@ TARGETS = {
     "fraction": (1.5, r"{} needs whole column numbers, got torch\.float32"),
     "fractions": (np.zeros(40), r"{} needs whole column numbers, got torch\.float64"),
     "mask": (np.ones(40, dtype=bool), r"{} needs whole column numbers, got torch\.bool"),
-    "name": ("cat", r"{} needs column numbers from 0 to 2 \(the position of a label in net\.classes_\), got 'cat'"),
+    "name": (
+        "cat",
+        r"{} needs column numbers from 0 to 2 \(the position of a label in net\.classes_\), got 'cat'",
+    ),
     "too few": ([0, 1], r"{} has 2 entries for 40 inputs"),
     "too many": (np.zeros(41, dtype=int), r"{} has 41 entries for 40 inputs"),
     "two dimensions": (

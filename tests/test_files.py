@@ -299,7 +299,9 @@ def test_a_feature_network_alone(tmp_path):
     for name, network, inputs in (("net", extractor, torch.randn(2, 3, 24, 24)), ("words", words, [[0, 1]])):
         neonxc.save(network, tmp_path / name)
         assert torch.equal(neonxc.load(tmp_path / name)(torch.as_tensor(inputs)), network(torch.as_tensor(inputs)))
-    with pytest.raises(TypeError, match="can't save a FeatureExtractor whose network was not built by neonxc.models.backbone"):
+    with pytest.raises(
+        TypeError, match="can't save a FeatureExtractor whose network was not built by neonxc.models.backbone"
+    ):
         neonxc.save(FeatureExtractor(nn.Flatten(), ""), tmp_path / "own")
 
 

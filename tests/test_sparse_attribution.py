@@ -296,9 +296,7 @@ def test_unusable_rows(entry, data, message):
 def test_too_much_relevance():
     wide = sp.csr_matrix(([1.0], ([0], [0])), shape=(3000, MOST // 16_000))
     net = neonxc.neuralize(np.eye(2, wide.shape[1]), wide[:5])
-    message = (
-        r"relevance is dense, .* for 3000 points with \d+ columns it takes 1\.5 GiB; pass at most 2000"
-    )
+    message = r"relevance is dense, .* for 3000 points with \d+ columns it takes 1\.5 GiB; pass at most 2000"
     with pytest.raises(ValueError, match=message):
         NEON(net).attribute(wide)
     assert NEON(net).summary(wide).sizes.sum() == 3000

@@ -124,7 +124,9 @@ def test_unknown_names():
         backbone("timm/convnext_ato")
     with pytest.raises(ValueError, match=r"block of timm/convnext_atto must be 0 to 3; got 4"):
         backbone("convnext_atto", block=4, weights=None)
-    with pytest.raises(ValueError, match=r"layer 'stage.1' is not a module of ConvNeXt; close matches: 'stages.1'"):
+    with pytest.raises(
+        ValueError, match=r"layer 'stage.1' is not a module of ConvNeXt; close matches: 'stages.1'"
+    ):
         backbone("convnext_atto", "stage.1", weights=None)
     with pytest.raises(TypeError, match="returns a list, not a tensor; choose a layer inside it"):
         backbone("crossvit_tiny_240", "blocks.2", weights=None)

@@ -227,7 +227,10 @@ def test_bad_options_say_what_is_needed(options, message):
 
 @pytest.mark.parametrize(
     ("texts", "message"),
-    [(["a b", "the"], "two different words.*got \\[\\]"), (["aaa", "bbb", "ccc"], "no two words of the vocabulary occur")],
+    [
+        (["a b", "the"], "two different words.*got \\[\\]"),
+        (["aaa", "bbb", "ccc"], "no two words of the vocabulary occur"),
+    ],
 )
 def test_texts_with_too_few_words_say_so(texts, message):
     with pytest.raises(ValueError, match=message):
