@@ -232,6 +232,11 @@ class FeatureExtractor(nn.Module):
 
         This is the inverse of `preprocess`, and the identity if `mean` is None. A wrong number of channels is a
         ValueError.
+
+        Parameters
+        ----------
+        images : Tensor [..., C, H, W]
+            Inputs of the network, as :meth:`preprocess` makes them.
         """
         if self.mean is None or self.std is None:
             return images

@@ -21,8 +21,8 @@ from neonxc.evaluation import interpretabilities, interpretability, kmeans_cost
 from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
 from neonxc.models.interpretable import search
 from neonxc.models.interpretable.capacity import beta_max
-from neonxc.models.interpretable.strong import floored
-from neonxc.models.interpretable.traversal import farthest_first, starts
+from neonxc.models.interpretable.strong import floor_digits
+from neonxc.models.interpretable.traversal import farthest_first, first_centers
 
 RNG = np.random.default_rng(0)
 X, GROUP = make_blobs(150, 3, centers=5, cluster_std=2.0, random_state=0)
@@ -98,7 +98,7 @@ def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, g
         check(BetaInterpretable(k, beta, name).fit(data, foi=foi), data, foi, k, beta)
     if most < 1:
         with pytest.raises(
-            ValueError, match=r"cannot be reached: with n_clusters=\d and \d values .* at most [\d.]+;"
+            ValueError, match=r"cannot be reached: with n_clusters=\d and \d values .* the maximum is [\d.]+;"
         ):
             BetaInterpretable(k, min(1.0, most + 1e-9), name).fit(data, foi=foi)
 
@@ -244,10 +244,10 @@ def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
     model = StronglyInterpretable(k).fit(data, foi=foi)
     radii = []
     for value in range(n_values):
-        points = model._metric.points(model._read(data, reset=False)).at(
+        points = model._metric.points(model._read(data, reset=False)).take(
             torch.from_numpy(np.flatnonzero(foi == value))
         )
-        covers = farthest_first(points, k, starts(points, "farthest", 1, rng)[0])
+        covers = farthest_first(points, k, first_centers(points, "farthest", 1, rng)[0])
         own = [cover.radius for cover in covers]
         radii.append(own + [0.0] * (k - len(own)))
     ways = [ways for ways in product(range(1, k + 1), repeat=n_values) if sum(ways) <= k]
@@ -349,7 +349,7 @@ def test_foi_as_a_column_and_as_its_values():
     [(1 / 200, "0.005"), (0.7, "0.7"), (2 / 3, "0.666"), (0.9999, "0.999"), (1.0, "1"), (0.0, "0")],
 )
 def test_what_can_be_reached_is_not_rounded_up(value, text):
-    assert floored(value) == text
+    assert floor_digits(value) == text
 
 
 def test_dates_are_refused():

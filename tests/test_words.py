@@ -114,9 +114,9 @@ def test_points_are_those_of_encoded_texts():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (torch.tensor([[0, 5]]), "whole numbers from -1 to 1"),
-        (torch.tensor([[0, -2]]), "whole numbers from -1 to 1"),
-        (torch.tensor([[0.5]]), "whole numbers from -1 to 1"),
+        (torch.tensor([[0, 5]]), "integers from -1 to 1"),
+        (torch.tensor([[0, -2]]), "integers from -1 to 1"),
+        (torch.tensor([[0.5]]), "integers from -1 to 1"),
         (torch.tensor([0, 1]), r"\[documents, words\]"),
         ([[0, 1]], "got list"),
         (torch.tensor([[0], [-1]]), "no word of the vocabulary"),
@@ -131,7 +131,7 @@ def test_bad_numbers_say_what_is_needed(ids, message):
     ("arguments", "message"),
     [
         (([], np.empty((0, 2))), "words is empty"),
-        ((["cat", "cat"], np.eye(2)), "twice"),
+        ((["cat", "cat"], np.eye(2)), "repeated words"),
         ((["Cat", "dog"], np.eye(2)), "words needs lower-case words.*'Cat'"),
         ((["cat", "of"], np.eye(2)), "words needs lower-case words.*'of'"),
         ((["cat"], np.eye(2)), r"vectors \[1, d\]"),
@@ -258,7 +258,7 @@ def test_vectors_of_a_file(tmp_path, header, packed):
 def test_a_bad_line_is_named(tmp_path, line):
     path = tmp_path / "vectors.txt"
     path.write_text(f"cat 1 2\n{line}\n")
-    with pytest.raises(ValueError, match="line 2: a word and 2 finite numbers"):
+    with pytest.raises(ValueError, match="line 2 needs a word and 2 finite numbers"):
         WordVectors.from_file(path)
     with pytest.raises(ValueError, match="no such file"):
         WordVectors.from_file(tmp_path / "none.txt")

@@ -190,7 +190,13 @@ class ThresholdTree:
         return sums / sums.sum().clamp(min=torch.finfo(torch.float64).tiny)
 
     def apply(self, X: Any) -> Any:
-        """Leaf (its node) of every point, [N]; an array for an array, a tensor for a tensor."""
+        """Leaf (its node) of every point, [N]; an array for an array, a tensor for a tensor.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        """
         leaf, labels = leaves_of(self, X)
         return labels(leaf)
 
@@ -213,7 +219,13 @@ class ThresholdTree:
         return labels(self.classes[self.label[leaf].numpy()])
 
     def decision_path(self, X: Any) -> Any:
-        """Whether a point passes through a node, [N, nodes] of bool."""
+        """Whether a point passes through a node, [N, nodes] of bool.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        """
         used, values, labels = tested_columns(self, X)
         passed = torch.zeros(len(values), self.n_nodes, dtype=torch.bool)
         for nodes in ways(self, used, values):
@@ -221,11 +233,29 @@ class ThresholdTree:
         return labels(passed)
 
     def leaf_of(self, X: Any) -> Tensor:
-        """Leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`."""
+        """Leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        """
         return leaves_of(self, X)[0]
 
     def rules(self, **options: Any) -> Rules:
-        """One rule per leaf, without redundant conditions; options as for :func:`neonxc.trees.rules.rules`."""
+        """Return one rule per leaf, without redundant conditions.
+
+        Parameters
+        ----------
+        **options
+            `feature_names` and `class_names` (sequences of str) name columns and clusters. `units` maps columns to
+            units, and `categories` maps encoded columns to their categories. ``merge=True`` merges rules of a
+            cluster that one rule can replace.
+
+        Returns
+        -------
+        Rules
+        """
         from neonxc.trees.rules import rules
 
         return rules(self, **options)
@@ -269,7 +299,19 @@ class ThresholdTree:
         return to_sklearn(self)
 
     def relabel(self, label: Tensor, classes: np.ndarray) -> ThresholdTree:
-        """Give the same tests with other labels at the leaves, [nodes]."""
+        """Give the same tests with other labels at the leaves, [nodes].
+
+        Parameters
+        ----------
+        label : Tensor [nodes] of int
+            Number of the class at each leaf; ignored at inner nodes.
+        classes : sequence
+            Labels of the classes.
+
+        Returns
+        -------
+        ThresholdTree
+        """
         samples, old = None, self.class_samples
         if old is not None:
             samples = old.new_zeros(len(classes))

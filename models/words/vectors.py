@@ -196,15 +196,41 @@ class WordVectors(nn.Module):
         return cls(words, _scaled(vectors, unit_norm))
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`."""
+        """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            N texts.
+
+        Returns
+        -------
+        list of list of (int, int)
+        """
         return [[match.span() for match in WORD.finditer(text)] for text in as_texts(texts)]
 
     def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
-        """Words of each text, in or outside the vocabulary, in the order of :meth:`encode`."""
+        """Words of each text, in or outside the vocabulary, in the order of :meth:`encode`.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            N texts.
+
+        Returns
+        -------
+        list of list of str
+        """
         return tokenize(texts)
 
     def covers(self, texts: Sequence[str]) -> np.ndarray:
-        """Whether each text has a word of the vocabulary, [N] of bool. Texts without one have no mean vector."""
+        """Whether each text has a word of the vocabulary, [N] of bool. Texts without one have no mean vector.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            N texts.
+        """
         return np.array([any(word in self._index for word in text) for text in tokenize(texts)], dtype=bool)
 
     def encode(self, texts: Sequence[str]) -> Tensor:
@@ -234,6 +260,11 @@ class WordVectors(nn.Module):
 
         The result equals ``words(words.encode(texts))``, but texts are not padded to the length of the longest
         one.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            N texts of any length, each with a word of the vocabulary.
         """
         known = [[i for i in row if i >= 0] for row in self._known(texts)]
         ids = torch.tensor([i for row in known for i in row], device=self.vectors.device)

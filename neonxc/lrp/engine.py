@@ -184,7 +184,17 @@ class Recording:
         return self.x * self.multiplier(multiplier)
 
     def multiplier(self, multiplier: Tensor) -> Tensor:
-        """Compute multipliers at the input from those at the output; :meth:`propagate` multiplies them by `x`."""
+        """Compute multipliers at the input from those at the output; :meth:`propagate` multiplies them by `x`.
+
+        Parameters
+        ----------
+        multiplier : Tensor
+            Multipliers of the output.
+
+        Returns
+        -------
+        Tensor
+        """
         batched = multiplier.ndim > self.output.ndim
         if not self.output.requires_grad:
             return torch.zeros_like(self.x).expand(*multiplier.shape[:batched], *self.x.shape)

@@ -1,5 +1,4 @@
-"""Readers: convert fitted clusterers to heads. There is one file per family, and :func:`read` dispatches to
-them."""
+"""Readers convert fitted clusterers to heads: one file per family, registered with :func:`read`."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -20,6 +20,14 @@ SUPPORTED = (
     "linear layer or a network that ends in one, a Pipeline that ends in a clusterer, centers [K, d] as an array "
     "or tensor; with X any fitted clusterer that has labels_"
 )
+
+
+class Fidelity(NamedTuple):
+    """How far a network agrees with a clusterer that it stands in for, and with itself."""
+
+    fitted: float  # share of the points it was fitted to that get the clusterer's label
+    held_out: float | None = None  # the same of points held out from a fit to the others
+    stability: float | None = None  # 1 - |R' - R| / |R|, where R' is of a fit to a part of the points
 
 
 class SameCenters(ValueError):
@@ -41,9 +49,8 @@ class ClusterModel:
         Labels of the columns; None if they are 0 ... K-1.
     features : nn.Module or None
         Feature network of the clusterer.
-    fidelity : (float, float or None) or None
-        Agreement of a surrogate with the labels, on the training points and on held-out points. None if the head
-        is exact.
+    fidelity : Fidelity or None
+        How far a surrogate can be trusted; None if the head is exact.
     noise : callable or None
         Makes the detector of noise for a given preprocessing.
     scale : float or None
@@ -59,7 +66,7 @@ class ClusterModel:
     points: Tensor | None
     classes: np.ndarray | None = None
     features: nn.Module | None = None
-    fidelity: tuple[float, float | None] | None = None
+    fidelity: Fidelity | None = None
     noise: Callable[[Preprocessing | None], Noise] | None = None
     scale: float | None = None
     softens: bool = False

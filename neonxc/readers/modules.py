@@ -1,5 +1,4 @@
-"""Readers for clustering heads of networks: a linear layer with a softmax, or centers (deep embedded
-clustering)."""
+"""Readers for clustering heads of networks: a linear layer with a softmax, or centers as in DEC."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ def _(model: nn.Sequential) -> ClusterModel:
 
 @read.register
 def _(model: nn.Module) -> ClusterModel:
-    """Read a layer with centers: the similarity of DEC, a Student t of the distance, is largest for the
-    nearest."""
+    """Read a layer with centers; DEC's similarity, a Student t of the distance, is largest for the nearest."""
     for name in CENTERS:
         centers = getattr(model, name, None)
         if isinstance(centers, Tensor) and centers.ndim == 2:

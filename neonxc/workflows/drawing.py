@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc import plot
-from neonxc.dataset.items import Items
+from neonxc.dataset.items import DatasetRows
 from neonxc.dataset.run import manifest_of, run
-from neonxc.dataset.shards import differing, files, path_of, read
+from neonxc.dataset.shards import first_difference, read_shard, shard_files, shard_path
 from neonxc.files import write_tensors
 from neonxc.plot.images import cluster_colors
 from neonxc.ranks import Ranks
@@ -82,7 +82,7 @@ class Drawing:
     ) -> None:
         """Explain each photo by the process that it belongs to, and draw it, unless that was done already."""
         with ranks.agreed():
-            source = Items(self.photos, 1, _photo)
+            source = DatasetRows(self.photos, 1, _photo)
             self.manifest = manifest_of(
                 source, "safetensors", {"mode": self.mode, "photos": state_of(self.photos), **described}
             )
@@ -110,7 +110,7 @@ class Drawing:
                 fresh=self._forget_another,
             )
         except Exception:
-            if ranks.rank == 0 and self.stage.is_dir() and not files(self.stage):
+            if ranks.rank == 0 and self.stage.is_dir() and not shard_files(self.stage):
                 shutil.rmtree(self.stage)
             raise
 
@@ -149,7 +149,7 @@ class Drawing:
         if not self.stage.is_dir():
             return
         try:
-            another = differing(self.stage, self.manifest) is not None
+            another = first_difference(self.stage, self.manifest) is not None
         except (OSError, ValueError):
             another = True
         if another:
@@ -202,13 +202,13 @@ class Drawing:
             yield [self.names[row], str(k), f"{share:.0%}", f"{mean:.3g}", f"{inside:.0%}"]
 
     def _logits(self, row: int) -> Tensor:
-        path = path_of(self.stage, self.manifest, row)
-        return torch.from_numpy(read(path, self.manifest, ["logits"])["logits"][0])
+        path = shard_path(self.stage, self.manifest, row)
+        return torch.from_numpy(read_shard(path, self.manifest, ["logits"])["logits"][0])
 
     def _again(self, row: int) -> Explained:
-        logits, path = self._logits(row), path_of(self.stage, self.manifest, row)
+        logits, path = self._logits(row), shard_path(self.stage, self.manifest, row)
         columns = [int(logits.argmax())] if self.whole else list(range(len(logits)))
-        relevance = read(path, self.manifest, ["relevance"])["relevance"][0]
+        relevance = read_shard(path, self.manifest, ["relevance"])["relevance"][0]
         return Explained(logits, columns, torch.from_numpy(relevance))
 
 
