@@ -12,7 +12,6 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
 from neonxc.cluster_values import ValueSums
@@ -24,6 +23,7 @@ from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
 from neonxc.parameters import check_whole
 from neonxc.pooling import slopes_of_most, softmin, take_most
+from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 from neonxc.shards import common_type, without_rows
 from neonxc.sparse import check_room, dense
@@ -416,7 +416,7 @@ class NEON(Attribution):
         """Explain inputs part by part; `explain` also gets a function that takes a part of an argument."""
         parts, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
         found = []
-        for want in tqdm(parts, desc="NEON", delay=2, leave=False, disable=len(parts) < 2):
+        for want in progress_bar(parts, desc="NEON", disable=len(parts) < 2):
 
             def take(argument: Any, name: str, want: slice = want) -> Any:
                 return part(argument, name, want, n)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
+
+from neonxc.progress_bars import progress_bar
 
 from .supports import Supports, squared_distances
 
@@ -31,7 +32,7 @@ def refined(supports: Supports, x: Tensor, labels: Tensor) -> Supports:
         [{"params": [points], "lr": 0.02}, {"params": [log_weights, log_gamma], "lr": 0.05}]
     )
     generator = torch.Generator(x.device).manual_seed(0)
-    for step in tqdm(range(1, STEPS + 1), desc="surrogate", delay=2, leave=False):
+    for step in progress_bar(range(1, STEPS + 1), desc="surrogate"):
         batch = torch.randperm(len(x), generator=generator, device=x.device)[:BATCH]
         slopes = gradient(scaled[batch], labels[batch], points, log_weights, log_gamma)
         points.grad, log_weights.grad, log_gamma.grad = slopes

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, default_baseline, default_imputer
 from neonxc.evaluation.methods import Method, default_methods, word_methods
 from neonxc.evaluation.units import groups_of, own_groups
 from neonxc.network import NeuralizedClustering
+from neonxc.progress_bars import progress_bar
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,7 +176,7 @@ def compare(
     if not isinstance(methods, Mapping) or not methods:
         raise ValueError(f"methods needs a dict of names and functions (or relevance), got {methods!r:.60}")
     results, backwards, seconds = {}, {}, {}
-    for name, method in tqdm(methods.items(), desc="methods", delay=2, leave=False):
+    for name, method in progress_bar(methods.items(), desc="methods"):
         start = time.perf_counter()
         relevance = method(net, x, columns) if callable(method) else method
         seconds[name] = time.perf_counter() - start
