@@ -24,10 +24,10 @@ from neonxc.options import (
     Page,
     Rules,
     Scaling,
-    can_be_made,
-    safetensors,
-    there,
-    weights_there,
+    creatable_path,
+    existing_path,
+    existing_weights,
+    safetensors_file,
 )
 from neonxc.photo_files import photo_files
 
@@ -105,7 +105,7 @@ def heatmap(
         typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
     ] = 320,
     weights: Annotated[
-        str, typer.Option(callback=weights_there, help='File of weights, "default", or "none" for random ones.')
+        str, typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random ones.')
     ] = "default",
     composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
@@ -114,7 +114,7 @@ def heatmap(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=safetensors,
+            callback=safetensors_file,
             help="A .safetensors file for the relevance itself; its folder is made if need be.",
             show_default=False,
         ),
@@ -167,7 +167,7 @@ def explain(
     source: Annotated[
         Path,
         typer.Argument(
-            callback=there,
+            callback=existing_path,
             help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with a text per line.",
         ),
     ],
@@ -220,7 +220,7 @@ def rules(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=can_be_made,
+            callback=creatable_path,
             help="File for the rules; .safetensors keeps them for neonxc apply.",
             show_default=False,
         ),
@@ -238,7 +238,7 @@ def rules(
     found, _ = _clusters(prepared, column, clusters, file, stderr=True)  # rules may go to another program
     result = workflows.cluster_rules(prepared, found, leaves)
     if left := workflows.without_rules(result, found):
-        _note(f"no rule tells {', '.join(left)}: more --leaves may")
+        _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
     text = workflows.write_rules(result, _stem(file), format, out)
     typer.echo(text if text is not None else str(out))
 
@@ -249,7 +249,9 @@ def apply(
     file: File,
     out: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, callback=can_be_made, help="CSV file; default: print.", show_default=False),
+        typer.Option(
+            dir_okay=False, callback=creatable_path, help="CSV file; default: print.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Give new rows their clusters, by a saved network, tree or set of rules."""
@@ -306,7 +308,10 @@ def _clusters(
     from neonxc.distinct import n_distinct
 
     if column is not None:
-        return workflows.by_column(prepared, column, _name(file)), None
+        found = workflows.by_column(prepared, column, _name(file))
+        for note in found.notes:
+            _note(note)
+        return found, None
     if clusters is None:
         different = n_distinct(prepared.frame)
         if different < 3:

@@ -273,8 +273,8 @@ def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_pat
             ["--composite", "alpha-beta"],
             "'alpha-beta' is not one of 'gamma', 'paper', 'epsilon', 'epsilon-gamma-box'",
         ),
-        (["--save", "r.pt"], "'--save': The file must be called .safetensors, got r.pt"),
-        (["--save", "r"], "'--save': The file must be called .safetensors, got r"),
+        (["--save", "r.pt"], "'--save': The file name must end in .safetensors, got r.pt"),
+        (["--save", "r"], "'--save': The file name must end in .safetensors, got r"),
         (["--save", "d.safetensors"], "'d.safetensors' is a directory"),
         (["--save", "photo0.png/r.safetensors"], "photo0.png is a file; a folder is needed there"),
         (["--save", "photo0.png/a/r.safetensors"], "photo0.png is a file; a folder is needed there"),
@@ -373,6 +373,17 @@ def test_photos_that_are_the_same(neonxc_command, photos, tmp_path):
     message += "(twin0, twin1, twin2 are the same); ask for at most 2 clusters (--clusters)"
     assert (code, err) == (2, f"neonxc: {message}\n")
     assert not (tmp_path / "maps").exists()
+
+
+def test_a_very_long_photo_is_one_line(neonxc_command, tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (300, 1)).save(tmp_path / "line.png")
+    code, _, err = neonxc_command("heatmap", "line.png", *SMALL)
+    assert code == 2
+    assert err.startswith(
+        "neonxc: cannot read the image 'line.png': an image of 1 x 300 pixels is more than 8 times"
+    )
 
 
 def test_a_later_run_removes_its_earlier_pictures_alone(neonxc_command, photos, tmp_path):

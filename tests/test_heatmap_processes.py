@@ -149,7 +149,7 @@ def test_folders_and_files(folder):
     (folder / "empty").mkdir()
     found = photo_files([folder / "p3.png", folder])
     assert [path.name for path in found] == ["p3.png", "p0.png", "p1.png", "p2.png", "p3.png", "p4.png"]
-    with pytest.raises(ValueError, match=r"empty has no photos; known are \.jpg"):
+    with pytest.raises(ValueError, match=r"empty has no photos; supported suffixes are \.jpg"):
         photo_files([folder / "empty"])
 
 

@@ -158,14 +158,14 @@ def test_surrogate_columns_do_not_depend_on_exact_exponentials(kind, function):
         columns = surrogate_columns(x[:, None], kind, 1.0, **made)
     torch.testing.assert_close(columns, surrogate_columns(x[:, None], kind, 1.0, **made), rtol=1e-12, atol=0)
     for column in columns.T:
-        for threshold in column.unique():
+        for threshold in column.unique()[::3]:
             intervals, swapped = intervals_of(column <= threshold, x)
             assert torch.equal(within(x, intervals), (column <= threshold) != swapped)
 
 
 @pytest.mark.parametrize("kind", ["taylor", "anchors"])
 def test_surrogate_columns_keep_their_shape_in_float32(kind):
-    x = torch.from_numpy(np.random.default_rng(3).normal(size=(300, 1)))
+    x = torch.from_numpy(np.random.default_rng(3).normal(size=(100, 1)))
     columns = surrogate_columns(x, kind, 1.0, **options(kind, x, 8)).float()
     for column in columns.T:
         for threshold in column.unique()[::7]:

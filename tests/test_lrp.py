@@ -360,7 +360,7 @@ def test_unknown_function_inside_a_library_is_named():
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.BatchNorm1d(4), r"module is in training mode: its BatchNorm1d \('1'\) would move its statistics"),
+        (nn.BatchNorm1d(4), r"module is in training mode: its BatchNorm1d \('1'\) would change its statistics"),
         (nn.Dropout(), r"module is in training mode: its Dropout \('1'\) would drop units"),
         (Net(lambda n, x: F.dropout(x)), r"LRP needs dropout in eval mode; call \.eval\(\) on the network"),
         (Net(lambda n, x: F.batch_norm(x, None, None, training=True)), r"LRP needs BatchNorm in eval mode"),

@@ -309,7 +309,7 @@ def test_what_needs_arrays_says_so():
     with pytest.raises(ValueError, match=r"X is sparse; pass X\.to_dense\(\)"):
         net.predict(torch.tensor(LAID_OUT).to_sparse())
     weights = TfidfTransformer(sublinear_tf=True)
-    with pytest.raises(ValueError, match=r"sublinear_tf=True\) is folded right behind a CountVectorizer alone"):
+    with pytest.raises(ValueError, match=r"sublinear_tf=True\) can only be folded directly after"):
         neonxc.neuralize(make_pipeline(weights, kmeans()).fit(X), X)
 
 

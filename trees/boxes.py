@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PAD, APART = 5.0, 9.0  # around the text of a box, between boxes
 BETWEEN = 30.0  # rows, where edges run
 CHART = 92.0, 34.0  # a histogram in a box
+SMALL = 0.8  # size of the caption over that of the boxes' text
 
 
 class Boxes:
@@ -64,7 +65,8 @@ class Boxes:
         self.height = tops[-1] + rows[-1] + APART
         self.caption: list[str] = []
         if any(word.cluster is None and word.mistakes for word in words):
-            self.caption = wrapped(MISTAKES, lambda line: text_width(line, 0.8 * FONT) <= self.width - 2 * APART)
+            room = (self.width - 2 * APART) / SMALL
+            self.caption = wrapped(MISTAKES, lambda line: text_width(line) <= room)
             self.height += LINE * len(self.caption)
 
     def draw(self, ax: Axes, scale: float) -> None:
@@ -75,8 +77,8 @@ class Boxes:
             self._draw_edges(ax, node, scale)
             self._draw_box(ax, node, colors(word), scale)
         if self.caption:
-            caption, y = "\n".join(self.caption), self.height - APART / 2
-            ax.text(APART, y, caption, va="bottom", size=0.8 * FONT * scale, color=GREY)
+            style: dict[str, Any] = {"size": SMALL * FONT * scale, "color": GREY, "va": "bottom"}
+            ax.text(APART, self.height - APART / 2, "\n".join(self.caption), **style)
 
     def _size(self, node: int) -> tuple[float, float]:
         """Width and height of a node's box, in points."""
