@@ -317,9 +317,9 @@ class NEON(Attribution):
     def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
 
-        Relevance says how much a feature matters, but not in which direction. The summary therefore also contains
-        the mean of each feature in the cluster and over all points (for categories: their shares). Noise points
-        are counted separately.
+        Relevance says how much a feature matters, but not in which direction. The summary therefore also
+        contains the mean of each feature in the cluster and over all points (for categories: their shares).
+        Noise points are counted separately.
 
         Parameters
         ----------

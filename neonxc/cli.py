@@ -238,7 +238,7 @@ def rules(
     found, _ = _clusters(prepared, column, clusters, file, stderr=True)  # rules may go to another program
     result = workflows.cluster_rules(prepared, found, leaves)
     if left := workflows.without_rules(result, found):
-        _note(f"no rule tells {', '.join(left)}: more --leaves may")
+        _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
     text = workflows.write_rules(result, _stem(file), format, out)
     typer.echo(text if text is not None else str(out))
 
@@ -308,7 +308,10 @@ def _clusters(
     from neonxc.distinct import n_distinct
 
     if column is not None:
-        return workflows.by_column(prepared, column, _name(file)), None
+        found = workflows.by_column(prepared, column, _name(file))
+        for note in found.notes:
+            _note(note)
+        return found, None
     if clusters is None:
         different = n_distinct(prepared.frame)
         if different < 3:

@@ -13,7 +13,7 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from neonxc.encoding import plain
+from neonxc.inputs import plain
 from neonxc.numerals import percent, text
 from neonxc.ranks import Ranks
 from neonxc.sparse import SparseRows

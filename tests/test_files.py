@@ -300,7 +300,7 @@ def test_a_feature_network_alone(tmp_path):
         neonxc.save(network, tmp_path / name)
         assert torch.equal(neonxc.load(tmp_path / name)(torch.as_tensor(inputs)), network(torch.as_tensor(inputs)))
     with pytest.raises(
-        TypeError, match="can't save a FeatureExtractor whose network was not built by neonxc.models.backbone"
+        TypeError, match=r"can't save a FeatureExtractor whose network was not built by neonxc\.models\.backbone"
     ):
         neonxc.save(FeatureExtractor(nn.Flatten(), ""), tmp_path / "own")
 

@@ -683,3 +683,23 @@ def test_a_network_says_what_it_is_in_a_few_lines():
     assert "surrogate that gives 100.0% of the points their label" in repr(
         neonxc.neuralize(labels=kmeans.labels_ > 0, X=X)
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m, X: neonxc.neuralize(m.labels_, X), ValueError, "model looks like labels, which go by name"),
+        (lambda m, X: neonxc.neuralize(m.labels_.tolist(), X), ValueError, "model looks like labels"),
+        (lambda m, X: neonxc.neuralize(X, m.labels_), ValueError, "X looks like labels, which go by name"),
+        (lambda m, X: neonxc.neuralize(X, m), TypeError, "X needs the data, got a KMeans; the model comes first"),
+        (
+            lambda m, X: neonxc.neuralize(labels=m, X=X),
+            TypeError,
+            "labels needs a label for each row of X, got a KM",
+        ),
+    ],
+)
+def test_swapped_arguments(call, error, message):
+    X = load_iris().data
+    with pytest.raises(error, match=message):
+        call(KMeans(3, n_init=1, random_state=0).fit(X), X)

@@ -8,12 +8,14 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import neonxc
 from neonxc import workflows
 from neonxc.encoding import Encoding
 from neonxc.encoding.parts import Number
+from neonxc.trees import CART
 
 
 def read(path):
@@ -178,14 +180,32 @@ def test_a_label_without_a_rule_is_told(neonxc_command, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(lines))
     code, _, err = neonxc_command("rules", "t.csv", "--labels", "kind", "--leaves", 2)
     assert code == 0
-    assert re.search("note: no rule tells [xyz]: more --leaves may", err)
+    assert re.search("note: no rule leads to cluster [xyz]; a larger number of --leaves allows", err)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_rows_without_a_label_are_noise(neonxc_command, people_csv, tmp_path):
+    """In commands as in Python, whatever a missing label looks like."""
+    code, out, err = neonxc_command("table", people_csv, "--labels", "work", "--out", "r")
+    assert code == 0, err
+    assert "note: 5 of 60 rows are noise and in no cluster: 5 of them have no label" in err
+    assert "2 clusters of people.csv by work, 60 rows" in out
+    code, _, err = neonxc_command("rules", people_csv, "--labels", "work")
+    assert code == 0, err
+    X, names = np.arange(30.0)[:, None], np.array(["a", "b", None] * 10, dtype=object)
+    numbers = [0, 1, None] * 10
+    for labels in (names, pd.Series(names), pd.Series(numbers, dtype=float), pd.Series(numbers, dtype="Int64")):
+        net = neonxc.neuralize(labels=labels, X=X)
+        assert net.classes_.tolist() in (["a", "b"], [0, 1])
+        with pytest.warns(UserWarning, match="10 points of noise"):
+            assert set(CART(2).fit(X, labels=labels).labels_.tolist()) <= {"a", "b", 0, 1}
 
 
 def test_a_column_with_noise(neonxc_command, tmp_path):
     lines = ["a,label", *(f"{i % 3 + i / 1000},{i % 3 - 1}" for i in range(60))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     code, out, err = neonxc_command("rules", "t.csv", "--labels", "label", "--leaves", 2)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "note: 20 of 60 rows are noise and in no cluster: their label is -1\n")
     assert out.count("cluster ") == 2
     code, out, err = neonxc_command("table", "t.csv", "--labels", "label", "--out", "r")
     assert code == 0, err
@@ -265,7 +285,6 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
 BAD_LABELS = {
     ("--labels", "nope"): "people.csv has no column 'nope' of labels; its columns are ['id', 'age', ",
     ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
-    ("--labels", "work"): "column 'work' of people.csv has no label in 5 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
     ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
     ("-k", "4-2"): "a range must increase",

@@ -32,6 +32,7 @@ from neonxc.trees import codes as codes_module
 from neonxc.trees import stored_sums as stored_sums_module
 from neonxc.trees import sums as sums_module
 from neonxc.trees import table as table_module
+from neonxc.trees import value_ranks as value_ranks_module
 from neonxc.trees.criteria import surrogate as surrogate_module
 
 SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
@@ -50,7 +51,7 @@ PATHS = {
     "few_centers": {"FEW": 0},
     "few_centers_in_chunks": {"FEW": 0, "CACHED": 20},
 }
-MODULES = [codes_module, stored_sums_module, sums_module, table_module, surrogate_module]
+MODULES = [codes_module, value_ranks_module, stored_sums_module, sums_module, table_module, surrogate_module]
 seeds = st.integers(0, 2**32 - 1)
 
 

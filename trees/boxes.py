@@ -10,6 +10,7 @@ from neonxc.trees.tree import ThresholdTree
 from neonxc.trees.wording import MISTAKES, NodeWords
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     from neonxc.trees.histograms import Histogram
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 PAD, APART = 5.0, 9.0  # around the text of a box, between boxes
 BETWEEN = 30.0  # rows, where edges run
 CHART = 92.0, 34.0  # a histogram in a box
+SMALL = 0.8  # size of the caption over that of the boxes' text
 
 
 class Boxes:
@@ -63,8 +65,8 @@ class Boxes:
         self.height = tops[-1] + rows[-1] + APART
         self.caption: list[str] = []
         if any(word.cluster is None and word.mistakes for word in words):
-            size = 0.8 * FONT
-            self.caption = wrapped(MISTAKES, lambda line: text_width(line, size) <= self.width - 2 * APART)
+            room = (self.width - 2 * APART) / SMALL
+            self.caption = wrapped(MISTAKES, lambda line: text_width(line) <= room)
             self.height += LINE * len(self.caption)
 
     def draw(self, ax: Axes, scale: float) -> None:
@@ -75,8 +77,8 @@ class Boxes:
             self._draw_edges(ax, node, scale)
             self._draw_box(ax, node, colors(word), scale)
         if self.caption:
-            place, style = (APART, self.height - APART / 2), {"size": 0.8 * FONT * scale, "color": GREY}
-            ax.text(*place, "\n".join(self.caption), va="bottom", **style)
+            style: dict[str, Any] = {"size": SMALL * FONT * scale, "color": GREY, "va": "bottom"}
+            ax.text(APART, self.height - APART / 2, "\n".join(self.caption), **style)
 
     def _size(self, node: int) -> tuple[float, float]:
         """Width and height of a node's box, in points."""
@@ -88,14 +90,14 @@ class Boxes:
         return max(widths) + 2 * PAD, height + 2 * PAD
 
     def _draw_box(self, ax: Axes, node: int, colors: tuple[str, str], scale: float) -> None:
-        from matplotlib.offsetbox import AnnotationBbox, DrawingArea, OffsetBox, TextArea, VPacker
+        from matplotlib.offsetbox import AnnotationBbox, DrawingArea, TextArea, VPacker
 
         from neonxc.plot.images import cluster_colors
 
         line, fill = colors
         common = {"size": FONT * scale, "multialignment": "center", "linespacing": 1.2, "parse_math": False}
         styles: tuple[dict[str, Any], ...] = ({"weight": "bold", "color": "0.1"}, {"color": "0.2"})
-        parts: list[OffsetBox] = [
+        parts: list[Artist] = [
             TextArea("\n".join(lines), textprops=common | style, multilinebaseline=True)
             for lines, style in zip(_lines(self.words[node]), styles, strict=True)
         ]

@@ -52,7 +52,7 @@ class Decoding:
 
 
 class Categories:
-    """Translates conditions on encoded columns (codes or one-hot columns) to conditions on the original categories.
+    """Translates conditions on encoded columns (codes or one-hot) to conditions on the original categories.
 
     Parameters
     ----------

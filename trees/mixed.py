@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.encoding import Encoding, as_frame, plain
+from neonxc.encoding import Encoding, as_frame, category
 from neonxc.encoding.parts import Indicator, Number, Part
 from neonxc.estimators import pack_fields
 from neonxc.registry import register
@@ -152,7 +152,7 @@ def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple
 def _categories(column: pd.Series) -> list[Any]:
     """Distinct values of a column in alphabetical order; None, for missing values, comes last."""
     try:
-        found = {plain(value) for value in column.unique()}
+        found = {category(value) for value in column.unique()}
     except ValueError as error:
         raise ValueError(f"column {column.name!r} of X: {error}") from None
     return sorted(found - {None}, key=str) + [None] * (None in found)

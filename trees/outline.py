@@ -216,7 +216,7 @@ class _Drawn:
         if again:
             return
         end = x + text_width(row.lines[-1]) + 6
-        if row.test in outline.charts:
+        if row.test is not None and row.test in outline.charts:
             place = outline.chart, middle + CHART[1] / 2 - 3, CHART[0], 4 - CHART[1]
             self.ax.add_collection(outline.charts[row.test].draw(*place, self.of_cluster), autolim=False)
         elif row.name and outline.name - end > 12:

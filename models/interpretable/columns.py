@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from neonxc.inputs import plain
 from neonxc.rules import Column, Condition
 
 
@@ -41,7 +42,7 @@ class Coding:
         else:
             found, different = pd.factorize(values)
             known = {value: code for code, value in enumerate(self.values)}
-            codes = np.array([*(known.get(_plain(value), -1) for value in different), -1])[found]
+            codes = np.array([*(known.get(level(value), -1) for value in different), -1])[found]
         codes = codes.astype(np.int64)
         codes[gone] = len(self) - 1 if self.missing else -1
         return codes
@@ -115,10 +116,10 @@ def check_categories(column: Any, name: str | int) -> None:
     if values.dtype.kind in "fiubmM":
         return
     for value in pd.unique(values[~pd.isna(values)]):
-        plain = value.item() if isinstance(value, np.generic) else value
-        if not isinstance(plain, str | bool | int | float):
+        own = plain(value)
+        if not isinstance(own, str | bool | int | float):
             raise ValueError(
-                f"column {name!r} holds objects of type {type(plain).__name__}; convert them by astype(str)"
+                f"column {name!r} holds objects of type {type(own).__name__}; convert them by astype(str)"
             )
 
 
@@ -145,9 +146,9 @@ def _last(counts: np.ndarray, n_bins: int) -> list[int]:
 
 def _levels(values: Any, gone: np.ndarray) -> list[Any]:
     """Categories that occur, in the order of an ordered categorical or in alphabetical order."""
-    found = {_plain(value) for value in pd.unique(values[~gone])}
+    found = {level(value) for value in pd.unique(values[~gone])}
     if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
-        return [level for level in map(_plain, values.dtype.categories) if level in found]
+        return [one for one in map(level, values.dtype.categories) if one in found]
     return sorted(
         found, key=lambda level: (isinstance(level, str), str(level) if isinstance(level, str) else level)
     )
@@ -163,7 +164,7 @@ def _array(column: Any) -> Any:
     return values.to_numpy() if isinstance(values.dtype, np.dtype) else values.array
 
 
-def _plain(value: Any) -> Any:
-    """Convert a category to a Python string or number."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return value if isinstance(value, str | bool | int | float) else str(value)
+def level(value: Any) -> Any:
+    """Convert a category to a Python string, number or bool; a missing one to None."""
+    value = plain(value)
+    return value if isinstance(value, str | bool | int | float | None) else str(value)

@@ -12,7 +12,7 @@ from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
 from neonxc.registry import Values, register
 
 from .beta import BetaInterpretable
-from .columns import Coding
+from .columns import Coding, level
 from .foi import Interest
 from .kcenter import CenterClusterer, KCenter
 from .metric import Metric
@@ -51,14 +51,7 @@ def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
 
 def _listed(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """Convert columns to lists of JSON values; categories of other types are converted to strings."""
-    return {name: [_plain(value) for value in column] for name, column in frame.items()}
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or pd.isna(value):
-        return None
-    return value if isinstance(value, str | bool | int | float) else str(value)
+    return {name: [level(value) for value in column] for name, column in frame.items()}
 
 
 def _pack_metric(metric: Metric) -> Values:

@@ -12,7 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.encoding.encoding import plain
+from neonxc.encoding.encoding import category
 from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
 from neonxc.inputs import is_missing
 
@@ -67,7 +67,7 @@ def _(step: SimpleImputer) -> Encoded:
             f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: missing values need to be "
             "NaN or None; pandas reads them with na_values="
         )
-    fills = [plain(value) for value in step.statistics_]
+    fills = [category(value) for value in step.statistics_]
     parts: list[Part] = [Number(i, fill) for i, fill in enumerate(fills) if fill is not None]
     if step.indicator_ is not None:
         parts += [Indicator(int(i), (None,)) for i in step.indicator_.features_]
@@ -116,10 +116,10 @@ def _categories(step: OneHotEncoder | OrdinalEncoder) -> Iterator[tuple[tuple[An
     """Yield the categories of each column, and the infrequent ones, which are encoded as one."""
     rare = getattr(step, "infrequent_categories_", [None] * len(step.categories_))
     for i, categories in enumerate(step.categories_):
-        values = tuple(plain(value) for value in categories)
+        values = tuple(category(value) for value in categories)
         if len(set(values)) < len(values):
             raise ValueError(f"its column {i} has both None and NaN as categories; use one of them")
-        yield values, {} if rare[i] is None else dict.fromkeys(plain(value) for value in rare[i])
+        yield values, {} if rare[i] is None else dict.fromkeys(category(value) for value in rare[i])
 
 
 def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, float, float]:
@@ -214,7 +214,7 @@ def _numbers(source: Indicator | Code) -> tuple[dict[Any, float], float]:
 
 def _value(part: Part, value: Any) -> float:
     """The encoded number of a value; NaN where there is none."""
-    value = plain(value)
+    value = category(value)
     if not isinstance(part, Number):
         numbers, unknown = _numbers(part)
         return numbers.get(value, unknown)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
-from neonxc.inputs import as_array, check_names, check_width, is_missing
+from neonxc.inputs import as_array, check_names, check_width, plain
 from neonxc.registry import Values, register
 
 
@@ -158,7 +158,7 @@ class Encoding:
         if column in self.known:
             allowed = self._mask(column, self.known[column])
             if (bad := ~allowed[codes]).any():
-                value = plain(given.iloc[int(bad.argmax())])
+                value = category(given.iloc[int(bad.argmax())])
                 raise ValueError(
                     f"{name} has the value {value!r} in row {int(bad.argmax())}, column {self.columns[column]!r}; "
                     f"the known values are {list(self.known[column])}"
@@ -210,7 +210,7 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
     return frame
 
 
-def plain(value: Any) -> Any:
+def category(value: Any) -> Any:
     """Convert a category to a JSON value: None for a missing one, or a number, truth value or string of Python.
 
     Raises
@@ -218,10 +218,8 @@ def plain(value: Any) -> Any:
     ValueError
         The category is another object.
     """
-    if is_missing(value):
-        return None
-    value = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(value, bool | int | float | str):
+    value = plain(value)
+    if not isinstance(value, bool | int | float | str | None):
         raise ValueError(f"a category needs to be a string, a number or a truth value, got {value!r}")
     return value
 

@@ -237,6 +237,18 @@ class _Conditional(Filling):
         return (self.points[drawn] + h * noise) * self.scale + self.center
 
 
+def check_imputer(imputer: Any) -> None:
+    """Refuse anything but an imputer or None."""
+    if imputer is None or isinstance(imputer, Imputer):
+        return
+    if isinstance(imputer, type) and issubclass(imputer, Imputer):
+        raise TypeError(f"imputer needs an instance, got the class {imputer.__name__}: call it first")
+    raise TypeError(
+        f"imputer needs an Imputer of neonxc.evaluation, such as KDEImputer(X), got a {type(imputer).__name__}; "
+        "for another way to fill in features write a subclass of Imputer"
+    )
+
+
 def default_imputer(net: Any, x: Tensor, ranks: Ranks = ALONE) -> Imputer:
     """What is usual for inputs of a kind: draws for tables, other words for words, zeros for all else.
 

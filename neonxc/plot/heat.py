@@ -87,7 +87,7 @@ def add_scale(figure: Figure, axes: Any, labels: Sequence[str] | None = None, be
         bar = figure.colorbar(scale, ax=axes, aspect=30, pad=0.02)
     bar.set_ticks([-1, 0, 1], labels=list(labels or ("against", "0", "for")))
     bar.ax.tick_params(labelsize=8, length=2)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def pale(photo: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from neonxc.inputs import is_missing
+from neonxc.inputs import plain
 from neonxc.rules.intervals import EVERYTHING, Intervals, intersection, union
 from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, shortest
 
@@ -121,7 +121,7 @@ class Condition:
         object.__setattr__(self, "intervals", union(self.intervals) if self.values is None else EVERYTHING)
         if self.values is not None:
             object.__setattr__(self, "missing", False)
-            object.__setattr__(self, "values", tuple(map(_plain, self.values)))
+            object.__setattr__(self, "values", tuple(map(plain, self.values)))
 
     @property
     def feature(self) -> int:
@@ -214,7 +214,7 @@ class Condition:
         """
         if self.values is not None:
             asked = set(self.values)
-            return np.array([(_plain(value) in asked) ^ self.negated for value in values], dtype=bool)
+            return np.array([(plain(value) in asked) ^ self.negated for value in values], dtype=bool)
         numbers = values.double() if isinstance(values, Tensor) else np.asarray(values, np.float64)
         parts = [_between(numbers, low, high) for low, high in self.intervals]
         parts += [numbers != numbers] * self.missing
@@ -249,12 +249,6 @@ def _between(numbers: Any, low: float, high: float) -> Any:
     if not isfinite(low):
         return numbers <= high if isfinite(high) else numbers == numbers
     return (numbers > low) & (numbers <= high) if isfinite(high) else numbers > low
-
-
-def _plain(value: Any) -> Any:
-    """A category as Python's own object; None for a missing one."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if is_missing(value) else value
 
 
 def _category(value: Any) -> str:

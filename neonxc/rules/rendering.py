@@ -193,7 +193,7 @@ def _overall(rules: Rules) -> list[str]:
 def _words(rules: Rules) -> list[tuple[str, str]]:
     """The words for the measures, explained, as far as they occur."""
     total = " ".join(_overall(rules))
-    used = {"coverage": True, "precision": True, "mistakes": rules.divide}
+    used = {"coverage": len(rules) > 0, "precision": len(rules) > 0, "mistakes": rules.divide and len(rules) > 0}
     return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
@@ -231,7 +231,8 @@ def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
             lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
         blocks.append("\n".join(lines))
     blocks += [f"**{title}**: {text}" for title, _, text in (line.partition(": ") for line in _overall(rules))]
-    return "\n\n".join([*blocks, " ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules))])
+    blocks.append(" ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules)))
+    return "\n\n".join(filter(None, blocks))
 
 
 def _no_markdown(name: str) -> str:

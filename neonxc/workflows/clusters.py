@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from neonxc.distinct import n_distinct
 from neonxc.given import GivenLabels
-from neonxc.inputs import NOISE
+from neonxc.inputs import NOISE, are_labels
 from neonxc.preparation import Preparation
 
 NAMED = 3
@@ -35,17 +35,25 @@ class Clusters:
         What a title calls it.
     given : bool
         Whether it is a column of the table.
+    notes : list of str
+        What the user should know about the labels.
     """
 
     model: Pipeline
     labels: np.ndarray
     what: str
     given: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clustered(self) -> np.ndarray:
+        """Positions of the rows that are in a cluster: those that are not noise and have a label."""
+        return np.flatnonzero(are_labels(self.labels))
 
     @property
     def k(self) -> int:
-        """Number of clusters; noise is none."""
-        return len(set(self.labels.tolist()) - {NOISE})
+        """Number of clusters."""
+        return len(set(self.labels[self.clustered].tolist()))
 
 
 def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
@@ -91,26 +99,33 @@ def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
 
 
 def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
-    """The clusters that a column of the table names; `prepared` is without it.
+    """The clusters that a column of the table names; `prepared` is the table without it.
+
+    Rows without a label are noise, as those with label -1.
 
     Raises
     ------
     ValueError
-        Missing labels, numbers that are not whole, a single cluster, or as many clusters as rows.
+        Numbers that are not whole, fewer than two clusters, or as many clusters as rows.
     """
-    if missing := int(labels.isna().sum()):
-        raise ValueError(
-            f"column {labels.name!r} of {name} has no label in {missing} rows: fill them in, or remove these rows"
-        )
-    values = labels.to_numpy()
+    values, missing = labels.to_numpy(), labels.isna().to_numpy()
     if values.dtype.kind == "f":
+        values = np.where(missing, NOISE, values)
         if (values != np.round(values)).any():
-            raise ValueError(f"column {labels.name!r} of {name} holds numbers that are not whole, not labels")
+            raise ValueError(
+                f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels"
+            )
         values = values.astype(np.int64)
-    values = values.astype(str).astype(object) if values.dtype.kind not in "iu" else values
-    k = len(set(values.tolist()) - {NOISE})
-    if k < 2 or k == len(values):
-        raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {len(values)} rows")
+    if values.dtype.kind not in "iu":
+        values = np.where(missing, None, values.astype(str).astype(object))
+    found = Clusters(make_pipeline(prepared.pipeline, GivenLabels(values)), values, "", given=True)
+    k, n = found.k, len(values)
+    if k < 2 or k == n:
+        raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {n} rows")
     prepared.pipeline.fit(prepared.frame)
-    model = make_pipeline(prepared.pipeline, GivenLabels(values).fit(prepared.frame))
-    return Clusters(model, values, f"{k} clusters of {name} by {labels.name}, {len(values)} rows", given=True)
+    found.model[-1].fit(prepared.frame)
+    notes = []
+    if noise := n - len(found.clustered):
+        why = f"{missing.sum()} of them have no label" if missing.any() else "their label is -1"
+        notes.append(f"{noise} of {n} rows are noise and in no cluster: {why}")
+    return replace(found, what=f"{k} clusters of {name} by {labels.name}, {n} rows", notes=notes)

@@ -27,7 +27,8 @@ def typical_places(logits: Tensor, photo: int, most: int) -> list[list[Place]]:
     own = logits.argmax(dim=0)
     found: list[list[Place]] = []
     for k, logit in enumerate(logits):
-        left, places = logit.where(own == k, -float("inf")), []
+        left = logit.where(own == k, -float("inf"))
+        places: list[Place] = []
         while len(places) < most and left.max() > -float("inf"):
             i, j = divmod(int(left.argmax()), width)
             places.append(Place(float(logit[i, j]), photo, (i + 0.5) / height, (j + 0.5) / width))
