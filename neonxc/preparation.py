@@ -119,7 +119,7 @@ def prepare(
     numbers = [name for name in frame.columns if _is_number(frame[name])]
     if huge := [name for name in numbers if frame[name].abs().max() > LARGEST]:
         raise ValueError(
-            f"columns {huge} have numbers greater than {LARGEST:g}, too large to square: rescale them or leave them out"
+            f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
     categories = [name for name in frame.columns if name not in numbers]
     notes += _on_numbers(frame[numbers]) + _on_categories(frame[categories]) + _on_labels(frame)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.attribution import NEON
 from neonxc.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.lrp import Composite, presets
 from neonxc.neuralize import neuralize
+from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 from neonxc.workflows.clusters import kmeans
 from neonxc.workflows.drawing import Drawing, Explained
@@ -179,7 +179,7 @@ def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) 
 
     with ranks.agreed():
         own = range(ranks.rank, len(rows), ranks.size)
-        places = tqdm(own or [0], desc="features", delay=2, leave=False, disable=ranks.rank > 0)
+        places = progress_bar(own or [0], desc="features", disable=ranks.rank > 0)
         parts = [taken(place) for place in places]
         found = torch.cat(parts if own else [parts[0][:0]])  # a process without photos knows the width alone
         place = torch.cat([torch.full((len(part),), p) for p, part in zip(own, parts, strict=False)] or [NONE])
