@@ -351,9 +351,11 @@ def test_queries_of_nullable_whole_numbers():
 @pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t"])
 def test_names_that_pandas_cannot_quote(name):
     rules = CART(2).fit(pd.DataFrame({name: [0.0, 1.0]}), labels=[0, 1]).tree_.rules()
-    with pytest.raises(ValueError, match=r"has no name that DataFrame.query can quote; give it one, without"):
+    with pytest.raises(
+        ValueError, match=r"DataFrame.query cannot quote the name of column .*; rename it to a string without"
+    ):
         rules.to_query()
-    with pytest.raises(ValueError, match="column 0 has no name"):
+    with pytest.raises(ValueError, match="cannot quote the name of column 0"):
         CART(2).fit([[0.0], [1.0]], labels=[0, 1]).tree_.rules().to_query()
 
 
