@@ -166,7 +166,7 @@ def deep_record(row: Deep, samples: int) -> dict[str, Any]:
     chosen["NEON, along"] = methods.neon_with(along=0.0)
     chosen["NEON, γ = 0.1"] = methods.neon_with(Composite(Gamma(0.1)))
     chosen["NEON, mid-point"] = methods.neon_with(head_rule="midpoint")
-    run = compare(row.net, row.activations, chosen, ZeroImputer(), groups=CHANNELS)
+    run = compare(row.net, row.activations, chosen, ZeroImputer(), groups=CHANNELS, points=None, steps=None)
     return record(row.name, row.kind, [run], row.activations.shape[1], row.k)
 
 

@@ -152,7 +152,11 @@ def shallow_row(data: Points, model: str, seeds: int, repeats: int, samples: int
         chosen = methods.default_methods(imputer, seed=seed)
         chosen["Shapley"] = methods.shapley_sampling(samples, seed=seed)
         chosen[BY_AUC] = by_auc(imputer, repeats, seed)
-        runs.append(compare(net, data.X[data.explained], chosen, imputer, repeats, random_state=seed))
+        runs.append(
+            compare(
+                net, data.X[data.explained], chosen, imputer, repeats, points=None, steps=None, random_state=seed
+            )
+        )
     return record(data.name, model, runs, data.X.shape[1], k or data.k)
 
 

@@ -157,7 +157,7 @@ def of_table(clusters: int = 6, repeats: int = 10) -> dict[str, Any]:
         chosen["of the other network"] = neonxc.NEON(nets[{"k-means": "tree", "tree": "k-means"}[name]]).attribute(
             X
         )
-        found[name] = compare(net, X, chosen, imputer, repeats)
+        found[name] = compare(net, X, chosen, imputer, repeats, points=None, steps=None)
     return found
 
 

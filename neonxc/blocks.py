@@ -1,4 +1,4 @@
-"""One memory budget: how many rows of something are worked on at once."""
+"""The memory budget: the number of rows that are processed at once."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CPU, ACCELERATOR = 1 << 27, 1 << 30  # bytes that one step may hold
-COPIES = 27  # of an input's numbers that a walk through a network keeps in float32, roughly
-LEAST = 1 << 15  # bytes that a row of a table counts as in a network, whose layers may be far wider
+CPU, ACCELERATOR = 1 << 27, 1 << 30  # maximum bytes of one step
+COPIES = 27  # float32 numbers that a pass through a network keeps per number of the input, roughly
+# minimum bytes per row of a table in a network, because its layers may be much wider than the table
+LEAST = 1 << 15
 
 
 def at_once(bytes_per_row: int, device: torch.device | str = "cpu") -> int:
-    """How many rows fit into the budget of a device, at least 1."""
+    """Return the number of rows that fit into the budget of a device, at least 1."""
     budget = CPU if torch.device(device).type == "cpu" else ACCELERATOR
     return max(1, budget // max(1, bytes_per_row))
 
 
 def blocks(n: int, bytes_per_row: int, device: torch.device | str = "cpu") -> Iterator[slice]:
-    """Slices that cover n rows, each as large as the budget of a device allows.
+    """Yield slices that cover n rows, each as large as the budget of a device allows.
 
     Parameters
     ----------
     n : int
         Number of rows.
     bytes_per_row : int
-        Bytes that working on one row takes, temporaries included.
+        Bytes needed to process one row, including temporaries.
     device : torch.device or str
-        Where the work is done.
+        Device of the computation.
 
     Examples
     --------
@@ -42,5 +43,5 @@ def blocks(n: int, bytes_per_row: int, device: torch.device | str = "cpu") -> It
 
 
 def network_bytes(x: Tensor) -> int:
-    """Bytes that a network needs for one of its inputs [N, ...], as far as their size can tell."""
+    """Estimate the bytes that a network needs for one of its inputs [N, ...] from the input's size."""
     return max(LEAST, COPIES * x[0].numel() * max(4, x.element_size())) if len(x) else LEAST

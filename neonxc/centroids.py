@@ -1,4 +1,4 @@
-"""Neurons of centroids: squared distances behind a preprocessing, linear in the raw columns."""
+"""Detection layers of centroids: squared distances after a preprocessing, as linear neurons on the raw columns."""
 
 from __future__ import annotations
 
@@ -14,19 +14,25 @@ from neonxc.preprocessing import Preprocessing
 def centroids(
     centers: Tensor, preprocessing: Preprocessing | None = None, factor: float = 1.0, offsets: Tensor | float = 0.0
 ) -> LinearDetection:
-    """Neurons of centroids: their squared distances to a point, up to a term that all of them share.
+    """Make neurons that compute the squared distances from centroids, up to a term that all centroids share.
 
-    Behind a preprocessing the distances are those in the space of the centroids, and yet linear in the raw
-    columns: ``|M|^2 - 2 M'(A y) = D (anchor - y)`` with ``D = 2 A'M`` and the anchor half the preimage of M.
+    Without this term the distances are linear in the raw columns, even after an affine preprocessing A:
+    ``|M|^2 - 2 M'(A y) = D (anchor - y)`` with ``D = 2 A'M`` and the anchor half the preimage of M.
 
     Parameters
     ----------
     centers : Tensor [M, p]
-        In the space that the clusterer saw.
+        Centroids in the space that the clusterer was fitted in.
     preprocessing : Preprocessing, optional
-        From the raw columns to that space.
-    factor, offsets : float, and float or Tensor [M]
-        What the distances are multiplied by, and what is added to them then; no column has a share of the latter.
+        Map from the raw columns to that space. Default: the identity.
+    factor : float
+        Factor of the distances.
+    offsets : float or Tensor [M]
+        Constants that are added to the scaled distances; they belong to no column.
+
+    Returns
+    -------
+    LinearDetection
     """
     preprocessing = preprocessing or Preprocessing.identity(centers.shape[1], centers.device)
     centers = centers.double() - preprocessing.offset
@@ -39,9 +45,9 @@ def centroids(
 
 
 def frame(preprocessing: Preprocessing, z: Tensor) -> dict[str, Any]:
-    """Coordinates of a :class:`LinearDetection` behind a preprocessing, zero where that maps to `z` [p]."""
+    """The `frame` of a :class:`LinearDetection` that is zero where the preprocessing maps to `z` [p]."""
     norm = preprocessing.norm
-    # without a norm only root + origin counts, and a map that repeats columns need not reach zero
+    # without a norm only root + origin matters; a map that repeats columns need not have a preimage of zero
     zero = z if norm is None else torch.zeros_like(z)
     return {
         "root": preprocessing.point(zero),

@@ -24,10 +24,10 @@ from neonxc.options import (
     Page,
     Rules,
     Scaling,
-    can_be_made,
-    safetensors,
-    there,
-    weights_there,
+    creatable_path,
+    existing_path,
+    existing_weights,
+    safetensors_file,
 )
 from neonxc.photo_files import photo_files
 from neonxc.progress_bars import hide, progress
@@ -96,13 +96,20 @@ def heatmap(
         str, typer.Option(help="Pretrained network: one of ours, or any of timm's by its name.")
     ] = "efficientnet_lite0",
     layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
-    mode: Annotated[Mode, typer.Option(help="Cluster the locations of each photo, or whole photos.")] = "spatial",
+    mode: Annotated[Mode, typer.Option(help="Cluster the locations of the photos, or whole photos.")] = "spatial",
+    per_photo: Annotated[
+        bool,
+        typer.Option(
+            "--per-photo",
+            help="Cluster the locations of each photo alone: cluster 2 is another one in every photo.",
+        ),
+    ] = False,
     size: Annotated[
         int,
         typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
     ] = 320,
     weights: Annotated[
-        str, typer.Option(callback=weights_there, help='File of weights, "default", or "none" for random ones.')
+        str, typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random ones.')
     ] = "default",
     composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
@@ -111,7 +118,7 @@ def heatmap(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=safetensors,
+            callback=safetensors_file,
             help="A .safetensors file for the relevance itself; its folder is made if need be.",
             show_default=False,
         ),
@@ -123,6 +130,8 @@ def heatmap(
         raise ValueError(
             f"{clusters} clusters need at least as many photos, got {len(files)}; or use --mode spatial"
         )
+    if per_photo and mode == "image":
+        raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
     if launched_rank():
         os.environ["TQDM_DISABLE"] = "1"  # the first process shows the bars
     from neonxc import workflows
@@ -130,8 +139,11 @@ def heatmap(
     with launched() as group:
         features = workflows.extractor(backbone, layer, weights, own_device(device), mode)
         photos = workflows.PhotoFiles(files, size if features.size is None else max(features.size), features)
-        run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
-        result = run(photos, clusters, out, features, workflows.composite(composite, features), save, group)
+        rules = workflows.composite(composite, features)
+        if mode == "image":
+            result = workflows.image_heatmaps(photos, clusters, out, features, rules, save, group)
+        else:
+            result = workflows.spatial_heatmaps(photos, clusters, out, features, rules, save, group, per_photo)
     if not launched_rank():
         workflows.show(result)
 
@@ -159,7 +171,7 @@ def explain(
     source: Annotated[
         Path,
         typer.Argument(
-            callback=there,
+            callback=existing_path,
             help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with a text per line.",
         ),
     ],
@@ -212,7 +224,7 @@ def rules(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=can_be_made,
+            callback=creatable_path,
             help="File for the rules; .safetensors keeps them for neonxc apply.",
             show_default=False,
         ),
@@ -241,7 +253,9 @@ def apply(
     file: File,
     out: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, callback=can_be_made, help="CSV file; default: print.", show_default=False),
+        typer.Option(
+            dir_okay=False, callback=creatable_path, help="CSV file; default: print.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Give new rows their clusters, by a saved network, tree or set of rules."""

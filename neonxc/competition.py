@@ -1,4 +1,4 @@
-"""Competition: from the values of clusters or of tests to logits, and back to weights of these values."""
+"""Competition layers: logits from the values of clusters or tests, and the values' weights in a decision."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from neonxc.pooling import group_min, log_odds, min_over_competitors, take_most
 from neonxc.registry import storable
 
 Share = Callable[[Tensor, float | Tensor], Tensor]
+"""Computes the competitors' shares [N, L] from their contrasts [N, L] with the target and the stiffness beta."""
 
 
 @storable
 class Rivals(nn.Module):
-    """The other clusters compete: ``f_c = min_{k != c} E_k - E_c`` for values E, of which the least wins.
+    """All clusters compete: ``f_c = min_{k != c} E_k - E_c`` for values E, of which the least wins.
 
     Parameters
     ----------
     threshold : float, optional
-        Of ``p = softmax(-E)``: the logit is then the log odds of p_c over those of the threshold (NEON paper,
-        Prop. 7), and positive where p_c exceeds it.
+        Threshold in (0, 1) of the probabilities ``p = softmax(-E)``. The logit is then the log odds of p_c minus
+        those of the threshold (NEON paper, Prop. 7), which is positive if p_c exceeds the threshold. Default: the
+        hard competition above.
     """
 
     PLAIN = ("threshold",)
@@ -32,24 +34,24 @@ class Rivals(nn.Module):
         self.threshold = threshold
 
     def n_clusters(self, n_values: int) -> int:
-        """Clusters K, given so many values."""
+        """Return the number of clusters K for a number of values."""
         return n_values
 
     def forward(self, values: Tensor) -> Tensor:
-        """Logits [N, K] of values [N, K]."""
+        """Compute the logits [N, K] from values [N, K]."""
         return min_over_competitors(values) if self.threshold is None else log_odds(values, self.threshold)
 
     def assign(self, values: Tensor) -> Tensor:
-        """Column [N] of the winner."""
+        """Return the column [N] of the cluster with the least value."""
         return values.argmin(dim=1)
 
     def pieces(self, n_values: int, device: torch.device) -> Pieces:
-        """Each cluster as the piece in which its value is the least, with or without a threshold."""
+        """Return one piece per cluster, in which its value is the least, whether or not there is a threshold."""
         column = torch.arange(n_values, device=device)
         return Pieces(column, (column != column[:, None]).to(torch.int8), column)
 
     def contrasts(self, values: Tensor, target: Tensor, competitor: Tensor | None = None) -> Tensor:
-        """Contrasts ``E_k - E_c`` [N, K] with the target; infinite where there is no competitor."""
+        """Compute the contrasts ``E_k - E_c`` [N, K] with the target; infinite where k does not compete."""
         column = target[:, None]
         found = (values - values.gather(1, column)).scatter(1, column, torch.inf)
         if competitor is None:
@@ -65,11 +67,11 @@ class Rivals(nn.Module):
         competitor: Tensor | None = None,
         share: Share = take_most,
     ) -> tuple[Tensor, Tensor]:
-        """Weights [N, K] of the values in a decision, and the target as an indicator [N, K].
+        """Compute the weights of the values in a decision.
 
-        Every competitor has its share s_k of :func:`~neonxc.pooling.take_most`, the target minus their sum. With a
-        threshold, whose pooling is soft itself, the shares are those of its soft minimum, so that what lands on a
-        weak contrast is let go, as the paper reassigns it; beta is ignored.
+        A competitor's weight is its share s_k, by default that of :func:`~neonxc.pooling.take_most`; the target's
+        weight is minus their sum. With a threshold, whose pooling is soft itself, the shares are the gradient of
+        its soft minimum, and beta is ignored.
 
         Parameters
         ----------
@@ -78,9 +80,15 @@ class Rivals(nn.Module):
         beta : float or scalar Tensor
             Stiffness of the shares.
         competitor : Tensor [N] of int64, optional
-            The only competitor that counts.
+            The only competitor of each point. Default: all other clusters compete.
         share : callable
-            Shares [N, K] from contrasts [N, K] and beta.
+            Computes the shares [N, K] from contrasts [N, K] and beta.
+
+        Returns
+        -------
+        weights : Tensor [N, K]
+        own : Tensor [N, K]
+            Indicator of the target.
         """
         contrasts = self.contrasts(values, target, competitor)
         if self.threshold is None:
@@ -94,13 +102,13 @@ class Rivals(nn.Module):
 
 @storable
 class Path(nn.Module):
-    """The tests on the path to a leaf compete: its value is their minimum, a cluster's that of its best leaf.
+    """The tests on the path to a leaf compete: a leaf's value is their minimum, a cluster's that of its best leaf.
 
     Parameters
     ----------
-    children : sequence of T (left, right)
-        The tests of a binary tree, parents first: a child ``>= 0`` is the leaf of that number, ``-t`` the test
-        number t. Points go left where a test's value is positive.
+    children : sequence of T pairs (left, right)
+        Children of the tests of a binary tree, parents first: a child ``>= 0`` is the leaf of this number, and
+        ``-t`` is test number t. Points go left if the value of a test is positive.
     leaves : Tensor [L] of int64
         Column of the cluster that each leaf belongs to.
     """
@@ -117,26 +125,26 @@ class Path(nn.Module):
         self.register_buffer("leaves", leaves)
 
     def n_clusters(self, n_values: int) -> int:
-        """Clusters K."""
+        """Return the number of clusters K."""
         return self.k
 
     def forward(self, values: Tensor) -> Tensor:
-        """Logits [N, K] of tests [N, T]."""
-        found = self._of_leaves(values)
+        """Compute the logits [N, K] from the values of tests [N, T]."""
+        found = self._leaf_values(values)
         return -group_min(-found, self.leaves, self.k)[0]
 
     def assign(self, values: Tensor) -> Tensor:
-        """Column [N] of the cluster whose leaf a point reaches."""
+        """Return the column [N] of the cluster whose leaf a point reaches."""
         return self(values).argmax(dim=1)
 
     def pieces(self, n_values: int, device: torch.device) -> Pieces:
-        """Each cluster as the pieces that are its leaves."""
+        """Return the leaves as pieces of their clusters."""
         return Pieces(self.leaves, self.signs)
 
     def contrasts(self, values: Tensor, target: Tensor, competitor: Tensor | None = None) -> Tensor:
-        """Evidence [N, T] of the tests on the way to the target's best leaf; infinite where a test is not on it.
+        """Compute the margins [N, T] of the tests on the path to the target's best leaf; infinite off the path.
 
-        With a competitor it is that of one test alone: where the way to the competitor's best leaf parts from it.
+        With a competitor, only the test where the path to the competitor's best leaf branches off has a margin.
         """
         return self._evidence(values, target, competitor)[0]
 
@@ -148,7 +156,7 @@ class Path(nn.Module):
         competitor: Tensor | None = None,
         share: Share = take_most,
     ) -> tuple[Tensor, None]:
-        """Weights [N, T] of the tests in a decision: shares of those on the path, with its side as their sign.
+        """Compute the weights [N, T] of the tests in a decision: their shares, with the side of the path as sign.
 
         The parameters are those of :meth:`Rivals.weights`, with tests in place of clusters.
         """
@@ -156,15 +164,16 @@ class Path(nn.Module):
         return share(evidence, beta) * signs, None
 
     def _evidence(self, values: Tensor, target: Tensor, competitor: Tensor | None) -> tuple[Tensor, Tensor]:
-        of_leaves = self._of_leaves(values)
-        signs = self.signs.to(values)[self._best(of_leaves, target)]
+        """The margins [N, T] of :meth:`contrasts`, and the sides [N, T] of the path."""
+        leaf_values = self._leaf_values(values)
+        signs = self.signs.to(values)[self._best(leaf_values, target)]
         on_path = signs != 0
-        if competitor is not None:  # two leaves are on different sides of a single test
-            on_path &= signs * self.signs.to(values)[self._best(of_leaves, competitor)] < 0
+        if competitor is not None:  # exactly one test separates two leaves
+            on_path &= signs * self.signs.to(values)[self._best(leaf_values, competitor)] < 0
         return torch.where(on_path, signs * values, torch.inf), signs
 
-    def _of_leaves(self, values: Tensor) -> Tensor:
-        """The weakest evidence [N, L] on each leaf's path."""
+    def _leaf_values(self, values: Tensor) -> Tensor:
+        """The least margin [N, L] on the path to each leaf."""
         left = values.T.contiguous()
         reached = {0: torch.full_like(left[0], torch.inf)}  # minimum over the path to a test
         found: list[Tensor] = [reached[0]] * len(self.leaves)
@@ -177,13 +186,13 @@ class Path(nn.Module):
                     reached[-child] = value
         return torch.stack(found, dim=1)
 
-    def _best(self, of_leaves: Tensor, target: Tensor) -> Tensor:
-        """The leaf [N] of a cluster with the greatest value."""
-        return of_leaves.masked_fill(self.leaves != target[:, None], -torch.inf).argmax(dim=1)
+    def _best(self, leaf_values: Tensor, target: Tensor) -> Tensor:
+        """The target's leaf [N] with the greatest value."""
+        return leaf_values.masked_fill(self.leaves != target[:, None], -torch.inf).argmax(dim=1)
 
 
 def path_signs(children: Sequence[tuple[int, int]]) -> Tensor:
-    """Sides [L, T] on which each leaf lies of each test: 1 left, -1 right, 0 not on its path."""
+    """Return the sides [L, T] of the tests on the leaves' paths: 1 left, -1 right, 0 off the path."""
     signs = torch.zeros(len(children) + 1, len(children), dtype=torch.int8)
     below: dict[int, list[int]] = {}
     for test in range(len(children) - 1, -1, -1):  # children come after their parents

@@ -52,7 +52,13 @@ class Contrast:
     accuracy: float
 
     def top(self, n: int = 5) -> pd.DataFrame:
-        """The `n` columns that say most, by the sum of both relevances."""
+        """The `n` columns that say most, by the sum of both relevances.
+
+        Parameters
+        ----------
+        n : int
+            Number of columns.
+        """
         order = np.argsort(-self.relevance.sum(axis=1).to_numpy(), kind="stable")
         return self.relevance.iloc[order[:n]]
 
@@ -138,7 +144,7 @@ def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: 
         points = rows(a)
         columns = torch.full((len(points),), target, device=points.device)
         rivals = torch.full_like(columns, competitor)
-        decide = neon._decisions(points, columns, rivals)
+        decide = neon.decisions.of_columns(points, columns, rivals)
         carrier.tally(x, points, decide, columns, total)
         n += len(points)
     return (total[target] / max(n, 1)).numpy()

@@ -1,4 +1,4 @@
-"""Neurons of threshold trees: how far a column is on the inner side of an edge."""
+"""A detection layer for threshold trees: the signed distance of a column from a threshold."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from neonxc.registry import storable
 
 @storable
 class EdgeDetection(Detection):
-    """Neurons of one column each: by how many spreads of its column a point is on the inner side of an edge.
+    """Neurons that measure how far one column is inside an edge of an interval, in spreads of the column.
 
-    ``a_m(x) = sign_m (edge_m - x_i) / spread_m`` for the column i of neuron m. The sign is 1 for an upper edge,
-    to which a point on it belongs, and -1 for a lower one, to which it does not: a neuron is never zero, so that a
-    threshold tree's decisions are its own also on the edges.
+    ``a_m(x) = sign_m (edge_m - x_i) / spread_m`` for the column i of neuron m. The sign is 1 for an upper edge and
+    -1 for a lower one. A point on an upper edge is inside, one on a lower edge is not. A neuron is never exactly
+    zero, so that its sign agrees with the tree's decision on the edges too.
 
     Parameters
     ----------
     column : Tensor [M] of int64
+        Column of each neuron.
     edge : Tensor [M] of float64
-        In the units of the columns.
+        Thresholds in the units of the columns.
     sign : Tensor [M]
-        1 or -1.
+        1 for upper edges, -1 for lower ones.
     spread : Tensor [M] of float64
-        Positive, in the units of the columns.
+        Positive scales in the units of the columns, such as standard deviations.
     columns : int
         Number of raw columns d.
     """
@@ -55,31 +56,31 @@ class EdgeDetection(Detection):
 
     @property
     def references(self) -> Tensor:
-        """None: edges are no points."""
+        """An empty tensor [0, d]: edges are no points."""
         return self.edge.new_zeros(0, self.columns)
 
     def units(self) -> Tensor:
-        """Spreads [d] of the columns that are tested, 1 for the others."""
+        """Return the spreads [d] of the columns that are tested, and 1 for the others."""
         return self.spread.double().new_ones(self.columns).index_copy(0, self.column, self.spread.double())
 
     def slopes(self) -> Tensor | None:
-        """Slopes [M, d] of the neurons."""
+        """Return the gradients [M, d] of the neurons."""
         slope = -self.sign.to(self.spread) / self.spread
         return slope.new_zeros(self.n_neurons, self.columns).scatter(1, self.column[:, None], slope[:, None])
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Column, edge and sign [M] of the neurons."""
+        """Return the column, the edge and the sign [M] of the neurons."""
         return self.column, self.edge, self.sign
 
     def scaled(self, factor: float) -> EdgeDetection:
-        """Give the same neurons multiplied by a factor."""
+        """Return the same layer with neurons multiplied by a factor."""
         return EdgeDetection(self.column, self.edge, self.sign, self.spread / factor, self.columns)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Neurons [N, M] of raw points [N, d], in float32 or better."""
+        """Compute neurons [N, M] from raw points [N, d], in float32 or float64."""
         check_width(x.shape[1], self.n_features, name="x")
         dtype = compute_dtype(x.dtype)
-        # a tree compares in float64, and so do its neurons
+        # compared in float64, as the tree does
         inside = (self.edge.double() - x[:, self.column].double()) * self.sign
         neurons = (inside / self.spread.double()).to(dtype)
         least = torch.full_like(neurons, torch.finfo(dtype).tiny)
@@ -87,11 +88,11 @@ class EdgeDetection(Detection):
         return torch.where(neurons == 0, torch.where(belongs, least, -least), neurons)
 
     def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
-        """Relevance [N, d] of a weighted sum: all of a neuron's is its column's."""
+        """Compute the relevance [N, d] of a weighted sum: a neuron's column gets all of its value."""
         return self._by_column(weights * self(x))
 
     def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Slope [N, d] of a weighted sum."""
+        """Compute the gradient [N, d] of a weighted sum."""
         return self._by_column(-weights * (self.sign / self.spread).to(weights))
 
     def _by_column(self, values: Tensor) -> Tensor:

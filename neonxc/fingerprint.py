@@ -1,4 +1,4 @@
-"""What tells one network, or one set of numbers, from another: a hash of all that it is."""
+"""Fingerprints: hashes that identify a network or a set of numbers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def fingerprint(net: NeuralizedClustering) -> str:
-    """A hash of a network's structure and numbers, whatever the device; the same in every process."""
+    """Return a hash of a network's structure and values, the same on every device and in every process."""
     try:
         described, tensors = pack(net)
-    except TypeError:  # a head of a class that is not registered
+    except TypeError:  # the class of the head is not registered
         described, tensors = {"head": plain_text(net.head)}, {}
     features = {} if net.features is None else net.features.state_dict()
     numbers = {f"features.{name}": value for name, value in features.items()} | net.state_dict() | tensors
@@ -29,7 +29,7 @@ def fingerprint(net: NeuralizedClustering) -> str:
 
 
 def hash_of(described: Any, tensors: Mapping[str, Any]) -> str:
-    """A hash of JSON values and named tensors; other values among these count by their text."""
+    """Return a hash of JSON values and named tensors; other values are hashed by their text."""
     digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
     for name, value in sorted(tensors.items()):
         if not isinstance(value, Tensor):
@@ -41,5 +41,5 @@ def hash_of(described: Any, tensors: Mapping[str, Any]) -> str:
 
 
 def plain_text(value: Any) -> str:
-    """The text of an object without addresses, which differ between processes."""
+    """Return the text of an object without memory addresses, which differ between processes."""
     return _ADDRESS.sub("", repr(value))

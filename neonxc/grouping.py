@@ -1,4 +1,4 @@
-"""Grouping: one value per cluster, or per test of a tree, from the neurons that stand for it."""
+"""Grouping layers: one value per cluster, or per test of a tree, from the neurons that belong to it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from neonxc.pieces import Pieces
 from neonxc.pooling import group_min, group_soft_min
 from neonxc.registry import storable
 
-MOST_PIECES = 1 << 14  # of tests of intervals, whose combinations multiply
+MOST_PIECES = 1 << 14  # limits the combinations of interval tests, which grow exponentially
 
 
 @storable
 class Minimum(nn.Module):
-    """The minimum over the members of each cluster, hard or soft.
+    """The hard or soft minimum over the neurons of each cluster.
 
     Parameters
     ----------
     groups : Tensor [M] of int64
-        Column of the cluster that each neuron stands for, in ascending order.
+        Column of the cluster that each neuron belongs to, in ascending order.
     gamma : float, optional
-        Stiffness of the soft minimum ``LME^{-gamma}`` (NEON paper, Eq. 7). None: the hard minimum.
+        Stiffness of the soft minimum ``LME^{-gamma}`` (NEON paper, Eq. 7). Default: the hard minimum.
     log_weights : Tensor [M], optional
-        Logarithms of the members' weights in the soft minimum; default: all of a cluster's alike, summing to 1.
+        Logarithms of the neurons' weights in the soft minimum. Default: equal weights that sum to 1 per cluster.
     """
 
     PLAIN = ("gamma", "sizes")
@@ -49,22 +49,22 @@ class Minimum(nn.Module):
 
     @property
     def soft(self) -> bool:
-        """Whether a cluster's value is made of all its members."""
+        """Whether a cluster's value depends on all of its neurons, and not on the least alone."""
         return self.gamma is not None
 
     def pieces(self, pieces: Pieces) -> Pieces:
-        """From pieces of clusters to those of their members: any of a cluster's own may be the least."""
+        """Split the pieces of clusters into pieces where one of a cluster's neurons is the least of all."""
         if self.soft:
             return pieces
         members = torch.arange(len(self.groups), device=self.groups.device)
         return Pieces(self.groups, (self.groups != self.groups[:, None]).to(torch.int8), members)
 
     def scaled(self, factor: float) -> Minimum:
-        """Give the grouping of neurons that were multiplied by a factor."""
+        """Return the grouping for neurons that are multiplied by a factor."""
         return Minimum(self.groups, None if self.gamma is None else self.gamma / factor, self.log_weights)
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
-        """Values [N, K] of the clusters, and each neuron's share [N, M] in its cluster's."""
+        """Compute the values [N, K] of the clusters, and the neurons' shares [N, M] in them."""
         if self.gamma is None or self.log_weights is None:
             return group_min(neurons, self.groups, self.n_groups)
         return group_soft_min(neurons, self.sizes, self.gamma, self.log_weights)
@@ -72,19 +72,19 @@ class Minimum(nn.Module):
 
 @storable
 class UnionOfIntervals(nn.Module):
-    """Tests whether a value lies in one of some intervals: inside the least margin counts, outside the greatest.
+    """Tests whether a value lies in a union of intervals.
 
-    The value of an interval is the minimum over its edges' neurons, that of a test the maximum over its intervals:
-    positive inside one of them.
+    The value of an interval is the minimum over the neurons of its edges. The value of a test is the maximum over
+    its intervals, so that it is positive inside of one of them.
 
     Parameters
     ----------
     intervals : Tensor [M] of int64
         The interval that each edge's neuron belongs to.
     tests : Tensor [I] of int64
-        The test that each interval belongs to. An interval without edges is everything.
+        The test that each interval belongs to. An interval without edges contains all values.
     n_tests : int
-        A test without intervals sends nothing left.
+        Number of tests T. A test without intervals contains no value.
     """
 
     PLAIN = ("n_groups",)
@@ -101,12 +101,12 @@ class UnionOfIntervals(nn.Module):
         self.register_buffer("groups", tests[intervals])
 
     def pieces(self, pieces: Pieces) -> Pieces:
-        """From pieces of tests to those of their edges: one for each way of being inside, or outside, of them all.
+        """Split the pieces of tests into pieces of edges: one per combination of intervals inside or outside.
 
         Raises
         ------
         ValueError
-            More than 16,384 of them.
+            There are more than 16,384 combinations.
         """
         edges: list[list[list[int]]] = [[] for _ in range(self.n_groups)]  # of each test's intervals
         of_interval = self.intervals.tolist()
@@ -125,7 +125,7 @@ class UnionOfIntervals(nn.Module):
                     ways.append([[]])
             if len(rows) + prod(map(len, ways)) > MOST_PIECES:
                 raise ValueError(
-                    f"the tree's tests of intervals cut its clusters into more than {MOST_PIECES} pieces"
+                    f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces"
                 )
             for way in product(*ways):
                 row = [0] * len(of_interval)
@@ -139,11 +139,11 @@ class UnionOfIntervals(nn.Module):
         return Pieces(torch.tensor(clusters, dtype=torch.int64, device=device), signs_)
 
     def scaled(self, factor: float) -> UnionOfIntervals:
-        """Give itself: extrema do not depend on the scale."""
+        """Return the grouping itself: minima and maxima do not depend on the scale."""
         return self
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
-        """Values [N, T] of the tests, and each neuron's share [N, M] in its test's."""
-        inside, of_edge = group_min(neurons, self.intervals, len(self.tests))
-        least, of_interval = group_min(-inside, self.tests, self.n_groups)
-        return -least, of_edge * of_interval[:, self.intervals]
+        """Compute the values [N, T] of the tests, and the share [N, M] of each neuron in its test's value."""
+        inside, edge_shares = group_min(neurons, self.intervals, len(self.tests))
+        least, interval_shares = group_min(-inside, self.tests, self.n_groups)
+        return -least, edge_shares * interval_shares[:, self.intervals]

@@ -1,4 +1,4 @@
-"""A cluster decision: detection, grouping, competition."""
+"""The head of a neuralized clustering: detection, grouping and competition."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from neonxc.registry import storable
 
 @dataclass(frozen=True)
 class Decision:
-    """Decisions of some points as weighted sums of neurons; relevance and slopes follow from the weights.
+    """The decisions at N points, each written as a weighted sum of M neurons.
 
     Attributes
     ----------
     detection : Detection
+        The neurons.
     weights : Tensor [N, M]
+        Weight of every neuron at every point.
     own : Tensor [N, M] or None
-        See :meth:`Detection.relevance`.
+        Weights of the target cluster's own neurons; see `own` of :meth:`Detection.relevance`.
     """
 
     detection: Detection
@@ -36,29 +38,29 @@ class Decision:
     own: Tensor | None
 
     def relevance(self, x: Tensor) -> Tensor:
-        """Relevance [N, d] at points [N, d], by the mid-point rule (NEON paper, Eqs. 2 and 4).
+        """Compute the relevance [N, d] of points [N, d] by the midpoint rule (NEON paper, Eqs. 2 and 4).
 
-        It is in closed form: no pair of clusters is ever laid out over the features.
+        The closed form needs no tensor of clusters by features for each point.
         """
         return self.detection.relevance(x, self.weights, self.own)
 
     def multiplier(self, x: Tensor) -> Tensor:
-        """Multipliers [N, d] of the standard linear rule, with which the bias absorbs its share."""
+        """Compute the multipliers [N, d] of the standard linear rule, where the bias absorbs its share."""
         return self.detection.multiplier(x, self.weights)
 
 
 @storable
 class Head(nn.Module):
-    """A cluster decision on points [N, d].
+    """A cluster decision on points [N, d], as a network of three layers.
 
     Parameters
     ----------
     detection : LinearDetection, QuadraticDetection or EdgeDetection
-        Neurons [N, M] of points.
+        Computes neurons [N, M] from points.
     grouping : Minimum or UnionOfIntervals, optional
-        Values [N, G] of clusters or tests, from neurons. None: every neuron is a value.
+        Computes the values [N, G] of clusters or tests from neurons. Default: every neuron is a value.
     competition : Rivals or Path, optional
-        Logits [N, K], from values. Default: the other clusters compete, :class:`Rivals`.
+        Computes logits [N, K] from values. Default: :class:`Rivals`, where all clusters compete.
 
     Raises
     ------
@@ -97,33 +99,33 @@ class Head(nn.Module):
 
     @property
     def width(self) -> int:
-        """How many numbers are computed per point, so that callers can bound memory."""
+        """The number of values computed per point, from which callers bound memory."""
         return max(self.detection.width, self.n_clusters)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits f [N, K] of points [N, d]; positive for the assigned cluster alone."""
+        """Compute the logits [N, K] of points [N, d]; only the assigned cluster's is positive."""
         return self.competition(self.values(x))
 
     def values(self, x: Tensor) -> Tensor:
-        """What competes, [N, G]: clusters, of which the least wins, or the tests of a tree."""
+        """Compute the values [N, G] that compete: of clusters (the least wins) or of a tree's tests."""
         return self._grouped(self.detection(x))[0]
 
     def assign(self, x: Tensor) -> Tensor:
-        """Column [N] of the cluster that each point belongs to."""
+        """Return the column [N] of the cluster that each point is assigned to."""
         return self.competition.assign(self.values(x))
 
     def pieces(self) -> Pieces:
-        """The clusters as unions of pieces, in terms of what is :meth:`compared`."""
+        """Return the clusters as unions of convex or curved pieces, bounded by the values of :meth:`compared`."""
         n = self.detection.n_neurons if self.grouping is None else self.grouping.n_groups
         found = self.competition.pieces(n, self.detection.device)
         return found if self.grouping is None else self.grouping.pieces(found)
 
     def compared(self, x: Tensor) -> Tensor:
-        """Values [N, M] of points that :meth:`pieces` compare: neurons, or clusters where these mix neurons."""
+        """Compute the values [N, M] that bound :meth:`pieces`: neurons, or the values of soft groups."""
         return self.values(x) if self._mixes else self.detection(x)
 
     def slopes(self) -> Tensor | None:
-        """Slopes [M, d] of what is compared, None where it is not linear in the raw columns."""
+        """Return the gradients [M, d] of the values of :meth:`compared`; None if they are not linear in x."""
         return None if self._mixes else self.detection.slopes()
 
     def decision(
@@ -134,23 +136,41 @@ class Head(nn.Module):
         competitor: Tensor | None = None,
         share: Share = take_most,
     ) -> Decision:
-        """Decisions for a target at points [N, d], see :meth:`Rivals.weights` and :meth:`Path.weights`."""
+        """Write the logit of one cluster at every point as a weighted sum of neurons.
+
+        Parameters
+        ----------
+        x : Tensor [N, d]
+        target : Tensor [N] of int64
+            Column of the cluster to explain at each point.
+        beta : float or scalar Tensor
+            Stiffness of the shares.
+        competitor : Tensor [N] of int64, optional
+            The only competitor of each point. Default: all other clusters compete.
+        share : callable
+            Computes the competitors' shares [N, L] from contrasts [N, L] and beta.
+
+        Returns
+        -------
+        Decision
+        """
         values, shares = self._grouped(self.detection(x))
         weights, own = self.competition.weights(values, target, beta, competitor, share)
         if shares is None or self.grouping is None:
             return Decision(self.detection, weights, own)
-        of_value = self.grouping.groups
+        groups = self.grouping.groups
         return Decision(
-            self.detection, weights[:, of_value] * shares, None if own is None else own[:, of_value] * shares
+            self.detection, weights[:, groups] * shares, None if own is None else own[:, groups] * shares
         )
 
     def scaled(self, factor: float) -> Head:
-        """Give a head whose logits are multiplied by a factor."""
+        """Return a head whose logits are multiplied by a factor."""
         grouping = None if self.grouping is None else self.grouping.scaled(factor)
         return Head(self.detection.scaled(factor), grouping, self.competition)
 
     @property
     def _mixes(self) -> bool:
+        """Whether the value of a cluster depends on several neurons at once."""
         return self.grouping is not None and self.grouping.soft
 
     def _grouped(self, neurons: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -159,16 +179,16 @@ class Head(nn.Module):
 
 @storable
 class Noise(nn.Module):
-    """What is noise to a clustering: points that are farther from their nearest cluster than its radius.
+    """Decides which points are noise: those farther from their nearest cluster than the cluster's radius.
 
     Parameters
     ----------
     radius : float or Tensor [K]
-        Squared distance, as the head measures it: one for all clusters, or one for each.
+        Squared distance in the units of the head's values: one for all clusters, or one for each.
     n_clusters : int
-        K, the number of the head's clusters.
+        Number of clusters K of the head.
     space : Tensor [d] or [p, d]
-        From raw columns to the space in which distances are measured.
+        Linear map from raw columns to the space in which distances are measured.
     """
 
     PLAIN = ()
@@ -182,29 +202,27 @@ class Noise(nn.Module):
         self.register_buffer("space", space)
 
     def scaled(self, factor: float) -> Noise:
-        """Give the same for a head whose logits are multiplied by a factor."""
+        """Return the same noise for a head whose logits are multiplied by a factor."""
         return Noise(self.radius * factor, len(self.radius), self.space * factor**0.5)
 
     def forward(self, head: Head, x: Tensor) -> Tensor:
-        """Whether points [N, d] are noise, [N] of bool."""
+        """Return whether points [N, d] are noise, [N] of bool."""
         distance = self.distance(head, x)
         least, nearest = distance.min(dim=1)
         return least > self.radius.to(least)[nearest]
 
     def margin(self, head: Head, x: Tensor) -> Tensor:
-        """By how much points [N, d] are inside each cluster's radius, [N, K]."""
+        """Compute the radius minus the squared distance [N, K]; positive for points inside a cluster's radius."""
         distance = self.distance(head, x)
         return self.radius.to(distance) - distance
 
     def distance(self, head: Head, x: Tensor) -> Tensor:
-        """Squared distances [N, K] of points [N, d] from the clusters."""
+        """Compute the squared distances [N, K] of points [N, d] from the clusters."""
         assert isinstance(head.detection, LinearDetection)
         values = head.values(x)
-        common = values.new_empty(len(x))
-        for some in blocks(
-            len(x), 4 * x.element_size() * head.width, x.device
-        ):  # of sparse points: dense coordinates
-            common[some] = self._squares(head.detection, x[some])
+        common = values.new_empty(len(x))  # the term of a point's distances that the head leaves out
+        for block in blocks(len(x), 4 * x.element_size() * head.width, x.device):
+            common[block] = self._squares(head.detection, x[block])
         return values + common[:, None]
 
     def _squares(self, detection: LinearDetection, x: Tensor) -> Tensor:
@@ -222,21 +240,26 @@ def centroid_head(
     gamma: float | None = None,
     log_weights: Tensor | None = None,
 ) -> Head:
-    """The nearest centroid wins; with `groups`, that of the (soft) minimum over each cluster's own centroids.
+    """Make a head that assigns points to the nearest centroid.
 
     Parameters
     ----------
     centers : Tensor [M, p]
-        In the space that the clusterer saw.
+        Centroids in the space that the clusterer was fitted in.
     groups : Tensor [M] of int64, optional
-        Column of the cluster that each centroid stands for; default: its own.
+        Column of the cluster that each centroid belongs to; a cluster's distance is the (soft) minimum over its
+        centroids. Default: every centroid is a cluster of its own.
     preprocessing : Preprocessing, optional
-        From the raw columns to that space.
+        Map from the raw columns to that space. Default: the identity.
     gamma : float, optional
-        Stiffness of the minimum over a cluster's centroids, in units of 1 / squared distance; of a kernel
-        k-means, whose supports the centroids are, that of the kernel. Default: the hard minimum.
+        Stiffness of the soft minimum over a cluster's centroids, in units of 1 / squared distance. For kernel
+        k-means, whose supports are the centroids, it is the parameter of the kernel. Default: the hard minimum.
     log_weights : Tensor [M], optional
-        Logarithms of the weights of supports; default: all of a cluster's alike, summing to 1.
+        Logarithms of the centroids' weights in the soft minimum. Default: equal weights that sum to 1 per cluster.
+
+    Returns
+    -------
+    Head
     """
     if groups is None:
         return Head(centroids(centers, preprocessing))
@@ -246,12 +269,18 @@ def centroid_head(
 
 
 def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
-    """The greatest of some linear functions wins (NEON paper, Prop. 6): ``E_k = -(weight_k x + bias_k)``.
+    """Make a head that assigns points to the largest of K linear functions ``weight_k x + bias_k``.
 
     Parameters
     ----------
     weight : Tensor [K, d]
     bias : Tensor [K], optional
+        Default: zeros.
+
+    Returns
+    -------
+    Head
+        Its values are ``E_k = -(weight_k x + bias_k)`` (NEON paper, Prop. 6).
     """
     bias = weight.new_zeros(len(weight)) if bias is None else bias
     return Head(LinearDetection(weight, torch.zeros_like(weight), -bias, nearest_zero=True))
@@ -260,20 +289,24 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
 def bisecting_head(
     children: Sequence[tuple[int, int]], left: Tensor, right: Tensor, preprocessing: Preprocessing | None = None
 ) -> Head:
-    """A hierarchy of two-way splits, at each of which the nearer of two centers wins.
+    """Make a head of a hierarchy of binary splits: at each split, a point goes to the nearer of two centers.
 
     Parameters
     ----------
-    children : sequence of T (left, right)
-        As for :class:`~neonxc.competition.Path`; leaf k is cluster k.
+    children : sequence of T pairs (left, right)
+        The splits, as for :class:`~neonxc.competition.Path`; leaf k is cluster k.
     left, right : Tensor [T, p]
-        Centers of each split's two children.
+        Centers of the two children of each split.
     preprocessing : Preprocessing, optional
-        From the raw columns to the space of the centers.
+        Map from the raw columns to the space of the centers. Default: the identity.
+
+    Returns
+    -------
+    Head
     """
     both = centroids(torch.cat([left, right]), preprocessing)
     (d_left, d_right), (a_left, a_right) = both.directions.chunk(2), both.anchors.chunk(2)
-    # a split's neuron is its right child's minus its left one's: positive on the left
+    # the neuron of a split is the right child's distance minus the left child's: positive on the left
     frame = {"diagonal": both.diagonal, "norm": both.norm, **both._buffers}
     split = LinearDetection(d_right - d_left, a_left + a_right, frame=frame)
     return Head(split, None, Path(children, torch.arange(len(children) + 1, device=left.device)))

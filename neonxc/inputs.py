@@ -1,4 +1,4 @@
-"""What goes in comes out: arrays, data frames and tensors as one tensor, and the way back."""
+"""Conversion of arrays, data frames and tensors to checked tensors, and of results back to the same type."""
 
 from __future__ import annotations
 
@@ -13,46 +13,45 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 NOISE = -1
-"""The label of points that a density-based clustering leaves out."""
+"""The label of noise points in density-based clusterings."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Data as a floating tensor, with what is needed to hand a result back in the caller's own type."""
+    """Data as a floating-point tensor, with functions that convert results to the caller's own type."""
 
     tensor: Tensor
-    """Or sparse rows that stand in for one, where a carrier's `stored` is asked."""
+    """The data; for sparse data, `stored` of a carrier puts :class:`~neonxc.sparse.SparseRows` here."""
     names: list[str] | None
+    """Column names of a data frame."""
     restore: Callable[[Tensor], Any]
-    """Result -> array or tensor like the input; a frame for a frame, if the result has its shape."""
+    """Converts a result to the type of the data; to a data frame only if the result has the frame's shape."""
     labels: Callable[[np.ndarray], Any]
-    """Array with one label per point -> array or tensor like the input (an array where labels are names)."""
+    """Converts labels [n] to the type of the data; labels that are strings stay an array."""
     collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
-    """Relevance of the tensor's columns -> of the columns that the caller has."""
+    """Converts relevance of the tensor's columns to relevance of the caller's columns."""
 
 
 def as_batch(
     X: Any, *, name: str = "X", device: torch.device | str | None = None, integers: bool = False
 ) -> Batch:
-    """Turn data into a finite floating tensor of at least two dimensions.
+    """Convert data to a finite floating-point tensor of at least two dimensions.
 
     Parameters
     ----------
     X : array-like, data frame or tensor [N, ...]
-        Numbers: any float or integer type. Half precision is widened to float32, integers and booleans
-        to float64.
+        Numbers of any real dtype. Half precision is converted to float32, integers and booleans to float64.
     name : str
-        What the errors call the argument.
+        Name of the argument in errors.
     device : torch.device, optional
-        Where the tensor shall be; default: where it is.
+        Device of the tensor. Default: the device of the data.
     integers : bool
-        Leave integers as they are.
+        Keep integer dtypes.
 
     Raises
     ------
     ValueError
-        No numbers, no points, fewer than two dimensions, or values that are not finite; the message names
-        the column.
+        Values that are no finite numbers (the message names the column), no points, or fewer than two dimensions.
     """
     if hasattr(X, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray()")
@@ -83,19 +82,25 @@ def as_batch(
         return type(frame)(array, index=frame.index, columns=frame.columns)
 
     def labels(values: np.ndarray) -> Any:
-        numbers = values.dtype.kind in "fiub"  # a tensor can't hold names
+        numbers = values.dtype.kind in "fiub"  # a tensor can't hold strings
         return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) and numbers else values
 
     return Batch(tensor, names, restore, labels)
 
 
 def as_array(values: Any) -> np.ndarray:
-    """A tensor, wherever it is, or anything like an array as an array."""
+    """Convert a tensor on any device, or anything array-like, to an array."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
 def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
-    """Texts in a list: a column of a frame is in an order of its own, and an iterator can be read once only."""
+    """Return texts as a list, from any iterable of strings.
+
+    Raises
+    ------
+    ValueError
+        A single string, items that are no strings, or no texts.
+    """
     listed = list(texts)
     if isinstance(texts, str):
         raise ValueError(f"{name} needs a sequence of strings; a single one is [text]")
@@ -110,39 +115,57 @@ def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
 def as_labels(
     labels: Any, n: int, device: torch.device, *, name: str = "labels"
 ) -> tuple[Tensor, np.ndarray, Tensor]:
-    """Positions [n] of labels among the sorted different ones, those [K], and which points have one, [n].
+    """Encode cluster labels as columns.
 
-    Points of noise, label -1, have none, and so do points whose label is missing (None, NaN or NA).
+    Parameters
+    ----------
+    labels : array-like [n]
+        Whole numbers or strings. -1 and missing values (None, NaN, NA) are noise.
+    n : int
+        Number of points.
+    device : torch.device
+        Device of the tensors returned.
+    name : str
+        Name of the argument in errors.
+
+    Returns
+    -------
+    columns : Tensor [n] of int64
+        Position of each label in `classes`; 0 for noise.
+    classes : ndarray [K]
+        The distinct labels, sorted.
+    clustered : Tensor [n] of bool
+        Whether a point is in a cluster, that is, no noise.
 
     Raises
     ------
     ValueError
-        Another number of labels, labels that are neither whole numbers nor names, or noise alone.
+        Another number of labels, labels that are neither whole numbers nor strings, or noise alone.
     """
     values = label_array(labels, name=name)
     if values.shape != (n,):
         raise ValueError(f"{name} needs one label per point, shape ({n},), got {values.shape}")
-    there = are_labels(values)
-    if not there.any():
-        raise ValueError(f"{name} holds noise (-1) alone: no point is in a cluster")
-    named = label_array(values[there], name=name)
-    if named.dtype.kind == "f" and (named != np.round(named)).any():
-        raise ValueError(f"{name} needs whole numbers or names, got {named[named != np.round(named)][0]:g}")
-    if len({isinstance(value, str) for value in named}) > 1:
+    clustered = are_labels(values)
+    if not clustered.any():
+        raise ValueError(f"{name} needs at least one cluster: all points are noise (-1)")
+    known = label_array(values[clustered], name=name)
+    if known.dtype.kind == "f" and (known != np.round(known)).any():
+        raise ValueError(f"{name} needs whole numbers or names, got {known[known != np.round(known)][0]:g}")
+    if len({isinstance(value, str) for value in known}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
-    classes, positions = np.unique(named, return_inverse=True)
-    every = np.zeros(n, dtype=np.int64)
-    every[there] = positions
-    return torch.from_numpy(every).to(device), classes, torch.from_numpy(there).to(device)
+    classes, positions = np.unique(known, return_inverse=True)
+    columns = np.zeros(n, dtype=np.int64)
+    columns[clustered] = positions
+    return torch.from_numpy(columns).to(device), classes, torch.from_numpy(clustered).to(device)
 
 
 def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
-    """Weights [n] of points in float64, 1 for None; they may all be 0.
+    """Return weights [n] of points in float64: ones for None, and a single number for all points.
 
     Raises
     ------
     ValueError
-        Another number of weights, or some that are negative or not finite.
+        Another number of weights, or weights that are negative or not finite.
     """
     if sample_weight is None or isinstance(sample_weight, Number):
         sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
@@ -152,7 +175,7 @@ def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
         "input_name": "sample_weight",
         "copy": True,
     }
-    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)  # a frame's column is read-only
+    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)  # a copy: a Series is read-only
     if weight.shape != (n,):
         raise ValueError(f"sample_weight needs one weight per point, shape ({n},), got {weight.shape}")
     if (weight < 0).any():
@@ -161,14 +184,14 @@ def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
 
 
 def are_labels(values: np.ndarray) -> np.ndarray:
-    """Which labels [n] are those of a cluster: not -1, noise, and not missing."""
+    """Mask [n] of the labels that belong to a cluster: neither noise (-1) nor missing."""
     if values.dtype == object:
         return np.array([not is_missing(value) and value != NOISE for value in values], dtype=bool)
     return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN, or the NA and NaT of pandas."""
+    """Whether a value is None, NaN, or pandas' NA or NaT."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
@@ -180,7 +203,7 @@ def plain(value: Any) -> Any:
 
 
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
-    """Labels as an array: whole numbers in an array of objects become numbers, and NaN becomes noise, -1."""
+    """Return labels as an array: object arrays of numbers become numeric, and NaN becomes noise, -1."""
     values = as_array(labels)
     if values.dtype == object:
         inferred = np.asarray(values.tolist())
@@ -196,22 +219,22 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
 
 
 def spreads(points: Tensor) -> Tensor:
-    """Standard deviations [d] of the columns of points [n, d], in float64; 1 for constant ones."""
+    """Standard deviations [d] of the columns of points [n, d], in float64; 1 for constant columns."""
     points = points.double()
     spread = points.std(dim=0, correction=0)
     return torch.where(spread > 1e-9 * points.abs().amax(dim=0), spread, 1.0)
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Type in which data of `dtype` is computed with: float32 or better (float16 distances overflow)."""
+    """The dtype to compute with: float32 for half precision, whose distances overflow; float64 for integers."""
     if dtype in (torch.float16, torch.bfloat16):
         return torch.float32
     return dtype if dtype.is_floating_point else torch.float64
 
 
 def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
-    """Raise a ValueError that names the first bad column unless every value is finite."""
-    if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):  # the sum takes a tenth of the time
+    """Raise a ValueError that names the first column with a value that is not finite."""
+    if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):  # ten times faster than isfinite
         return
     finite = torch.isfinite(tensor)
     if finite.all():
@@ -225,9 +248,9 @@ def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None
 
 
 def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
-    """Raise a ValueError that names the first column [n, d] with a value beyond a bound: its square overflows."""
+    """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
     given: Any = tensor
-    values: Tensor = getattr(given, "entries", given)  # of sparse rows only what they store
+    values: Tensor = getattr(given, "entries", given)  # the stored entries of sparse rows
     if not values.numel() or float(values.abs().amax()) <= most:
         return
     where = (values.abs() > most).nonzero()[0].tolist()
@@ -241,13 +264,13 @@ def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:
-    """Raise a ValueError unless the data has as many features as the model was fitted on."""
+    """Raise a ValueError unless the data has as many columns as the clustering was fitted on."""
     if got != needed:
         raise ValueError(f"{name} has {got} features, the clustering was fitted on {needed}")
 
 
 def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name: str = "X") -> None:
-    """Raise a ValueError when a frame's columns are not those the model was fitted on, in their order."""
+    """Raise a ValueError unless a frame has the columns that the clustering was fitted on, in the same order."""
     if got is None or needed is None or list(got) == list(needed):
         return
     missing, extra = [n for n in needed if n not in got], [n for n in got if n not in needed]
@@ -259,7 +282,10 @@ def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name
 def _from_frame(X: Any, name: str) -> Tensor:
     bad = [str(column) for column, dtype in X.dtypes.items() if not _is_numeric(dtype)]
     if bad:
-        raise ValueError(f"{name} has columns that are not numeric: {bad}; drop or encode them")
+        raise ValueError(
+            f"{name} has columns that are not numeric: {bad}; drop or encode them, or fit a Pipeline that does "
+            f"and pass {name} to neonxc.neuralize with it"
+        )
     return _from_array(X.to_numpy(dtype=None if _one_dtype(X) else np.float64), name)
 
 

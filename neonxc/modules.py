@@ -1,4 +1,4 @@
-"""Networks that users pass: taken out of their wrappers, and in evaluation mode."""
+"""Checks of networks that users pass: wrappers are removed, and training mode is refused."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch.nn.modules.dropout import _DropoutNd
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The network inside ``DataParallel``, ``DistributedDataParallel`` or ``torch.compile``."""
+    """Return the network inside ``DataParallel``, ``DistributedDataParallel`` or ``torch.compile``."""
     if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return unwrapped(module.module)
-    if type(module).__name__ == "OptimizedModule":  # to import its class would load the compiler
+    if type(module).__name__ == "OptimizedModule":  # importing its class would load the compiler
         return unwrapped(module._orig_mod)  # type: ignore[arg-type]
     return module
 
 
 def check_evaluating(module: nn.Module, name: str = "features") -> None:
-    """Raise a ValueError if a call would change a network or depend on chance: it is in training mode."""
+    """Raise a ValueError if a network is in training mode, in which a call would change it or be random."""
     for path, inner in module.named_modules():
         if inner.training and isinstance(inner, (_BatchNorm, _DropoutNd)):
-            harm = "move its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"
+            harm = "change its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"
             layer = f"{type(inner).__name__} ({path!r})"
             raise ValueError(f"{name} is in training mode: its {layer} would {harm}; call .eval() on it first")

@@ -50,6 +50,11 @@ class NeuralizedClustering(nn.Module):
     fidelity_, fidelity_held_out_ : float or None
         Of a surrogate: share of points (noise aside) that get the explained clustering's label, of those it was
         fitted to, and of points held out from a fit to the others. None where the network is the clustering.
+    stability_ : float or None
+        Of a surrogate: how little its explanations change when a twentieth of the points is left out. It is
+        ``1 - |R' - R| / |R|``, from 0 to 1, where R is the relevance of points for their clusters and R' that by
+        a surrogate of the other points; the mean of three. None where the network is the clustering or a cluster
+        has too few points.
 
     Notes
     -----
@@ -86,6 +91,7 @@ class NeuralizedClustering(nn.Module):
         self.spread_: np.ndarray | None = None
         self.fidelity_: float | None = None
         self.fidelity_held_out_: float | None = None
+        self.stability_: float | None = None
         device = next((value.device for value in head.buffers()), None)
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=device))
 
@@ -151,15 +157,33 @@ class NeuralizedClustering(nn.Module):
         return unrows(self.head(rows(a)), a)
 
     def assign(self, x: Tensor) -> Tensor:
-        """Column [N] (or [N, ...] on a map) of the cluster each point of a tensor belongs to."""
+        """Column [N] (or [N, ...] on a map) of the cluster each point of a tensor belongs to.
+
+        Parameters
+        ----------
+        x : Tensor
+            What the network is called with.
+        """
         return self._of_points(self.head.assign, x)
 
     def outside(self, x: Tensor) -> Tensor:
-        """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map)."""
+        """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map).
+
+        Parameters
+        ----------
+        x : Tensor
+            What the network is called with.
+        """
         return self._of_points(self.is_noise, x)
 
     def is_noise(self, points: Tensor) -> Tensor:
-        """Whether points [n, d] of the head are noise to the clustering, [n]; most clusterings know none."""
+        """Whether points [n, d] of the head are noise to the clustering, [n]; most clusterings know none.
+
+        Parameters
+        ----------
+        points : Tensor [n, d]
+            Points in the space of the head.
+        """
         if self.noise is None:
             return torch.zeros(len(points), dtype=torch.bool, device=points.device)
         return self.noise(self.head, points)
@@ -222,11 +246,32 @@ class NeuralizedClustering(nn.Module):
 
     @torch.no_grad()
     def heuristic_beta(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> float:
-        """Beta as :meth:`calibrate` would set it."""
+        """Beta as :meth:`calibrate` would set it.
+
+        Parameters
+        ----------
+        X, contrast, group
+            As for :meth:`calibrate`.
+
+        Returns
+        -------
+        float
+        """
         return typical_stiffness(self, X, contrast, Ranks(group))
 
     def batch(self, X: Any) -> Batch:
-        """Checked input on the network's own device, with the way back."""
+        """Checked input on the network's own device, with the way back.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, Tensor or list of str
+            What :meth:`predict` takes.
+
+        Returns
+        -------
+        Batch
+            Its `tensor` is what the network is called with.
+        """
         return self.carrier.batch(X)
 
     def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -262,7 +307,7 @@ def _pack(net: NeuralizedClustering) -> Values:
         "classes": net.classes_,
         "feature_names": net.feature_names_,
         "spread": net.spread_,
-        "fidelity": [net.fidelity_, net.fidelity_held_out_],
+        "fidelity": [net.fidelity_, net.fidelity_held_out_, net.stability_],
         "beta": net._beta,
     }
 
@@ -275,7 +320,8 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net = cls(**{name: values[name] for name in names}, encoding=values.get("encoding"))
     net.beta = float(values["beta"])
     net._beta = values["beta"]  # in its own precision
-    net.fidelity_, net.fidelity_held_out_ = values["fidelity"]
+    net.fidelity_, net.fidelity_held_out_, *stability = values["fidelity"]
+    net.stability_ = stability[0] if stability else None  # files of version 0.1 have none
     net.spread_ = values.get("spread")  # files of version 0.1 have none
     # the head is used once: what does not fit together shows now, and not at some later call
     head, K = net.head, len(net.classes_)

@@ -24,6 +24,7 @@ from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, SameCenters, read
 from neonxc.readers.model import is_known
 from neonxc.sparse import SparseRows, is_sparse, laid_out, moments
+from neonxc.swapped import check_swapped
 from neonxc.terms import behind_terms, is_texts
 
 
@@ -78,7 +79,7 @@ def neuralize(
     Raises
     ------
     TypeError
-        A clusterer that is not supported.
+        A clusterer that is not supported, or arguments in another order.
     sklearn.exceptions.NotFittedError
         One that was not fitted.
     ValueError
@@ -110,6 +111,7 @@ def neuralize(
     >>> net.fidelity_
     1.0
     """
+    check_swapped(model, X, labels)
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
     if (model is None) == (labels is None):
@@ -142,7 +144,7 @@ def neuralize(
     net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
     net.to(_device(final, X, features))
     if found.fidelity is not None:
-        net.fidelity_, net.fidelity_held_out_ = found.fidelity
+        net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
     if X is not None:
         if net.features is None:
             points = net.carrier.stored(X).tensor

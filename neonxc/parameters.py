@@ -1,4 +1,4 @@
-"""Checks of the parameters of estimators."""
+"""Checks of the parameters of functions and estimators."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def plain_parameters(model: Any) -> dict[str, Any]:
-    """The parameters of an estimator that are numbers, names or None."""
+    """Return the parameters of an estimator that are numbers, strings or None."""
     plain = bool, int, float, str, type(None)
     return {name: value for name, value in model.get_params().items() if isinstance(value, plain)}
 
 
 def check_whole(name: str, value: Any, least: int = 1, optional: bool = False) -> None:
-    """Refuse a parameter that is no whole number, or too small; None will do if it is optional."""
+    """Raise ValueError unless a parameter is a whole number >= `least` (or None, if it is optional)."""
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
@@ -23,7 +23,7 @@ def check_whole(name: str, value: Any, least: int = 1, optional: bool = False) -
 
 
 def check_number(name: str, value: Any, most: float = inf) -> None:
-    """Refuse a parameter that is no finite number from 0 to `most`."""
+    """Raise ValueError unless a parameter is a finite number from 0 to `most`."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not 0 <= value <= most or value == inf:
         needed = "finite number >= 0" if most == inf else f"number in [0, {most:g}]"

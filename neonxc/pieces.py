@@ -1,4 +1,4 @@
-"""Clusters as unions of pieces, in each of which some contrasts are not negative."""
+"""Clusters as unions of pieces: regions where certain linear or curved functions are not negative."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Pieces:
-    """Unions of pieces of the space of some values ``a_1 ... a_M``, which are a head's neurons or its clusters'.
+    """P pieces of the input space, bounded by values ``a_1 ... a_M``: a head's neurons, or the values of clusters.
 
-    A point is in piece p where ``signs_pm a_m`` (with `own`: ``a_m - a_own``) is not negative for all m that have
-    a sign. Where the values are linear, pieces are polyhedra.
+    A point is in piece p if ``signs_pm a_m >= 0`` for all m with a sign; with `own`, if ``a_m - a_own >= 0``. If
+    the values are linear in the raw columns, the pieces are polyhedra.
 
     Attributes
     ----------
     cluster : Tensor [P] of int64
-        Column of the cluster that each piece is a part of.
+        Column of the cluster that each piece belongs to.
     signs : Tensor [P, M]
-        1, -1, or 0 where a value does not matter.
+        1 or -1, or 0 for values that do not bound the piece.
     own : Tensor [P] of int64, or None
-        The value that the others are compared with; their signs are 1 then.
+        The value that the others are compared with; their signs are then 1.
     """
 
     cluster: Tensor
@@ -30,13 +30,13 @@ class Pieces:
     own: Tensor | None = None
 
     def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
-        """Contrasts [n, M] of values [n, M] in one piece [n] each, infinite where a value does not matter."""
+        """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
         signs = self.signs.to(values)[piece]
         found = signs * values if self.own is None else values - values.gather(1, self.own[piece][:, None])
         return torch.where(signs == 0, torch.inf, found)
 
     def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
-        """Slopes [n, M, d] of the contrasts, from those of the values, [M, d] or [n, M, d]."""
+        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d] or [n, M, d]."""
         signs = self.signs.to(slopes)[piece][:, :, None]
         if self.own is None:
             return signs * slopes

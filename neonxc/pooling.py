@@ -1,4 +1,4 @@
-"""Pooling: minima, soft minima, and how relevance is shared among what they are taken over."""
+"""Pooling functions: minima and soft minima, and the rules that share relevance among their arguments."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import Tensor
 
 
 def log_odds(energy: Tensor, threshold: float) -> Tensor:
-    """Log odds [N, K] of ``p = softmax(-energy)`` over those of a threshold (NEON paper, Prop. 7).
+    """Compute the log odds [N, K] of ``p = softmax(-energy)`` minus those of a threshold (NEON paper, Prop. 7).
 
-    This is ``LME^{-1}`` of the contrasts ``E_k - E_c`` of each cluster c, and a bias.
+    For each cluster c this is ``LME^{-1}`` of the contrasts ``E_k - E_c``, plus a constant.
     """
     best = energy.argmin(dim=1, keepdim=True)
     total = (-energy).logsumexp(dim=1, keepdim=True)
-    # log(1 - p_c) from p_c is inexact where p_c is nearly 1: there the others are added up
+    # log(1 - p_c) is inexact if p_c is nearly 1: for the best cluster, the other probabilities are summed instead
     others = total + torch.log1p(-torch.exp((-energy - total).scatter(1, best, -torch.inf)))
-    of_best = (-energy).scatter(1, best, -torch.inf).logsumexp(dim=1, keepdim=True)
-    return -energy - others.scatter(1, best, of_best) + math.log((1 - threshold) / threshold)
+    others_of_best = (-energy).scatter(1, best, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return -energy - others.scatter(1, best, others_of_best) + math.log((1 - threshold) / threshold)
 
 
 def group_min(energy: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
-    """Minimum [N, K] of each group's columns [N, M], and the share [N, M] each column has in it; ties share."""
+    """Compute the minimum [N, K] over each group of columns and the columns' shares [N, M]; ties are equal."""
     least = energy.new_full((energy.shape[0], n_groups), torch.inf)
     least = least.scatter_reduce(1, groups.expand_as(energy), energy, "amin")
     hit = (energy == least[:, groups]).to(energy.dtype)
@@ -31,16 +31,23 @@ def group_min(energy: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Te
 
 
 def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Soft minimum ``LME^{-gamma}`` [N, K] of each group's columns, and the columns' shares (NEON paper, Eq. 7).
+    """Compute the soft minimum ``LME^{-gamma}`` over each group of columns (NEON paper, Eq. 7).
 
     Parameters
     ----------
     energy : Tensor [N, M]
     sizes : list of int
-        Columns of every group; the first group has the first ones.
+        Number of columns of each group; groups are contiguous.
     gamma : float
+        Stiffness > 0.
     log_weights : Tensor [M]
-        Best of float64: the logarithm of a group's sum of weights is divided by gamma.
+        Logarithms of the columns' weights, preferably in float64, as they are divided by gamma.
+
+    Returns
+    -------
+    minima : Tensor [N, K]
+    shares : Tensor [N, M]
+        The gradients of the minima.
     """
     minima, shares = [], []
     for part, logs in zip(energy.split(sizes, dim=1), log_weights.double().split(sizes), strict=True):
@@ -53,30 +60,30 @@ def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: 
 
 
 def _soft_min(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """``log sum_i w_i exp(l_i)`` [N] for weights that sum to 1 and logits <= 0, and the terms' shares [N, p].
+    """Compute ``log sum_i w_i exp(l_i)`` [N] for weights that sum to 1 and logits <= 0, and the shares [N, p].
 
-    Where all logits are small, that is a small number: the logarithm of a sum near 1 would round it away.
+    If all logits are close to 0, log1p avoids the rounding error of the logarithm of a sum near 1.
     """
-    change = (logits.expm1() * log_weights.exp()).sum(dim=1)  # autocast would round a matrix product
+    change = (logits.expm1() * log_weights.exp()).sum(dim=1)  # no matrix product, which autocast would round
     logits = logits + log_weights
     shares = logits.softmax(dim=1)
-    of_sum = logits.amax(dim=1) - shares.amax(dim=1).log()
-    # clamped, as the slope of what is not taken counts as well, and 0 times infinity is no number
-    return torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), of_sum), shares
+    log_sum = logits.amax(dim=1) - shares.amax(dim=1).log()
+    # without the clamp, the gradient of the branch not taken would be 0 times infinity
+    return torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), log_sum), shares
 
 
 def min_over_competitors(energy: Tensor) -> Tensor:
-    """Logits of all clusters from their energies: ``f_c = min_{k != c} E_k - E_c``.
+    """Compute the logits of all clusters from their energies: ``f_c = min_{k != c} E_k - E_c``.
 
     Parameters
     ----------
     energy : Tensor [N, K]
-        Lower is closer; a term common to a row's clusters cancels. K >= 2.
+        Energies of at least 2 clusters; the least wins. Terms that all clusters share cancel.
 
     Returns
     -------
     Tensor [N, K]
-        Positive for the cluster with the least energy alone (NEON paper, Prop. 1, layer 2).
+        Positive only for the cluster with the least energy (NEON paper, Prop. 1, layer 2).
     """
     best = energy.topk(2, dim=1, largest=False)
     first, second = best.values[:, :1], best.values[:, 1:]
@@ -85,9 +92,10 @@ def min_over_competitors(energy: Tensor) -> Tensor:
 
 
 def softmin(contrasts: Tensor, beta: float | Tensor) -> Tensor:
-    """Weights ``softmax(-beta h)`` [N, L] of contrasts, 0 where they are infinite; a row without any gets NaN.
+    """Compute the weights ``softmax(-beta h)`` [N, L] of contrasts h.
 
-    `beta` goes from 0 (all alike) to inf (the least takes all; ties share).
+    `beta` ranges from 0 (equal weights) to inf (the least contrast gets all; ties share equally). Infinite
+    contrasts get 0; a row with infinite contrasts only gets NaN.
     """
     least = contrasts.amin(dim=1, keepdim=True)
     logits = torch.where(contrasts == least, torch.zeros_like(contrasts), -beta * (contrasts - least))
@@ -95,27 +103,27 @@ def softmin(contrasts: Tensor, beta: float | Tensor) -> Tensor:
 
 
 def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = None) -> Tensor:
-    """Share the minimum of the contrasts out among them: multipliers ``s_k = R_k / h_k``.
+    """Share the minimum of the contrasts among the competitors: multipliers ``s_k = R_k / h_k``.
 
-    Where the minimum f is not negative this is the min-take-most rule of the NEON paper (Eq. 2),
-    ``R_k = w_k f`` with ``w = softmin(beta h)``. Where it is negative ("why not c?") some contrasts may cross
-    zero, and Eq. 2 divided by h_k would have a pole: there f is shared among the clusters that beat c alone,
-    ``s_k = w_k f / sum_j w_j h_j`` over those with h_k < 0. Both conserve: ``sum_k s_k h_k = f``.
+    If the minimum f is >= 0 this is the min-take-most rule of the NEON paper (Eq. 2), ``R_k = w_k f`` with ``w =
+    softmin(beta h)``. If it is negative ("why not c?"), some contrasts may be close to zero, and ``R_k / h_k``
+    would have a pole. In that case f is shared among the clusters that beat c, those with h_k < 0: ``s_k = w_k f /
+    sum_j w_j h_j``. Both rules conserve: ``sum_k s_k h_k = f``.
 
     Parameters
     ----------
     contrasts : Tensor [N, L]
-        h; ``inf`` where there is no competitor. A row without any competitor gets zeros.
+        The contrasts h; ``inf`` where there is no competitor. A row without any competitor gets zeros.
     beta : float or scalar Tensor
-        Stiffness, 0 (all competitors alike) to inf (the nearest takes all; ties share).
+        Stiffness from 0 (equal weights) to inf (the least contrast gets all; ties share equally).
     weights : Tensor [N, L], optional
-        w from elsewhere, in place of the :func:`softmin`; what does not compete here has no share. A negative
-        minimum is shared by the softmin all the same: only with it are the shares bounded.
+        The weights w, in place of the softmin; those of clusters that do not compete are ignored. A negative
+        minimum is always shared by the softmin, as its shares are bounded.
 
     Returns
     -------
     Tensor [N, L]
-        s, finite and not negative.
+        The multipliers s, finite and not negative.
     """
     lowest = contrasts.amin(dim=1, keepdim=True)
     absent = contrasts.isinf()
@@ -126,7 +134,7 @@ def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = 
         weights = weights.masked_fill(absent, 0.0)
         total = weights.sum(dim=1, keepdim=True)
         weights = torch.where((lowest >= 0) & (total > 0), weights / total, here)
-    nearest = (contrasts == lowest) | absent  # f / h is 1 for the nearest, also where both are 0
+    nearest = (contrasts == lowest) | absent  # f / h is 1 for the nearest competitor, even if both are 0
     won = weights * torch.where(nearest, torch.ones_like(contrasts), lowest / contrasts)
     negative = contrasts.clamp(max=0)
     beaten_by = weights * (negative < 0)
@@ -136,7 +144,7 @@ def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = 
 
 
 def slopes_of_most(contrasts: Tensor, beta: float | Tensor) -> Tensor:
-    """Shares of :func:`take_most`, scaled to sum to 1: weights of slopes, which add up along a path."""
+    """Shares of :func:`take_most`, scaled to sum to 1, to weight the competitors' gradients."""
     shares = take_most(contrasts, beta)
     total = shares.sum(dim=1, keepdim=True)
     return torch.where(total > 0, shares / total, softmin(contrasts, beta).nan_to_num())

@@ -1,4 +1,4 @@
-"""Quadratic neurons: log densities of Gaussians."""
+"""A detection layer of quadratic neurons: negative log densities of Gaussians."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class QuadraticDetection(Detection):
     Parameters
     ----------
     means : Tensor [M, d]
-        mu, in raw columns.
+        The means mu in raw columns.
     roots : Tensor [M, d] or [M, d, p]
-        L of the precisions ``P = L L'`` in raw columns: standard deviations inverted, or matrices.
+        Factors L of the precisions ``P = L L'`` in raw columns: inverse standard deviations, or matrices.
     shares : Tensor [M, d]
-        What each column has in ``-log det(P) / 2``.
+        Share of each column in ``-log det(P) / 2``.
     offsets : Tensor [M]
-        The rest, which no column has: ``-log pi_m``.
+        The remaining constants, which belong to no column: ``-log pi_m``.
 
     Notes
     -----
     With ``delta = x - mu_m``, column i gets ``delta_i (P delta)_i / 2`` and its share of the determinant. The
-    first is the Shapley value of the quadratic form with reference point mu_m. The second is exact where P is
-    diagonal, and a split of ``tr log P = log det P`` where it is not.
+    first term is the Shapley value of the quadratic form with reference point mu_m. The second is exact if P is
+    diagonal; otherwise it splits ``log det P = tr log P`` by the diagonal of log P.
     """
 
     PLAIN = ()
@@ -62,42 +62,42 @@ class QuadraticDetection(Detection):
 
     @property
     def width(self) -> int:
-        """How many numbers are computed per point: every neuron has a difference per column."""
+        """The number of values computed per point: one difference per neuron and column."""
         return self.means.numel()
 
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
-        """Raise a ValueError if squares of standardised points overflow."""
+        """Raise a ValueError if the squares of standardized points overflow."""
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.roots.abs().amax()), 1.0), names=names)
 
     def scaled(self, factor: float) -> QuadraticDetection:
-        """Give the same neurons multiplied by a factor."""
+        """Return the same layer with neurons multiplied by a factor."""
         return QuadraticDetection(
             self.means, self.roots * factor**0.5, self.shares * factor, self.offsets * factor
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Neurons [N, M] of raw points [N, d], in float32 or better and with autocast off."""
+        """Compute neurons [N, M] from raw points [N, d], in float32 or float64 and with autocast off."""
         rooted = self._rooted(x)[1]
         return rooted.square().sum(dim=2) / 2 + (self.shares.sum(dim=1) + self.offsets).to(rooted)
 
     def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
-        """Relevance [N, d] of a weighted sum, see :class:`Detection`."""
+        """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         delta, rooted = self._rooted(x)
         with full_precision(x):
             terms = delta * self._slopes(rooted) / 2 + self.shares.to(delta)
             return torch.einsum("nk,nkd->nd", weights, terms)
 
     def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Slope [N, d] of a weighted sum."""
+        """Compute the gradient [N, d] of a weighted sum."""
         with full_precision(x):
             return torch.einsum("nk,nkd->nd", weights, self._slopes(self._rooted(x)[1]))
 
     def _rooted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``delta`` [N, M, d] and ``L' delta`` [N, M, p].
+        """Compute ``delta`` [N, M, d] and ``L' delta`` [N, M, p] in the dtype of the buffers.
 
-        The squares of the second add up without cancelling, as the terms of ``delta' P delta`` do not. Both are
-        computed in the buffers' own type: data far from zero, or nearly collinear, has no digits to lose.
+        The squares of the second sum up without cancellation, unlike the terms of ``delta' P delta``; the dtype of
+        the buffers keeps the digits of data far from zero or nearly collinear.
         """
         check_width(x.shape[1], self.n_features, name="x")
         with full_precision(x):

@@ -1,4 +1,4 @@
-"""Sparse rows: points of which only the entries other than zero are stored, such as counts of terms."""
+"""Sparse points, such as counts of terms, of which only the nonzero entries are stored."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor
 from neonxc.blocks import blocks
 from neonxc.inputs import Batch, compute_dtype
 
-MOST = 1 << 30  # bytes of an array that is laid out as a result, 1 GiB
+MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
 ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
 
 
 class SparseRows:
-    """Sparse points [N, d] that do what carriers and heads ask of a tensor, and products and norms besides.
+    """Sparse points [N, d] with the part of the tensor interface that carriers and heads use.
 
     Parameters
     ----------
     matrix : scipy.sparse CSR matrix [N, d]
-        Of float32 or float64.
+        The points, in float32 or float64.
     device : torch.device
-        Where what is computed of them shall be; the products themselves are computed on the CPU, in float64.
+        Device of the results; the products themselves are computed on the CPU, in float64.
     whole : bool
-        Whether a slice of them is sparse as well. False: it is a tensor, for what has no sparse form.
+        Whether a slice is sparse as well. If False, a slice is a dense tensor.
     """
 
     ndim = 2
@@ -43,49 +43,49 @@ class SparseRows:
 
     @property
     def shape(self) -> torch.Size:
-        """Points and columns, (N, d)."""
+        """Numbers of points and columns, (N, d)."""
         return torch.Size(self.matrix.shape)
 
     @property
     def entries(self) -> Tensor:
-        """What is stored, [entries]."""
+        """Values of the stored entries, [entries]."""
         return torch.from_numpy(self.matrix.data)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the entries."""
+        """Dtype of the entries."""
         return self.entries.dtype
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes that a row is stored in, on average."""
+        """Average number of stored bytes per row."""
         return 16 * self.matrix.nnz // max(1, len(self))
 
     def element_size(self) -> int:
-        """Bytes of an entry."""
+        """Number of bytes per entry."""
         return self.entries.element_size()
 
     def dense(self) -> Tensor:
-        """Lay the points out, [N, d]."""
+        """Return the points as a dense tensor [N, d]."""
         return torch.from_numpy(self.matrix.toarray()).to(self.device)
 
     def place(self, entry: int) -> tuple[int, int]:
-        """Row and column of a stored entry."""
+        """Return the row and the column of a stored entry."""
         row = int(np.searchsorted(self.matrix.indptr, entry, side="right")) - 1
         return row, int(self.matrix.indices[entry])
 
     def places(self) -> tuple[Tensor, Tensor]:
-        """Rows and columns [entries] of all that is stored."""
+        """Return the rows and columns [entries] of the stored entries."""
         rows = np.repeat(np.arange(len(self)), np.diff(self.matrix.indptr))
         return torch.from_numpy(rows), torch.from_numpy(self.matrix.indices.astype(np.int64))
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        """Product [N, p] with a matrix [d, p], in float64."""
+        """Return the product [N, p] with a matrix [d, p], in float64."""
         product = self.matrix.astype(np.float64, copy=False) @ other.detach().double().cpu().numpy()
         return torch.from_numpy(product).to(self.device)
 
     def norms(self, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
-        """Norms [N] (l1, l2 or max) of ``weight x + bias`` for a diagonal [d] or a matrix [p, d], in float64."""
+        """Compute the norms [N] (l1, l2 or max) of ``weight x + bias`` for a weight [d] or [p, d], in float64."""
         if weight.ndim == 1 and not bool(bias.any()):
             rows, columns = self.places()
             sizes = (self.entries.double() * weight.cpu().double()[columns]).abs() ** min(ORDERS[kind], 2)
@@ -102,20 +102,20 @@ class SparseRows:
 
 
 def is_sparse(X: Any) -> bool:
-    """Whether data is a sparse matrix or array of SciPy."""
+    """Whether data is a SciPy sparse matrix or array."""
     return sparse.issparse(X)
 
 
 def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") -> Batch:
-    """Sparse points [N, d] of SciPy, checked, in place of the tensor that :func:`neonxc.inputs.as_batch` gives.
+    """Check a SciPy sparse matrix [N, d]; the counterpart of :func:`neonxc.inputs.as_batch` for sparse data.
 
-    Results are handed back as arrays.
+    Results are returned as arrays.
 
     Raises
     ------
     ValueError
-        No numbers, no points, other than two dimensions, or values that are not finite; the message names the
-        column.
+        If the data is not numeric, is empty, does not have two dimensions, or has values that are not finite. The
+        message names the column.
     """
     if X.dtype.kind not in "fiub":
         raise ValueError(f"{name} needs real numbers, got sparse rows of {X.dtype}")
@@ -137,60 +137,60 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
         keep = compute_dtype(rows.dtype) if X.dtype.kind == "f" else result.dtype
         return result.detach().cpu().to(keep).numpy()
 
-    # the rows stand in for a tensor: they are sliced, and asked for their length, type and device
+    # used as a tensor: callers slice it and read its length, dtype and device
     return Batch(cast(Tensor, rows), None, restore, lambda values: values)
 
 
 def moments(X: Any) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations [d] of the columns of a sparse matrix or sparse rows; 1 for constants."""
+    """Compute the means and standard deviations [d] of sparse columns; the latter are 1 for constant columns."""
     batch = X if isinstance(X, SparseRows) else sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
     rows = cast(SparseRows, batch)
     n, (_, columns), entries = len(rows), rows.places(), rows.entries.double()
     zero = entries.new_zeros(rows.shape[1])
     mean = zero.index_add(0, columns, entries) / n
-    of_entries = zero.index_add(0, columns, (entries - mean[columns]).square())
+    squares = zero.index_add(0, columns, (entries - mean[columns]).square())
     absent = n - torch.bincount(columns, minlength=len(zero))
-    spread = ((of_entries + absent * mean.square()) / n).sqrt()
+    spread = ((squares + absent * mean.square()) / n).sqrt()
     return mean, torch.where(spread > 0, spread, 1.0)
 
 
 def dense(x: Any) -> Tensor:
-    """Lay sparse points out; tensors are returned as they are."""
+    """Convert sparse points to a dense tensor; tensors are returned unchanged."""
     return x.dense() if isinstance(x, SparseRows) else x
 
 
 def laid_out(X: Any, *, name: str = "X") -> Any:
-    """A sparse matrix as an array, for what has no sparse form; other data is returned as it is.
+    """Convert a sparse matrix to a dense array; other data is returned unchanged.
 
     Raises
     ------
     ValueError
-        The array takes more than a gibibyte.
+        If the array takes more than 1 GiB.
     """
     if not is_sparse(X):
         return X
     n, d = X.shape
     if n > _room(d, 8):
         raise ValueError(
-            f"{name} is sparse, and a surrogate needs it laid out; {n} points with {d} columns take too much "
+            f"{name} is sparse, and a surrogate needs a dense array; {n} points with {d} columns take too much "
             f"memory: give it at most {_room(d, 8)} points, or fewer columns (TruncatedSVD)"
         )
     return X.toarray()
 
 
 def check_room(x: Any) -> None:
-    """Raise a ValueError if relevance of sparse points, which is not sparse, takes more than a gibibyte."""
+    """Raise a ValueError if the relevance of sparse points, which is dense, takes more than 1 GiB."""
     if not isinstance(x, SparseRows):
         return
     n, d = x.shape
     if n > (most := _room(d, x.element_size())):
         size = n * d * x.element_size() / (1 << 30)
         raise ValueError(
-            f"relevance is not sparse, as absent terms speak too: of {n} points with {d} columns it takes "
-            f"{size:.1f} GiB; ask for at most {most} points at once, or for NEON.summary, which lays nothing out"
+            f"relevance is dense, because absent terms have relevance, too: for {n} points with {d} columns "
+            f"it takes {size:.1f} GiB; pass at most {most} points at once, or use NEON.summary"
         )
 
 
 def _room(d: int, size: int) -> int:
-    """How many rows of d numbers may be laid out."""
+    """Maximum number of dense rows of d numbers."""
     return max(1, MOST // (d * size))

@@ -1,4 +1,4 @@
-"""The stiffness of take-most that suits a clustering: one over the mean contrast of some points."""
+"""Calibration of the take-most rule's stiffness beta: the inverse of the mean contrast over a sample of points."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         0.5, dim=1
     ),
 }
-"""Of a point's contrasts [n, L], infinite where there is none, and of their number [n]."""
+"""Means over each point's contrasts [n, L], which are infinite without a competitor, given their number [n]."""
 
 
 def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
-    """One over the mean over the points of all ranks, noise aside, of what stands for their contrasts."""
+    """The inverse of the mean contrast of the points of all ranks, without noise points if there are others."""
     carrier, n, kind = net.carrier, 0, torch.float32
-    sums = torch.zeros(2, 2, dtype=torch.float64)  # of clusters and of noise: total, and number of points
+    sums = torch.zeros(2, 2, dtype=torch.float64)  # total and number of points, in clusters and of noise
     with ranks.agreed():
         if not isinstance(contrast, str) or contrast not in _MEANS:
             raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
         for x in () if without_rows(X, ranks) else carrier.parts(X):
             points, n, kind = rows(carrier.features(x)), n + len(x), x.dtype
             for part in carrier.of_points(points):
-                found = _typical(net.head, points[part], _MEANS[contrast])
+                found = _mean_contrasts(net.head, points[part], _MEANS[contrast])
                 noise = net.is_noise(points[part]).long()
                 sums.index_add_(0, noise.cpu(), torch.stack([found, torch.ones_like(found)], 1).cpu())
     ranks.same(contrast=contrast)
@@ -44,8 +44,8 @@ def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
     return number / total if total > 0 else math.inf
 
 
-def _typical(head: Head, points: Tensor, mean: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """What stands for the contrasts [n] of points [n, d] with their own clusters."""
+def _mean_contrasts(head: Head, points: Tensor, mean: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The mean contrast [n] of points [n, d] with their own clusters."""
     values = head.values(points).double()
     own = head.competition.assign(values)
     contrasts = head.competition.contrasts(values, own).clamp(min=0)

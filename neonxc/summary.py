@@ -48,7 +48,15 @@ class ClusterSummary:
     n_noise: int = 0
 
     def top(self, column: int, n: int = 5) -> list[tuple[str, float]]:
-        """Return the `n` features that speak most for a cluster, with their mean relevance."""
+        """Return the `n` features that speak most for a cluster, with their mean relevance.
+
+        Parameters
+        ----------
+        column : int
+            Position of the cluster in `classes`.
+        n : int
+            Number of features.
+        """
         return [(self.feature_names[i], float(self.relevance[column, i])) for i in self._strongest(column, n)]
 
     def reasons(self, column: int, n: int = 5) -> list[str]:

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
+from neonxc.attribution import NEON
 from neonxc.blocks import blocks, network_bytes
 from neonxc.carriers import carrier_of, rows
 from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.inputs import as_batch, as_labels
-from neonxc.models.kernel.checks import check_spread
-from neonxc.models.kernel.em import em
-from neonxc.models.kernel.margins import agreeing, agreement, refined
-from neonxc.models.kernel.seeding import seeded
-from neonxc.models.kernel.supports import Supports, by_cluster
+from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
+from neonxc.readers.model import Fidelity
 
-ENOUGH = 0.995  # fidelity at which a fit is left as it is: what is adjusted needlessly explains less of the labels
+if TYPE_CHECKING:
+    from neonxc.models.kernel.supports import Supports
+
 WARNING = 0.95
 RECALL = 0.5  # share of a cluster's points that get its label, below which there is a warning, too, ...
 COUNT = 5  # ... if the cluster has so many points
-HELD_OUT = 0.2
-SUPPORTS = (10, 20, 40)  # per cluster; more are tried if fewer do not do
+HELD_OUT = 0.2  # share of the points that fidelity is measured on
+DROPPED = 0.05  # share of the points that each refit for the stability leaves out
+REFITS = 3
+COMPARED = 500  # points whose relevance stability compares
 
 
 def fit_surrogate(
@@ -41,28 +42,28 @@ def fit_surrogate(
     features: nn.Module | None,
     encoding: Encoding | None = None,
 ) -> ClusterModel:
-    """Fit supports, weights and stiffness of a kernel k-means to labels (NEON paper, section V).
+    """Fit a kernel k-means to labels, whose supports are the points of the clusters (NEON paper, section V).
 
     X is what the network is called with; it goes through the network `features` and a pipeline's `steps`, if any.
     Points of label -1 (noise) are left out of the fit; if there are any, points that are as far from all clusters
     as they are count as noise.
 
-    Clusters start as mixtures of their points (EM with fixed assignments). Where that does not reproduce the
-    labels, the supports, their weights and gamma are moved down the gradient of a logistic loss of the margins,
-    and more supports are tried. The model stays one of distances to points of the clusters on purpose: a generic
-    classifier would fit as well, but might decide by something else.
+    The points are sorted by a hash of their values first, so that the order in which they come has no influence.
     """
+    from neonxc.models.kernel.checks import check_spread
+    from neonxc.models.kernel.labelled import labelled
+
     points = _points(X, steps, features) if encoding is None else _points_of_table(X, steps)
     column, classes, there = as_labels(labels, len(points), points.device)
     if len(classes) < 2:
-        raise ValueError(
-            f"labels need at least 2 clusters to compare, got {classes.tolist()} (noise, -1, is none)"
-        )
+        raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
+    order = _hashed(points, column).argsort(stable=True)
+    points, column, there = points[order], column[order], there[order]
     shift = points[there].mean(0)
     points = points - shift
     check_spread(points)
     x, y = points[there], column[there]
-    supports = fitted(x, y, len(classes))
+    supports = labelled(x, y, len(classes))
     fidelity = _fidelity(supports, x, y, classes)
     radius = None
     if not bool(there.all()):
@@ -74,8 +75,7 @@ def fit_surrogate(
     centers = centers + shift.cpu()
 
     def head(chain: Preprocessing | None) -> Head:
-        points, weights = _reached(centers, log_weights, supports.gamma, chain)
-        return centroid_head(points, groups, chain, gamma=supports.gamma, log_weights=weights)
+        return centroid_head(centers, groups, chain, gamma=supports.gamma, log_weights=log_weights)
 
     def noise(chain: Preprocessing | None) -> Noise:
         assert radius is not None
@@ -87,53 +87,73 @@ def fit_surrogate(
     )
 
 
-def fitted(
-    x: Tensor, labels: Tensor, k: int, sizes: tuple[int, ...] = SUPPORTS, gamma: float | str = "median"
-) -> Supports:
-    """The least adjusted supports that reproduce labels 0 ... k-1 well enough, or else those that do so best.
+def _hashed(x: Tensor, labels: Tensor) -> Tensor:
+    """A number for every labelled point [n] that depends on its values alone, up to the precision of float32."""
+    values = torch.cat([x.float() + 0.0, labels[:, None].float()], 1).view(torch.int32).long()  # -0.0 is 0.0
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randint(-(2**62), 2**62, (values.shape[1],), generator=generator) * 2 + 1
+    return (values * factors.to(x.device)).sum(1)  # modulo 2^64
 
-    Numbers of supports per cluster are tried in the order of `sizes`; `gamma` is where EM starts.
+
+def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray) -> Fidelity:
+    """How far the surrogate of sorted points can be trusted; a warning where it is another clustering.
+
+    Held-out fidelity is that of a surrogate of four fifths of the points on the others; None where a cluster has
+    no points in the four fifths.
     """
-
-    def attempts() -> Iterator[Supports]:
-        generator = torch.Generator(x.device).manual_seed(0)
-        for n_support in sizes:
-            start = seeded(x, labels, k, n_support, gamma, generator)
-            supports = em(x, start, labels, weighted=True).supports
-            yield supports
-            yield refined(supports, x, labels)
-
-    best, reached = None, -1.0
-    for supports in attempts():
-        fidelity = agreement(supports, x, labels)
-        if fidelity > reached:
-            best, reached = supports, fidelity
-        if reached >= ENOUGH:
-            break
-    assert best is not None
-    return best
-
-
-def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray) -> tuple[float, float | None]:
-    """Share of points that get their label, of all and of those held out; a warning where the lower is low.
-
-    A fifth of the points is held out from a fit to the others, which has the number of supports and starts from
-    the gamma of the one to all points: two numbers, which tell no point's label. None where a cluster has too few
-    points for that.
-    """
-    right, which = agreeing(supports, x, labels), "the points"
+    right, which = _agreeing(supports, x, labels), "the points"
     fidelity, held_out = _share(right), None
-    k, n_support = supports.log_weights.shape
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)
-    test, train = order[: int(HELD_OUT * len(x))], order[int(HELD_OUT * len(x)) :]
-    if len(test) and int(torch.bincount(labels[train], minlength=k).amin()) > 0:
-        others = fitted(x[train], labels[train], k, (n_support,), supports.gamma)
-        right_there = agreeing(others, x[test], labels[test])
+    test = slice(int(HELD_OUT * len(x)))
+    others, own = _without(test, x, labels, len(classes)), labels
+    if others is not None:
+        right_there = _agreeing(others, x[test], labels[test])
         held_out = _share(right_there)
         if held_out < fidelity:
-            right, labels, which = right_there, labels[test], "the points held out from a fit to the others"
-    _warn_of_labels(right, labels, classes, which)
-    return fidelity, held_out
+            right, own, which = right_there, labels[test], "the points held out from a fit to the others"
+    _warn_of_labels(right, own, classes, which)
+    return Fidelity(fidelity, held_out, _stability(supports, x, labels, len(classes)))
+
+
+def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:
+    """A surrogate of the points that are not in `out`, where this leaves out some points, but no cluster."""
+    from neonxc.models.kernel.labelled import labelled
+
+    kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    kept[out] = False
+    if bool(kept.all()) or int(torch.bincount(labels[kept], minlength=k).amin()) == 0:
+        return None
+    return labelled(x[kept], labels[kept], k)
+
+
+def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int) -> float | None:
+    """One minus the mean relative change of relevance, ``|R' - R| / |R|``, when a twentieth of points is left out.
+
+    R is the relevance of points, some of which were left out, for their assigned clusters.
+    """
+    size = int(DROPPED * len(x))
+    refits = [_without(slice(i * size, (i + 1) * size), x, labels, k) for i in range(REFITS)]
+    some = x[:: max(1, len(x) // COMPARED)]
+    net = _network(supports, x)
+    own = net(some).argmax(1)
+    before = NEON(net).attribute(some, target=own)
+    size_before = float(before.norm()) or 1.0
+    changes = [
+        float((NEON(_network(refit, x)).attribute(some, target=own) - before).norm()) / size_before
+        for refit in refits
+        if refit is not None
+    ]
+    return max(0.0, 1 - sum(changes) / len(changes)) if changes else None
+
+
+def _network(supports: Supports, x: Tensor) -> NeuralizedClustering:
+    points, groups, log_weights = supports.flat()
+    head = centroid_head(points.cpu(), groups.cpu(), gamma=supports.gamma, log_weights=log_weights.cpu())
+    return NeuralizedClustering(head).to(x.device).calibrate(x[: 2 * COMPARED])
+
+
+def _agreeing(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
+    """Which points [n] have the cluster they are labelled with as their nearest."""
+    return supports.distances(x).argmin(1) == labels
 
 
 def _share(true: Tensor) -> float:
@@ -172,22 +192,6 @@ def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
     )
 
 
-def _reached(
-    centers: Tensor, log_weights: Tensor, gamma: float, chain: Preprocessing | None
-) -> tuple[Tensor, Tensor]:
-    """Move supports into the subspace that the preprocessing maps points to, and lower their weights in return.
-
-    A preprocessing that repeats columns maps to a subspace, and gradient descent moves supports off it. For points
-    in the subspace ``|z - u|^2 = |z - u'|^2 + |u' - u|^2``, so that the weights make up for the move.
-    """
-    if chain is None or chain.diagonal or chain.norm is not None:
-        return centers, log_weights
-    directions, sizes, _ = torch.linalg.svd(chain.weight * chain.scale, full_matrices=False)
-    directions = directions[:, sizes > 1e-12 * sizes[0]]
-    moved = chain.bias + (centers - chain.bias) @ directions @ directions.T
-    return moved, log_weights - gamma * (moved - centers).square().sum(1)
-
-
 def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
     """Distances [K] from their nearest cluster beyond which points are noise; clusters differ in density.
 
@@ -198,7 +202,8 @@ def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
     beyond = far + 1e-3 * far.abs()  # no point lies on the border, as a network rounds distances in another way
     common = min(_cut(far, clustered), float(beyond.amax()))
     found = []
-    for own in by_cluster(nearest, k):
+    for cluster in range(k):
+        own = nearest == cluster
         cut = _cut(far[own], clustered[own])
         found.append(cut if cut < math.inf else max([common, *beyond[own].tolist()]))
     return far.new_tensor(found)

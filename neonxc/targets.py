@@ -1,4 +1,4 @@
-"""Which outputs, or clusters, are to be explained: what a user may write for `target`."""
+"""Checks of the arguments `target`, `competitor` and `clusters`: the outputs or clusters to explain."""
 
 from __future__ import annotations
 
@@ -10,18 +10,32 @@ import torch
 from torch import Tensor
 
 
-def as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> Tensor:
-    """Columns [n] from one for all inputs or one per input.
+def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint: str = "") -> Tensor:
+    """Return one column per input, [n], from one for all inputs or one for each.
+
+    Parameters
+    ----------
+    value : int, sequence or Tensor [n]
+    n : int
+        Number of inputs.
+    K : int
+        Number of columns.
+    name : str
+        Name of the argument in errors.
+    device : torch.device
+        Device of the result.
+    hint : str
+        Added to the error about values that are no numbers.
 
     Raises
     ------
     ValueError
-        No whole numbers, another count than `n`, or outside 0 ... K - 1.
+        Values that are no whole numbers from 0 to K - 1, or another number of them than n.
     """
     try:
         columns = torch.as_tensor(_signed(value), device=device)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} needs column numbers from 0 to {K - 1}, got {value!r}") from None
+        raise ValueError(f"{name} needs column numbers from 0 to {K - 1}{hint}, got {value!r}") from None
     check_columns(columns, K, name)
     if columns.ndim == 0 or (columns.numel() == 1 and columns.ndim == 1):
         return columns.long().reshape(()).expand(n)
@@ -31,7 +45,7 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device) -> T
 
 
 def _signed(value: Any) -> Any:
-    """Unsigned numbers as int64: for some of their types torch has hardly any operation."""
+    """Convert unsigned integers to int64, as torch has few operations for some unsigned types."""
     if isinstance(value, Tensor):
         return value.to(torch.int64) if value.dtype in (torch.uint16, torch.uint32, torch.uint64) else value
     value = np.array(value) if hasattr(value, "iloc") else value
@@ -39,16 +53,16 @@ def _signed(value: Any) -> Any:
 
 
 def check_columns(columns: Tensor, K: int, name: str) -> None:
-    """Raise ValueError unless all are whole numbers from 0 to K - 1."""
+    """Raise ValueError unless all columns are whole numbers from 0 to K - 1."""
     if columns.is_floating_point() or columns.dtype == torch.bool:
-        raise ValueError(f"{name} needs column numbers (whole), got {columns.dtype}")
+        raise ValueError(f"{name} needs whole column numbers, got {columns.dtype}")
     if columns.numel() and not (int(columns.min()) >= 0 and int(columns.max()) < K):
-        raise ValueError(f"{name} {columns.tolist()} is outside: columns go from 0 to {K - 1}")
+        raise ValueError(f"{name} needs columns from 0 to {K - 1}, got {columns.tolist()}")
 
 
 def part(argument: Any, name: str, want: slice, n: int) -> Any:
-    """The share that a chunk has of a per-input argument; scalars, tuples and None are for all."""
-    if hasattr(argument, "iloc"):  # a Series is read by position, whatever its index is
+    """The entries of a per-input argument that belong to a block; scalars, tuples and None apply to all inputs."""
+    if hasattr(argument, "iloc"):  # a Series would be sliced by its index
         argument = np.array(argument)
     if argument is None or isinstance(argument, (int, tuple)) or np.shape(argument) in ((), (1,)):
         return argument
@@ -58,7 +72,7 @@ def part(argument: Any, name: str, want: slice, n: int) -> Any:
 
 
 def some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
-    """Return the columns of the clusters that are named, or all."""
+    """Return the selected columns, or all K columns if `clusters` is None."""
     if clusters is None:
         return list(range(K))
     columns = np.asarray(clusters)
@@ -69,14 +83,25 @@ def some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
 
 
 def explained(target: Any, own: Tensor, a: Tensor, K: int) -> tuple[Tensor, Tensor | None]:
-    """What is to be explained at the points of features `a` [N, d, ...], whose own columns are `own` [n].
+    """Return the column to explain at each point of features `a` [N, d, ...].
+
+    Parameters
+    ----------
+    target : int, sequence or Tensor [N], tuple or None
+        As in :meth:`neonxc.NEON.attribute`.
+    own : Tensor [n] of int64
+        The column of the cluster that each point is assigned to.
+    a : Tensor [N, d, ...]
+        Features; on a map every location is a point.
+    K : int
+        Number of clusters.
 
     Returns
     -------
     columns : Tensor [n] of int64
     wanted : Tensor [n] of int64, or None
-        Whether a point is to be explained; None: all are. On maps a column means the locations of its cluster, and
-        a tuple ``(column, row, column, ...)`` a single location.
+        1 for the points to explain and 0 for the others; None: all are explained. On a map, a column selects the
+        locations of its cluster, and a tuple ``(column, row, column, ...)`` a single location.
     """
     if target is None:
         return own, None
@@ -93,7 +118,7 @@ def explained(target: Any, own: Tensor, a: Tensor, K: int) -> tuple[Tensor, Tens
 
 
 def competitors(competitor: Any, target: Any, columns: Tensor, a: Tensor, K: int) -> Tensor | None:
-    """The only competitor that counts at each point, [n]; None: all count."""
+    """Return the only competitor of each point, [n]; None if all other clusters compete."""
     if competitor is None:
         return None
     rival = _at_places(competitor, a, K, "competitor")
@@ -105,5 +130,6 @@ def competitors(competitor: Any, target: Any, columns: Tensor, a: Tensor, K: int
 
 
 def _at_places(value: Any, a: Tensor, K: int, name: str) -> Tensor:
-    """Column [n] for every point of the features `a`, from one for all or one per input."""
-    return as_columns(value, a.shape[0], K, name, a.device).repeat_interleave(a.shape[2:].numel())
+    """Return the column [n] of every point of features `a`, from one for all inputs or one for each."""
+    hint = " (the position of a label in net.classes_)"
+    return as_columns(value, a.shape[0], K, name, a.device, hint).repeat_interleave(a.shape[2:].numel())

@@ -714,7 +714,7 @@ def test_baselines_that_fit_nothing():
         with pytest.raises(ValueError, match=f"along needs {message}"):
             NEON(net, along=along)
     for call in ("thresholds", "summary", "residual", "heatmaps"):
-        with pytest.raises(ValueError, match="along is for attribute alone"):
+        with pytest.raises(ValueError, match="along is supported by attribute only"):
             getattr(NEON(net, along=0.0), call)(IRIS)
     with pytest.raises(ValueError, match=r"baseline shaped like one input, \[4\], got \[3\]"):
         NEON(net, along=np.zeros(3)).attribute(IRIS)

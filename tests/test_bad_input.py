@@ -25,7 +25,7 @@ from witnesses import blobs
 
 import neonxc
 from neonxc import NEON
-from neonxc.lrp import LRP, Composite, Gamma
+from neonxc.lrp import LRP, Composite, Epsilon, Gamma
 
 X = blobs(n=40)
 NAMES = ["age", "height", "weight", "income"]
@@ -281,7 +281,7 @@ def test_split_with_identical_centers():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_affinity_propagation_without_centers():
-    with pytest.raises(ValueError, match="did not converge and found no cluster"):
+    with pytest.raises(ValueError, match="found no cluster, as it did not converge"):
         neonxc.neuralize(AffinityPropagation(max_iter=1, random_state=0).fit(X))
     with pytest.raises(ValueError, match="on a precomputed affinity has no centers"):
         neonxc.neuralize(AffinityPropagation(affinity="precomputed", random_state=0).fit(X @ X.T))
@@ -294,7 +294,7 @@ STEPS = {
     ),
     "function": (
         FunctionTransformer(np.tanh),
-        r"FunctionTransformer of tanh can't be folded; known are the increasing functions of NumPy np\.log, ",
+        r"FunctionTransformer of tanh can't be folded; supported are func=None and .* np\.log, ",
     ),
     "own": (Halve(), r"Halve is not an affine map neonxc can fold; it folds StandardScaler, .*'passthrough'"),
     "clipped": (MinMaxScaler(clip=True), r"MinMaxScaler\(clip=True\) is not affine; set clip=False"),
@@ -334,7 +334,7 @@ def test_pipeline_without_reference_points():
     twice = ColumnTransformer([("a", StandardScaler(), [0, 1, 2, 3]), ("b", MinMaxScaler(), [0, 1, 2, 3])])
     model = make_pipeline(twice, Normalizer(), km()).fit(X)
     with pytest.raises(
-        ValueError, match=r"maps no point to the mid-points .* repeats columns before a Normalizer"
+        ValueError, match=r"maps no raw point to the midpoints .* repeats columns before a Normalizer"
     ):
         neonxc.neuralize(model)
 
@@ -360,13 +360,16 @@ def test_beta_out_of_range(value):
 # --- targets -----------------------------------------------------------------------------------------------
 
 TARGETS = {
-    "too great": (3, r"{} 3 is outside: columns go from 0 to 2"),
-    "negative": (-1, r"{} -1 is outside: columns go from 0 to 2"),
-    "one of many": ([0] * 39 + [7], r"{} .*7\] is outside: columns go from 0 to 2"),
-    "fraction": (1.5, r"{} needs column numbers \(whole\), got torch\.float32"),
-    "fractions": (np.zeros(40), r"{} needs column numbers \(whole\), got torch\.float64"),
-    "mask": (np.ones(40, dtype=bool), r"{} needs column numbers \(whole\), got torch\.bool"),
-    "name": ("cat", r"{} needs column numbers from 0 to 2, got 'cat'"),
+    "too great": (3, r"{} needs columns from 0 to 2, got 3"),
+    "negative": (-1, r"{} needs columns from 0 to 2, got -1"),
+    "one of many": ([0] * 39 + [7], r"{} needs columns from 0 to 2, got .*7\]"),
+    "fraction": (1.5, r"{} needs whole column numbers, got torch\.float32"),
+    "fractions": (np.zeros(40), r"{} needs whole column numbers, got torch\.float64"),
+    "mask": (np.ones(40, dtype=bool), r"{} needs whole column numbers, got torch\.bool"),
+    "name": (
+        "cat",
+        r"{} needs column numbers from 0 to 2 \(the position of a label in net\.classes_\), got 'cat'",
+    ),
     "too few": ([0, 1], r"{} has 2 entries for 40 inputs"),
     "too many": (np.zeros(41, dtype=int), r"{} has 41 entries for 40 inputs"),
     "two dimensions": (
@@ -398,7 +401,7 @@ def test_a_cluster_does_not_compete_with_itself(make):
     ("target", "message"),
     [
         ((0, 9, 1), r"target \(0, 9, 1\) is outside the feature map of shape \[4, 4\]"),
-        ((5, 1, 1), r"target 5 is outside: columns go from 0 to 2"),
+        ((5, 1, 1), r"target needs columns from 0 to 2, got 5"),
         ((0, 1), r"target needs one column or one per input \(4\), got shape \[2\]"),
         ([0, 1, 2], r"target has 3 entries for 4 inputs"),
     ],
@@ -412,7 +415,7 @@ def test_unusable_targets_on_a_map(target, message):
 def test_unusable_clusters(clusters):
     with pytest.raises(ValueError, match=r"clusters needs a sequence of column numbers from 0 to 2, got"):
         NEON(deep()).heatmaps(IMAGES, clusters=clusters)
-    with pytest.raises(ValueError, match=r"clusters \[0, 3\] is outside: columns go from 0 to 2"):
+    with pytest.raises(ValueError, match=r"clusters needs columns from 0 to 2, got \[0, 3\]"):
         NEON(deep()).heatmaps(IMAGES, clusters=[0, 3])
 
 
@@ -428,7 +431,7 @@ def test_images_with_values_that_are_not_finite(call):
 
 @pytest.mark.parametrize("n", [-1, 1.5], ids=str)
 def test_number_of_prototypes(n):
-    with pytest.raises(ValueError, match=r"n_prototypes needs a whole number from 0, got"):
+    with pytest.raises(ValueError, match=r"n_prototypes needs a whole number >= 0, got"):
         NEON(network()).summary(X, n_prototypes=n)
 
 
@@ -438,13 +441,13 @@ def test_number_of_prototypes(n):
 def test_neon_of_something_else():
     with pytest.raises(TypeError, match=r"NEON needs a network from neonxc\.neuralize, got KMeans"):
         NEON(MODEL)
-    with pytest.raises(ValueError, match=r"head_rule is 'linear' or 'midpoint', got 'mid'"):
+    with pytest.raises(ValueError, match=r"head_rule needs 'linear' or 'midpoint', got 'mid'"):
         NEON(deep(), head_rule="mid")
-    with pytest.raises(ValueError, match="head_rule is 'midpoint' for this network, got 'linear'"):
+    with pytest.raises(ValueError, match="head_rule needs 'midpoint' for this network, got 'linear'"):
         NEON(network(), head_rule="linear")
-    with pytest.raises(ValueError, match="heatmaps are for images and need a feature network"):
+    with pytest.raises(ValueError, match="heatmaps need a network with a feature network"):
         NEON(network()).heatmaps(X)
-    with pytest.raises(ValueError, match=r"one input tensor, got a tuple of 2"):
+    with pytest.raises(ValueError, match=r"inputs needs one tensor, got a tuple of 2"):
         NEON(network()).attribute((torch.tensor(X), torch.tensor(X)))
 
 
@@ -460,9 +463,19 @@ def test_composites_that_are_none(make, composite):
 def test_lrp_of_something_else():
     with pytest.raises(TypeError, match=r"LRP needs an nn\.Module, got function"):
         LRP(lambda x: x)
-    for inputs, got in ((X, "float64"), (torch.ones(2, 4, dtype=torch.long), r"torch\.int64"), ([[1.0]], "list")):
-        with pytest.raises(TypeError, match=rf"LRP takes a floating-point tensor, got {got}"):
+    for inputs, got in (
+        (X, "ndarray; conv"),
+        (torch.ones(2, 4, dtype=torch.long), r"torch\.int64"),
+        ([[1.0]], "list"),
+    ):
+        with pytest.raises(TypeError, match=rf"inputs needs a floating-point (torch\.T|t)ensor, got {got}"):
             LRP(nn.Linear(4, 2), Composite()).attribute(inputs, 0)
+
+
+@pytest.mark.parametrize("epsilon", [-1e-6, float("inf"), float("nan"), "a", None, True])
+def test_epsilon_is_a_number_from_0(epsilon):
+    with pytest.raises(ValueError, match=r"epsilon needs a finite number >= 0, got"):
+        Epsilon(epsilon)
 
 
 def test_a_pca_that_was_fitted_again():

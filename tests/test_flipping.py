@@ -57,16 +57,19 @@ def algorithm_1(points, relevance, fill, decide, insert=True, most=True):
 def test_algorithm_1(insert, most, name):
     imputer = {"zero": ZeroImputer(), "mean": MeanImputer(X + 1)}[name]
     values = {"zero": np.zeros(13), "mean": (X + 1).mean(0)}[name]
-    expected = algorithm_1(
-        X, RELEVANCE, lambda z: values, lambda x, z: MODEL.predict([x])[0] == MODEL.predict([z])[0], insert, most
-    )
+    some, relevance = X[::3], RELEVANCE[::3]
+
+    def cluster(x):
+        return ((x - MODEL.cluster_centers_) ** 2).sum(1).argmin()
+
+    expected = algorithm_1(some, relevance, lambda z: values, lambda x, z: cluster(x) == cluster(z), insert, most)
     found = pixel_flipping(
-        NET, X, RELEVANCE, imputer, mode="insert" if insert else "remove", order="most" if most else "least"
+        NET, some, relevance, imputer, mode="insert" if insert else "remove", order="most" if most else "least"
     )
     assert np.allclose(found.curve, expected.mean(0))
     assert np.allclose(found.auc_per_input, 100 * expected.mean(1))
     assert found.auc == pytest.approx(100 * expected.mean())
-    assert found.auc_stderr == pytest.approx(100 * expected.mean(1).std(ddof=1) / np.sqrt(len(X)))
+    assert found.auc_stderr == pytest.approx(100 * expected.mean(1).std(ddof=1) / np.sqrt(len(some)))
     assert found.known[-1] == (1 if insert else 0)
 
 
@@ -357,6 +360,74 @@ def test_your_own_method():
     assert set(found.seconds) == {"mine", "given"}
 
 
+def test_methods_by_name_and_functions():
+    def mine(net, x, target):
+        return x
+
+    found = compare(NET, X, ["neon", "x²", mine], ZeroImputer())
+    assert list(found.results) == ["NEON", "x²", "mine"]
+    assert "Missing features" not in str(found)
+    assert "Missing features of PDA, IG and Shapley: mean." in str(compare(NET, X, ["IG-10"], ZeroImputer()))
+
+
+@pytest.mark.parametrize(
+    ("methods", "error", "message"),
+    [
+        (["NEO"], ValueError, "no method 'NEO'; did you mean 'NEON'"),
+        (["dream"], ValueError, "no method 'dream'. Known: 'random', "),
+        ("NEON", ValueError, "needs a list of names and functions, or a dict, got 'NEON'"),
+        ([], ValueError, "at least one method"),
+        ([np.zeros((3, 2))], ValueError, "needs names and functions, got ndarray; relevance needs a name"),
+        ([methods.neon, methods.neon], ValueError, "'neon' twice"),
+        ({"a": "NEON"}, ValueError, r"methods\['a'\] needs a function or relevance"),
+        ({"a": np.zeros((3, 2))}, ValueError, r"methods\['a'\] needs one entry per row of X"),
+        ({"a": lambda net, x, target: None}, ValueError, r"methods\['a'\] returned None"),
+        ({"a": lambda x: x}, TypeError, r"methods\['a'\] needs three arguments, \(net, x, target\)"),
+    ],
+)
+def test_unusable_methods(methods, error, message):
+    with pytest.raises(error, match=message):
+        compare(NET, X, methods, ZeroImputer())
+
+
+def test_neon_needs_its_network():
+    linear = nn.Linear(X.shape[1], 3).double()
+    with pytest.raises(
+        TypeError, match=r"explains networks from neonxc\.neuralize, got a Linear: neuralize it, or"
+    ):
+        compare(linear, X)
+    assert set(compare(linear, X, ["IG-10"], ZeroImputer(), 1).results) == {"IG-10"}
+    with pytest.raises(
+        TypeError, match=r"net needs a network, got a KMeans; neonxc.neuralize\(model, X\) makes one"
+    ):
+        compare(KMeans(2), X)
+
+
+@pytest.mark.parametrize("imputer", [lambda x: x, KDEImputer])
+def test_imputers_are_instances(imputer):
+    with pytest.raises(TypeError, match="imputer needs an"):
+        compare(NET, X, ["NEON"], imputer)
+    with pytest.raises(TypeError, match="imputer needs an"):
+        pixel_flipping(NET, X, RELEVANCE, imputer)
+
+
+def test_points_and_steps_are_sampled():
+    """The result says so, and is that of the sampled rows alone."""
+    target = np.arange(len(X)) % 2
+    found = compare(NET, X, {"a": RELEVANCE}, ZeroImputer(), target=target, points=10, steps=3)
+    rows = found.rows_
+    assert len(set(rows)) == 10
+    alone = pixel_flipping(NET, X[rows], RELEVANCE[rows], ZeroImputer(), target=target[rows], steps=3)
+    assert found.results["a"].auc_per_input.tolist() == alone.auc_per_input.tolist()
+    said = str(found)
+    assert f"A random sample of 10 of {len(X)} points (points=None: all). 3 steps of about " in said
+    everything = compare(NET, X, {"a": RELEVANCE}, ZeroImputer(), points=None, steps=None)
+    assert everything.rows_.tolist() == list(range(len(X)))
+    assert "sample" not in str(everything)
+    with pytest.raises(ValueError, match="points needs a whole number >= 1 or None"):
+        compare(NET, X, {"a": RELEVANCE}, ZeroImputer(), points=0)
+
+
 @pytest.mark.parametrize("model", ["mixture", "maps"])
 def test_compare_on_other_networks(model, images):
     if model == "mixture":
@@ -489,7 +560,7 @@ def test_texts_have_methods_and_an_imputer_of_their_own(of_texts):
     assert list(found.results) == ["random", "PDA, sampled", "PDA, sampled, indicator", "NCA", "NEON"]
     again = pixel_flipping(net, ids, neonxc.NEON(net).attribute(ids), WordImputer(ids), 2)
     assert np.array_equal(found.results["NEON"].auc_per_input, again.auc_per_input)
-    with pytest.raises(ValueError, match="no known word"):
+    with pytest.raises(ValueError, match="no word of the vocabulary"):
         WordImputer([[-1, -1]])
 
 

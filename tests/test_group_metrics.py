@@ -325,7 +325,7 @@ def other_net():
     [
         ("networks", "classes differs between processes"),
         ("prototypes", "n_prototypes differs between processes: 0 on rank 0, 1 on rank 1"),
-        ("number", "n_prototypes needs a whole number from 0, got -1 .on rank 1 of 3"),
+        ("number", "n_prototypes needs a whole number >= 0, got -1 .on rank 1 of 3"),
         ("contrast", "contrast differs between processes: least on rank 0, median on rank 1"),
         ("reference", "reference differs between processes: centers on rank 0, labels on rank 1"),
         ("centers", "centers in reference differ between processes"),

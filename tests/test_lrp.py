@@ -210,20 +210,6 @@ def test_weights_that_are_computed_follow_the_default_rule():
     torch.testing.assert_close(LRP(net).attribute(points(), 0), LRP(plain).attribute(points(), 0))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "squeezenet1_1"])
-def test_networks_of_torchvision(name):
-    net = ready(torchvision.models.get_model(name, weights=None))
-    x = images(1, 64).requires_grad_()
-    output = net(x)
-    (gradient,) = torch.autograd.grad(output[:, 7].sum(), x)
-    recording = LRP(net, Composite(Epsilon(0.0))).record(x)
-    torch.testing.assert_close(recording.output, output)
-    if name == "resnet18":  # no other activation than ReLU
-        start = torch.zeros_like(output).index_fill(1, torch.tensor([7]), 1.0)
-        torch.testing.assert_close(recording.propagate(start), (gradient * x).detach())
-    assert torch.isfinite(LRP(net).attribute(x, 7)).all()
-
-
 # --- composites and rules ----------------------------------------------------------------------------------
 
 
@@ -314,12 +300,12 @@ def test_targets():
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (None, r"target is needed: the network has outputs of shape \[3, 5\]"),
-        (5, r"target 5 is outside: columns go from 0 to 4"),
-        ((1, 1), r"target \(1, 1\) needs 1 numbers for outputs \[3, 5\]"),
+        (None, r"target is missing: the network's output has shape \[3, 5\]"),
+        (5, r"target needs columns from 0 to 4, got 5"),
+        ((1, 1), r"target needs 1 numbers for outputs \[3, 5\], got \(1, 1\)"),
         ([0, 1], r"target has 2 entries for 3 inputs"),
-        ([0, 1, 5], r"target \[0, 1, 5\] is outside: columns go from 0 to 4"),
-        ([0.0, 1.0, 2.0], r"target needs column numbers \(whole\)"),
+        ([0, 1, 5], r"target needs columns from 0 to 4, got \[0, 1, 5\]"),
+        ([0.0, 1.0, 2.0], r"target needs whole column numbers"),
     ],
 )
 def test_unknown_targets(target, message):
@@ -374,7 +360,7 @@ def test_unknown_function_inside_a_library_is_named():
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.BatchNorm1d(4), r"module is in training mode: its BatchNorm1d \('1'\) would move its statistics"),
+        (nn.BatchNorm1d(4), r"module is in training mode: its BatchNorm1d \('1'\) would change its statistics"),
         (nn.Dropout(), r"module is in training mode: its Dropout \('1'\) would drop units"),
         (Net(lambda n, x: F.dropout(x)), r"LRP needs dropout in eval mode; call \.eval\(\) on the network"),
         (Net(lambda n, x: F.batch_norm(x, None, None, training=True)), r"LRP needs BatchNorm in eval mode"),
@@ -407,7 +393,7 @@ def test_several_outputs_are_an_error():
 
 
 def test_several_inputs_are_an_error():
-    with pytest.raises(ValueError, match=r"one input tensor, got a tuple of 2"):
+    with pytest.raises(ValueError, match=r"inputs needs one tensor, got a tuple of 2"):
         LRP(nn.Linear(4, 3)).attribute((torch.rand(2, 4), torch.rand(2, 4)), 0)
 
 

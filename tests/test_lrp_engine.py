@@ -176,7 +176,7 @@ class Square(torch.autograd.Function):
 
 
 def test_functions_of_autograd_are_refused():
-    with pytest.raises(UnsupportedOperation, match=r"can't see into the autograd.Function 'Square'"):
+    with pytest.raises(UnsupportedOperation, match=r"can't trace the autograd.Function 'Square'"):
         LRP(Net(lambda n, h: Square.apply(h))).attribute(points(), 1)
 
 
@@ -188,15 +188,30 @@ def test_stochastic_depth_in_training_mode_is_refused(name):
     assert torch.isfinite(LRP(net.eval()).attribute(points(), 0)).all()
 
 
+def test_recurrent_layers_are_errors_that_say_what_to_do():
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.GRU(4, 5, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0][:, -1]
+
+    with pytest.raises(UnsupportedOperation, match=r"recurrent layer GRU, called at .*'rnn'.*; write it out in"):
+        LRP(Last().eval()).attribute(torch.rand(2, 3, 4), 0)
+
+
 # --- composites --------------------------------------------------------------------------------------------
 
 
 def test_patterns_that_match_no_layer_are_errors():
-    with pytest.raises(ValueError, match=r"rule for 'classifer\*', which is no layer with weights"):
+    with pytest.raises(ValueError, match=r"rule for 'classifer\*', which matches no layer with weights"):
         LRP(small_vgg(), Composite(layers={"classifer*": Epsilon()})).attribute(torch.rand(1, 3, 16, 16), 0)
 
 
-@pytest.mark.parametrize(("bad", "what"), [(Gamma, "a rule is a callable"), (0.25, "a rule is a callable")])
+@pytest.mark.parametrize(
+    ("bad", "what"), [(Gamma, "a rule needs to be an instance"), (0.25, "a rule needs to be an instance")]
+)
 def test_what_is_no_rule_is_refused(bad, what):
     with pytest.raises(TypeError, match=what):
         Composite(layers={"a": bad})
@@ -207,7 +222,7 @@ def test_rules_for_functions_need_functions(key):
     if key is torch.exp:
         assert Composite(functions={key: Pass()}).function_rule("exp") == Pass()
     else:
-        with pytest.raises(TypeError, match=r"needed is a function such as torch\.sigmoid"):
+        with pytest.raises(TypeError, match=r"needs to be a function such as torch\.exp"):
             Composite(functions={key: Pass()})
 
 

@@ -33,6 +33,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from torch import nn
+from turns import in_turns
 from witnesses import (
     affine_map,
     blobs,
@@ -380,8 +381,10 @@ def test_beta_of_a_hierarchy_counts_every_split_of_a_path_once():
 # --- what goes in comes out --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("container", ["array", "frame", "tensor"])
+@pytest.mark.parametrize(
+    ("kind", "container"),
+    in_turns(["float16", "float32", "float64", "int8", "int64", "uint8", "bool"], ["array", "frame", "tensor"]),
+)
 def test_inputs(container, kind):
     whole = np.abs(X).round() if kind != "bool" else X.mean(axis=0) < X
     whole = whole.clip(0, 100).astype(kind) if kind != "bool" else whole
@@ -680,3 +683,23 @@ def test_a_network_says_what_it_is_in_a_few_lines():
     assert "surrogate that gives 100.0% of the points their label" in repr(
         neonxc.neuralize(labels=kmeans.labels_ > 0, X=X)
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m, X: neonxc.neuralize(m.labels_, X), ValueError, "model looks like labels, which go by name"),
+        (lambda m, X: neonxc.neuralize(m.labels_.tolist(), X), ValueError, "model looks like labels"),
+        (lambda m, X: neonxc.neuralize(X, m.labels_), ValueError, "X looks like labels, which go by name"),
+        (lambda m, X: neonxc.neuralize(X, m), TypeError, "X needs the data, got a KMeans; the model comes first"),
+        (
+            lambda m, X: neonxc.neuralize(labels=m, X=X),
+            TypeError,
+            "labels needs a label for each row of X, got a KM",
+        ),
+    ],
+)
+def test_swapped_arguments(call, error, message):
+    X = load_iris().data
+    with pytest.raises(error, match=message):
+        call(KMeans(3, n_init=1, random_state=0).fit(X), X)

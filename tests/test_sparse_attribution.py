@@ -213,7 +213,7 @@ def test_surrogates_lay_rows_out_if_they_can():
     assert_same_summary(found, expected, 1e-9)
     wide = sp.csr_matrix((2000, MOST // 8000))
     with pytest.raises(
-        ValueError, match=r"X is sparse, and a surrogate needs it laid out; .* at most 1000 points"
+        ValueError, match=r"X is sparse, and a surrogate needs a dense array; .* at most 1000 points"
     ):
         neonxc.neuralize(labels=np.arange(2000) % 2, X=wide)
 
@@ -296,9 +296,7 @@ def test_unusable_rows(entry, data, message):
 def test_too_much_relevance():
     wide = sp.csr_matrix(([1.0], ([0], [0])), shape=(3000, MOST // 16_000))
     net = neonxc.neuralize(np.eye(2, wide.shape[1]), wide[:5])
-    message = (
-        r"relevance is not sparse, .* of 3000 points with \d+ columns it takes 1\.5 GiB; ask for at most 2000"
-    )
+    message = r"relevance is dense, .* for 3000 points with \d+ columns it takes 1\.5 GiB; pass at most 2000"
     with pytest.raises(ValueError, match=message):
         NEON(net).attribute(wide)
     assert NEON(net).summary(wide).sizes.sum() == 3000
@@ -311,7 +309,7 @@ def test_what_needs_arrays_says_so():
     with pytest.raises(ValueError, match=r"X is sparse; pass X\.to_dense\(\)"):
         net.predict(torch.tensor(LAID_OUT).to_sparse())
     weights = TfidfTransformer(sublinear_tf=True)
-    with pytest.raises(ValueError, match=r"sublinear_tf=True\) is folded right behind a CountVectorizer alone"):
+    with pytest.raises(ValueError, match=r"sublinear_tf=True\) can only be folded directly after"):
         neonxc.neuralize(make_pipeline(weights, kmeans()).fit(X), X)
 
 

@@ -120,7 +120,7 @@ def test_numbers_of_clusters_side_by_side(neonxc_command, wine_csv, tmp_path):
     assert "k = 3 has the greatest silhouette (0.28)" in out
     assert "going on with it" in out
     header, *rows = read(tmp_path / "r" / "choose-k.csv")
-    assert header == ["k", "inertia", "silhouette", "stability", "tree_price"]
+    assert header == ["k", "inertia", "silhouette", "stability", "cost_ratio"]
     assert [row[0] for row in rows] == ["2", "3", "4"]
     assert (tmp_path / "r" / "choose-k.png").stat().st_size > 0
     assert len(read(tmp_path / "r" / "clusters.csv")) == 4
@@ -288,7 +288,7 @@ BAD_LABELS = {
     ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
     ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
-    ("-k", "4-2"): "a range goes up",
+    ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
     ("-k", "2", "--keep", "nope"): "keep: there is no column ['nope']",

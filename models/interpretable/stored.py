@@ -1,4 +1,4 @@
-"""How fitted clusterers of this folder are stored."""
+"""Saving and loading of the fitted clusterers of this folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from neonxc.registry import Values, register
 
 from .beta import BetaInterpretable
 from .columns import Coding, level
-from .distances import Metric
 from .foi import Interest
 from .kcenter import CenterClusterer, KCenter
+from .metric import Metric
 from .strong import StronglyInterpretable
 
 COMMON = ("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "_metric", "_centers")
@@ -44,13 +44,13 @@ def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
     if "kinds" in values:
         centers = pd.DataFrame(centers, index=obj.center_indices_).astype(values["kinds"])
     if not len(centers) == len(obj._centers) == len(obj.classes_):
-        raise TypeError(f"its centers are not one for each of {len(obj.classes_)} classes")
+        raise TypeError(f"the number of centers differs from the number of classes, {len(obj.classes_)}")
     obj.cluster_centers_ = centers
     return obj
 
 
 def _listed(frame: pd.DataFrame) -> dict[str, list[Any]]:
-    """Columns as lists that JSON can hold; a category of another kind becomes its text."""
+    """Convert columns to lists of JSON values; categories of other types are converted to strings."""
     return {name: [level(value) for value in column] for name, column in frame.items()}
 
 

@@ -125,6 +125,16 @@ def expectation(
     own, distances = [torch.empty(0, dtype=torch.int64, device=x.device)], [x.new_empty(0)]
     for rows in supports.parts(x, clusters=None if labels is None else 1):
         points = x[rows]
+        if labels is None and mass.shape[1] == 1:
+            label, nearest = _nearest(points, supports)
+            hits = x.new_zeros(len(points), len(mass)).scatter_(1, label[:, None], 1.0)
+            if weight is not None:
+                hits *= weight[rows, None]
+            mass += hits.sum(0)[:, None]
+            total += (hits.T @ points)[:, None]
+            own.append(label)
+            distances.append(nearest)
+            continue
         if labels is None:
             every = supports.logits(points)
             label = supports.pooled(every).argmin(1)
@@ -145,6 +155,13 @@ def expectation(
     sums = ranks.sum(torch.cat([mass.double().flatten(), total.double().flatten(), objective[None]]))
     mass, total = sums[: mass.numel()].view_as(mass).to(x), sums[mass.numel() : -1].view_as(total).to(x)
     return Statistics(mass, total, torch.cat(own), far, float(sums[-1]))
+
+
+def _nearest(x: Tensor, supports: Supports) -> tuple[Tensor, Tensor]:
+    """Labels [n] and distances [n] of points where each cluster has one support: the step of k-means."""
+    centers = supports.points[:, 0]
+    least, label = torch.addmm(centers.square().sum(1), x, centers.T, alpha=-2).min(1)
+    return label, (least + x.square().sum(1)).clamp(min=0)
 
 
 def _maximization(x: Tensor, supports: Supports, statistics: Statistics, weighted: bool, ranks: Ranks) -> Supports:

@@ -11,6 +11,7 @@ from neonxc.head import Head, centroid_head
 from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
+from neonxc.readers.model import Fidelity
 
 from .estimator import KernelKMeans
 from .members import Members
@@ -46,4 +47,4 @@ def _(model: KernelKMeans) -> ClusterModel:
             UserWarning,
             stacklevel=4,
         )
-    return ClusterModel(head, centers[some], model.classes_, fidelity=(fidelity, None), scale=model.gamma_)
+    return ClusterModel(head, centers[some], model.classes_, fidelity=Fidelity(fidelity), scale=model.gamma_)

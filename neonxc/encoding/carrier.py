@@ -1,4 +1,4 @@
-"""Tables with strings and missing values before a head of numbers; relevance goes back to the table's columns."""
+"""Carrier of encoded tables: the head works on encoded columns, and relevance is summed by table column."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from neonxc.sparse import SparseRows, is_sparse
 
 
 class EncodedTable(Columns):
-    """A table by way of its encoding.
+    """Carrier of tables with categories and missing values.
 
-    Frames and arrays [N, d] are tables, tensors [N, D] are encoded columns already, as ``net(x)`` takes them.
-    Relevance of a table is by its own columns, that of a tensor by the encoded ones.
+    Data frames and arrays [N, d] are tables; tensors [N, D] hold encoded columns, as ``net(x)`` takes them. The
+    relevance of a table has its columns, that of a tensor the encoded columns.
     """
 
     module: Encoding
 
     def batch(self, X: Any) -> Batch:
-        """Encoded columns [N, D] of float64, or those of a tensor in its own type."""
+        """Encode a table as [N, D] of float64, or check a tensor of encoded columns."""
         if isinstance(X, Tensor):
             return self._encoded_already(X)
         if is_sparse(X):
-            return as_batch(X)  # says that it needs to be an array
+            return as_batch(X)  # raises the error about sparse data
         table: Any = X if hasattr(X, "iloc") and hasattr(X, "columns") else np.asarray(X)
         tensor = self.module.encode(self._frame(X)).to(self.device)
         self.head.detection.check(tensor, self.module.names)
@@ -53,17 +53,18 @@ class EncodedTable(Columns):
         return as_frame(X, self.module.columns)
 
     def _encoded_already(self, X: Tensor) -> Batch:
+        """Check a tensor of encoded columns."""
         batch, D = as_batch(X, device=self.device), self.module.width
         if batch.tensor.ndim != 2 or batch.tensor.shape[1] != D:
             raise ValueError(
-                f"X is a tensor of shape {list(X.shape)}, and needs the {D} encoded columns of "
-                "net.batch(table).tensor; pass the table itself as a data frame or an array"
+                f"X needs the {D} encoded columns of net.batch(table).tensor if it is a tensor, got shape "
+                f"{list(X.shape)}; pass the table itself as a data frame or an array"
             )
         self.head.detection.check(batch.tensor, self.module.names)
         return batch
 
     def stored(self, X: Any) -> Batch:
-        """The same as :meth:`batch`: encoded columns are dense."""
+        """Encode a table; the encoded columns are dense."""
         return self.batch(X)
 
     @property
@@ -91,11 +92,11 @@ class EncodedTable(Columns):
 
     @property
     def groups(self) -> Tensor:
-        """Encoded columns of one column of the table are flipped together; columns without any are left out."""
+        """The unit [D] of each encoded column in pixel-flipping: the index of its table column."""
         return self.module.owner.unique(return_inverse=True)[1]
 
     def spread(self, relevance: Any) -> Any:
-        """Relevance by the table's columns, in equal shares of the encoded columns; of a tensor as it is."""
+        """Divide the relevance of each table column equally among its encoded columns."""
         if isinstance(relevance, Tensor):
             return relevance
         values = as_batch(relevance, name="relevance").tensor
@@ -104,7 +105,7 @@ class EncodedTable(Columns):
         return values[:, owner] / owner.bincount()[owner]
 
     def collected(self, relevance: Tensor) -> Tensor:
-        """Relevance by the table's columns."""
+        """Sum the relevance of the encoded columns by table column."""
         return self.module.collected(relevance)
 
 

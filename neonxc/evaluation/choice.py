@@ -41,7 +41,7 @@ class Choice:
         - ``silhouette``: -1 ... 1, how much nearer points are to their own cluster than to the next one;
         - ``stability``: mean adjusted Rand index, at most 1, of the clusters with those that k-means finds on
           random halves of the rows;
-        - ``tree_price``: k-means cost of a tree with a leaf for each cluster, over the inertia; 1 and more.
+        - ``cost_ratio``: k-means cost of a tree with a leaf for each cluster, over the inertia; 1 and more.
     k : int
         The number that is suggested.
     reason : str
@@ -159,7 +159,7 @@ def _measured(
         "inertia": float(model.inertia_),
         "silhouette": float(silhouette_score(points, model.labels_, sample_size=sample, random_state=seed)),
         "stability": float(np.mean([adjusted_rand_score(model.labels_, refit) for refit in refits])),
-        "tree_price": tree.inertia_ / model.inertia_,
+        "cost_ratio": tree.inertia_ / model.inertia_,
     }
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from neonxc.evaluation.chosen import chosen, relevance_of
 from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
-from neonxc.evaluation.imputers import Imputer, default_baseline, default_imputer
+from neonxc.evaluation.imputers import Imputer, check_imputer, default_baseline, default_imputer
 from neonxc.evaluation.methods import Method, default_methods, word_methods
 from neonxc.evaluation.units import groups_of, own_groups
+from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
 from neonxc.progress_bars import progress_bar
 
@@ -30,25 +32,31 @@ class Comparison:
     results : dict of str to Flipping
         The most relevant features first.
     reversed : dict of str to Flipping
-        The least relevant first.
+        The least relevant features first.
     seconds : dict of str to float
-        What computing the relevance took.
+        Wall-clock time of computing the relevance.
     baseline : str or None
-        What PDA, integrated gradients and Shapley values took for a missing feature: "mean" (of the data), "zero",
-        or "given"; None where none of these was compared by default.
+        Value that PDA, integrated gradients and Shapley values use for a missing feature: "mean" (of the data),
+        "zero" or "given". None if no such default method was compared.
+    rows_ : ndarray
+        Rows of X that were compared.
+    of : (int, int)
+        Number of rows of X, and number of features (groups) of a row.
     """
 
     results: dict[str, Flipping]
     reversed: dict[str, Flipping]
     seconds: dict[str, float]
-    baseline: str | None = None
+    baseline: str | None
+    rows_: np.ndarray
+    of: tuple[int, int]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row per method: AUC and SRG with their standard errors over the inputs; whether it is the best.
+        """One row per method: AUC and SRG with their standard errors over the inputs, and whether it is the best.
 
-        SRG, the symmetric relevance gain, is the AUC less that of the reversed order. "tied" says that the mean
-        difference to the best AUC is within one standard error of that difference, over the inputs.
+        SRG, the symmetric relevance gain, is the AUC minus the AUC of the reversed order. A method is "tied" if
+        the mean difference to the best AUC is within one standard error of this difference over the inputs.
         """
         best = max(self.results, key=lambda name: self.results[name].auc)
         rows = []
@@ -76,9 +84,10 @@ class Comparison:
         return pd.DataFrame(self.rows).set_index("method")
 
     def markdown(self) -> str:
-        """The rows as a markdown table: the best AUC bold, those within one standard error of it with a star.
+        """The rows as a markdown table: the best AUC in bold, methods tied with it marked with a star.
 
-        A last line says what the default methods that need one took for a missing feature.
+        Below the table it says which part of the points and steps was compared, and which value the default
+        methods used for a missing feature.
         """
         lines = ["| method | AUC | SRG | seconds |", "|---|---|---|---|"]
         for row in self.rows:
@@ -86,11 +95,22 @@ class Comparison:
             auc = f"**{auc}**" if row["best"] else auc + ("*" if row["tied"] else "")
             lines.append(
                 f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
-                f"| {row['seconds']:.3g} |"
+                f"| {_in_words(row['seconds'])} |"
             )
+        lines += ["", *self._notes()]
+        return "\n".join(lines[:-1] if lines[-1] == "" else lines)
+
+    def _notes(self) -> list[str]:
+        n, number = self.of
+        steps = len(next(iter(self.results.values())).curve)
+        notes = []
+        if len(self.rows_) < n:
+            notes.append(f"A random sample of {len(self.rows_):,} of {n:,} points (points=None: all).")
+        if steps < number:
+            notes.append(f"{steps} steps of about {number / steps:.1f} features (steps=None: one at a time).")
         if self.baseline is not None:
-            lines += ["", f"Missing features of PDA, IG and Shapley: {self.baseline}."]
-        return "\n".join(lines)
+            notes.append(f"Missing features of PDA, IG and Shapley: {self.baseline}.")
+        return [" ".join(notes)] if notes else []
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
@@ -107,33 +127,43 @@ class Comparison:
 def compare(
     net: Any,
     X: Any,
-    methods: Mapping[str, Method | Any] | None = None,
+    methods: Mapping[str, Method | Any] | Sequence[str | Method] | None = None,
     imputer: Imputer | None = None,
     repeats: int = 10,
     *,
     groups: Any = None,
     target: Any = None,
-    steps: int | None = None,
+    points: int | None = 200,
+    steps: int | None = 20,
     baseline: Any = None,
     random_state: Any = 0,
+    progress: bool = True,
 ) -> Comparison:
     """Compare methods of explanation by pixel-flipping.
 
     Parameters
     ----------
     net : nn.Module
-        From :func:`neonxc.neuralize`; with methods of your own, any network with logits [N, K].
+        From :func:`neonxc.neuralize`; with methods other than NEON and NCA, any network with logits [N, K].
     X : array, frame or tensor [N, ...]
-    methods : dict of str to callable or array, optional
-        Callables of (net, x, target), x a tensor and target the columns [N], that return relevance; or
-        relevance itself. Default: :func:`neonxc.evaluation.methods.default_methods`; for texts, those of them that
-        need no slopes.
-    imputer, repeats, groups, target, steps, random_state
-        As for :func:`pixel_flipping`. Draws are common to all methods.
+    methods : sequence of str or callable, or dict of str to callable or array, optional
+        Names of default methods and functions of your own; or a dict of names and functions, whose values may also
+        be relevance shaped like X. A function takes (net, x, target), x a tensor and target the columns [N], and
+        returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`; for
+        texts, those that need no gradient.
+    imputer : Imputer, optional
+        As for :func:`pixel_flipping`. The default one is built from all of X.
+    repeats, groups, target, random_state
+        As for :func:`pixel_flipping`. The random draws are the same for all methods.
+    points : int or None
+        Number of points to compare on, drawn at random; None: all.
+    steps : int or None
+        Number of steps, as for :func:`pixel_flipping`; None: one feature (group) at a time.
     baseline : {"mean", "zero"} or array shaped like one input, optional
-        What the default methods that need one (PDA, integrated gradients, Shapley values) take for a missing
-        feature. Default: the mean over X for tables, whose zeros mean nothing by themselves, and zero where
-        features are activations or pixels.
+        Value that the default methods that need one (PDA, integrated gradients, Shapley values) use for a missing
+        feature. Default: the mean of X for tables, and zero if features are activations or pixels.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -141,52 +171,97 @@ def compare(
 
     Raises
     ------
+    TypeError
+        A `net` or an `imputer` of another type; NEON without a network from :func:`neonxc.neuralize`.
     ValueError
-        Another `baseline`, and what :func:`pixel_flipping` raises.
+        Unknown methods, unusable `points` or `baseline`, and what :func:`pixel_flipping` raises.
 
     Examples
     --------
     >>> import neonxc
-    >>> from neonxc.evaluation import KDEImputer, compare, methods
+    >>> from neonxc.evaluation import KDEImputer, compare
     >>> from sklearn.cluster import KMeans
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris().data
     >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
-    >>> found = compare(net, X, {"NEON": methods.neon, "random": methods.random()}, KDEImputer(X))
+    >>> found = compare(net, X, ["NEON", "random"], KDEImputer(X))
     >>> found.results["NEON"].auc > found.results["random"].auc
     True
     """
-    x = inputs_of(net, X)
-    imputer = imputer or default_imputer(net, x)
-    of_words = isinstance(net, NeuralizedClustering) and net.carrier.missing == "word"
-    known = None
-    if baseline is not None and (methods is not None or of_words):
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"net needs a network, got a {type(net).__name__}; neonxc.neuralize(model, X) makes one")
+    check_imputer(imputer)
+    every = inputs_of(net, X)
+    imputer = imputer or default_imputer(net, every)
+    seed = fixed_seed(random_state)
+    rows = _sampled(len(every), points, seed)
+    x = every[rows.to(every.device)]
+    groups = own_groups(net) if groups is None else groups
+    if getattr(groups, "shape", None) == every.shape:  # superpixels
+        groups = _part(groups, rows, len(every), "groups")
+    defaults, known = None, None
+    if methods is None or not isinstance(methods, Mapping):
+        defaults, known = _defaults(net, every, x, imputer, groups, baseline)
+    elif baseline is not None:
         raise ValueError("baseline is for the default methods of tables and images")
-    if methods is None and of_words:
-        methods = word_methods(imputer)
-    elif methods is None:
-        value, known = _baseline(baseline, net, x)
-        groups = own_groups(net) if groups is None else groups
-        numbers = None if groups is None and x.ndim == 2 else groups_of(groups, x)
-        common = None if numbers is None or numbers.ndim > 1 else numbers
-        methods = default_methods(imputer, common, baseline=value, known=known)
+    methods = chosen(methods, defaults, net)
+    if not {"IG-10", "Shapley", f"PDA, {known}", f"PDA, {known}, indicator"} & methods.keys():
+        known = None
     with torch.no_grad():
-        columns = targets_of(net, x, target)
-    options = {"groups": groups, "target": columns, "steps": steps, "random_state": fixed_seed(random_state)}
-    if not isinstance(methods, Mapping) or not methods:
-        raise ValueError(f"methods needs a dict of names and functions (or relevance), got {methods!r:.60}")
+        own = targets_of(net, x, None) if target is None else targets_of(net, every, target)[rows.to(x.device)]
+    options = {"groups": groups, "target": own, "steps": steps, "random_state": seed}
     results, backwards, seconds = {}, {}, {}
-    for name, method in progress_bar(methods.items(), desc="methods"):
+    for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
         start = time.perf_counter()
-        relevance = method(net, x, columns) if callable(method) else method
+        relevance = (
+            relevance_of(name, method, net, x, own)
+            if callable(method)
+            else _part(method, rows, len(every), f"methods[{name!r}]")
+        )
         seconds[name] = time.perf_counter() - start
         results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
         backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
-    return Comparison(results, backwards, seconds, known)
+    number = int(groups_of(groups, x).max()) + 1
+    return Comparison(results, backwards, seconds, known, rows.numpy(), (len(every), number))
+
+
+def _sampled(n: int, points: int | None, seed: int) -> Tensor:
+    """The rows to compare on, in their order."""
+    if points is None:
+        return torch.arange(n)
+    if not isinstance(points, (int, np.integer)) or points < 1:
+        raise ValueError(f"points needs a whole number >= 1 or None (all points), got {points!r}")
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:points].sort().values
+
+
+def _part(values: Any, rows: Tensor, n: int, name: str) -> Tensor:
+    """Rows of an argument with one entry per row of X."""
+    whole = as_batch(values, name=name).tensor
+    if len(whole) != n:
+        raise ValueError(f"{name} needs one entry per row of X, {n}, got {len(whole)}")
+    return whole[rows.to(whole.device)]
+
+
+def _defaults(
+    net: nn.Module, every: Tensor, x: Tensor, imputer: Imputer, groups: Any, baseline: Any
+) -> tuple[dict[str, Method], str | None]:
+    """The default methods, and what they use for a missing feature."""
+    if isinstance(net, NeuralizedClustering) and net.carrier.missing == "word":
+        if baseline is not None:
+            raise ValueError("baseline is for the default methods of tables and images")
+        return word_methods(imputer), None
+    value, known = _baseline(baseline, net, every)
+    numbers = None if groups is None and x.ndim == 2 else groups_of(groups, x)
+    common = None if numbers is None or numbers.ndim > 1 else numbers
+    return default_methods(imputer, common, baseline=value, known=known), known
+
+
+def _in_words(seconds: float) -> str:
+    return "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else f"{seconds:,.0f}"
 
 
 def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
-    """The value of a missing feature, shaped like one input (None: zeros), and what it is in words."""
+    """The value of a missing feature, shaped like one input (None: zeros), and its name."""
     if baseline is None:
         baseline = "zero" if default_baseline(net, x) is None else "mean"
     if isinstance(baseline, str):

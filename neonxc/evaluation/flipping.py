@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from neonxc.blocks import at_once, network_bytes
-from neonxc.evaluation.imputers import Imputer, default_imputer
+from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer
 from neonxc.evaluation.units import Order, groups_of, own_groups, ranking_of
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
@@ -119,6 +119,7 @@ def pixel_flipping(
     ranks, x = Ranks(group), None
     with ranks.agreed():
         _check_options(mode, order, repeats, steps)
+        check_imputer(imputer)
         if not without_rows(X, ranks):
             x = inputs_of(net, X)
             groups = groups_of(own_groups(net) if groups is None else groups, x)

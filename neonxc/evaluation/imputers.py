@@ -27,7 +27,13 @@ class Imputer(ABC):
 
     @abstractmethod
     def start(self, x: Tensor) -> Filling:
-        """Take up inputs [B, ...]; nothing of them is known yet."""
+        """Take up inputs [B, ...]; nothing of them is known yet.
+
+        Parameters
+        ----------
+        x : Tensor [B, ...]
+            The inputs whose features are missing first.
+        """
 
     def points_at_once(self) -> int:
         """Inputs that may be taken up at once."""
@@ -229,6 +235,18 @@ class _Conditional(Filling):
             *drawn.shape, self.z.shape[1], generator=generator, device=self.x.device, dtype=self.x.dtype
         )
         return (self.points[drawn] + h * noise) * self.scale + self.center
+
+
+def check_imputer(imputer: Any) -> None:
+    """Refuse anything but an imputer or None."""
+    if imputer is None or isinstance(imputer, Imputer):
+        return
+    if isinstance(imputer, type) and issubclass(imputer, Imputer):
+        raise TypeError(f"imputer needs an instance, got the class {imputer.__name__}: call it first")
+    raise TypeError(
+        f"imputer needs an Imputer of neonxc.evaluation, such as KDEImputer(X), got a {type(imputer).__name__}; "
+        "for another way to fill in features write a subclass of Imputer"
+    )
 
 
 def default_imputer(net: Any, x: Tensor, ranks: Ranks = ALONE) -> Imputer:

@@ -1,11 +1,11 @@
-"""Layer-wise relevance propagation through any PyTorch network, as a modified backward pass."""
+"""Layer-wise relevance propagation (LRP) through any PyTorch network, as a modified backward pass."""
 
 from neonxc.lrp import presets
 from neonxc.lrp.composites import Composite, Constant, FunctionRule, Pass, Place
 from neonxc.lrp.engine import LRP, Recording
 from neonxc.lrp.gamma import Gamma
 from neonxc.lrp.layer import LinearLayer, Rule
-from neonxc.lrp.places import UnsupportedOperation
+from neonxc.lrp.layer_names import UnsupportedOperation
 from neonxc.lrp.rules import AlphaBeta, Epsilon, Flat, WSquare, ZBox, ZPlus
 
 __all__ = [

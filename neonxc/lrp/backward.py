@@ -1,4 +1,4 @@
-"""Values with a backward pass of their own: multipliers come back as LRP wants them."""
+"""Autograd functions whose backward pass propagates LRP multipliers instead of gradients."""
 
 from __future__ import annotations
 
@@ -11,57 +11,59 @@ from torch import Tensor
 from neonxc.lrp.layer import quotient
 
 
-class Pulled(torch.autograd.Function):
-    """A value computed from x, and the function that takes its multiplier back to x.
+class CustomBackward(torch.autograd.Function):
+    """A value computed from x, with a function that computes the multiplier at x from that at the value.
 
-    ``compute()`` gives the value and the tensors that ``pull(m, *tensors)`` needs besides the multiplier.
+    ``compute()`` returns the value and the tensors to save; ``backward_rule(m, *saved)`` returns the multiplier.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, compute: Callable[[], tuple[Tensor, ...]], pull: Callable[..., Tensor]
+        ctx: Any, x: Tensor, compute: Callable[[], tuple[Tensor, ...]], backward_rule: Callable[..., Tensor]
     ) -> Tensor:
         """Compute the value."""
         y, *saved = compute()
         ctx.save_for_backward(*saved)
-        ctx.pull = pull
+        ctx.backward_rule = backward_rule
         return y
 
     @staticmethod
     def backward(ctx: Any, m: Tensor) -> tuple[Tensor, None, None]:
-        """Take the multiplier back."""
-        return ctx.pull(m, *ctx.saved_tensors), None, None
+        """Compute the multiplier at x."""
+        return ctx.backward_rule(m, *ctx.saved_tensors), None, None
 
 
-def pulled(x: Tensor, compute: Callable[[], tuple[Tensor, ...]], pull: Callable[..., Tensor]) -> Tensor:
-    """Return a value computed from x, with a backward pass of its own; see :class:`Pulled`."""
-    result: Tensor = Pulled.apply(x, compute, pull)
+def with_backward(
+    x: Tensor, compute: Callable[[], tuple[Tensor, ...]], backward_rule: Callable[..., Tensor]
+) -> Tensor:
+    """Compute a value from x that has its own backward rule; see :class:`CustomBackward`."""
+    result: Tensor = CustomBackward.apply(x, compute, backward_rule)
     return result
 
 
-def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], stand_in: float = 0.0) -> Tensor:
-    """Apply a function of single values; relevance passes it unchanged."""
+def elementwise(x: Tensor, function: Callable[[Tensor], Tensor], zero_value: float = 0.0) -> Tensor:
+    """Apply an elementwise function, through which relevance passes unchanged."""
 
     def compute() -> tuple[Tensor, Tensor]:
         z = x.detach()
-        y = nonzero(function(z), stand_in)
+        y = replace_zeros(function(z), zero_value)
         return y, quotient(y, z)
 
-    return pulled(x, compute, torch.mul)
+    return with_backward(x, compute, torch.mul)
 
 
-def halved(y: Tensor) -> Tensor:
-    """Give each factor of a product half of its relevance."""
+def halve_relevance(y: Tensor) -> Tensor:
+    """Halve the relevance that flows back from a product, so that each of its two factors gets half."""
     if y.requires_grad:
         y.register_hook(lambda m: m / 2)
     return y
 
 
-def tiny(dtype: torch.dtype) -> float:
-    """What stands for zero where zeros have relevance: multipliers relevance / value stay finite."""
+def tiny_value(dtype: torch.dtype) -> float:
+    """A value that replaces zeros which receive relevance, so that multipliers (relevance / value) are finite."""
     return float(torch.finfo(dtype).tiny ** 0.5)
 
 
-def nonzero(values: Tensor, stand_in: float) -> Tensor:
-    """Put what is too small to matter in the place of zeros, so that relevance there has a multiplier."""
-    return values.masked_fill(values == 0, stand_in) if stand_in else values
+def replace_zeros(values: Tensor, zero_value: float) -> Tensor:
+    """Replace zeros by `zero_value`, unless that is 0 itself."""
+    return values.masked_fill(values == 0, zero_value) if zero_value else values

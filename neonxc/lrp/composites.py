@@ -1,4 +1,4 @@
-"""Composites: which layer follows which rule."""
+"""Composites: maps from the layers of a network to propagation rules."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from neonxc.lrp.layer import Rule
 
 @dataclass(frozen=True)
 class Place:
-    """Where a linear layer stands in a network.
+    """The position of a linear layer in a network, from which a composite chooses its rule.
 
     Attributes
     ----------
     name : str
-        Of the module whose weight it is, as in ``named_modules()``; empty if the weight is no module's own.
+        Name of the module that owns the weight, as in ``named_modules()``; empty if no module owns it.
     module : nn.Module or None
+        The module that owns the weight.
     depth : int
-        Its number in the order in which the linear layers run, from 0.
+        Position in the order in which the linear layers run, from 0.
     block : int or None
-        1 while maps are as large as the network's input, one more for every halving; None off maps.
+        1 for feature maps as large as the network's input, one more each time their size is halved; None for
+        layers whose input is no feature map.
     """
 
     name: str
@@ -39,40 +41,46 @@ Key = str | type[nn.Module] | int | range | Callable[[Place], bool]
 
 
 class FunctionRule(Protocol):
-    """A rule for a function of one tensor: from the output's multiplier to the input's."""
+    """A rule for a function of one tensor: a callable that computes the multiplier at the function's input."""
 
     def __call__(self, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input x from the one at the output y, relevance / y."""
+        """Compute the multiplier at the input x (relevance / x) from `m`, that at the output y (relevance / y)."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Relevance passes an elementwise function unchanged."""
+    """Rule for elementwise functions: relevance passes unchanged."""
 
     def __call__(self, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`FunctionRule`."""
+        """Compute the multiplier at the input; see :class:`FunctionRule`."""
         return m * (y / x).where(x != 0, 0.0)
 
 
 @dataclass(frozen=True)
 class Constant:
-    """What a function gives is held constant, as are the values of gates: no relevance passes."""
+    """Rule for gates: the function's result is held constant, so that no relevance flows through it."""
 
 
 class Composite:
-    """Map the layers of a network to rules.
+    """Map the layers of a network to propagation rules.
 
     Parameters
     ----------
     default : Rule, optional
-        For every linear layer that nothing below matches; LRP-gamma with gamma 0.25 unless given.
+        Rule of the linear layers that no key of `layers` matches. Default: LRP-gamma with gamma 0.25.
     layers : mapping to Rule, optional
-        Keys are names (as in ``named_modules()``, with ``*`` and ``?``), types of modules, depths (0 is the first
-        linear layer that runs, negative ones count from the end, a ``range`` names several), or functions that
-        take a :class:`Place` and say yes or no. The first match in order wins.
+        Rules of some layers. Keys are names (as in ``named_modules()``, with the wildcards ``*`` and ``?``), types
+        of modules, depths (0 is the first linear layer that runs, negative ones count from the end, a ``range``
+        selects several), or functions that take a :class:`Place` and return a bool. The first key that matches
+        wins.
     functions : mapping of function to FunctionRule or Constant, optional
-        Rules for nonlinear functions by PyTorch's name for them, such as ``{torch.exp: Pass()}``; they go before
-        the engine's own treatment.
+        Rules of nonlinear functions of PyTorch, such as ``{torch.exp: Pass()}``. They override the engine's own
+        treatment.
+
+    Raises
+    ------
+    TypeError
+        A key or a rule of another kind, such as a class in place of an instance.
 
     Examples
     --------
@@ -92,38 +100,62 @@ class Composite:
         self.functions = dict(functions or {})
         for key in self.layers:
             if not (isinstance(key, (str, int, range)) or callable(key)):
-                raise TypeError(f"layers has the key {key!r}; needed is a name, type, depth, range or function")
+                raise TypeError(f"a key of layers needs to be a name, type, depth, range or function, got {key!r}")
         for function in self.functions:
             if isinstance(function, type) or not hasattr(function, "__name__"):
-                raise TypeError(f"functions has the key {function!r}; needed is a function such as torch.sigmoid")
+                raise TypeError(f"a key of functions needs to be a function such as torch.exp, got {function!r}")
         for rule in (self.default, *self.layers.values(), *self.functions.values()):
             if isinstance(rule, type) or not (callable(rule) or isinstance(rule, Constant)):
-                raise TypeError(f"a rule is a callable such as Gamma(0.25), got {rule!r}")
+                raise TypeError(f"a rule needs to be an instance such as Gamma(0.25), got {rule!r}")
 
     @property
     def reaches_zeros(self) -> bool:
-        """Whether a rule gives relevance to inputs that are zero."""
+        """Whether any rule assigns relevance to inputs that are zero."""
         return any(getattr(rule, "reaches_zeros", False) for rule in (self.default, *self.layers.values()))
 
     def rule(self, place: Place, layers: int) -> Rule:
-        """Return the rule of the layer at this place in a network of so many linear layers."""
+        """Return the rule of a layer.
+
+        Parameters
+        ----------
+        place : Place
+            Position of the layer.
+        layers : int
+            Number of linear layers in the network, from which negative depths count.
+
+        Returns
+        -------
+        Rule
+        """
         for key, rule in self.layers.items():
             if _matches(key, place, layers):
                 return rule
         return self.default
 
     def function_rule(self, name: str) -> FunctionRule | Constant | None:
-        """Return the rule that was given for functions of this name, if any."""
+        """Return the rule for functions of this name, or None.
+
+        Parameters
+        ----------
+        name : str
+            Name of the function.
+        """
         return next((rule for f, rule in self.functions.items() if f.__name__ == name), None)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Raise ValueError if a pattern matches none of the names of layers with weights."""
+        """Raise ValueError if a name among the keys of `layers` matches no layer with weights.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Names of the layers with weights.
+        """
         names = list(names)
         for key in self.layers:
             if isinstance(key, str) and not any(fnmatchcase(name, key) for name in names):
                 close = difflib.get_close_matches(key, names, n=3, cutoff=0.4)
-                hint = f"; close ones: {', '.join(close)}" if close else ""
-                raise ValueError(f"composite has a rule for {key!r}, which is no layer with weights{hint}")
+                hint = f"; similar names: {', '.join(close)}" if close else ""
+                raise ValueError(f"composite has a rule for {key!r}, which matches no layer with weights{hint}")
 
     def __repr__(self) -> str:
         functions = {f.__name__: rule for f, rule in self.functions.items()}

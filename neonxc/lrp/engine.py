@@ -1,8 +1,8 @@
-"""The engine: run a network once with its linear layers and activations watched, then walk back.
+"""The LRP engine: trace one forward pass of a network, then propagate relevance back by autograd.
 
-Operations are seen as they are called (a ``TorchFunctionMode``), whether a module or a plain function calls them,
-so the network is never changed. Linear layers and activations get a backward pass of their own; whatever merely
-adds, moves or pools values keeps its gradient; anything else is held constant, and may only serve as a gate.
+A ``TorchFunctionMode`` intercepts operations whether modules or plain functions call them, so the network is never
+changed. Linear layers and activations get a backward pass of their own; operations that add, move or pool values
+keep their gradient; the results of all others are held constant, and may serve as gates only.
 """
 
 from __future__ import annotations
@@ -19,25 +19,37 @@ from torch import Tensor, nn
 import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
 from neonxc.blocks import at_once, network_bytes
 from neonxc.inputs import check_finite, compute_dtype
-from neonxc.lrp.backward import tiny
+from neonxc.lrp.backward import tiny_value
 from neonxc.lrp.composites import Composite
-from neonxc.lrp.places import Layers, UnsupportedOperation
+from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.table import check_eval
-from neonxc.lrp.watch import Watch
+from neonxc.lrp.tracer import Tracer
 from neonxc.modules import check_evaluating, unwrapped
 from neonxc.progress_bars import progress_bar
 from neonxc.targets import as_columns, part
 
 
 class LRP(Attribution):
-    """Layer-wise relevance propagation.
+    """Layer-wise relevance propagation through any network.
 
     Parameters
     ----------
     module : nn.Module
-        Any network in eval mode; it is not changed.
+        A network in eval mode with one tensor as input and one as output. It is not changed. ``DataParallel``,
+        ``DistributedDataParallel`` and ``torch.compile`` wrappers are removed.
     composite : Composite, optional
-        Default: LRP-gamma with gamma 0.25 in every linear layer.
+        The rules of the layers. Default: LRP-gamma with gamma 0.25 in every linear layer.
+
+    Raises
+    ------
+    TypeError
+        `module` is no ``nn.Module``, or `composite` no :class:`Composite`.
+
+    References
+    ----------
+    .. [1] S. Bach et al., "On pixel-wise explanations for non-linear classifier decisions by layer-wise
+       relevance propagation", PLoS ONE, 2015.
+    .. [2] G. Montavon et al., "Layer-wise relevance propagation: an overview", 2019.
 
     Examples
     --------
@@ -60,24 +72,34 @@ class LRP(Attribution):
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """Relevance is a share of the output, not a slope."""
+        """True: relevance is a share of the output, not a gradient."""
         return True
 
     @log_usage(part_of_slo=True)
     def attribute(self, inputs: Tensor | tuple[Tensor, ...], target: Any = None) -> Tensor | tuple[Tensor, ...]:
-        """Relevance of one output.
+        """Compute the relevance of the inputs for one output.
 
         Parameters
         ----------
-        inputs : Tensor [N, ...] or tuple of one
+        inputs : Tensor [N, ...] or tuple of one Tensor
+            Floating-point inputs of the network, on its device. float16 and bfloat16 are computed in float32.
         target : int, tuple of int, sequence or Tensor [N], optional
-            Which output: its index for all points (a tuple for outputs of several dimensions) or one each;
-            None where the output is [N] or [N, 1].
+            Index of the output to explain: one for all inputs (a tuple for outputs of several dimensions), or one
+            for each. None if the output is [N] or [N, 1].
 
         Returns
         -------
-        Tensor or tuple
-            Like `inputs`.
+        Tensor or tuple of one Tensor
+            Relevance in units of the output, with the shape of `inputs`.
+
+        Raises
+        ------
+        TypeError
+            `inputs` is no floating-point tensor, or the output is no tensor.
+        ValueError
+            Inputs that are not finite, an unknown target, or a network in training mode.
+        UnsupportedOperation
+            The network calls an operation without a rule; the message names it and its line.
         """
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target) for x in only(inputs))
@@ -90,14 +112,18 @@ class LRP(Attribution):
         return torch.cat(parts)
 
     def record(self, x: Tensor, several: bool = True) -> Recording:
-        """Run the network forward once, for any number of walks back.
+        """Run the forward pass once, for any number of backward passes.
 
         Parameters
         ----------
         x : Tensor [N, ...]
-            What the network takes; float16 and bfloat16 are computed in float32.
+            Input of the network; float16 and bfloat16 are computed in float32.
         several : bool
-            False: there will be one walk back alone, which then frees memory as it goes.
+            False: there will be a single backward pass, which then frees memory as it goes.
+
+        Returns
+        -------
+        Recording
         """
         _check_input(x, "x")
         return self._record(x, several)
@@ -105,35 +131,35 @@ class LRP(Attribution):
     def _record(self, x: Tensor, several: bool) -> Recording:
         module = unwrapped(self.module)
         _check_module(module)
-        layers = Layers(self.composite, module, x.shape[-1] if x.ndim > 2 else None)
+        layers = LayerNames(self.composite, module, x.shape[-1] if x.ndim > 2 else None)
         with torch.inference_mode(False), _full_precision(x.device), torch.enable_grad():
             x = x.detach().to(compute_dtype(x.dtype), copy=True)
             source = torch.where(
-                x.abs() < tiny(x.dtype), tiny(x.dtype), x
+                x.abs() < tiny_value(x.dtype), tiny_value(x.dtype), x
             )  # relevance of a zero needs a multiplier
             leaf = source.detach().requires_grad_()
             before = torch.cuda.memory_allocated(x.device) if x.is_cuda else 0
-            watch = Watch(layers, leaf, several)
-            with watch:
+            tracer = Tracer(layers, leaf, several)
+            with tracer:
                 output = module(leaf)
-            output = watch.finish(output)
+            output = tracer.finish(output)
         if not isinstance(output, Tensor):
             raise TypeError(f"LRP needs a network with one tensor as its output, got {type(output).__name__}")
-        return Recording(source if watch.tiny or watch.shifted else x, output, _room(x, before), leaf, several)
+        return Recording(source if tracer.tiny or tracer.shifted else x, output, _room(x, before), leaf, several)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One forward pass, ready to be walked back.
+    """A recorded forward pass, from which relevance can be propagated back; :meth:`LRP.record` returns it.
 
     Attributes
     ----------
     x : Tensor [N, ...]
-        The input.
+        Input of the network.
     output : Tensor
-        What the network made of it.
+        Output of the network.
     room : int
-        How many explanations memory has room for at once: 1 on a CPU, where several at once are no faster.
+        How many explanations fit into memory at once: 1 on a CPU, where a batch of them is no faster.
     """
 
     x: Tensor
@@ -143,22 +169,32 @@ class Recording:
     _several: bool
 
     def propagate(self, multiplier: Tensor) -> Tensor:
-        """Relevance from the output's multipliers (relevance / output).
+        """Compute the relevance of the input from multipliers at the output.
 
         Parameters
         ----------
         multiplier : Tensor
-            Shaped like `output`, or [K, ...] with K explanations that are propagated at once.
+            Relevance / output, with the shape of `output`; or [K, ...] for K explanations at once.
 
         Returns
         -------
         Tensor
-            Shaped like x, or [K, ...].
+            Relevance with the shape of `x`, or [K, ...].
         """
         return self.x * self.multiplier(multiplier)
 
     def multiplier(self, multiplier: Tensor) -> Tensor:
-        """Multipliers at the input from the output's; :meth:`propagate` gives ``x`` times these."""
+        """Compute multipliers at the input from those at the output; :meth:`propagate` multiplies them by `x`.
+
+        Parameters
+        ----------
+        multiplier : Tensor
+            Multipliers of the output.
+
+        Returns
+        -------
+        Tensor
+        """
         batched = multiplier.ndim > self.output.ndim
         if not self.output.requires_grad:
             return torch.zeros_like(self.x).expand(*multiplier.shape[:batched], *self.x.shape)
@@ -171,7 +207,7 @@ class Recording:
 
 
 def _room(x: Tensor, before: int) -> int:
-    """How many walks back memory has room for, each counted as twice what the forward pass has left there."""
+    """How many backward passes fit into memory at once, each counted as twice what the forward pass has stored."""
     if not x.is_cuda:
         return 1
     recorded = max(1, torch.cuda.memory_allocated(x.device) - before)
@@ -180,54 +216,61 @@ def _room(x: Tensor, before: int) -> int:
 
 
 def _check_input(x: Any, name: str) -> None:
-    if not (isinstance(x, Tensor) and x.is_floating_point()):
-        raise TypeError(f"LRP takes a floating-point tensor, got {getattr(x, 'dtype', type(x).__name__)}")
+    """Raise an error unless inputs are a finite floating-point tensor."""
+    if not isinstance(x, Tensor):
+        hint = "; convert it with torch.as_tensor" if hasattr(x, "__array__") else ""
+        raise TypeError(f"{name} needs a floating-point torch.Tensor, got {type(x).__name__}{hint}")
+    if not x.is_floating_point():
+        raise TypeError(f"{name} needs a floating-point tensor, got {x.dtype}")
     check_finite(x, name=name)
 
 
 def _check_module(module: nn.Module) -> None:
+    """Raise an error for networks that LRP cannot trace, or whose output is random."""
     check_evaluating(module, "module")
     for name, inner in module.named_modules():
         if isinstance(inner, torch.jit.ScriptModule):
-            raise UnsupportedOperation(f"LRP can't see into TorchScript ({name!r}); pass the Python module")
+            raise UnsupportedOperation(f"LRP can't trace TorchScript ({name!r}); pass the Python module")
         random = type(inner).__name__ in ("StochasticDepth", "DropPath")
         check_eval(inner.training and random, f"stochastic depth ({name!r})")
 
 
 def _full_precision(device: torch.device) -> Any:
-    """Autocast off: multipliers of deep networks leave the range of float16."""
+    """Switch autocast off: multipliers of deep networks leave the range of float16."""
     return torch.autocast(device.type, enabled=False)
 
 
 def chunks(x: Tensor, what: str) -> Iterator[tuple[Tensor, int]]:
-    """Parts of a batch that go through a network at once, with their first index; a bar where it takes long."""
+    """Parts of a batch that fit into memory, each with its first index; long runs show a progress bar."""
     starts = range(0, max(1, len(x)), size := at_once(network_bytes(x), x.device))
     for first in progress_bar(starts, desc=what, disable=len(starts) < 2):
         yield x[first : first + size], first
 
 
 def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Check that captum's tuple of inputs holds a single tensor, and return it."""
+    """Check that a tuple of inputs, as captum passes them, holds a single tensor, and return it."""
     if len(inputs) != 1:
-        raise ValueError(f"neonxc explains networks of one input tensor, got a tuple of {len(inputs)}")
+        raise ValueError(f"inputs needs one tensor, got a tuple of {len(inputs)}")
     return inputs
 
 
 def select(output: Tensor, target: Any) -> Tensor:
-    """Indicator, shaped like `output`, of the entries captum's `target` names."""
+    """Indicator, with the shape of `output`, of the entries that a `target` of captum selects."""
     indicator = torch.zeros_like(output)
     if target is None:
         if output[0].numel() != 1:
-            raise ValueError(f"target is needed: the network has outputs of shape {list(output.shape)}")
+            raise ValueError(f"target is missing: the network's output has shape {list(output.shape)}")
         return indicator + 1
     if isinstance(target, tuple):
         if len(target) != output.ndim - 1:
-            raise ValueError(f"target {target} needs {output.ndim - 1} numbers for outputs {list(output.shape)}")
+            raise ValueError(
+                f"target needs {output.ndim - 1} numbers for outputs {list(output.shape)}, got {target}"
+            )
         if any(not 0 <= i < n for i, n in zip(target, output.shape[1:], strict=True)):
-            raise ValueError(f"target {target} is outside the outputs' shape {list(output.shape)}")
+            raise ValueError(f"target {target} is outside the output of shape {list(output.shape)}")
         indicator[(slice(None), *target)] = 1
         return indicator
     if output.ndim != 2:
-        raise ValueError(f"target {target} needs {output.ndim - 1} numbers for outputs {list(output.shape)}")
+        raise ValueError(f"target needs {output.ndim - 1} numbers for outputs {list(output.shape)}, got {target}")
     columns = as_columns(target, len(output), output.shape[1], "target", output.device)
     return indicator.scatter_(1, columns[:, None], 1)

@@ -10,30 +10,35 @@ from torch import Tensor
 
 from neonxc.lrp.layer import LinearLayer, check_number, has_negative, quotient
 
-LARGE = 1 << 23  # entries of a matrix, beyond which it is not copied as a whole
+LARGE = 1 << 23  # a matrix with more entries is modified block by block, to bound memory
 
 
 @dataclass(frozen=True)
 class Gamma:
     r"""LRP-gamma for inputs and outputs of both signs.
 
-    Contributions with the sign of the output are favoured: with P the sum of the positive contributions
-    (bias included) and N that of the negative ones, so that ``y = P + N``, relevance is shared in proportion to
-    ``x_i w_ij (1 + gamma [x_i w_ij > 0])`` over ``y + gamma P`` where y > 0, and with N and negative contributions
-    in the place of P where y < 0. The denominator keeps the sign of y, so there is no pole.
+    The rule favours contributions that have the sign of the output. Let P be the sum of the positive contributions
+    (bias included) and N that of the negative ones, so that ``y = P + N``. Where y > 0, relevance is shared in
+    proportion to ``x_i w_ij (1 + gamma [x_i w_ij > 0])``, with the denominator ``y + gamma P``. Where y < 0,
+    negative contributions and N take the place of positive ones and P. The denominator has the sign of y, so there
+    is no pole.
 
     Parameters
     ----------
     gamma : float
-        0 (gradient x input) and more; large values tend to z+.
+        A finite number >= 0. 0 is gradient x input; large values approach z+.
+
+    Raises
+    ------
+    ValueError
+        `gamma` is no finite number >= 0.
 
     Notes
     -----
-    With ``A = |W| |x| + |b|``, P and N are ``(y + A) / 2`` and ``(y - A) / 2``. All four cases of signs are then
-    one formula: ``s = m |y| / ((1 + gamma/2) |y| + gamma/2 A)`` at the output, and at the input
-    ``(1 + gamma/2) W' s + gamma/2 sign(x) |W|' (sign(y) s)``. Where no y with relevance
-    is negative, one transposed product is enough: with ``W + gamma W+``, beside which ``W + gamma W-`` is set for
-    inputs that are negative.
+    With ``A = |W| |x| + |b|``, P and N are ``(y + A) / 2`` and ``(y - A) / 2``. One formula then covers all signs
+    of x and y: ``s = m |y| / ((1 + gamma/2) |y| + gamma/2 A)`` at the output, and
+    ``(1 + gamma/2) W' s + gamma/2 sign(x) |W|' (sign(y) s)`` at the input. If no y with relevance is negative, one
+    transposed product with ``W + gamma W+`` is enough; negative inputs use ``W + gamma W-``.
 
     References
     ----------
@@ -47,11 +52,11 @@ class Gamma:
         check_number("gamma", self.gamma)
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`Rule`."""
+        """Compute the multiplier at the input; see :class:`Rule`."""
         if self.gamma == 0:
             return layer.transpose(m.where(y != 0, 0.0), layer.weight, x)
         signed = layer.remember("signed", lambda: has_negative(x))
-        if layer.rectified and not signed:  # between two ReLUs
+        if layer.rectified and not signed:  # a layer between two ReLUs
             if layer.channels is not None and layer.weight.ndim == 2 and layer.weight.numel() > LARGE:
                 return self._by_rows(layer, x, y, m)
             lifted, share = layer.remember(self, lambda: self._lifted(layer, x, y))
@@ -72,7 +77,7 @@ class Gamma:
         return weight, torch.div(y, whole, out=whole)  # in place: each pass over large maps costs some percent
 
     def _by_rows(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """The same for a large matrix, a few outputs at a time: its copy would outweigh all activations."""
+        """Apply the rule to one block of outputs at a time, as a copy of the whole matrix would be too large."""
         rows = max(1, LARGE // layer.weight.shape[1])
         bias = torch.as_tensor(layer.bias).to(y).expand(y.shape[-1])
         total = torch.zeros((), dtype=x.dtype, device=x.device)
@@ -84,7 +89,7 @@ class Gamma:
         return total
 
     def _side_by_side(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, channels: int) -> Tensor:
-        """For y >= 0 and x of both signs, such as pixels: the weights for either sign in one product."""
+        """Apply the rule for y >= 0 and x of both signs, with the weights for both signs of x in one product."""
         _, share = layer.remember(self, lambda: self._shares(layer, x, y))
         above, below = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
         both = torch.cat([layer.weight + self.gamma * above, layer.weight + self.gamma * below], dim=1)

@@ -1,8 +1,8 @@
-"""What a propagation rule is, and the linear layer it works on.
+"""The interface of propagation rules, and the linear layers that they are applied to.
 
-LRP is written as a backward pass over *multipliers*: a tensor with relevance R and values a carries
-``m = R / a``. Sums, reshapes and poolings then propagate as ordinary gradients do, and a rule says what a linear
-layer does: from the multiplier at its output to the one at its input.
+LRP is written as a backward pass over *multipliers*: a tensor with values a and relevance R has the multiplier
+``m = R / a``. Multipliers pass sums, reshapes and pooling layers as ordinary gradients do. At a linear layer, a
+rule computes the multiplier at the input from the multiplier at the output.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import torch
@@ -20,24 +21,24 @@ Scaling = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass
 class LinearLayer:
-    """A linear operation ``y = W x + b`` as the engine saw it: convolution, matrix product, scaling of channels.
+    """A linear operation ``y = W x + b`` of a network: a convolution, matrix product or scaling of channels.
 
     Attributes
     ----------
     weight, bias : Tensor
-        With a following BatchNorm folded in. The bias is shaped to broadcast over y.
+        Parameters, with a following BatchNorm folded in. The bias has a shape that broadcasts over y.
     apply : callable
-        ``apply(x, weight)`` is ``W x``, without bias.
+        ``apply(x, weight)`` computes ``W x``, without the bias.
     transpose : callable
-        ``transpose(m, weight, x)`` is ``W' m``, shaped like x.
+        ``transpose(m, weight, x)`` computes ``W' m``, with the shape of x.
     channels : int or None
-        Dimension of x that dimension 1 of the weight stands for (and its dimension 0 for that of y), so that
-        weights set side by side there give products side by side; None where they do not (groups of channels,
-        scalings).
+        The dimension of x that dimension 1 of the weight is contracted with; dimension 0 of the weight becomes the
+        same dimension of y. Weights concatenated along dimension 1 can then be applied in one product. None where
+        this does not hold (grouped convolutions, scalings).
     rectified : bool
-        Only a ReLU follows: there is no relevance where y < 0, and such entries of y are 0.
+        Whether the output is used by a ReLU alone: negative outputs have no relevance, and y is stored as 0 there.
     memory : dict or None
-        Where :meth:`remember` keeps things between backward passes of one forward pass; None if there is only one.
+        Cache of :meth:`remember` between several backward passes; None if there is only one.
     """
 
     weight: Tensor
@@ -49,7 +50,15 @@ class LinearLayer:
     memory: dict[Any, Any] | None = None
 
     def remember(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """Return what depends on the forward pass alone; computed once if several backward passes are to come."""
+        """Return ``compute()``, cached if there are several backward passes.
+
+        Parameters
+        ----------
+        key : hashable
+            Name of the value in the cache of this layer.
+        compute : callable
+            Computes a value that depends on the forward pass alone.
+        """
         if self.memory is None:
             return compute()
         if key not in self.memory:
@@ -58,69 +67,77 @@ class LinearLayer:
 
 
 class Rule(Protocol):
-    """A rule is a callable from the output's multiplier to the input's.
+    """A propagation rule: a callable that computes the multiplier at a layer's input from that at its output.
 
-    A rule that gives relevance to inputs which are zero says so with an attribute ``reaches_zeros = True``: the
-    engine then sees to it that no input is, so that the relevance has a multiplier.
+    A rule that assigns relevance to inputs that are zero needs an attribute ``reaches_zeros = True``: the engine
+    then replaces zeros by tiny values, so that the multiplier (relevance / input) exists.
     """
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input, shaped like x.
+        """Compute the multiplier at the input.
 
         Parameters
         ----------
         layer : LinearLayer
-        x, y : Tensor
-            The layer's input and its output, bias included.
+        x : Tensor
+            Input of the layer.
+        y : Tensor
+            Output of the layer, bias included.
         m : Tensor
-            Multiplier at the output: relevance / y. Shaped like y, also where several explanations are
-            propagated at once: each sees its own.
+            Multiplier at the output, relevance / y, with the shape of y. Where several explanations are propagated
+            at once, the rule is called under ``torch.vmap`` and sees one of them.
+
+        Returns
+        -------
+        Tensor
+            Multiplier at the input, relevance / x, with the shape of x.
         """
 
 
 @dataclass
-class Recorded:
-    """A linear layer of the forward pass, and what of its output the rule will need."""
+class RecordedLayer:
+    """A linear layer of the forward pass, with the input and output that its rule needs."""
 
     x: Tensor
     layer: LinearLayer
     rule: Callable[[], Rule]
-    scale_outputs: Scaling | None = None  # the weight with its outputs scaled
-    outputs: int = 1  # dimension of y that those are
+    scale_outputs: Scaling | None = None  # scales the weight so that the outputs are scaled
+    outputs: int = 1  # the dimension of y that holds these outputs
     y: Tensor | None = None
     uses: int = 0
 
-    def used(self, y: Tensor) -> None:
-        """Note that an operation takes the output: if it is the second, a ReLU is not alone any more."""
+    def count_use(self, y: Tensor) -> None:
+        """Count an operation that uses the output; after a second one the layer does not feed a ReLU alone."""
         self.uses += 1
         if self.layer.rectified:
             self.layer.rectified, self.y = False, y.detach()
 
-    def rectify(self, y: Tensor) -> None:
-        """Note that a ReLU takes the output; where it is 0 there can be no relevance, so the input may go."""
+    def followed_by_relu(self, y: Tensor) -> None:
+        """Register that a ReLU with result `y` uses the output; the ReLU's result replaces the stored output."""
         if self.uses == 1:
             self.layer.rectified, self.y = True, y.detach()
 
-    def pull(self, m: Tensor, x: Tensor) -> Tensor:
-        """Multiplier at the input."""
+    def backward(self, m: Tensor, x: Tensor) -> Tensor:
+        """Apply the rule: compute the multiplier at the input."""
         assert self.y is not None
         y = self.y
-        if self.layer.memory is None:  # no further walk back: let go as soon as possible
+        if self.layer.memory is None:  # this is the only backward pass: free memory early
             self.y = None
         return self.rule()(self.layer, x, y, m)
 
 
 def quotient(part: Tensor, whole: Tensor) -> Tensor:
-    """``part / whole``, 0 where there is nothing to share."""
+    """``part / whole``, and 0 where ``whole`` is 0."""
     return torch.where(whole == 0, 0.0, part / whole)
 
 
 def has_negative(x: Tensor) -> bool:
-    """Whether any value is below zero."""
+    """Whether any value is negative."""
     return x.numel() > 0 and bool(x.amin() < 0)
 
 
 def check_number(name: str, value: float) -> None:
-    """Refuse a parameter that is not a number from 0 on."""
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} needs a number >= 0, got {value}")
+    """Raise ValueError unless a parameter is a finite number >= 0."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and 0 <= value < math.inf):
+        raise ValueError(f"{name} needs a finite number >= 0, got {value!r}")

@@ -1,4 +1,4 @@
-"""Composites that have proved themselves."""
+"""Ready-made composites for common networks."""
 
 from __future__ import annotations
 
@@ -14,26 +14,34 @@ from neonxc.lrp.rules import Epsilon, ZBox
 
 
 def gamma(low: Any = None, high: Any = None) -> Composite:
-    """LRP-gamma with gamma 0.25 in every layer; with the range of the pixels, z^B in the first.
+    """LRP-gamma with gamma 0.25 in every layer; z^B in the first layer if `low` and `high` are given.
 
     Parameters
     ----------
     low, high : float, sequence of float or Tensor, optional
-        Range of the inputs; see :class:`~neonxc.lrp.ZBox`.
+        Bounds of the pixels; see :class:`~neonxc.lrp.ZBox`.
+
+    Returns
+    -------
+    Composite
     """
     return Composite(Gamma(0.25), _box(low, high))
 
 
 def paper(low: Any = None, high: Any = None) -> Composite:
-    """LRP-gamma with gamma 0.25 in blocks 1 to 3 and 0.1 after them; with the range of the pixels, z^B there.
+    """LRP-gamma as in the NEON paper: gamma 0.25 in blocks 1 to 3, and 0.1 in the layers after them.
 
-    A block is what stands between two halvings of the map, as in VGG, so it means the same in every convolutional
-    network; what comes after the maps counts as deep.
+    A block consists of the layers whose feature maps have the same size, as in VGG; the layers after the last
+    feature map belong to no block. If `low` and `high` are given, the first layer follows z^B.
 
     Parameters
     ----------
     low, high : float, sequence of float or Tensor, optional
-        Range of the inputs; see :class:`~neonxc.lrp.ZBox`.
+        Bounds of the pixels; see :class:`~neonxc.lrp.ZBox`.
+
+    Returns
+    -------
+    Composite
 
     References
     ----------
@@ -43,17 +51,26 @@ def paper(low: Any = None, high: Any = None) -> Composite:
 
 
 def epsilon() -> Composite:
-    """LRP-epsilon in every layer, which is gradient x input up to the stabilizer."""
+    """LRP-epsilon in every layer, which is gradient x input up to the stabilizer.
+
+    Returns
+    -------
+    Composite
+    """
     return Composite(Epsilon(1e-6))
 
 
 def epsilon_gamma_box(low: Any, high: Any) -> Composite:
-    """LRP-epsilon in fully connected layers, LRP-gamma in convolutions, z^B at the pixels.
+    """LRP-epsilon in fully connected layers, LRP-gamma in convolutions, and z^B in the first layer.
 
     Parameters
     ----------
     low, high : float, sequence of float or Tensor
-        Range of the inputs; see :class:`~neonxc.lrp.ZBox`.
+        Bounds of the pixels; see :class:`~neonxc.lrp.ZBox`.
+
+    Returns
+    -------
+    Composite
 
     References
     ----------
@@ -68,15 +85,16 @@ PRESETS: dict[str, Callable[..., Composite]] = {
     "epsilon": epsilon,
     "epsilon-gamma-box": epsilon_gamma_box,
 }
-"""Presets by the name that the command line gives them."""
+"""Presets by their name on the command line."""
 
 
 def in_early_blocks(place: Place) -> bool:
-    """Whether a layer stands in blocks 1 to 3."""
+    """Whether a layer is in blocks 1 to 3."""
     return place.block is not None and place.block <= 3
 
 
 def _box(low: Any, high: Any) -> dict[Any, Rule]:
+    """The z^B rule of the first layer, if there are bounds."""
     if (low is None) != (high is None):
-        raise ValueError("low and high belong together, got only one of them")
+        raise ValueError("low and high need to be given together, got only one of them")
     return {} if low is None else {0: ZBox(low, high)}

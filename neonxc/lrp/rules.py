@@ -1,4 +1,4 @@
-"""Propagation rules for linear layers, but for LRP-gamma."""
+"""Propagation rules for linear layers; LRP-gamma has a module of its own, :mod:`neonxc.lrp.gamma`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from neonxc.lrp.layer import LinearLayer, check_number, has_negative, quotient
 
 @dataclass(frozen=True)
 class Epsilon:
-    """LRP-epsilon: relevance in proportion to the contributions ``x_i w_ij``, damped where y is small.
+    """LRP-epsilon: relevance is shared in proportion to the contributions ``x_i w_ij``, and damped if y is small.
 
     Parameters
     ----------
     epsilon : float
-        Added to the size of y, in its units; 0 is gradient x input.
+        Stabilizer >= 0 that is added to ``|y|``, in the units of y; 0 is gradient x input.
+
+    Raises
+    ------
+    ValueError
+        `epsilon` is no finite number >= 0.
 
     References
     ----------
@@ -34,7 +39,7 @@ class Epsilon:
         check_number("epsilon", self.epsilon)
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`Rule`."""
+        """Compute the multiplier at the input; see :class:`Rule`."""
         size = y.abs()
         share = layer.remember(self, lambda: quotient(size, size + self.epsilon))
         return layer.transpose(share * m, layer.weight, x)
@@ -42,14 +47,20 @@ class Epsilon:
 
 @dataclass(frozen=True)
 class AlphaBeta:
-    """LRP-alpha-beta: alpha times the shares of positive contributions minus beta times those of negative ones.
+    """LRP-alpha-beta: positive contributions share alpha times the relevance, negative ones minus beta times.
 
-    The bias counts in the denominators. An output without positive (negative) contributions loses that part.
+    The bias counts in the denominators. The relevance of an output without positive (negative) contributions is
+    lost in the first (second) part.
 
     Parameters
     ----------
     alpha, beta : float
-        ``alpha - beta = 1``, both at least 0.
+        Finite numbers >= 0 with ``alpha - beta = 1``.
+
+    Raises
+    ------
+    ValueError
+        Other values of `alpha` and `beta`.
 
     References
     ----------
@@ -67,13 +78,13 @@ class AlphaBeta:
             raise ValueError(f"alpha - beta needs to be 1, got alpha={self.alpha} and beta={self.beta}")
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`Rule`."""
+        """Compute the multiplier at the input; see :class:`Rule`."""
         part = self._part(layer, x, y, m, sign=1).mul_(self.alpha)
         return part.sub_(self._part(layer, x, y, m, sign=-1), alpha=self.beta) if self.beta else part
 
     @staticmethod
     def _part(layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor, sign: int) -> Tensor:
-        """Relevance shared among the contributions of one sign."""
+        """The multiplier that distributes relevance over the contributions of one sign."""
         limits = {"min": 0} if sign > 0 else {"max": 0}
         limited, other = layer.weight.clamp(**limits), (-layer.weight).clamp(**limits).neg_()
 
@@ -92,7 +103,7 @@ class AlphaBeta:
 
 @dataclass(frozen=True)
 class ZPlus:
-    """LRP-z+: relevance in proportion to the positive contributions alone (alpha = 1, beta = 0).
+    """LRP-z+: relevance is shared in proportion to the positive contributions alone (alpha = 1, beta = 0).
 
     References
     ----------
@@ -101,13 +112,13 @@ class ZPlus:
     """
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`Rule`."""
+        """Compute the multiplier at the input; see :class:`Rule`."""
         return AlphaBeta(1.0, 0.0)(layer, x, y, m)
 
 
 @dataclass(frozen=True)
 class Flat:
-    """Every input of an output gets the same share, also an input that is zero; for the first layers.
+    """LRP-flat: all inputs of an output get the same share, zeros included; for the first layers.
 
     References
     ----------
@@ -118,13 +129,13 @@ class Flat:
     reaches_zeros: ClassVar[bool] = True
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`Rule`."""
+        """Compute the multiplier at the input; see :class:`Rule`."""
         return _share_by(torch.ones_like(layer.weight), layer, x, y, m)
 
 
 @dataclass(frozen=True)
 class WSquare:
-    """LRP-w2: shares in proportion to the squared weights, whatever the inputs are; for the first layer.
+    """LRP-w2: relevance is shared in proportion to the squared weights; for the first layer.
 
     References
     ----------
@@ -135,22 +146,27 @@ class WSquare:
     reaches_zeros: ClassVar[bool] = True
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`Rule`."""
+        """Compute the multiplier at the input; see :class:`Rule`."""
         return _share_by(layer.weight**2, layer, x, y, m)
 
 
 @dataclass(frozen=True, eq=False)
 class ZBox:
-    """LRP-z^B for inputs in a box, such as pixels: contributions are counted from the box's far corners.
+    """LRP-z^B: the rule for inputs with bounds, such as pixels; for the first layer.
 
     Relevance is shared in proportion to ``x_i w_ij - low_i w_ij^+ - high_i w_ij^-``, which is never negative.
 
     Parameters
     ----------
     low, high : float, sequence of float or Tensor
-        Least and greatest value of the inputs: one for all, one per channel (dimension 1 of the inputs), or a
-        tensor that broadcasts against them. :meth:`neonxc.models.FeatureExtractor.pixel_range` gives those of
-        an image network.
+        Smallest and largest possible value of the inputs: one number for all, one per channel (dimension 1 of the
+        inputs), or a tensor that broadcasts against the inputs.
+        :meth:`neonxc.models.FeatureExtractor.pixel_range` returns the bounds of an image network.
+
+    Raises
+    ------
+    ValueError
+        `low` is not below `high` everywhere, or their shapes do not fit each other or the inputs.
 
     References
     ----------
@@ -168,13 +184,13 @@ class ZBox:
             ordered = bool((low < high).all()) and bool(torch.isfinite(high - low).all())
         except RuntimeError:
             raise ValueError(
-                f"low and high need shapes that fit, got {list(low.shape)} and {list(high.shape)}"
+                f"low and high need shapes that broadcast, got {list(low.shape)} and {list(high.shape)}"
             ) from None
         if not ordered:
             raise ValueError(f"low needs to be less than high, got low={self.low} and high={self.high}")
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        """Multiplier at the input; see :class:`Rule`."""
+        """Compute the multiplier at the input; see :class:`Rule`."""
         low, high = _bound(self.low, x, "low"), _bound(self.high, x, "high")
         positive, negative = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
 
@@ -192,12 +208,13 @@ class ZBox:
 
 
 def _share_by(weight: Tensor, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-    """Multiplier for shares that do not depend on the inputs."""
+    """The multiplier at the input for shares in proportion to `weight`, which do not depend on the input."""
     share = layer.remember("share", lambda: quotient(y, layer.apply(torch.ones_like(x), weight)))
     return quotient(layer.transpose(share * m, weight, x), x)
 
 
 def _bound(value: Any, x: Tensor, name: str) -> Tensor:
+    """A bound of the inputs, expanded to their shape."""
     bound = torch.as_tensor(value, dtype=x.dtype, device=x.device)
     if bound.ndim == 1 and x.ndim > 2:
         bound = bound.reshape(-1, *[1] * (x.ndim - 2))

@@ -1,4 +1,4 @@
-"""The table of operations: what happens at each, for the engine and for the documentation."""
+"""The table of PyTorch operations that LRP propagates through, for the engine and for the documentation."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import torch
 import torch.nn.functional as F
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Accepts = Literal["one", "several", "gates", "factors", "parts"]
+Accepts = Literal["one", "several", "gates", "factors", "decomposed"]
 
 
-class NoRule(Exception):
-    """Raised by an operation that is written out in others, with what of it has no rule."""
+class UnsupportedOptions(Exception):
+    """A decomposed operation was called with options that LRP has no rule for; the message names them."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What happens at an operation.
+    """How LRP treats an operation.
 
     Attributes
     ----------
     run : callable
-        Computes its value, with the backward pass that LRP wants: called with the watch, PyTorch's function and
-        its arguments.
+        Computes the operation's value with its LRP backward pass: ``run(tracer, func, *args, **kwargs)``.
     what : str
-        The same in words, for the documentation.
-    accepts : {"one", "several", "gates", "factors", "parts"}
-        Which arguments may depend on the network's input: the first one alone; several; several, where those
-        after the first may be gates; several, where each may be a gate. "parts": the operation is written out in
-        others, which decide; `run` is called with the arguments alone.
+        Description of the backward pass, for the documentation.
+    accepts : {"one", "several", "gates", "factors", "decomposed"}
+        Which arguments may depend on the network's input. "one": the first argument alone; "several": any number
+        of them; "gates": any number, and those after the first may be gates; "factors": any number, and each may
+        be a gate. "decomposed": `run` expresses the operation by others, which check their own arguments; it is
+        called with the operation's arguments alone.
     """
 
     run: Callable[..., Any]
@@ -46,7 +46,7 @@ DETACHING = "detach", "data"
 
 
 def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Function], Function]:
-    """Enter operations, named in one string, into the table."""
+    """Add operations to the table, given their names separated by spaces; a decorator."""
 
     def enter(run: Function) -> Function:
         OPERATIONS.update(dict.fromkeys(names.split(), Operation(run, what, accepts)))
@@ -56,7 +56,7 @@ def operation(names: str, what: str, accepts: Accepts = "one") -> Callable[[Func
 
 
 def function_name(func: Any) -> str:
-    """Name of a function as PyTorch calls it; of a property, its own."""
+    """The name of a function of PyTorch; for the getter of a property, the name of the property."""
     name: str = getattr(func, "__name__", str(func))
     return getattr(func.__self__, "__name__", name) if name == "__get__" else name
 
@@ -69,7 +69,7 @@ _ORDERS: dict[Any, tuple[str, ...]] = {
 
 
 def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-    """Call the namesake in ``torch.nn.functional`` where PyTorch has two that take arguments in other orders."""
+    """Translate ``torch.batch_norm`` and ``torch.instance_norm`` to the functions of ``torch.nn.functional``."""
     if func not in _ORDERS:
         return func, args, kwargs
     kwargs = {**dict(zip(_ORDERS[func], args, strict=False)), **kwargs}
@@ -78,6 +78,6 @@ def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
 
 
 def check_eval(training: bool, what: str) -> None:
-    """Raise ValueError where a network in training mode would draw at random or change itself."""
+    """Raise ValueError if a layer that `what` names is in training mode, where it is random or changes itself."""
     if training:
         raise ValueError(f"LRP needs {what} in eval mode; call .eval() on the network first")

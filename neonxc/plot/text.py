@@ -60,7 +60,13 @@ class HighlightedText:
         return as_terminal(self.documents, self.title, color)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a self-contained HTML page, which follows the reader's light or dark setting."""
+        """Write a self-contained HTML page, which follows the reader's light or dark setting.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; it is replaced if it exists.
+        """
         Path(path).write_text(self.html(page=True), encoding="utf-8")
 
     def _repr_html_(self) -> str:

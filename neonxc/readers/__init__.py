@@ -1,4 +1,4 @@
-"""What fitted clusterers decide by: one file per family, each registered with :func:`read`."""
+"""Readers of fitted clusterers: each makes the head of a family of models, and is registered with :func:`read`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusterers whose points go to the nearest center."""
+"""Readers for clusterers that assign points to the nearest center."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _(model: KMeans | MiniBatchKMeans | MeanShift) -> ClusterModel:
 def _(model: AffinityPropagation) -> ClusterModel:
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):
-        raise ValueError("AffinityPropagation on a precomputed affinity has no centers to explain by")
+        raise ValueError("AffinityPropagation needs features: with a precomputed affinity it has no centers")
     centers = model.cluster_centers_
     if centers.shape[0] == 0:
-        raise ValueError("AffinityPropagation did not converge and found no cluster")
+        raise ValueError("AffinityPropagation found no cluster, as it did not converge")
     return centroids(centers.toarray() if hasattr(centers, "toarray") else centers)
 
 
@@ -46,7 +46,7 @@ def _(model: Birch) -> ClusterModel:
 @read.register(list)
 @read.register(tuple)
 def bare(model: Any) -> ClusterModel:
-    """Centers [K, d] alone."""
+    """Read an array of centers [K, d]."""
     flat = not any(map(np.ndim, model)) if isinstance(model, (list, tuple)) else np.ndim(model) < 2
     if flat:
         raise ValueError(f"centers need shape [K, d], got {list(np.shape(model))}")
@@ -54,7 +54,7 @@ def bare(model: Any) -> ClusterModel:
 
 
 def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
-    """The nearest of some centers [M, p]; `groups` [M] are the columns of the clusters that they stand for."""
+    """Return a model of the nearest of some centers [M, p]; `groups` [M] are the columns of their clusters."""
     points = torch.as_tensor(centers).detach().double().cpu()
     if points.ndim != 2:
         raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")
@@ -66,7 +66,7 @@ def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = Non
 
 
 def _check_distinct(centers: Tensor, groups: Tensor | None) -> None:
-    """Two clusters with one center can't be told apart, and no contrast explains them."""
+    """Refuse clusters with identical centers, because no contrast distinguishes them."""
     _, first = torch.unique(centers, dim=0, return_inverse=True)
     column = torch.arange(len(centers)) if groups is None else groups
     order = torch.argsort(first, stable=True)

@@ -1,4 +1,4 @@
-"""Clusterers that decide on their way down a hierarchy."""
+"""Reader for clusterers that assign points by descending a hierarchy (BisectingKMeans)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _(model: BisectingKMeans) -> ClusterModel:
         return centroids(model.cluster_centers_)
     children: list[tuple[int, int]] = []
     centers: list[np.ndarray] = []
-    queue = [model._bisecting_tree]  # scikit-learn keeps its hierarchy nowhere else
+    queue = [model._bisecting_tree]  # scikit-learn stores its hierarchy only in this private attribute
     for node in queue:
         sides = []
         for child in (node.left, node.right):

@@ -1,4 +1,4 @@
-"""Gaussian mixtures: the component with the greatest posterior probability."""
+"""Reader for Gaussian mixtures, which assign points to the component with the largest posterior probability."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neonxc.readers.model import ClusterModel, read
 @read.register(BayesianGaussianMixture)
 def _(model: GaussianMixture | BayesianGaussianMixture) -> ClusterModel:
     check_is_fitted(model)
-    means = torch.tensor(model.means_, dtype=torch.float64)  # a copy: the model may be fitted again
+    means = torch.tensor(model.means_, dtype=torch.float64)  # a copy, because the model may be fitted again
     if len(means) < 2:
         raise ValueError("explaining a mixture needs at least 2 components: with one there is no competitor")
     roots = torch.tensor(model.precisions_cholesky_, dtype=torch.float64)
@@ -32,10 +32,10 @@ def _(model: GaussianMixture | BayesianGaussianMixture) -> ClusterModel:
 
 
 def _priors(model: GaussianMixture | BayesianGaussianMixture) -> Tensor:
-    """What is left of ``-log(pi_k p_k)`` at a mean without the determinant, less what all have."""
+    """``-log(pi_k p_k)`` at the means without the determinant, up to a constant that all components share."""
     if isinstance(model, GaussianMixture):
         priors = -np.log(model.weights_)
-    else:  # scikit-learn has the expected logarithms under the posterior nowhere else
+    else:  # scikit-learn computes the expected logarithms under the posterior only in this private method
         at_means = np.diag(model._estimate_weighted_log_prob(model.means_))
         priors = _log_determinants(model) - at_means
     return torch.as_tensor(priors - priors.mean())
@@ -49,16 +49,16 @@ def _log_determinants(model: BayesianGaussianMixture) -> np.ndarray:
 
 
 def _tied(means: Tensor, root: Tensor, priors: Tensor, chain: Preprocessing | None) -> Head:
-    """One covariance for all: nearest center where it is the identity, and the priors beside the distances."""
+    """Model with one covariance: the nearest center after whitening, with the priors as offsets."""
     chain = (chain or Preprocessing.identity(means.shape[1])).then(root, torch.zeros(len(root), dtype=root.dtype))
     return Head(centroids(means @ root.T, chain, factor=0.5, offsets=priors))
 
 
 def _own(means: Tensor, roots: Tensor, priors: Tensor, chain: Preprocessing | None) -> Head:
-    """A covariance for each component, in the columns before the preprocessing."""
+    """Model with a covariance per component, in the columns before the preprocessing."""
     if roots.ndim == 2:
         shares = -roots.log()
-    else:  # of L = U S V': log P = 2 U log(S) U', also where rounding would leave P a negative eigenvalue
+    else:  # with L = U S V', log P = 2 U log(S) U', even if rounding gives P a negative eigenvalue
         U, S, _ = torch.linalg.svd(roots)
         shares = -torch.einsum("kij,kj->ki", U.square(), S.log())
     if chain is None:
@@ -69,6 +69,6 @@ def _own(means: Tensor, roots: Tensor, priors: Tensor, chain: Preprocessing | No
     if chain.diagonal:
         weight = chain.weight if roots.ndim == 2 else chain.weight[:, None]
         return Head(QuadraticDetection(at, roots * weight, shares, priors))
-    # the columns of a mixture behind a map that mixes columns are not the raw ones: no raw column has these shares
+    # behind a map that mixes columns, the shares belong to the mixture's columns and not to the raw ones
     full = torch.diag_embed(roots) if roots.ndim == 2 else roots
     return Head(QuadraticDetection(at, chain.weight.T @ full, torch.zeros_like(at), priors + shares.sum(1)))

@@ -1,11 +1,11 @@
-"""What :func:`neonxc.neuralize` needs to know of a clusterer."""
+"""Description of a fitted clusterer for :func:`neonxc.neuralize`, and the registry of its readers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -22,42 +22,51 @@ SUPPORTED = (
 )
 
 
+class Fidelity(NamedTuple):
+    """How far a network agrees with a clusterer that it stands in for, and with itself."""
+
+    fitted: float  # share of the points it was fitted to that get the clusterer's label
+    held_out: float | None = None  # the same of points held out from a fit to the others
+    stability: float | None = None  # 1 - |R' - R| / |R|, where R' is of a fit to a part of the points
+
+
 class SameCenters(ValueError):
-    """Two clusters have the same center, so that nothing tells them apart."""
+    """Raised if two clusters have identical centers, so that no contrast distinguishes them."""
 
 
 @dataclass(frozen=True)
 class ClusterModel:
-    """What a handler reads off a fitted clusterer.
+    """Description of a fitted clusterer, made by its reader.
 
     Attributes
     ----------
     head : callable
-        Makes the head behind a preprocessing.
+        Makes the head for a given preprocessing.
     points : Tensor [M, p] or None
-        Centers it remembers, to judge the size of its logits without data; None: they are log odds.
+        Centers of the clusterer, which set the scale of the logits if there is no data. None if logits are log
+        odds.
     classes : ndarray or None
-        Labels of the columns, if not 0 ... K-1.
+        Labels of the columns; None if they are 0 ... K-1.
     features : nn.Module or None
-        The clusterer's own feature network.
-    fidelity : (float, float or None) or None
-        Where the head is not the clusterer itself, how far they agree: on its own points, and on points held out.
+        Feature network of the clusterer.
+    fidelity : Fidelity or None
+        How far a surrogate can be trusted; None if the head is exact.
     noise : callable or None
-        Makes what tells noise apart, behind a preprocessing.
+        Makes the detector of noise for a given preprocessing.
     scale : float or None
-        What the values that compete have to be multiplied by so that ``softmax(-values)`` are the clusterer's
-        probabilities; None: it has none.
+        Factor of the competing values with which ``softmax(-factor * values)`` gives the clusterer's
+        probabilities. None if it has no probabilities.
     softens : bool
-        Whether there is a soft version of the clusterer, whose stiffness users may choose.
+        Whether the clusterer has a soft version, whose stiffness users may choose.
     encoding : Encoding or None
-        The clusterer's own way from a table with strings and missing values to the head's columns.
+        Encoding of a table with strings and missing values as the columns of the head.
     """
 
     head: Callable[[Preprocessing | None], Head]
     points: Tensor | None
     classes: np.ndarray | None = None
     features: nn.Module | None = None
-    fidelity: tuple[float, float | None] | None = None
+    fidelity: Fidelity | None = None
     noise: Callable[[Preprocessing | None], Noise] | None = None
     scale: float | None = None
     softens: bool = False
@@ -66,14 +75,14 @@ class ClusterModel:
 
 @singledispatch
 def read(model: Any) -> ClusterModel:
-    """What a fitted clusterer decides by; register a handler to teach neuralize another one."""
+    """Read a fitted clusterer. Register a function for another class to extend :func:`neonxc.neuralize`."""
     if isinstance(model, type):
         raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
-    if hasattr(model, "__array__"):  # frames, and arrays of other libraries
+    if hasattr(model, "__array__"):  # data frames, and arrays of other libraries
         return read(np.asarray(model))
     raise TypeError(f"can't neuralize a {type(model).__name__}; supported: {SUPPORTED}")
 
 
 def is_known(model: Any) -> bool:
-    """Whether a handler is registered for a model's class."""
+    """Whether a reader is registered for the class of a model."""
     return read.dispatch(type(model)) is not read.dispatch(object)

@@ -1,4 +1,4 @@
-"""Clustering heads of networks: a linear layer with a softmax, or the centers of deep embedded clustering."""
+"""Readers of clustering heads of networks: linear layers, and layers with centers (deep embedded clustering)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from neonxc.readers.centers import centroids
 from neonxc.readers.model import ClusterModel, read
 
 CENTERS = ("cluster_centers", "centers", "centroids")
-TRIED = 256  # points at which a module is compared with the nearest of its centers
-TIED = 1e-3  # relative: squared distances as close as this may fall either way
+TRIED = 256  # number of points at which the module is compared with the nearest center
+TIED = 1e-3  # relative tolerance: closer squared distances are ties
 
 
 @read.register
 def _(model: nn.Linear) -> ClusterModel:
-    weight = model.weight.detach().to(torch.float64, copy=True)  # not the layer's own: it may be trained on
+    weight = model.weight.detach().to(torch.float64, copy=True)  # a copy, because the layer may be trained further
     bias = None if model.bias is None else model.bias.detach().to(torch.float64, copy=True)
     check_finite(weight, name="the weight of the linear layer")
     if bias is not None:
@@ -29,7 +29,7 @@ def _(model: nn.Linear) -> ClusterModel:
 
 @read.register
 def _(model: nn.Sequential) -> ClusterModel:
-    """A network that ends in a clustering head; a softmax after it changes no decision."""
+    """Read a network that ends in a clustering head; a softmax after the head does not change the decisions."""
     layers = list(model)
     while layers and isinstance(layers[-1], nn.Softmax | nn.LogSoftmax | nn.Identity):
         layers.pop()
@@ -37,13 +37,14 @@ def _(model: nn.Sequential) -> ClusterModel:
         raise TypeError("can't neuralize an empty nn.Sequential")
     found = read(layers[-1])
     before = [*layers[:-1], *([] if found.features is None else [found.features])]
-    features = before[0] if len(before) == 1 else nn.Sequential(*before)  # a single one may have a recipe
+    # a single module may be rebuilt from its description when it is loaded
+    features = before[0] if len(before) == 1 else nn.Sequential(*before)
     return replace(found, features=features if before else None)
 
 
 @read.register
 def _(model: nn.Module) -> ClusterModel:
-    """A layer with centers: DEC's similarity, a Student t of the distance, is greatest for the nearest."""
+    """Read a layer with centers, such as DEC's, whose Student-t similarity is largest for the nearest center."""
     for name in CENTERS:
         centers = getattr(model, name, None)
         if isinstance(centers, Tensor) and centers.ndim == 2:
@@ -51,14 +52,14 @@ def _(model: nn.Module) -> ClusterModel:
             _check_nearest(model, name, centers.detach())
             return found
     raise TypeError(
-        f"can't neuralize a {type(model).__name__}: a clustering head is an nn.Linear, or a module with centers "
+        f"can't neuralize a {type(model).__name__}: the model needs to be an nn.Linear, or a module with centers "
         f"[K, d] as {' or '.join(CENTERS)}; pass the network before it as features="
     )
 
 
 @torch.no_grad()
 def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
-    """Refuse a module whose greatest output is not that of the nearest center, as far as some points can tell."""
+    """Refuse a module whose largest output is not that of the nearest center, tested at random points."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
     points = centers[torch.arange(TRIED, device=centers.device) % len(centers)] + noise * centers.std(0, False)
@@ -69,11 +70,11 @@ def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
     if isinstance(output, Tensor) and output.shape == (TRIED, len(centers)):
         far = torch.cdist(points.double(), centers.double()).square()
         chosen = far.gather(1, output.argmax(1, keepdim=True))[:, 0]
-        rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)  # in |z|^2 - 2 z'c + |c|^2
+        # the distance is |z|^2 - 2 z'c + |c|^2
+        rounding = 16 * torch.finfo(points.dtype).eps * points.double().square().sum(1)
         if bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all()):
             return
     raise TypeError(
-        f"can't neuralize a {type(model).__name__}: called with points, its greatest output is not that of the "
-        f"nearest of its {name}; pass the network before them as features= and the similarity layer, or the "
-        f"{name} themselves, as the model"
+        f"can't neuralize a {type(model).__name__}: its largest output is not that of the nearest of its {name}; "
+        f"pass the network before them as features=, and the similarity layer or the {name} as the model"
     )

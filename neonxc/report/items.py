@@ -20,7 +20,7 @@ from neonxc.contrast import some_rows
 from neonxc.highlights import highlights
 from neonxc.numerals import percent, rounded, text
 from neonxc.plot.documents import least_marked
-from neonxc.plot.images import DIVERGING, heatmap_limit, pale
+from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Item
 from neonxc.report.relevance import Relevance
@@ -153,6 +153,7 @@ def photos(subject: Subject, x: Any) -> Tensor:
 
 def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:
     """A heatmap [H, W] over its pale grey photo [3, H, W], as a photo."""
+    heatmap = torch.from_numpy(smoothed(heatmap.numpy()))
     strength = (heatmap / heatmap_limit(heatmap)).clamp(-1, 1)
     colors = torch.from_numpy(colormaps[DIVERGING](strength.numpy() / 2 + 0.5)[..., :3]).permute(2, 0, 1)
     opacity = strength.abs().sqrt()

@@ -54,7 +54,9 @@ def measure(subject: Subject) -> Relevance:
         points = rows(carrier.features(x))
         columns = own[first : first + len(points)].to(points.device)
         first += len(points)
-        found.append(carrier.of_units(x, points, neon._decisions(points, columns)).cpu().double().numpy())
+        found.append(
+            carrier.of_units(x, points, neon.decisions.of_columns(points, columns)).cpu().double().numpy()
+        )
         logits += [net.head(points[some]).cpu().double() for some in carrier.of_points(points)]
     values, logit = np.concatenate(found), torch.cat(logits)
     column = own[:, None]

@@ -63,7 +63,9 @@ def flip(subject: Subject) -> FlippingPart:
         imputer = KDEImputer(background)
         others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
     target, steps = subject.own[some], min(STEPS, x.shape[1])
-    found = compare(subject.net, x, others, imputer, repeats=3, target=target, steps=steps)
+    found = compare(
+        subject.net, x, others, imputer, repeats=3, target=target, points=None, steps=steps, progress=False
+    )
     curves = [
         Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
         for name, one in found.results.items()

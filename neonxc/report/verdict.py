@@ -88,6 +88,19 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
                 "points with the same label, of those that it was not fitted to.",
             ),
         )
+    stable = subject.whole.stability_
+    if stable is not None:
+        found.insert(
+            0 if held_out is None else 1,
+            Figure(
+                "surrogate_stability",
+                "explanations stay",
+                stable,
+                percent(stable),
+                "One minus the relative change of the attributions if the kernel k-means that stands in for the "
+                "labels is fitted without a twentieth of the points, mean of three fits.",
+            ),
+        )
     if refits is not None:
         mean = float(np.mean(refits.seeds))
         text = (

@@ -162,11 +162,35 @@ class Condition:
         return self.text()
 
     def said(self, numbers: Numbers, escape: Callable[[str], str] = str) -> str:
-        """Say the condition with given texts of its bounds; `escape` is applied to names and categories."""
+        """Say the condition with given texts of its bounds; `escape` is applied to names and categories.
+
+        Parameters
+        ----------
+        numbers : sequence of str
+            Texts of the bounds.
+        escape : callable
+            Applied to the names of columns and categories.
+
+        Returns
+        -------
+        str
+        """
         return " or ".join(self.parts(numbers, escape))
 
     def parts(self, numbers: Numbers, escape: Callable[[str], str] = str) -> list[str]:
-        """Texts, any of which holds where the condition is met: one for each interval, one for categories."""
+        """Texts, any of which holds where the condition is met: one for each interval, one for categories.
+
+        Parameters
+        ----------
+        numbers : sequence of str
+            Texts of the bounds.
+        escape : callable
+            Applied to the names of columns and categories.
+
+        Returns
+        -------
+        list of str
+        """
         column, name = self.column, escape(self.column.name)
         if self.missing and not self.intervals:
             return [f"{name} is missing"]
@@ -181,7 +205,13 @@ class Condition:
         return [f"{name} is {', '.join(most)}{' or ' if most else ''}{last}"]
 
     def met_by(self, values: Any) -> Any:
-        """Whether values [N] meet the condition, [N] of bool: a tensor for a tensor of numbers, else an array."""
+        """Whether values [N] meet the condition, [N] of bool: a tensor for a tensor of numbers, else an array.
+
+        Parameters
+        ----------
+        values : array or Tensor [N]
+            Values of the column.
+        """
         if self.values is not None:
             asked = set(self.values)
             return np.array([(plain(value) in asked) ^ self.negated for value in values], dtype=bool)
@@ -191,7 +221,17 @@ class Condition:
         return reduce(or_, parts) if parts else numbers == nan  # which no number is
 
     def both(self, other: Condition) -> Condition:
-        """Ask for this and another condition of the same column and kind at once."""
+        """Ask for this and another condition of the same column and kind at once.
+
+        Parameters
+        ----------
+        other : Condition
+            A condition of the same column and kind.
+
+        Returns
+        -------
+        Condition
+        """
         if self.values is None or other.values is None:
             met = intersection(self.intervals, other.intervals)
             return replace(self, intervals=met, missing=self.missing and other.missing)

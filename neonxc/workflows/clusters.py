@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +16,9 @@ from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE, are_labels
 from neonxc.preparation import Preparation
 from neonxc.progress_bars import progress_bar
+
+NAMED = 3
+"""Points that are the same, at most so many of which a message names."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,16 @@ class Clusters:
         return len(set(self.labels[self.clustered].tolist()))
 
 
-def kmeans(points: Any, clusters: int, what: str) -> KMeans:
-    """K-means, fitted; an error calls the points `what`."""
-    n, different = points.shape[0], n_distinct(points)
+def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
+    """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
+    n, different = points.shape[0], n_distinct(_rounded(points))
     if different < clusters:
         got = f"got {n}" if different == n else f"only {different} of the {n} are different"
         got = f"all {n} are the same" if different == 1 < n else got
-        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}")
+        if names and 1 < different < n:
+            got += f" ({', '.join(_alike(points, names)[:NAMED])} are the same)"
+        ask = f"; ask for at most {different} clusters (--clusters)" if different > 1 else ""
+        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}{ask}")
     random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
     starts = progress_bar(range(10), desc="k-means")
     best = min(
@@ -66,6 +73,21 @@ def kmeans(points: Any, clusters: int, what: str) -> KMeans:
         key=lambda model: model.inertia_,
     )
     return best.set_params(n_init=10, random_state=0)
+
+
+def _rounded(points: Any) -> Any:
+    """Points of which those that differ by rounding errors are equal: features of one photo in two files."""
+    if getattr(points, "dtype", None) != np.float32 or hasattr(points, "tocsr"):
+        return points
+    return np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
+
+
+def _alike(points: Any, names: Sequence[str]) -> list[str]:
+    """Names of points that are the same, as many as there are."""
+    _, group = np.unique(_rounded(points), axis=0, return_inverse=True)
+    return [
+        name for name, own in zip(names, group.ravel() == np.bincount(group.ravel()).argmax(), strict=True) if own
+    ]
 
 
 def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:

@@ -44,7 +44,7 @@ def wine() -> tuple[Table, float]:
     X = scale(load_wine().data)
     net = neonxc.neuralize(KMeans(6, n_init=10, random_state=0).fit(X), X)
     start = time.perf_counter()
-    found = compare(net, X, None, KDEImputer(X), repeats=100)
+    found = compare(net, X, None, KDEImputer(X), repeats=100, points=None, steps=None)
     seconds = time.perf_counter() - start
     return [
         {key: value for key, value in row.items() if key not in ("best", "tied")} for row in found.rows

@@ -1,4 +1,4 @@
-"""What the engine does at every operation of a forward pass, by kind: importing this fills the table."""
+"""The LRP backward passes of PyTorch's operations, by kind; importing this package fills the table."""
 
 from neonxc.lrp.operations import activations, attention, linear, norms, plain, products
 

@@ -1,9 +1,8 @@
-"""Attention, by the rules of AttnLRP.
+"""Attention, by the rules of AttnLRP (R. Achtibat et al., ICML 2024).
 
-Softmax follows its gradient: with ``m = R / s`` at the output that is the rule from its Taylor expansion,
-``R_i = x_i (R_i - s_i sum_j R_j)``. In a product of two values that both depend on the input each factor gets
-half of the relevance. (R. Achtibat et al., "AttnLRP: attention-aware layer-wise relevance propagation for
-transformers", ICML 2024.)
+Softmax keeps its gradient: with ``m = R / s`` at the output this is the rule of its Taylor expansion,
+``R_i = x_i (R_i - s_i sum_j R_j)``. In a product of two values that both depend on the input, each factor gets
+half of the relevance.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.table import NoRule, check_eval, operation
+from neonxc.lrp.table import UnsupportedOptions, check_eval, operation
 
 _MULTI_HEAD = signature(F.multi_head_attention_forward)
 
@@ -25,7 +24,7 @@ _MULTI_HEAD = signature(F.multi_head_attention_forward)
 @operation(
     "scaled_dot_product_attention",
     "matrix products and softmax; each factor of a product gets half of its relevance",
-    "parts",
+    "decomposed",
 )
 def _attend(
     query: Tensor,
@@ -50,18 +49,18 @@ def _weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | Non
     if mask is None:
         return F.softmax(scores, -1)
     scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    blind = (scores.detach() == -math.inf).all(-1, keepdim=True)  # queries that see no key at all get nothing
-    return F.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
+    masked = (scores.detach() == -math.inf).all(-1, keepdim=True)  # queries without any key
+    return F.softmax(scores.masked_fill(masked, 0.0), -1).masked_fill(masked, 0.0)
 
 
-@operation("multi_head_attention_forward", "linear layers around attention", "parts")
+@operation("multi_head_attention_forward", "linear layers around attention", "decomposed")
 def _multi_head(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    """Sequences are [tokens, N, d] or, without a batch, [tokens, d]."""
+    """Multi-head attention of sequences [tokens, N, d] or, without a batch, [tokens, d]."""
     call = _MULTI_HEAD.bind(*args, **kwargs)
     call.apply_defaults()
     of = SimpleNamespace(**call.arguments)
     if of.add_zero_attn or any(t is not None for t in (of.bias_k, of.static_k, of.static_v)):
-        raise NoRule("MultiheadAttention with bias_k, add_zero_attn or static keys")
+        raise UnsupportedOptions("MultiheadAttention with bias_k, add_zero_attn or static keys")
     check_eval(of.training and of.dropout_p > 0, "dropout")
     biases = (None,) * 3 if of.in_proj_bias is None else of.in_proj_bias.chunk(3)
     weights = of.q_proj_weight, of.k_proj_weight, of.v_proj_weight
@@ -79,7 +78,7 @@ def _multi_head(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:
-    """One additive mask [(N,) heads or 1, queries, keys]; True in a boolean one means: not to be seen."""
+    """One additive mask [(N,) heads or 1, queries, keys]; True in a boolean mask hides a key."""
     mask = None
     if attn_mask is not None:
         mask = _additive(attn_mask, query)

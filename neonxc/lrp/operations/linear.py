@@ -10,20 +10,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.backward import halved, nonzero, pulled
-from neonxc.lrp.layer import LinearLayer, Recorded, Scaling
+from neonxc.lrp.backward import halve_relevance, replace_zeros, with_backward
+from neonxc.lrp.layer import LinearLayer, RecordedLayer, Scaling
 from neonxc.lrp.table import check_eval, operation
-from neonxc.lrp.watch import Watch
+from neonxc.lrp.tracer import Tracer
 
-_RULE = "the composite's rule; where the weight depends on the input as well, a product of two values"
-_FOLDED = "folded into the linear layer before it; elsewhere the composite's rule"
+_RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
+_FOLDED = "folded into the linear layer before it; the composite's rule if there is none"
 
 Apply = Callable[..., Tensor]
 Transpose = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def give(
-    watch: Watch,
+def linear_output(
+    tracer: Tracer,
     owner: Tensor,
     layer: LinearLayer,
     x: Tensor,
@@ -31,22 +31,22 @@ def give(
     scale_outputs: Scaling | None = None,
     outputs: int = 1,
 ) -> Tensor:
-    """Give the value of a linear layer, which takes its place among the others."""
-    rule = watch.layers.rule(watch.known[owner].owner, owner, x)
-    return _record(watch, compute, Recorded(x, layer, rule, scale_outputs, outputs))
+    """Compute the output of a linear layer, and register the layer."""
+    rule = tracer.layers.rule(tracer.tensors[owner].owner, owner, x)
+    return _record(tracer, compute, RecordedLayer(x, layer, rule, scale_outputs, outputs))
 
 
-def _record(watch: Watch, compute: Callable[[], Tensor], recorded: Recorded) -> Tensor:
-    recorded.layer.memory = {} if watch.several else None
+def _record(tracer: Tracer, compute: Callable[[], Tensor], recorded: RecordedLayer) -> Tensor:
+    recorded.layer.memory = {} if tracer.several else None
     x = recorded.x
-    result = pulled(x, lambda: (nonzero(compute(), watch.tiny), x), recorded.pull)
+    result = with_backward(x, lambda: (replace_zeros(compute(), tracer.tiny), x), recorded.backward)
     recorded.y = result.detach()
-    watch.known.note(result, layer=recorded)  # for a BatchNorm or ReLU that may follow
+    tracer.tensors.update(result, layer=recorded)  # a following BatchNorm or ReLU looks it up
     return result
 
 
-def _weighted(
-    watch: Watch,
+def _layer_with_bias(
+    tracer: Tracer,
     apply: Apply,
     operands: tuple[Tensor, Tensor, Tensor | None],
     transpose: Transpose,
@@ -54,46 +54,57 @@ def _weighted(
     outputs: int = 1,
     channels: int | None = None,
 ) -> Any:
-    """Give ``apply(input, weight, bias)``."""
+    """Compute ``apply(input, weight, bias)``, for parameters that are constant or depend on the input."""
     input, weight, bias = operands
-    behind = [1] * (weight.ndim - 2)
-    apart = None  # a bias that is added as a value of its own
-    if watch.known.varies(weight) or watch.known.varies(bias):
-        bias, apart = None, bias
-    if watch.known.varies(weight):
-        y = _product(watch, apply, input, weight)
+    trailing = [1] * (weight.ndim - 2)
+    separate_bias = None  # added by an operation of its own if a parameter depends on the input
+    if tracer.tensors.depends_on_input(weight) or tracer.tensors.depends_on_input(bias):
+        bias, separate_bias = None, bias
+    if tracer.tensors.depends_on_input(weight):
+        y = _product(tracer, apply, input, weight)
     else:
         w, b = constants(input, weight, bias)
-        column = 0.0 if b is None else b.reshape(-1, *behind)
-        layer = LinearLayer(w, column, apply, transpose, channels)
-        y = give(watch, weight, layer, input, lambda: apply(input.detach(), w, b), scale_outputs, outputs)
-    return y if apart is None else watch.run(torch.add, y, watch.run(torch.reshape, apart, (-1, *behind)))
+        layer = LinearLayer(w, 0.0 if b is None else b.reshape(-1, *trailing), apply, transpose, channels)
+
+        def compute() -> Tensor:
+            return apply(input.detach(), w, b)
+
+        y = linear_output(tracer, weight, layer, input, compute, scale_outputs, outputs)
+    if separate_bias is None:
+        return y
+    return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, (-1, *trailing)))
 
 
-def _product(watch: Watch, apply: Apply, input: Tensor, weight: Tensor) -> Any:
-    """Give a layer whose weight depends on the input as well: a product of two values."""
+def _product(tracer: Tracer, apply: Apply, input: Tensor, weight: Tensor) -> Any:
+    """Compute a layer whose weight depends on the input too, as a product of two values."""
     if not (weight.requires_grad or input.requires_grad):
-        return watch.hold(apply, (input, weight), {}, watch.known[weight].held)
+        return tracer.as_gate(apply, (input, weight), {}, tracer.tensors[weight].gate)
     y = apply(input, weight)
-    return halved(y) if weight.requires_grad and input.requires_grad else y
+    return halve_relevance(y) if weight.requires_grad and input.requires_grad else y
 
 
 @operation("linear", _RULE, "gates")
-def _linear(watch: Watch, func: Apply, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+def _linear(tracer: Tracer, func: Apply, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     operands = input, weight, bias
-    return _weighted(watch, func, operands, lambda m, w, x: m @ w, _scale_rows, outputs=-1, channels=-1)
+    return _layer_with_bias(tracer, func, operands, lambda m, w, x: m @ w, _scale_rows, outputs=-1, channels=-1)
 
 
 _OPTIONS = {
     False: {"stride": 1, "padding": 0, "dilation": 1, "groups": 1},
     True: {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1},
 }
-"""Of convolutions and transposed ones, in the order in which PyTorch takes them."""
+"""Options of convolutions (False) and transposed convolutions (True), in the order of PyTorch's arguments."""
 
 
 @operation("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _RULE, "gates")
 def _convolution(
-    watch: Watch, func: Apply, input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any
+    tracer: Tracer,
+    func: Apply,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     n, transposed = weight.ndim - 2, func.__name__.startswith("conv_transpose")
     default = _OPTIONS[transposed]
@@ -103,13 +114,13 @@ def _convolution(
     def apply(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         return func(x, w, b, **options)
 
-    def scale_columns(w: Tensor, scale: Tensor) -> Tensor:  # outputs are the second dimension, group by group
+    def scale_columns(w: Tensor, scale: Tensor) -> Tensor:  # outputs are dimension 1 of each group's weight
         return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
 
     transpose = _transpose(weight, transposed, **options) or by_gradient(apply)
     operands, channels = (input, weight, bias), -n - 1 if groups == 1 and not transposed else None
-    return _weighted(
-        watch, apply, operands, transpose, scale_columns if transposed else _scale_rows, channels=channels
+    return _layer_with_bias(
+        tracer, apply, operands, transpose, scale_columns if transposed else _scale_rows, channels=channels
     )
 
 
@@ -122,7 +133,7 @@ def _transpose(
     groups: int,
     output_padding: Any = 0,
 ) -> Transpose | None:
-    """Return the transpose of a convolution, None where the sides that "same" pads differ."""
+    """Return the transpose of a convolution; None if ``padding="same"`` pads the two sides differently."""
     n = weight.ndim - 2
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(_each(dilation, n), weight.shape[2:], strict=True)]
@@ -143,7 +154,7 @@ def _transpose(
 
 @operation("batch_norm", _FOLDED)
 def _batch_norm(
-    watch: Watch,
+    tracer: Tracer,
     func: Apply,
     input: Tensor,
     running_mean: Tensor,
@@ -165,24 +176,24 @@ def _batch_norm(
     scale = torch.rsqrt(var + eps) * (1.0 if w is None else w)
     shift = (0.0 if b is None else b) - mean * scale
     n = input.ndim - 2
-    before = watch.known[input].layer
+    before = tracer.tensors[input].layer
     if before is not None and before.scale_outputs is not None and before.outputs % input.ndim == 1:
         folded = replace(
             before.layer,
             weight=before.scale_outputs(before.layer.weight, scale),
             bias=before.layer.bias * _column(scale, n) + _column(shift, n),
         )
-        return _record(watch, compute, replace(before, layer=folded, y=None, uses=0))
+        return _record(tracer, compute, replace(before, layer=folded, y=None, uses=0))
 
     def apply(x: Tensor, w: Tensor, _: Any = None) -> Tensor:
         return x * _column(w, n)
 
     layer = LinearLayer(scale, _column(shift, n), apply, apply)
-    return give(watch, owner, layer, input, compute, torch.mul)
+    return linear_output(tracer, owner, layer, input, compute, torch.mul)
 
 
 def by_gradient(apply: Apply) -> Transpose:
-    """Return the transpose of any linear function of x."""
+    """Return the transpose of a linear function of x, computed by autograd."""
 
     def transpose(m: Tensor, w: Tensor, x: Tensor) -> Tensor:
         result: Tensor = torch.func.vjp(lambda x: apply(x, w), x)[1](m)[0]
@@ -192,7 +203,7 @@ def by_gradient(apply: Apply) -> Transpose:
 
 
 def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
-    """Parameters as constants in the type of the computation: a half-precision network is explained in float32."""
+    """Parameters as constants in the dtype of the computation, which is float32 for half-precision networks."""
     return [None if t is None else t.detach().to(like.dtype) for t in tensors]
 
 
@@ -201,7 +212,7 @@ def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def _column(values: Tensor | None, n: int) -> Any:
-    """One value per channel, shaped to broadcast over n dimensions behind the channels."""
+    """Reshape one value per channel to broadcast over the n dimensions after the channels."""
     return 0.0 if values is None else values.reshape(-1, *[1] * n)
 
 

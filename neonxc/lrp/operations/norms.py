@@ -1,4 +1,4 @@
-"""Normalisations by statistics of the input itself: what they divide by is a gate, and so held constant."""
+"""Normalizations by statistics of the input itself: the divisor is a gate, which is held constant."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from neonxc.lrp.table import operation
 
-_WHAT = "the variance is held constant; the mean is linear, the shift absorbs its share"
+_WHAT = "the variance is held constant; subtracting the mean is linear; the bias absorbs its share"
 
 
-@operation("layer_norm", _WHAT, "parts")
+@operation("layer_norm", _WHAT, "decomposed")
 def _layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -26,7 +26,7 @@ def _layer_norm(
     return _affine(_standardized(input, range(-len(normalized_shape), 0), eps), weight, bias)
 
 
-@operation("group_norm", _WHAT, "parts")
+@operation("group_norm", _WHAT, "decomposed")
 def _group_norm(
     input: Tensor,
     num_groups: int,
@@ -40,7 +40,7 @@ def _group_norm(
     return _affine(y, *_columns(y, weight, bias))
 
 
-@operation("instance_norm", _WHAT, "parts")
+@operation("instance_norm", _WHAT, "decomposed")
 def _instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -56,7 +56,7 @@ def _instance_norm(
     return _affine(_standardized(input, range(2, input.ndim), eps), *_columns(input, weight, bias))
 
 
-@operation("rms_norm", "the root mean square is held constant", "parts")
+@operation("rms_norm", "the root mean square is held constant", "decomposed")
 def _rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -65,7 +65,7 @@ def _rms_norm(
     return _affine(input * root, weight, None)
 
 
-@operation("normalize", "the norm is held constant", "parts")
+@operation("normalize", "the norm is held constant", "decomposed")
 def _normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None) -> Tensor:
     return input / torch.linalg.vector_norm(input.detach(), p, dim=dim, keepdim=True).clamp(min=eps)
 
@@ -76,7 +76,7 @@ def _standardized(x: Tensor, dims: Sequence[int], eps: float) -> Tensor:
 
 
 def _columns(x: Tensor, *values: Tensor | None) -> list[Tensor | None]:
-    """One value per channel, shaped to broadcast over the dimensions behind the channels."""
+    """Reshape one value per channel to broadcast over the dimensions after the channels."""
     return [None if v is None else v.reshape(-1, *[1] * (x.ndim - 2)) for v in values]
 
 

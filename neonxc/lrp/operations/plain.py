@@ -1,4 +1,4 @@
-"""Operations through which multipliers flow as gradients do: values are added, moved or picked."""
+"""Operations that keep their gradient, as they add, move or select values."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 from torch import Tensor
 
 from neonxc.lrp.backward import elementwise
-from neonxc.lrp.known import dependent
 from neonxc.lrp.table import DETACHING, operation
-from neonxc.lrp.watch import Watch
+from neonxc.lrp.tensor_info import requiring_grad
+from neonxc.lrp.tracer import Tracer
 
 _SUMS = "in proportion to the summands; a constant absorbs its share"
 _MOVES = "relevance moves with the values"
 
 
 @operation("add __add__ __radd__ sub subtract __sub__ __rsub__ rsub", _SUMS, "several")
-def _shift(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return normalised(watch, dependent((args, kwargs)), func(*args, **kwargs))
+def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return input_normalization(tracer, requiring_grad((args, kwargs)), func(*args, **kwargs))
 
 
-def normalised(watch: Watch, sources: list[Tensor], y: Tensor) -> Tensor:
-    """Let relevance pass a normalisation inside the network unchanged, as it would pass one outside."""
-    if len(sources) > 1 or not watch.known[sources[0]].pixels or y.shape != sources[0].shape:
+def input_normalization(tracer: Tracer, sources: list[Tensor], y: Tensor) -> Tensor:
+    """Let relevance pass a normalization of the network's input unchanged, as if it were done outside."""
+    if len(sources) > 1 or not tracer.tensors[sources[0]].pixels or y.shape != sources[0].shape:
         return y
     value = y.detach()
     y = elementwise(sources[0], lambda _: value)
-    watch.shifted = True
-    watch.known.note(y, pixels=True)
+    tracer.shifted = True
+    tracer.tensors.update(y, pixels=True)
     return y
 
 
@@ -41,10 +41,10 @@ def normalised(watch: Watch, sources: list[Tensor], y: Tensor) -> Tensor:
     _MOVES,
     "several",
 )
-def _move(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    y, sources = func(*args, **kwargs), dependent((args, kwargs))
-    if isinstance(y, Tensor) and len(sources) == 1 and watch.known[sources[0]].pixels:
-        watch.known.note(y, pixels=True)
+def _move(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    y, sources = func(*args, **kwargs), requiring_grad((args, kwargs))
+    if isinstance(y, Tensor) and len(sources) == 1 and tracer.tensors[sources[0]].pixels:
+        tracer.tensors.update(y, pixels=True)
     return y
 
 
@@ -61,13 +61,13 @@ def _move(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     "max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d_with_indices "
     "max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d_with_indices "
     "adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices",
-    "averages share in proportion to the values; maxima give to the winner",
+    "average pooling shares in proportion to the values; max pooling gives all to the maximum",
     "several",
 )
-@operation("max min amax amin maximum minimum topk sort", "to the values that were picked", "several")
+@operation("max min amax amin maximum minimum topk sort", "relevance goes to the selected values", "several")
 @operation("interpolate upsample upsample_nearest upsample_bilinear", "in proportion to the values", "several")
 @operation("grid_sample", "in proportion to the values")
-@operation(" ".join(DETACHING), "a constant, as is all that is computed under `torch.no_grad()`")
-@operation("softmax", "its gradient, the Taylor rule of AttnLRP")
-def _plain(watch: Watch, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+@operation(" ".join(DETACHING), "the result is a constant, as under `torch.no_grad()`")
+@operation("softmax", "the gradient, which is the Taylor rule of AttnLRP")
+def _plain(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Products and quotients, and what PyTorch computes in one call of sums and products."""
+"""Products and quotients, and operations that PyTorch composes of them."""
 
 from __future__ import annotations
 
@@ -10,107 +10,110 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from neonxc.lrp.backward import halved
-from neonxc.lrp.known import dependent, tensors
+from neonxc.lrp.backward import halve_relevance
 from neonxc.lrp.layer import LinearLayer
-from neonxc.lrp.operations.linear import by_gradient, constants, give
-from neonxc.lrp.operations.plain import normalised
+from neonxc.lrp.operations.linear import by_gradient, constants, linear_output
+from neonxc.lrp.operations.plain import input_normalization
 from neonxc.lrp.table import function_name, operation
-from neonxc.lrp.watch import Watch
+from neonxc.lrp.tensor_info import requiring_grad, tensors
+from neonxc.lrp.tracer import Tracer
 
 _SCALINGS = "mul multiply __mul__ __rmul__"
 _MATRICES = "matmul __matmul__ __rmatmul__ mm bmm mv dot einsum inner tensordot"
-_NAMES = (  # by which operands may be given
+_NAMES = (  # keywords of operands
     *("input", "a", "b", "mat2", "batch2", "other", "vec", "vec2", "tensor", "input1", "input2", "weight"),
 )
 
 
 def _operands(args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """Operands by position, whatever PyTorch calls them; the other arguments stay."""
+    """Operands by position; keyword operands are removed from `kwargs`."""
     return (*args, *(kwargs.pop(name) for name in _NAMES if name in kwargs))
 
 
 @operation(
     f"{_SCALINGS} {_MATRICES} outer bilinear",
-    "a matrix product by a weight follows the composite's rule, whatever function computes it; another product by "
-    "a constant or a gate is a scaling; of two values that depend on the input each gets half of the relevance",
+    "a matrix product with a weight follows the composite's rule, whichever function computes it; other products "
+    "with a constant or a gate scale the multiplier; of two factors that depend on the input, each gets half of "
+    "the relevance",
     "factors",
 )
-def _product(watch: Watch, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Any:
+def _product(tracer: Tracer, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Any:
     args, name = _operands(args, kwargs), function_name(func)
-    sources = dependent(args)
+    sources = requiring_grad(args)
     if len(sources) > 2:
-        return watch.hold(func, args, kwargs)
+        return tracer.as_gate(func, args, kwargs)
     if len(sources) == 2:
-        return halved(func(*args, **kwargs))
-    if name in _MATRICES.split() and (weight := _weight(watch, args)) is not None:
-        return _matrix_product(watch, func, sources[0], weight, args, kwargs)
+        return halve_relevance(func(*args, **kwargs))
+    if name in _MATRICES.split() and (weight := _weight(tracer, args)) is not None:
+        return _matrix_product(tracer, func, sources[0], weight, args, kwargs)
     y = func(*args, **kwargs)
-    return normalised(watch, sources, y) if name in _SCALINGS.split() else y
+    return input_normalization(tracer, sources, y) if name in _SCALINGS.split() else y
 
 
-def _weight(watch: Watch, args: Any) -> Tensor | None:
-    """Return the factor that is made of the network's weights."""
-    known = watch.known
-    return next((t for t in tensors(args) if known[t].owner and not known.varies(t)), None)
+def _weight(tracer: Tracer, args: Any) -> Tensor | None:
+    """Return the factor that is a weight of the network, or was computed from one."""
+    table = tracer.tensors
+    return next((t for t in tensors(args) if table[t].owner and not table.depends_on_input(t)), None)
 
 
 def _matrix_product(
-    watch: Watch, func: Callable[..., Tensor], x: Tensor, weight: Tensor, args: Any, kwargs: Any
+    tracer: Tracer, func: Callable[..., Tensor], x: Tensor, weight: Tensor, args: Any, kwargs: Any
 ) -> Any:
-    """Give a product of x and a weight of the network's, however it is called: a linear layer."""
+    """Compute a product of x with a weight of the network as a linear layer."""
     plain = func.__name__ in ("matmul", "__matmul__", "mm") and not kwargs
     if plain and args[1] is weight and weight.ndim == 2:
-        return watch.run(F.linear, x, watch.known.derive(weight.mT, [weight]))
+        return tracer.run(F.linear, x, tracer.tensors.inherit_owner(weight.mT, [weight]))
 
     def apply(x_: Tensor, w: Tensor) -> Tensor:
         return func(*tree_map(lambda t: x_ if t is x else w if t is weight else t, args), **kwargs)
 
     (w,) = constants(x, weight)
-    return give(watch, weight, LinearLayer(w, 0.0, apply, by_gradient(apply)), x, lambda: apply(x.detach(), w))
+    return linear_output(
+        tracer, weight, LinearLayer(w, 0.0, apply, by_gradient(apply)), x, lambda: apply(x.detach(), w)
+    )
 
 
 @operation("div divide true_divide __div__ __truediv__", "the divisor is held constant", "gates")
-def _quotient(watch: Watch, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Any:
+def _quotient(tracer: Tracer, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Any:
     x, divisor, *rest = _operands(args, kwargs)
-    if kwargs.get("rounding_mode") or not dependent(x):
-        return watch.hold(func, (x, divisor, *rest), kwargs)
+    if kwargs.get("rounding_mode") or not requiring_grad(x):
+        return tracer.as_gate(func, (x, divisor, *rest), kwargs)
     divisor = divisor.detach() if isinstance(divisor, Tensor) else divisor
-    return normalised(watch, [x], func(x, divisor, *rest, **kwargs))
+    return input_normalization(tracer, [x], func(x, divisor, *rest, **kwargs))
 
 
-_PARTS = "as the sums and products that they are"
+_PARTS = "as the sums and products that they consist of"
 
 
-@operation("lerp", _PARTS, "parts")
+@operation("lerp", _PARTS, "decomposed")
 def _lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     return input + (end - input) * weight
 
 
-@operation("addcmul", _PARTS, "parts")
+@operation("addcmul", _PARTS, "decomposed")
 def _addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     return torch.add(input, tensor1 * tensor2, alpha=value)
 
 
-@operation("addcdiv", _PARTS, "parts")
+@operation("addcdiv", _PARTS, "decomposed")
 def _addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     return torch.add(input, tensor1 / tensor2, alpha=value)
 
 
-@operation("addmm", _PARTS, "parts")
+@operation("addmm", _PARTS, "decomposed")
 def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     return torch.add(beta * input, mat1 @ mat2, alpha=alpha)
 
 
-@operation("baddbmm", _PARTS, "parts")
+@operation("baddbmm", _PARTS, "decomposed")
 def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     return torch.add(beta * input, batch1 @ batch2, alpha=alpha)
 
 
 @operation(
-    "pow __pow__ square", "a square is a product of two equal values; other powers are held constant as gates"
+    "pow __pow__ square", "a square is a product of two equal factors; other powers are gates, held constant"
 )
-def _power(watch: Watch, func: Callable[..., Tensor], input: Any, exponent: Any = 2) -> Any:
+def _power(tracer: Tracer, func: Callable[..., Tensor], input: Any, exponent: Any = 2) -> Any:
     if isinstance(exponent, (int, float)) and exponent == 2:
-        return watch.run(torch.mul, input, input)
-    return watch.hold(torch.pow, (input, exponent), {})
+        return tracer.run(torch.mul, input, input)
+    return tracer.as_gate(torch.pow, (input, exponent), {})

@@ -1,0 +1,95 @@
+"""A kernel k-means of given clusters whose members are its supports."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .supports import Supports, by_cluster, squared_distances
+
+MOST = 3000  # supports in total: what an explanation costs is proportional to them
+LEAST = 10  # supports of a cluster that has more points than that, however many clusters there are
+ROUNDS = 10  # of k-means, where a cluster has more points than it may have supports
+SAMPLE = 1000  # points that gamma is chosen by
+GAMMAS = range(-2, 20)  # powers of two of gamma, in units of 1 / mean squared distance
+
+
+def labelled(x: Tensor, labels: Tensor, k: int) -> Supports:
+    """Supports of clusters 0 ... k-1 that all have points, with weights and gamma; nothing is drawn at random.
+
+    A cluster's points are its supports. If there are more than fit, they are the means of a k-means within the
+    cluster, weighted by their points. Gamma is the smallest one whose loss on points that are left out in turn is
+    within one standard error of the least loss: of two kernels that do about equally well, the broader one gives
+    explanations that depend less on single points.
+
+    The k-means and gamma start from the first points, so these should come in an order that says nothing.
+    """
+    most = max(LEAST, MOST // k)
+    width = min(most, int(torch.bincount(labels, minlength=k).amax()))
+    points = x.new_zeros(k, width, x.shape[1])
+    mass = torch.zeros(k, width, dtype=torch.float64, device=x.device)
+    own = torch.empty_like(labels)
+    for cluster, rows in enumerate(by_cluster(labels, k)):
+        means, nearest = _condensed(x[rows], width)
+        points[cluster, : len(means)] = means
+        mass[cluster] = torch.bincount(nearest, minlength=width)
+        own[rows] = nearest
+    some = slice(SAMPLE)
+    gamma = _gamma(x[some], labels[some], own[some], points, mass)
+    return Supports(points, (mass / mass.sum(1, keepdim=True)).log(), gamma)
+
+
+def _condensed(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """At most so many means [p, d] of points, and each point's own; where there are few enough, themselves."""
+    means, nearest = x[:most], torch.arange(len(x), device=x.device)
+    if len(x) <= most:
+        return means, nearest
+    for _ in range(ROUNDS):
+        nearest = squared_distances(x, means).argmin(1)
+        mass = torch.bincount(nearest, minlength=most)[:, None]
+        total = torch.zeros_like(means).index_add_(0, nearest, x)
+        means = torch.where(mass > 0, total / mass.clamp(min=1), means)
+    return means, nearest
+
+
+def _gamma(x: Tensor, labels: Tensor, own: Tensor, points: Tensor, mass: Tensor) -> float:
+    """The smallest gamma whose leave-one-out loss is within one standard error of the least.
+
+    The loss of a point is the cross entropy of ``softmax(-gamma D)`` after the point has been taken off the
+    support `own` [n] that it belongs to. Between two gammas that were tried, the loss is interpolated.
+    """
+    far = squared_distances(x, points.flatten(0, 1)).view(len(x), *mass.shape)
+    far = far.masked_fill(mass == 0, math.inf)
+    unit = 1 / (float(far[far.isfinite()].mean()) or 1.0)
+    every = torch.arange(len(x), device=x.device)
+    size = mass.sum(1)
+    single = mass[labels, own] == 1
+    far[every[single], labels[single], own[single]] = math.inf
+    near = far.amin(2)
+    told = near[every, labels].isfinite()  # the others are alone in their cluster
+    if not bool(told.any()):
+        return unit
+    beyond = (far - near[..., None]).nan_to_num(nan=math.inf).float()
+    shares = (mass / size[:, None]).float()
+    itself = beyond[every, labels, own]
+
+    def losses(gamma: float) -> Tensor:
+        kernel = (beyond * -gamma).exp_()
+        sums = torch.einsum("nkp,kp->nk", kernel, shares).double()
+        left = sums[every, labels] - (-gamma * itself).exp() / size[labels] * ~single
+        sums[every, labels] = left.clamp(min=1e-30) * size[labels] / (size[labels] - 1)
+        logits = (sums.log() - gamma * near)[told]
+        return logits.logsumexp(1) - logits.gather(1, labels[told, None])[:, 0]
+
+    gammas = [unit * 2.0**power for power in GAMMAS]
+    tried = [losses(gamma) for gamma in gammas]
+    means = [float(loss.mean()) for loss in tried]
+    best = min(range(len(means)), key=means.__getitem__)
+    error = float(tried[best].std(correction=0)) / math.sqrt(len(tried[best]))
+    at = next(i for i in range(best + 1) if means[i] <= means[best] + error)
+    if at == 0:
+        return gammas[0]
+    share = (means[best] + error - means[at]) / (means[at - 1] - means[at])
+    return gammas[at] * 2.0**-share

@@ -1,0 +1,103 @@
+"""What the tracer knows about the tensors of one forward pass: a side table, so that no tensor is modified."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from neonxc.lrp.layer import RecordedLayer
+
+Owner = tuple[str, nn.Module]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The call of a nonlinear function without a rule: its result may be used as a constant factor only."""
+
+    name: str
+    place: str
+
+
+@dataclass
+class TensorInfo:
+    """What is known about one tensor."""
+
+    tensor: weakref.ref[Tensor] | None = None
+    version: int = -1  # set by a traced call; a later version was written by code that is not traced
+    layer: RecordedLayer | None = None  # the linear layer whose output it is
+    gate: Gate | None = None
+    pixels: bool = False  # whether it is the network's input, possibly normalized
+    owner: Owner | None = None  # the module whose parameter or buffer it is, or was computed from
+    replacement: Tensor | None = None  # its new value, if the network has modified it in place
+
+
+class TensorTable:
+    """The :class:`TensorInfo` of the tensors of one forward pass; an entry is dropped together with its tensor.
+
+    Every operation looks tensors up several times, for which PyTorch's ``WeakTensorKeyDictionary`` is too slow.
+    """
+
+    def __init__(self, leaf: Tensor) -> None:
+        self.has_replacements = False  # whether any tensor was modified in place
+        self._leaf = leaf
+        self._infos: dict[int, TensorInfo] = {}
+        self._unknown = TensorInfo()
+        self.update(leaf, version=leaf._version, pixels=True)
+
+    def __getitem__(self, tensor: Tensor) -> TensorInfo:
+        return self._infos.get(id(tensor), self._unknown)
+
+    def update(self, tensor: Tensor, **values: Any) -> None:
+        """Set attributes of a tensor's :class:`TensorInfo`."""
+        key = id(tensor)
+        if key not in self._infos:
+            table_ref = weakref.ref(self)  # a strong reference in the callback would keep the table alive
+            self._infos[key] = TensorInfo(
+                weakref.ref(tensor, lambda _: (table := table_ref()) and table._infos.pop(key, None))
+            )
+        for name, value in values.items():
+            setattr(self._infos[key], name, value)
+
+    def inherit_owner(self, value: Any, sources: Iterable[Tensor]) -> Any:
+        """Register the owner of `sources` as the owner of a constant that was computed from them; return it."""
+        owner = next((owner for source in sources if (owner := self[source].owner)), None)
+        if owner is not None and isinstance(value, Tensor) and self[value].owner is None:
+            self.update(value, owner=owner)
+        return value
+
+    def depends_on_input(self, value: Any) -> bool:
+        """Whether a value is a tensor that depends on the network's input, gates included."""
+        return isinstance(value, Tensor) and (value.requires_grad or self[value].gate is not None)
+
+    def was_traced(self, value: Tensor) -> bool:
+        """Whether a traced call computed this value: TorchScript, ``autograd.Function`` and C++ are not traced."""
+        version = self[value].version
+        return version >= 0 and version == value._version
+
+    def leads_to_input(self, value: Tensor) -> bool:
+        """Whether the autograd graph connects a value to the network's input."""
+        visited: set[Any] = {None}
+        stack: list[Any] = [value.grad_fn]
+        while stack:
+            node = stack.pop()
+            if getattr(node, "variable", None) is self._leaf:
+                return True
+            if node not in visited:
+                visited.add(node)
+                stack += [parent for parent, _ in node.next_functions]
+        return False
+
+
+def tensors(values: Any) -> list[Tensor]:
+    """All tensors in nested arguments or results."""
+    return [value for value in tree_leaves(values) if isinstance(value, Tensor)]
+
+
+def requiring_grad(values: Any) -> list[Tensor]:
+    """The tensors that relevance can reach: constants do not require gradients while a network is traced."""
+    return [value for value in tensors(values) if value.requires_grad]

@@ -1,0 +1,227 @@
+"""The tracer: intercepts the operations of a forward pass and gives each its LRP backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from neonxc.lrp.backward import tiny_value, with_backward
+from neonxc.lrp.composites import Constant, FunctionRule
+from neonxc.lrp.inplace import UnsupportedWrite, current_value, out_of_place, replace_tensor
+from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
+from neonxc.lrp.table import DETACHING, OPERATIONS, Operation, UnsupportedOptions, function_name, functional
+from neonxc.lrp.tensor_info import Gate, TensorTable, requiring_grad, tensors
+
+HALF = (torch.float16, torch.bfloat16)
+RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
+
+
+class Tracer(TorchFunctionMode):
+    """Intercepts every operation of a forward pass and gives it its LRP backward pass.
+
+    Only values that depend on the input require gradients while the network is traced: constants replace the
+    parameters among the arguments of operations, so that the network is not changed, not even for other threads.
+
+    Parameters
+    ----------
+    layers : LayerNames
+    leaf : Tensor
+        The network's input.
+    several : bool
+        Whether there will be several backward passes.
+    """
+
+    def __init__(self, layers: LayerNames, leaf: Tensor, several: bool) -> None:
+        super().__init__()
+        self.layers = layers
+        self.several = several
+        self.tiny = tiny_value(leaf.dtype) if layers.composite.reaches_zeros else 0.0
+        self.shifted = False  # whether the network normalizes its input, so that zeros have relevance as well
+        self.tensors = TensorTable(leaf)
+        for tensor, owner in layers.owners:
+            self.tensors.update(tensor, owner=self.tensors[tensor].owner or owner)
+        self._device = leaf.device.type
+        self._no_grad = ""  # where the input was first used without gradients
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch._C._set_grad_enabled or function_name(func) == "__set__":  # torch.no_grad(); `w.data = v`
+            return func(*args)
+        if torch.is_autocast_enabled(self._device):  # enabled by the network, which restores it itself
+            torch.set_autocast_enabled(self._device, False)
+        args, kwargs = tree_map(self._current_argument, (args, kwargs or {}))
+        return self.call(func, *args, **kwargs)
+
+    def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a function as if the network had called it, and register its result as traced."""
+        result = self.run(func, *args, **kwargs)
+        for value in requiring_grad(result):
+            if not value.is_leaf:
+                self.tensors.update(value, version=value._version)
+        return result
+
+    def _current_argument(self, value: Any) -> Any:
+        """Return the current value of an argument, parameters as constants; raise if it was not traced."""
+        if not isinstance(value, Tensor):
+            return value
+        value = self._traced_write(current_value, value)
+        if not value.requires_grad or self.tensors.was_traced(value):
+            return value
+        if self.tensors.leads_to_input(value):
+            function = getattr(value.grad_fn, "_forward_cls", None)
+            source = f"the autograd.Function {function.__name__!r}" if function else "TorchScript or C++"
+            raise UnsupportedOperation(
+                f"LRP can't trace {source}, whose result is used {self.layers.call_site()}; use operations of "
+                "PyTorch instead"
+            )
+        # unlike detach(), `data` has a version counter of its own: another thread may train the parameter
+        return self.tensors.inherit_owner(value.data, [value])
+
+    def run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a function; in-place operations on values that depend on the input are computed out of place."""
+        outside = out_of_place(func, kwargs)
+        if outside is None or not any(map(self.tensors.depends_on_input, tensors((args, kwargs)))):
+            if not kwargs.get("inplace"):
+                kwargs.pop("inplace", None)
+            return self._run(func, args, kwargs)
+        kwargs.pop("inplace", None)
+        old = args[0] if args else kwargs["input"]
+        if not torch.is_grad_enabled() and self.tensors.depends_on_input(old):
+            raise UnsupportedOperation(
+                f"LRP can't trace an in-place operation under torch.no_grad(), called {self.layers.call_site()}"
+            )
+        return self._traced_write(replace_tensor, old, self._run(outside, args, kwargs))
+
+    def _traced_write(self, step: Callable[..., Any], *args: Any) -> Any:
+        """Call a function of :mod:`neonxc.lrp.inplace`; its error names the user's line."""
+        try:
+            return step(self.tensors, self.call, *args)
+        except UnsupportedWrite:
+            raise UnsupportedOperation(
+                f"LRP can't trace an in-place operation on this view, used {self.layers.call_site()}"
+            ) from None
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        func, args, kwargs = functional(func, args, kwargs)
+        given, depends, name = tensors((args, kwargs)), requiring_grad((args, kwargs)), function_name(func)
+        gate = next((found for value in given if (found := self.tensors[value].gate)), None)
+        if not torch.is_grad_enabled() or not (depends or gate) or name in DETACHING:
+            return self._constant(func, args, kwargs, given, dependent=bool(depends or gate))
+        if depends and depends[0].dtype not in HALF and any(value.dtype in HALF for value in given):
+            args, kwargs = tree_map(self._in_float32, (args, kwargs))
+        operation, rule = OPERATIONS.get(name), self.layers.composite.function_rule(name)
+        if operation is not None and operation.accepts == "decomposed" and rule is None:
+            try:
+                with self:
+                    return operation.run(*args, **kwargs)
+            except UnsupportedOptions as error:
+                raise self.unsupported(str(error)) from None
+        first = args[0] if args else kwargs.get("input")
+        if gate is not None and not (depends and self._takes_gates(operation, first)):
+            return self.as_gate(func, args, kwargs, gate)
+        if rule is None and operation is None:
+            return self.as_gate(func, args, kwargs)
+        for value in depends:
+            if (layer := self.tensors[value].layer) is not None:
+                layer.count_use(value)
+        if rule is not None:
+            return self._apply_function_rule(rule, func, depends, args, kwargs)
+        assert operation is not None
+        if operation.accepts == "one" and any(t is not first for t in given if self.tensors.depends_on_input(t)):
+            raise UnsupportedOperation(
+                f"LRP has no rule for {name!r} where more than its first argument depends on the network's "
+                f"input, called {self.layers.call_site()}"
+            )
+        return operation.run(self, func, *args, **kwargs)
+
+    def _takes_gates(self, operation: Operation | None, first: Any) -> bool:
+        """Whether an operation uses gates only as factors or divisors of a value that is no gate."""
+        if operation is None or operation.accepts not in ("gates", "factors"):
+            return False
+        first_is_gate = isinstance(first, Tensor) and self.tensors[first].gate is not None
+        return operation.accepts == "factors" or not first_is_gate
+
+    def _in_float32(self, value: Any) -> Any:
+        half = isinstance(value, Tensor) and value.dtype in HALF and not self.tensors.depends_on_input(value)
+        return self.tensors.inherit_owner(value.float(), [value]) if half else value
+
+    def _constant(self, func: Any, args: Any, kwargs: Any, given: list[Tensor], dependent: bool) -> Any:
+        """Compute a constant: an operation on parameters alone, a detached one, or one under no_grad."""
+        if dependent and torch.is_inference_mode_enabled():
+            raise UnsupportedOperation(
+                f"LRP can't trace torch.inference_mode(), used {self.layers.call_site()}; use torch.no_grad()"
+            )
+        grad_enabled = torch.is_grad_enabled()
+        with torch.no_grad():
+            result = tree_map(self._detached, func(*args, **kwargs))
+        if not dependent:
+            return tree_map(lambda value: self.tensors.inherit_owner(value, given), result)
+        if not grad_enabled and tensors(result):
+            self._no_grad = self._no_grad or self.layers.call_site()
+        return result
+
+    def _detached(self, value: Any) -> Any:
+        """Detach a value that depends on the input."""
+        return value.detach() if self.tensors.depends_on_input(value) else value
+
+    def as_gate(self, func: Any, args: Any, kwargs: Any, gate: Gate | None = None) -> Any:
+        """Compute a value without a rule: detached, and registered as a gate if it depends on the input."""
+        result = func(*args, **kwargs)
+        if not (tensors(result) if gate else requiring_grad(result)):
+            return result
+        gate = gate or Gate(function_name(func), self.layers.call_site())
+        result = tree_map(self._detached, result)
+        for value in tensors(result):
+            self.tensors.update(value, gate=gate)
+        return result
+
+    def _apply_function_rule(
+        self, rule: FunctionRule | Constant, func: Any, depends: list[Tensor], args: Any, kwargs: Any
+    ) -> Any:
+        """Run a function that the composite has a rule for."""
+        if isinstance(rule, Constant):
+            with torch.no_grad():
+                return func(*args, **kwargs)
+        if len(depends) != 1:
+            raise TypeError(
+                f"the rule for {function_name(func)!r} needs one argument that depends on the network's input, "
+                f"got {len(depends)}, called {self.layers.call_site()}"
+            )
+
+        def compute() -> tuple[Tensor, ...]:
+            y = func(*args, **kwargs)
+            return y, depends[0], y
+
+        return with_backward(depends[0], compute, lambda m, x, y: rule(x, y, m))
+
+    def finish(self, output: Any) -> Any:
+        """Check the network's output, and return its current value."""
+        output = self._current_argument(output)
+        if not isinstance(output, Tensor):
+            return output
+        if gate := self.tensors[output].gate:
+            raise self.unsupported(gate.name, gate.place)
+        if (layer := self.tensors[output].layer) is not None:
+            layer.count_use(output)
+        if self._no_grad and not output.requires_grad:
+            raise UnsupportedOperation(
+                f"the output does not depend on the input: it was computed under torch.no_grad(), {self._no_grad}"
+            )
+        return output
+
+    def unsupported(self, name: str, place: str | None = None) -> UnsupportedOperation:
+        """Return the error for an operation that has no rule."""
+        place = place or self.layers.call_site()
+        if name in RECURRENT:
+            return UnsupportedOperation(
+                f"LRP has no rule for the recurrent layer {name.upper()}, called {place}; write "
+                "it out in linear layers and gates (nn.Linear, torch.sigmoid, torch.tanh)"
+            )
+        return UnsupportedOperation(
+            f"LRP has no rule for {name!r}, called {place}; give it one with Composite(functions={{...}}): Pass() "
+            "if it is elementwise, Constant() if it is a gate"
+        )
