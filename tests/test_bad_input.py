@@ -283,7 +283,7 @@ def test_split_with_identical_centers():
 def test_affinity_propagation_without_centers():
     with pytest.raises(ValueError, match="found no cluster, as it did not converge"):
         neonxc.neuralize(AffinityPropagation(max_iter=1, random_state=0).fit(X))
-    with pytest.raises(ValueError, match="on a precomputed affinity has no centers"):
+    with pytest.raises(ValueError, match="with a precomputed affinity it has no centers"):
         neonxc.neuralize(AffinityPropagation(affinity="precomputed", random_state=0).fit(X @ X.T))
 
 
