@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 
 import neonxc
-from neonxc import plot
+from neonxc import plot, workflows
 from neonxc.evaluation import KDEImputer, compare
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import BetaInterpretable, efficientnet_lite0, to_tensor
@@ -39,17 +40,42 @@ def photos() -> dict:
 
 
 def spatial_clusters() -> None:
-    features = efficientnet_lite0(block=10, normalize=True)
-    sheet = []
-    for photo in photos().values():
-        x = features.preprocess(photo[None])
-        kmeans = KMeans(4, n_init=10, random_state=0).fit(features.points(x).numpy())
-        net = neonxc.neuralize(kmeans, x, features)
-        sheet.append((photo, neonxc.NEON(net).heatmaps(x)[0], net.predict(x)[0]))
-    figure = plot.contact_sheet(*zip(*sheet, strict=True), row_titles=list(photos()))
-    figure.savefig(IMAGES / "spatial-clusters.png", dpi=95)
-    first = [part[:1] for part in zip(*sheet, strict=True)]
-    plot.contact_sheet(*first).savefig(IMAGES / "chelsea.png", dpi=110)
+    """The sheet of the command for five photos, and one photo's clusters as the code of the guide draws them."""
+    with TemporaryDirectory() as folder:
+        workflows.spatial_heatmaps(list(photos().items()), 5, folder)
+        reduced(Image.open(Path(folder) / "contact-sheet.png"), "spatial-clusters.png", 1500)
+    photo, features = photos()["chelsea"], efficientnet_lite0(block=10, normalize=True)
+    x = features.preprocess(photo[None])
+    kmeans = KMeans(4, n_init=10, random_state=0).fit(features.points(x).numpy())
+    net = neonxc.neuralize(kmeans, x, features)
+    sheet = plot.contact_sheet([photo], neonxc.NEON(net).heatmaps(x), net.predict(x))
+    save_small(sheet, "chelsea.png", 1254)
+
+
+def whole_photos() -> None:
+    """Three parts of each photo, in clusters, and why each part is in its cluster."""
+    features = efficientnet_lite0(block=15, pool="avg")
+    parts = torch.stack([photo[:, 40:264, i : i + 224] for photo in photos().values() for i in (0, 48, 96)])
+    x = features.preprocess(parts)
+    kmeans = KMeans(4, n_init=10, random_state=0).fit(features.points(x).numpy())
+    net = neonxc.neuralize(kmeans, x, features)
+    relevance = neonxc.NEON(net).attribute(x).sum(1)
+    save_small(plot.contact_sheet(parts, relevance, net.predict(x)), "photo-clusters.png", 1100)
+
+
+def save_small(figure: Figure, name: str, width: int) -> None:
+    """Write a figure of photos, so many pixels wide, in 256 colours."""
+    buffer = BytesIO()
+    figure.savefig(buffer)
+    reduced(Image.open(buffer), name, width)
+
+
+def reduced(picture: Image.Image, name: str, width: int) -> None:
+    """Write a picture in 256 colours, and in fewer pixels."""
+    size = width, round(picture.height * width / picture.width)
+    picture = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+    palette = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
+    picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(IMAGES / name, optimize=True)
 
 
 def flipping() -> None:
@@ -73,7 +99,8 @@ def rules() -> None:
         "flat, then gamma": Composite(Gamma(0.25), {0: Flat()}),
     }
     maps = torch.stack([LRP(net, c).attribute(x, 285)[0].sum(0) for c in composites.values()])
-    plot.contact_sheet([photo], maps[None], column_titles=list(composites)).savefig(IMAGES / "rules.png", dpi=110)
+    sheet = plot.contact_sheet([photo], maps[None], column_titles=list(composites), smooth=0)
+    save_small(sheet, "rules.png", 1463)
 
 
 def data_chelsea() -> Any:
@@ -94,6 +121,9 @@ def trees() -> None:
     tree = ExShallow(reference=reference, refine=True).fit(load_wine(as_frame=True).data).tree_
     plot_tree(tree).figure.savefig(IMAGES / "wine-tree.png", dpi=110)
     digits = load_digits().data
+    pixels = [f"row {i // 8} column {i % 8}" for i in range(64)]
+    large = ExShallow(10, max_leaves=20, random_state=0).fit(digits)
+    plot_tree(large, feature_names=pixels, X=digits).figure.savefig(IMAGES / "digits-tree.png", dpi=110)
     found = trade_off(digits, centers=KMeans(10, n_init=10, random_state=0).fit(digits).cluster_centers_)
     found.plot().figure.savefig(IMAGES / "front.png", dpi=110)
 
@@ -213,6 +243,7 @@ def photograph(page: Any, path: Path, size: str = "860,1400", *more: str) -> Non
 
 if __name__ == "__main__":
     spatial_clusters()
+    whole_photos()
     rules()
     wine()
     trees()

@@ -10,21 +10,22 @@ from neonxc.lrp.table import OPERATIONS
 PAGE = Path(__file__).with_name("supported.md")
 HEAD = """# Supported operations
 
-What `neonxc.lrp` does at every operation that it knows, whether a module or a plain function calls it, in place
-or not. This page is written by `python docs/supported.py` from the engine's table.
+This table lists the operations that `neonxc.lrp` supports, and how relevance passes through them. It does not
+matter whether a module or a function calls an operation, and whether it works in place.
+`python docs/supported.py` writes this page from the table of the engine.
 
 | operations | what happens |
 |---|---|
 """
 FOOT = """
-Parameters are constants, whether they can be trained or not, as are values that were detached or computed under
-`torch.no_grad()`. Where a weight depends on the input it is the factor of a product; other arguments that do, such
-as the bounds of `clamp` or the grid of `grid_sample`, are refused.
+Parameters are constants, as are values that are detached or computed under `torch.no_grad()`. If a weight
+XX
+the bounds of `clamp` or the grid of `grid_sample`, are refused.
 
-Anything else that is not linear is held constant and marked: it may serve as a gate, that is, as a factor or
-divisor of another value (squeeze-excitation, attention gates, a normalisation or GELU written out by hand). If it
-reaches the output in any other way, `UnsupportedOperation` names the function, the line that called it
-and the module.
+All other nonlinear operations are held constant and marked. Their results may serve as gates, that is, as
+factors or divisors of other values, as in squeeze-excitation, attention gates, or a normalisation or GELU
+written out by hand. If such a result reaches the output in any other way, `UnsupportedOperation` names the
+function, the line that called it and the module.
 """
 
 

@@ -110,7 +110,7 @@ def figure(scan: SCAN, images: Tensor) -> Figure:
     heat = heat / heat.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-12)  # each heatmap has a scale of its own
     # black on white, so that only the heatmap is coloured
     paper = make_grid(1 - images[shown], PER_ROW, pad_value=1)
-    drawn = neonxc.plot.overlay(paper, make_grid(heat, PER_ROW)[0])
+    drawn = neonxc.plot.overlay(paper, make_grid(heat, PER_ROW)[0], smooth=0)
     height, width = paper.shape[1:]
     drawn.set_size_inches(6, 5 * height / width)
     names = [f"cluster {k}\n{len(row)} images" for k, row in rows.items()]

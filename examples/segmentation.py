@@ -229,11 +229,14 @@ def sheet(scene: Scene, maps: Maps, n: int) -> Figure:
     ]
     figure = plot.contact_sheet([scene.photo] * len(masks), shown, places, column_titles=titles)
     figure.axes[1].set_title("segment", fontsize=9)
-    grid = np.array(figure.axes).reshape(len(masks), -1)
+    grid = np.array(figure.axes[:-1]).reshape(len(masks), -1)  # without the colour bar
     for axes in grid[1:, 0]:  # one photo is enough for the example picture
         axes.set_visible(False)
     for axes in grid[:, 2:].flat:
         axes.spines[:].set_color("0.7")
+        axes.set_xlabel("")
+        for line in list(axes.collections):  # columns are methods here, and not clusters
+            line.remove()
     for axes, match in zip(grid[:, 2:].T, matches, strict=True):
         for k, m in match.pairs[0]:
             axes[m].set_xlabel(f"{match.cosines[0][k, m]:.2f}", fontsize=8, labelpad=2)

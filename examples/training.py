@@ -106,7 +106,7 @@ def sheet(images: Tensor, relevance: Tensor, sizes: dict[int, int]) -> Figure:
     heat = heat / heat.abs().amax(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)
     nrow = len(images) // len(sizes)
     paper = make_grid(1 - images, nrow, pad_value=1)  # black on white, so that only the heatmap is coloured
-    figure = neonxc.plot.overlay(paper, make_grid(heat, nrow)[0])
+    figure = neonxc.plot.overlay(paper, make_grid(heat, nrow)[0], smooth=0)
     height, width = paper.shape[1:]
     figure.set_size_inches(8.2, 7.2 * height / width)
     names = [f"cluster {k}\n{size} images" for k, size in sizes.items()]

@@ -1,4 +1,4 @@
-"""Models that are explained, and the features that they cluster."""
+"""Clustering models, and the networks and word vectors whose features they cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features of images: the output of one layer of a network, ready to be clustered and explained."""
+"""Feature extraction: the output of one layer of a network, in a form that can be clustered and explained."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from neonxc.modules import check_evaluating
+from neonxc.progress_bars import progress_bar
 
 from .layers import find_module, layer_output, unwrap
 from .layout import Pool, arrange, check_pool
@@ -19,46 +19,46 @@ __all__ = ["FeatureExtractor"]
 
 
 class FeatureExtractor(nn.Module):
-    """The output of one layer of a network; what comes after that layer is never computed.
+    """Extract the output of one layer of a network. The layers after it are not computed.
 
-    The extractor leaves the training mode and `requires_grad` of the network as they are. Call ``net.eval()``
-    first: batch statistics and dropout make the features of an image depend on its batch. The parameters are
-    attributes, too, and may be changed.
+    The extractor does not change the training mode or `requires_grad` of the network. Call ``net.eval()`` first,
+    because batch statistics and dropout would make the features of an image depend on its batch. The parameters
+    are also attributes, which may be changed later.
 
     Parameters
     ----------
     net : nn.Module
-        Any network that takes a batch of images. Of `DataParallel` and `DistributedDataParallel` the network
-        inside is taken.
+        Network that takes a batch of images. `DataParallel` and `DistributedDataParallel` are unwrapped.
     layer : str
-        A name of `net.named_modules()`, such as ``"features.30"``; ``""`` is the network's own output. If the
-        network runs the layer more than once, its first output counts.
+        Name of the layer in `net.named_modules()`, such as ``"features.30"``; ``""`` is the output of the network.
+        If the network calls the layer several times, the first output is used.
     pool : {"avg", "class"}, optional
-        ``"avg"``: the mean over all positions, features [N, d]. ``"class"``: the first token, [N, d]. None:
-        features as they are, [N, d, h, w] (or [N, d], which pooling leaves alone).
+        ``"avg"`` averages over all positions and returns features [N, d]. ``"class"`` returns the class token,
+        [N, d]. None returns a feature map [N, d, h, w], or [N, d] if the layer's output has no positions.
     normalize : bool, default=False
-        Scale the features to unit Euclidean norm along the channels (after pooling). A zero vector stays zero.
+        Whether to scale the features (after pooling) to unit Euclidean norm along the channels. A zero vector
+        stays zero.
     mean, std : tuple of float, optional
-        Mean and standard deviation of the images that the network was trained on, one number per channel, for
-        pixels in 0..1: `preprocess` applies them, `deprocess` takes them back. Give both or neither. `forward`
-        does not apply them. ``mean=(0, 0, 0), std=(1, 1, 1)`` is for a network that takes images in 0..1.
+        Mean and standard deviation, per channel, of the images on which the network was trained, for pixels in
+        [0, 1]. `preprocess` applies them and `deprocess` reverses them; `forward` does not use them. Give both or
+        neither; use ``mean=(0, 0, 0), std=(1, 1, 1)`` for a network that takes images in [0, 1].
     tokens : int, optional
-        For a layer of a vision transformer, which gives tokens [N, T, d]: how many of them, class and register
-        tokens, come before those of the patches. ``pool=None`` then arranges the patch tokens as a map
-        [N, d, h, w], and ``"avg"`` is their mean. 0 also takes a map with its channels last, [N, h, w, d].
-        None: channels are dimension 1, there are no tokens.
+        For a layer of a vision transformer with output [N, T, d]: the number of class and register tokens before
+        the patch tokens. With ``pool=None``, the patch tokens are arranged as a map [N, d, h, w]; ``"avg"`` is
+        their mean. 0 is also for maps whose channels come last, [N, h, w, d]. None means that dimension 1 holds
+        the channels.
     size : tuple of int, optional
-        Height and width of the images, for a network that takes no other ones. None: any.
+        Height and width of the images, if the network accepts only one size. None accepts any size.
 
     Raises
     ------
     ValueError
-        There is no such layer or pooling, a class token is asked for without `tokens`, or `mean` and `std` are
-        not one number each per channel with `std` above 0.
+        If the layer or the pooling does not exist, if ``pool="class"`` is used without `tokens`, or if `mean` and
+        `std` are not given together with one number per channel and `std` > 0.
 
     Examples
     --------
-    A network of your own says what its inputs are by `mean` and `std`:
+    Pass `mean` and `std` for your own network, so that `preprocess` knows its inputs:
 
     >>> import torch
     >>> from neonxc.models import FeatureExtractor
@@ -71,9 +71,9 @@ class FeatureExtractor(nn.Module):
     torch.Size([32, 8])
     """
 
-    wraps: ClassVar[str] = "net"  # rules of LRP name the layers of that network as it does itself
-    settings: ClassVar[tuple[str, ...]] = ("pool", "normalize", "tokens", "mean", "std")  # what a recipe keeps
-    _warned = False  # that the normalisation is unknown
+    wraps: ClassVar[str] = "net"  # LRP rules refer to layers by their names in this network
+    settings: ClassVar[tuple[str, ...]] = ("pool", "normalize", "tokens", "mean", "std")  # stored in a recipe
+    _warned = False  # whether a warning about the missing mean and std has been issued
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class FeatureExtractor(nn.Module):
         self.std = None if std is None else tuple(map(float, std))
         self.tokens = tokens
         self.size = size
-        self._origin: tuple[str, nn.Module] | None = None  # the builder's name, and the network it built
+        self._origin: tuple[str, nn.Module] | None = None  # name of the builder, and the network that it built
 
     @property
     def recipe(self) -> dict[str, Any] | None:
-        """What makes this extractor again, apart from its weights, or None if no builder made its network.
+        """Description from which `neonxc.models.backbones.build` rebuilds this extractor without its weights.
 
-        JSON values for `neonxc.models.backbones.build`.
+        It consists of JSON values. None if the network was not made by one of the builders of backbones.
         """
         if self._origin is None or self._origin[1] is not self.net:
             return None
@@ -115,95 +115,99 @@ class FeatureExtractor(nn.Module):
         return {"builder": self._origin[0], **lists}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of `images`, differentiable.
+        """Compute the features of images. The result is differentiable.
 
         Parameters
         ----------
         images : Tensor [N, C, H, W]
-            What the network takes (see `preprocess`), on its device and in its dtype.
+            Inputs of the network (see `preprocess`), with its device and dtype.
 
         Returns
         -------
         Tensor [N, d, h, w] or [N, d]
-            On the device and in the dtype of the network's layer.
+            With the device and dtype of the layer's output.
 
         Raises
         ------
         ValueError
-            `images` has another number of dimensions or, where the network minds, another size; or the layer
-            gives fewer than two dimensions, or no such tokens.
-        TypeError, RuntimeError
-            `images` or the layer's output is no tensor; the network does not run the layer.
+            If `images` has a wrong number of dimensions or a size that the network does not accept, or if the
+            layer's output has fewer than two dimensions or does not match `tokens`.
+        TypeError
+            If `images` or the layer's output is not a tensor.
+        RuntimeError
+            If the network does not call the layer.
         """
         _check_images(images)
         if self.size is not None and tuple(images.shape[2:]) != tuple(self.size):
             needed, got = (f"{height} x {width}" for height, width in (self.size, images.shape[2:]))
             raise ValueError(
                 f"{type(self.net).__name__} takes images of {needed} pixels; got {got} "
-                "(load_image(path, size) sets the shorter side; crop the longer one)"
+                "(load_image(path, size) sets the shorter side; crop the longer side)"
             )
         check_pool(self.pool, self.tokens)
         features = layer_output(self.net, self.layer, images)
         if not isinstance(features, Tensor):
             got = type(features).__name__
-            raise TypeError(f"layer {self.layer!r} gives a {got}, not a tensor; choose a layer inside it")
+            raise TypeError(f"layer {self.layer!r} returns a {got}, not a tensor; choose a layer inside it")
         if features.ndim < 2:
             shape = list(features.shape)
-            raise ValueError(f"layer {self.layer!r} gives shape {shape}; needed are [N, d, ...] features")
+            raise ValueError(f"layer {self.layer!r} returns shape {shape}; features need shape [N, d, ...]")
         features = arrange(features, self.pool, self.tokens, images.shape[2:])
         return F.normalize(features, dim=1) if self.normalize else features
 
     def points(self, images: Tensor, batch_size: int = 32) -> Tensor:
-        """Features as rows, without gradient: what a clusterer is fitted on.
+        """Compute features as rows, without gradients, to fit a clusterer on them.
 
         Parameters
         ----------
         images : Tensor [N, C, H, W]
             As in `forward`.
         batch_size : int, default=32
-            How many images go through the network at once.
+            Number of images that go through the network at a time.
 
         Returns
         -------
         Tensor [n, d]
-            One row per image if the features are [N, d]. Otherwise one row per position, image by image and
-            row-major within each: n = N h w, and ``points.view(N, h, w, d)`` is the map again.
+            One row per image if the features have shape [N, d]. Otherwise one row per position, image by image and
+            in row-major order: n = N h w, and ``points.view(N, h, w, d)`` restores the maps.
 
         Raises
         ------
         ValueError
-            There are no images, `batch_size` is below 1, or the network is in training mode; and what `forward`
-            raises.
+            If there are no images, `batch_size` is below 1 or the network is in training mode, and as in
+            `forward`.
         """
         _check_images(images)
         if len(images) == 0:
-            raise ValueError("images is empty; needed is at least one")
+            raise ValueError("images is empty; at least one image is needed")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; got {batch_size}")
         check_evaluating(self.net, "net")
-        chunks = tqdm(torch.split(images, batch_size), desc="features", delay=2, leave=False)
+        chunks = progress_bar(torch.split(images, batch_size), desc="features")
         with torch.no_grad():
             return torch.cat([self(chunk).movedim(1, -1).flatten(0, -2) for chunk in chunks])
 
     def preprocess(self, images: Tensor) -> Tensor:
-        """From images in 0..1 to what the network takes.
+        """Normalize images in [0, 1] to inputs of the network.
 
-        Without `mean` and `std` images pass unchanged; the first time there is a warning.
+        Without `mean` and `std`, images are returned unchanged, with a warning at the first call.
 
         Parameters
         ----------
         images : Tensor [..., C, H, W]
-            Floating point in 0..1, as `load_image` and `to_tensor` give them.
+            Floating-point images in [0, 1], such as the results of `load_image` and `to_tensor`.
 
         Returns
         -------
         Tensor [..., C, H, W]
-            ``(images - mean) / std`` per channel, in the same dtype and on the same device.
+            ``(images - mean) / std`` per channel, with the same dtype and device.
 
         Raises
         ------
-        TypeError, ValueError
-            No tensor; not floating point, outside 0..1 (NaN included), or another number of channels.
+        TypeError
+            If `images` is not a tensor.
+        ValueError
+            If `images` is not floating point, has values outside [0, 1] or NaN, or has another number of channels.
         """
         _check_tensor(images)
         if not images.is_floating_point():
@@ -211,9 +215,9 @@ class FeatureExtractor(nn.Module):
         if self.mean is None or self.std is None:
             if not self._warned:
                 warnings.warn(
-                    "images pass unchanged, since the mean and std of the network's inputs are unknown; give "
-                    "FeatureExtractor mean= and std=, most often (0.485, 0.456, 0.406) and (0.229, 0.224, 0.225), "
-                    "or (0, 0, 0) and (1, 1, 1) if the network takes images in 0..1",
+                    "images are not normalized: the mean and std of the network's inputs are unknown; pass mean= "
+                    "and std= to FeatureExtractor, most often (0.485, 0.456, 0.406) and (0.229, 0.224, 0.225), or "
+                    "(0, 0, 0) and (1, 1, 1) if the network takes images in 0..1",
                     stacklevel=2,
                 )
             self._warned = True
@@ -224,37 +228,47 @@ class FeatureExtractor(nn.Module):
         return (images - _per_channel(self.mean, images)) / _per_channel(self.std, images)
 
     def deprocess(self, images: Tensor) -> Tensor:
-        """Back from what the network takes, [..., C, H, W], to images in 0..1, clamped.
+        """Convert inputs of the network, [..., C, H, W], back to images, clamped to [0, 1].
 
-        The inverse of `preprocess`; the identity if `mean` is None. Another number of channels is a ValueError.
+        This is the inverse of `preprocess`, and the identity if `mean` is None. A wrong number of channels is a
+        ValueError.
+
+        Parameters
+        ----------
+        images : Tensor [..., C, H, W]
+            Inputs of the network, as :meth:`preprocess` makes them.
         """
         if self.mean is None or self.std is None:
             return images
         return (images * _per_channel(self.std, images) + _per_channel(self.mean, images)).clamp(0, 1)
 
     def pixel_range(self) -> tuple[Tensor, Tensor]:
-        """What black and white pixels are for the network: the range of its inputs.
+        """Range of the network's inputs: black and white pixels after normalization.
 
         Returns
         -------
         low, high : Tensor [C, 1, 1]
-            0 and 1 as `preprocess` turns them out, on the device and in the dtype of the network's parameters.
-            A ValueError says that `mean` and `std` are unknown.
+            The results of `preprocess` for 0 and 1, with the device and dtype of the network's parameters.
+
+        Raises
+        ------
+        ValueError
+            If `mean` and `std` are None.
         """
         if self.mean is None or self.std is None:
-            raise ValueError("the range of the network's inputs needs its mean and std; they are None")
+            raise ValueError("the range of the network's inputs is unknown, because mean and std are None")
         like = next(self.net.parameters(), torch.empty(0))
         black = like.new_zeros(len(self.mean), 1, 1)
         return self.preprocess(black), self.preprocess(black + 1)
 
     def extra_repr(self) -> str:
-        """Show the layer and what is done to its output (for ``print``)."""
+        """Describe the layer and the processing of its output (for ``print``)."""
         shown = f"layer={self.layer!r}, pool={self.pool!r}, normalize={self.normalize}"
         return shown if self.tokens is None else f"{shown}, tokens={self.tokens}"
 
 
 def _per_channel(values: tuple[float, ...], images: Tensor) -> Tensor:
-    # Without this check a grey image would silently be broadcast to three channels.
+    # Without this check, a gray image would silently be broadcast to three channels.
     if images.ndim < 3 or images.shape[-3] != len(values):
         raise ValueError(f"images must be [..., {len(values)}, H, W]; got shape {list(images.shape)}")
     return images.new_tensor(values)[:, None, None]
@@ -271,7 +285,7 @@ def _check_normalisation(mean: tuple[float, ...] | None, std: tuple[float, ...] 
 
 def _check_images(images: Tensor) -> None:
     _check_tensor(images)
-    # Convolutions take a single [C, H, W] image too, and its rows would then pass for channels.
+    # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels.
     if images.ndim != 4:
         raise ValueError(f"images must be [N, C, H, W]; got shape {list(images.shape)}")
 
@@ -279,6 +293,6 @@ def _check_images(images: Tensor) -> None:
 def _check_tensor(images: object) -> None:
     if not isinstance(images, Tensor):
         raise TypeError(
-            f"images must be a tensor; got {type(images).__name__} (load_image makes one of a file, to_tensor of "
-            "a PIL image or an array of bytes, and torch.stack one of several)"
+            f"images must be a tensor; got {type(images).__name__} (load_image reads a file, to_tensor converts a "
+            "PIL image or an array of bytes, and torch.stack joins several images)"
         )

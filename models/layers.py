@@ -1,4 +1,4 @@
-"""One layer of a network: found by its name, and its output, without what comes after it."""
+"""Finds a layer of a network by its name, and computes its output without running the layers after it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from neonxc.modules import unwrapped
 __all__ = ["find_module", "layer_output", "unwrap"]
 
 
-class _Reached(Exception):
-    """Leaves the network as soon as the wanted layer has its output; carries the call and that output."""
+class _LayerReached(Exception):
+    """Stops the forward pass when the layer has been computed; holds an identifier of the call and the output."""
 
 
 def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
-    """Take the network out of `DataParallel` or `DistributedDataParallel`, whose names begin with ``module``."""
+    """Unwrap `DataParallel` and `DistributedDataParallel`, and remove ``module.`` from the layer's name."""
     inner = unwrapped(net)
     if inner is net:
         return net, layer
@@ -27,7 +27,7 @@ def unwrap(net: nn.Module, layer: str) -> tuple[nn.Module, str]:
 
 
 def find_module(net: nn.Module, layer: str) -> nn.Module:
-    """Module of `net` that is called `layer`; if there is none, a ValueError tells names that are close."""
+    """Find the module called `layer`; if there is none, a ValueError lists similar names."""
     try:
         return net.get_submodule(layer)
     except AttributeError:
@@ -35,36 +35,36 @@ def find_module(net: nn.Module, layer: str) -> nn.Module:
         close = difflib.get_close_matches(str(layer), names, n=5, cutoff=0.5)
         hint = f"close matches: {', '.join(map(repr, close))}; " if close else ""
         raise ValueError(
-            f"layer {layer!r} is no module of {type(net).__name__}; {hint}"
+            f"layer {layer!r} is not a module of {type(net).__name__}; {hint}"
             "all names: [name for name, _ in net.named_modules()]"
         ) from None
 
 
 def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:
-    """First output of `layer` when `net` is called on `images`; nothing after it is computed.
+    """Compute the first output of `layer` when `net` is called on `images`; later layers are not computed.
 
-    A ValueError says that the network does not take images of this shape, a RuntimeError that it does not run
+    Raises a ValueError if the network does not accept images of this shape, and a RuntimeError if it does not call
     the layer.
     """
-    # Extractors may share a network, contain each other and run at the same time: the output travels in the
-    # exception, which knows its call, and the hook minds its own thread only.
+    # Several extractors may share a network, be nested and run in parallel. Therefore the exception carries the
+    # output together with an identifier of its call, and the hook only acts in its own thread.
     call, thread = object(), threading.get_ident()
 
     def stop(module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         if threading.get_ident() == thread:
-            raise _Reached(call, output)
+            raise _LayerReached(call, output)
 
     hook = find_module(net, layer).register_forward_hook(stop)
     try:
         net(images)
-    except _Reached as reached:
+    except _LayerReached as reached:
         reached_by, output = reached.args
         if reached_by is not call:
             raise
         return output
-    except AssertionError as error:  # how torchvision and timm say which image sizes they take
+    except AssertionError as error:  # raised by torchvision and timm for unsupported image sizes
         shape = list(images.shape)
         raise ValueError(f"{type(net).__name__} does not take images of shape {shape}: {error}") from error
     finally:
         hook.remove()
-    raise RuntimeError(f"layer {layer!r} does not run when {type(net).__name__} is called")
+    raise RuntimeError(f"{type(net).__name__} does not call layer {layer!r} in its forward pass")

@@ -1,4 +1,4 @@
-"""Where a layer's output has its channels and positions: feature maps, tokens, and how they are pooled."""
+"""Arranges the output of a layer (feature maps or tokens) as [N, d, ...], and pools it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pool = Literal["avg", "class"] | None
 
 
 def check_pool(pool: Pool, tokens: int | None) -> None:
-    """Refuse an unknown `pool`, `tokens` that are no number, and a class token where there is none."""
+    """Raise a ValueError if `pool` or `tokens` is invalid, or if a class token is needed and there is none."""
     if pool not in ("avg", "class", None):
         raise ValueError(f'pool must be "avg", "class" or None; got {pool!r}')
     if tokens is not None and (not isinstance(tokens, int) or tokens < 0):
@@ -24,19 +24,18 @@ def check_pool(pool: Pool, tokens: int | None) -> None:
 
 
 def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int]) -> Tensor:
-    """Bring a layer's output to [N, d, ...] and pool it; `pool` and `tokens` as in `FeatureExtractor`.
+    """Arrange a layer's output as [N, d, ...] and pool it; `pool` and `tokens` are as in `FeatureExtractor`.
 
-    The output is [N, d], [N, d, ...] or, with `tokens`, [N, T, d] or [N, h, w, d]. The patches form a grid of the
-    same shape as the image, whose height and width are `size`. A ValueError says that they do not, or that the
-    layer gives no tokens.
+    The output has shape [N, d], [N, d, ...] or, with `tokens`, [N, T, d] or [N, h, w, d]. The patches must form a
+    grid with the aspect ratio of the image, whose height and width are `size`; otherwise a ValueError is raised.
     """
     if tokens == 0 and features.ndim == 4:
         features = features.movedim(3, 1)
     elif tokens is not None and features.ndim > 2:
         if features.ndim != 3 or features.shape[1] <= tokens:
             raise ValueError(
-                f"tokens={tokens} needs a layer that gives more tokens than that, [N, T, d]; "
-                f"got shape {list(features.shape)} (tokens=None takes [N, d, h, w])"
+                f"tokens={tokens} needs a layer with more tokens than that, [N, T, d]; "
+                f"got shape {list(features.shape)} (tokens=None is for [N, d, h, w])"
             )
         if pool == "class":
             return features[:, 0]
@@ -51,14 +50,14 @@ def _grid(patches: int, size: Sequence[int]) -> tuple[int, int]:
     rows, columns = (round(math.sqrt(patches * ratio)) for ratio in (height / width, width / height))
     if rows * columns != patches:
         raise ValueError(
-            f"the layer gives {patches} patch tokens, which form no grid for an image of {height} x {width} "
-            'pixels; needed is the right number of prefix tokens, or pool="avg"'
+            f"the {patches} patch tokens of the layer form no grid for an image of {height} x {width} pixels; "
+            'set tokens to the right number of prefix tokens, or use pool="avg"'
         )
     return rows, columns
 
 
 def prefix_tokens(shape: Sequence[int]) -> int | None:
-    """Read off `tokens` from the shape that a layer's output has for one square image."""
+    """Infer `tokens` from the shape of a layer's output for one square image."""
     if len(shape) == 3:
         return shape[1] - math.isqrt(shape[1]) ** 2
     if len(shape) == 4 and shape[1] == shape[2] != shape[3]:

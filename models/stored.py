@@ -1,4 +1,4 @@
-"""How feature networks are stored: by the recipe that builds them again, and their weights."""
+"""Saving and loading of feature networks: a recipe from which they are rebuilt, and their weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from .words import WordVectors
 def _pack(network: Any) -> dict[str, Any]:
     recipe = getattr(network, "recipe", None)
     if not isinstance(recipe, dict):
-        raise TypeError(f"can't save a {type(network).__name__} around a network that no builder made")
+        raise TypeError(
+            f"can't save a {type(network).__name__} whose network was not built by neonxc.models.backbone"
+        )
     return {"recipe": recipe, **network.state_dict()}
 
 
@@ -26,21 +28,21 @@ def _unpack(cls: type[nn.Module], values: dict[str, Any]) -> nn.Module:
     state = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     network = _built(values["recipe"], state)
     if not isinstance(network, cls):
-        raise TypeError(f"the recipe is not one of a {cls.__name__}: {values['recipe']}")
-    network.load_state_dict(state, assign=True)  # in the saved precision
+        raise TypeError(f"the recipe does not describe a {cls.__name__}: {values['recipe']}")
+    network.load_state_dict(state, assign=True)  # keeps the saved precision
     return network
 
 
 def _built(recipe: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
-    """A feature network in evaluation mode, whose weights are to be replaced by `state`."""
+    """Rebuild a feature network in evaluation mode; its weights are replaced by `state` afterwards."""
     if recipe.get("builder") == "WordVectors":
         return WordVectors(recipe["words"], torch.zeros_like(state["vectors"]))
-    if recipe.get("builder") == "vgg_small":  # without its classifier
+    if recipe.get("builder") == "vgg_small":  # used by SCAN without its classifier
         network = vgg_small(int(recipe["in_channels"]), width=int(recipe.get("width", 32)))[:-1]
         network.recipe = dict(recipe)  # type: ignore[assignment]
         return network.eval()
     return build(recipe)
 
 
-for _network in (FeatureExtractor, WordVectors, nn.Sequential):  # SCAN's own embedding is one of the last
+for _network in (FeatureExtractor, WordVectors, nn.Sequential):  # nn.Sequential is SCAN's default embedding
     register(_network, _pack, _unpack)

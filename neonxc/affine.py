@@ -1,4 +1,4 @@
-"""The affine steps of scikit-learn: what each does to the map of the steps before it."""
+"""The affine steps of scikit-learn pipelines: each is appended to the map of the steps before it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SUPPORTED = (
 
 
 def remembered(step: Any, d: int) -> tuple[Tensor, Tensor]:
-    """Center and scale [d] of the raw columns as far as a fitted first step knows them."""
+    """Return the center and scale [d] of the raw columns that a fitted first step stores; 0 and 1 by default."""
     center = getattr(step, "mean_", getattr(step, "center_", None))
     if center is None and isinstance(step, MinMaxScaler):
         center = (step.data_min_ + step.data_max_) / 2
@@ -50,7 +50,7 @@ def appended(step: Any, folded: Preprocessing) -> Preprocessing:
     Raises
     ------
     ValueError
-        A step that is not affine.
+        The step is not affine.
     """
     if step is None or step == "passthrough":
         return folded
@@ -59,7 +59,7 @@ def appended(step: Any, folded: Preprocessing) -> Preprocessing:
 
 @appended.register
 def _(step: FunctionTransformer, folded: Preprocessing) -> Preprocessing:
-    return folded  # one without a function, which scikit-learn puts in place of 'passthrough'
+    return folded  # without a function it is scikit-learn's implementation of 'passthrough'
 
 
 @appended.register
@@ -97,7 +97,7 @@ def _(step: PCA | IncrementalPCA, folded: Preprocessing) -> Preprocessing:
     weight = _tensor(step.components_)
     if step.whiten:
         scale = np.sqrt(step.explained_variance_)
-        # scikit-learn's own guard against directions without variance
+        # the same guard against directions without variance as in scikit-learn
         weight = weight / _tensor(np.maximum(scale, np.finfo(scale.dtype).eps))[:, None]
     return folded.then(weight, -weight @ _tensor(step.mean_))
 
@@ -114,8 +114,8 @@ def _(step: TfidfTransformer, folded: Preprocessing) -> Preprocessing:
     check_is_fitted(step)
     if step.sublinear_tf:
         raise ValueError(
-            "TfidfTransformer(sublinear_tf=True) is folded right behind a CountVectorizer alone: anywhere else it "
-            "is not affine"
+            "TfidfTransformer(sublinear_tf=True) can only be folded directly after a CountVectorizer; elsewhere "
+            "it is not affine"
         )
     if step.use_idf:
         folded = _scaled(folded, 1 / step.idf_, None, step.n_features_in_)
@@ -128,12 +128,12 @@ def _(step: Normalizer, folded: Preprocessing) -> Preprocessing:
 
 
 def _scaled(folded: Preprocessing, scale: Any, shift: Any, d: int) -> Preprocessing:
-    """Append ``(z - shift) / scale`` of `d` columns; None leaves either out."""
+    """Append ``(z - shift) / scale`` of `d` columns, where either may be None."""
     weight = 1 / _tensor(np.ones(d) if scale is None else scale)
     return folded.then(weight, -weight * _tensor(np.zeros(d) if shift is None else shift))
 
 
 def _tensor(array: Any) -> Tensor:
     values = np.asarray(array)
-    backwards = any(stride < 0 for stride in values.strides)  # as components of sparse matrices are
+    backwards = any(stride < 0 for stride in values.strides)  # PCA of sparse matrices has such components
     return torch.as_tensor(values.copy() if backwards else values, dtype=torch.float64)

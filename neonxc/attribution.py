@@ -11,17 +11,18 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.baselines import as_baseline, relevance_from_baseline
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
 from neonxc.cluster_sums import summed_by_cluster
+from neonxc.cluster_values import ValueSums
 from neonxc.decisions import Decisions, restricted, tree_tests
 from neonxc.inputs import Batch
 from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
 from neonxc.parameters import check_whole
+from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 from neonxc.shards import common_type
 from neonxc.sparse import check_room, dense
@@ -314,8 +315,10 @@ class NEON(Attribution):
 
     @torch.no_grad()
     def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
-        """Summarize every cluster: its size, the mean relevance of its features, and its prototypes.
+        """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
 
+        Relevance says how much a feature matters, but not in which direction. The summary therefore also
+        contains the mean of each feature in the cluster and over all points (for categories: their shares).
         Noise points are counted separately.
 
         Parameters
@@ -350,9 +353,11 @@ class NEON(Attribution):
         units = self.carrier.units
         ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n_prototypes)
         with ranks.agreed():
-            logit, column, total, dtype = summed_by_cluster(self.carrier, self.decisions, X, ranks)
+            values = ValueSums(net.head.n_clusters, len(units), self.carrier.categories)
+            logit, column, total, dtype = summed_by_cluster(self.carrier, self.decisions, X, values, ranks)
         common_type(len(logit), dtype, ranks)
-        return summarized(net.classes_, logit, column, total[:-1], units, n_prototypes, ranks)
+        typical = values.result(self.carrier.in_texts, ranks)
+        return summarized(net.classes_, logit, column, total[:-1], typical, units, n_prototypes, ranks)
 
     @property
     def carrier(self) -> Carrier:
@@ -400,7 +405,7 @@ class NEON(Attribution):
         """Explain inputs block by block."""
         blocks, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
         found = []
-        for block in tqdm(blocks, desc="NEON", delay=2, leave=False, disable=len(blocks) < 2):
+        for block in progress_bar(blocks, desc="NEON", disable=len(blocks) < 2):
 
             def part_of(argument: Any, name: str, block: slice = block) -> Any:
                 return part(argument, name, block, n)

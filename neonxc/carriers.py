@@ -1,8 +1,8 @@
-"""Carriers: how inputs become the points that are clustered, and how relevance finds its way back to the inputs.
+"""Carriers: they map inputs to the points that are clustered, and relevance of the points back to the inputs.
 
-Three kinds of inputs are known: raw columns, which are the points themselves; what a feature network takes; and
-texts, whose words have vectors (:mod:`neonxc.models.words`). Attribution, pixel-flipping and summaries ask the
-carrier, and never what kind it is.
+There is a carrier for raw columns, which are the points themselves, one for inputs of a feature network, and one
+for texts whose words have vectors (:mod:`neonxc.models.words`). Attribution, pixel-flipping and summaries use the
+carrier's interface and never its type.
 """
 
 from __future__ import annotations
@@ -26,45 +26,48 @@ from neonxc.sparse_sums import add_relevance
 
 HeadRule = Literal["midpoint", "linear"]
 Decide = Callable[[slice], Decision]
-"""Decisions of some of the points, in the order of :func:`rows`."""
+"""Returns the decisions of a slice of the points, in the order of :func:`rows`."""
 
 
 class Record(ABC):
-    """Inputs on their way to the head, which relevance can go back.
+    """A forward pass from inputs to features, through which relevance can be propagated back.
 
     Attributes
     ----------
-    features : Tensor [N, d], or [N, d, ...] where every location is a point
+    features : Tensor [N, d] or [N, d, ...]
+        Features of the inputs; on a map, every location is a point.
     """
 
     features: Tensor
 
     @abstractmethod
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
-        """For each way to decide, relevance shaped like the inputs."""
+        """Yield the relevance of each decision, with the shape of the inputs."""
 
     def slope(self, decide: Decide) -> Tensor:
-        """Multipliers shaped like the inputs, of the linear rule at the head."""
+        """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
         raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
 
 
 class Carrier(ABC):
-    """What stands between inputs and the head.
+    """Base class: the connection between inputs and head.
 
     Parameters
     ----------
     features : nn.Module or None
+        The feature network, or an encoding of inputs.
     head : Head or None
-        None: the points are only needed to fit one.
+        None if the features are only needed to fit a head.
     names : list of str or None
-        Of the head's columns.
+        Names of the head's columns.
     device : torch.device
+        Device of the network.
     """
 
     missing: Literal["draw", "zero", "word"] = "zero"
-    """What usually stands in for a missing input: a draw given the others, zero, or another word."""
+    """How pixel-flipping replaces a missing input: by a conditional draw, by zero, or by another word."""
     rules: tuple[HeadRule, ...] = ("midpoint",)
-    """How relevance may be counted at the head (see :class:`neonxc.NEON`), the default first."""
+    """The head rules that are supported (see :class:`neonxc.NEON`), the default first."""
 
     head: Head
 
@@ -75,68 +78,86 @@ class Carrier(ABC):
 
     @abstractmethod
     def batch(self, X: Any) -> Batch:
-        """Checked inputs on the network's own device, with the way back."""
+        """Check inputs and convert them to a tensor on the network's device."""
 
     def stored(self, X: Any) -> Batch:
-        """Give the same, but points that are sparse as :class:`~neonxc.sparse.SparseRows`, for parts of them."""
+        """Check inputs like :meth:`batch`, but keep sparse points as :class:`~neonxc.sparse.SparseRows`."""
         return self.batch(X)
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """Features [N, d], or [N, d, ...] where every location is a point."""
+        """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
 
     @abstractmethod
     def record(self, x: Tensor, several: bool = False) -> Record:
-        """Inputs on their way to the head; `several` tells that relevance will go back more than once."""
+        """Record a forward pass; `several` says whether relevance will be propagated back more than once."""
 
     def blocks(self, x: Tensor) -> Iterator[slice]:
-        """Parts of the inputs that memory has room for."""
+        """Slices of the inputs that fit into memory."""
         return blocks(len(x), 4 * x.element_size() * self.head.width, x.device)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
-        """Checked inputs, part by part."""
+        """Yield checked inputs, block by block."""
         x = self.stored(X).tensor
         yield from (x[part] for part in self.blocks(x))
 
     def columns(self, X: Any) -> Any:
-        """What trees cut, one column for each unit: the inputs themselves, if they are columns."""
+        """Return the table that threshold trees are fitted to, with one column per unit."""
         return X
 
     def collected(self, relevance: Tensor) -> Tensor:
-        """Relevance [n, units] from that of the head's columns."""
+        """Convert relevance of the head's columns to relevance [n, units] of the units."""
         return relevance
 
     @property
     def groups(self) -> Tensor | None:
-        """Numbers of the units of flipping that the inputs' columns belong to, [D]; None: each is its own."""
+        """The unit [D] that each input column belongs to in pixel-flipping; None: every column is a unit."""
         return None
 
     def spread(self, relevance: Any) -> Any:
-        """Relevance of what the caller has, as that of the inputs' columns."""
+        """Convert relevance of the caller's columns to relevance of the input columns."""
         return relevance
 
     @property
     def units(self) -> list[str]:
-        """What a summary adds up the relevance of: the head's columns, or words."""
+        """Names of the units whose relevance a summary sums up: the head's columns, or words."""
         return self.names or [f"x{i}" for i in range(self.head.n_features)]
 
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
-        """Add the relevance of each unit to the sums [K + 1, units] of the clusters in `column` [n]."""
+        """Add the relevance of the units to `total` [K + 1, units], in the rows given by `column` [n]."""
         for some in self.of_points(points):
             relevance = self.collected(decide(some).relevance(points[some]))
             total.index_add_(0, column[some].cpu(), relevance.cpu().double())
 
+    in_texts = False
+    """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
+
+    @property
+    def categories(self) -> list[int]:
+        """Positions of the units that hold categories and no numbers."""
+        return []
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
+        """The value of each unit at the points, [n, units], as far as they are numbers."""
+        return points
+
+    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
+        """The units as columns of a table, and their numbers by position; None where :meth:`values` has them."""
+        return None
+
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
-        """Relevance [n, units] of the points of inputs."""
+        """Compute the relevance [n, units] of the points of inputs."""
         parts = list(self.of_points(points))
         return torch.cat([self.collected(decide(some).relevance(dense(points[some]))) for some in parts])
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
-        """Parts of the points [n, d] that the head has room for."""
+        """Slices of points [n, d] for which the head's values fit into memory."""
         return blocks(len(points), 4 * points.element_size() * self.head.width, points.device)
 
 
 class _Points(Record):
+    """Points that are the inputs themselves."""
+
     def __init__(self, carrier: Carrier, x: Tensor) -> None:
         self.carrier, self.features = carrier, x
 
@@ -151,35 +172,35 @@ class _Points(Record):
 
 
 class Columns(Carrier):
-    """Points as they are: the inputs are the columns of the head."""
+    """Carrier of raw columns: the inputs are the points themselves."""
 
     missing = "draw"
 
     def batch(self, X: Any) -> Batch:
-        """Points [N, d] with the columns that the clustering was fitted on, of a size that can be squared."""
+        """Check points [N, d]: their columns, and that the head's values do not overflow."""
         return self._checked(as_batch(X, device=self.device))
 
     def stored(self, X: Any) -> Batch:
-        """Points as they are stored; heads that are not linear get parts of sparse ones laid out."""
+        """Check points, and keep sparse ones sparse; heads that are not linear get dense blocks of them."""
         if not is_sparse(X):
             return self.batch(X)
         linear = isinstance(self.head.detection, LinearDetection)
         return self._checked(sparse_batch(X, device=self.device, whole=linear))
 
     def parts(self, X: Any) -> Iterator[Tensor]:
-        """Checked points, part by part: as many as the neurons have room for, where they stay sparse."""
+        """Yield checked points, block by block."""
         x = self.stored(X).tensor
         yield from (x[part] for part in (self.of_points(x) if _stays_sparse(x) else self.blocks(x)))
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
-        """Parts of the points [n, d] that the head has room for; sparse ones are never laid out."""
+        """Slices of points [n, d] for which the head's values fit into memory; sparse points stay sparse."""
         if not _stays_sparse(points):
             return super().of_points(points)
         per_row = 32 * max(self.head.detection.n_neurons, self.head.n_clusters) + 4 * points.bytes_per_row
         return blocks(len(points), per_row, points.device)
 
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
-        """Add the relevance of each column; of sparse points in closed form."""
+        """Add the relevance of the columns to `total`; for sparse points by a closed form."""
         if not _stays_sparse(points):
             return super().tally(x, points, decide, column, total)
         for some in self.of_points(points):
@@ -194,11 +215,11 @@ class Columns(Carrier):
         return batch
 
     def features(self, x: Tensor) -> Tensor:
-        """Give the points."""
+        """Return the points."""
         return x
 
     def record(self, x: Tensor, several: bool = False) -> Record:
-        """Give the points; relevance of the columns is that of the inputs."""
+        """Return the points as a record."""
         return _Points(self, x)
 
 
@@ -207,6 +228,8 @@ def _stays_sparse(x: Tensor | SparseRows) -> TypeGuard[SparseRows]:
 
 
 class _Propagation(Record):
+    """A forward pass through a feature network, recorded by LRP."""
+
     def __init__(self, carrier: Backbone, x: Tensor, several: bool) -> None:
         from neonxc.lrp import LRP
 
@@ -215,18 +238,18 @@ class _Propagation(Record):
         self.features = self.recording.output
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
-        """Walk back for as many decisions at once as memory has room for."""
+        """Propagate as many decisions at once as fit into memory."""
         for first in range(0, len(decisions), self.recording.room):
             some = decisions[first : first + self.recording.room]
             yield from self.recording.propagate(torch.stack([self._start(decide, rule) for decide in some]))
 
     def slope(self, decide: Decide) -> Tensor:
-        """Walk back once."""
+        """Propagate the multipliers of one decision."""
         return self.recording.multiplier(self._start(decide, "linear"))
 
     @torch.no_grad()
     def _start(self, decide: Decide, rule: HeadRule) -> Tensor:
-        """Multipliers at the features, where the walk back begins."""
+        """The multipliers at the features, where propagation starts."""
         a = self.features
         points = rows(a)
 
@@ -234,21 +257,21 @@ class _Propagation(Record):
             x = points[some]
             if rule == "linear":
                 return decide(some).multiplier(x)
-            # relevance that lands on an inactive feature has no direction to go, and is let go
+            # relevance of an inactive feature cannot be propagated, as its multiplier is infinite
             return torch.where(x == 0, 0.0, decide(some).relevance(x) / x)
 
         return unrows(torch.cat([multiplier(some) for some in self.carrier.of_points(points)]).to(a.dtype), a)
 
 
 class Backbone(Carrier):
-    """A feature network, through which LRP carries relevance on."""
+    """Carrier of a feature network: LRP propagates relevance from the features to the inputs."""
 
     rules = ("linear", "midpoint")
     composite: Any = None
-    """Rules of LRP; see :class:`neonxc.NEON`."""
+    """LRP rules of the feature network; see :class:`neonxc.NEON`."""
 
     def batch(self, X: Any) -> Batch:
-        """Inputs in the type of the network's weights; the network needs to be in evaluation mode."""
+        """Check inputs and convert them to the dtype of the weights; raise if the network is in training mode."""
         check_evaluating(self.module)
         batch = as_batch(X, device=self.device)
         weight = next((p for p in self.module.parameters() if p.is_floating_point()), None)
@@ -256,37 +279,37 @@ class Backbone(Carrier):
         return Batch(tensor, batch.names, batch.restore, batch.labels)
 
     def columns(self, X: Any) -> pd.DataFrame:
-        """Features as a frame, a row for every point."""
+        """Return the features as a data frame with one row per point."""
         points = torch.cat([rows(self.features(x)) for x in self.parts(X)])
         return pd.DataFrame(points.cpu().numpy(), columns=self.units)
 
     def features(self, x: Tensor) -> Tensor:
-        """Run the network."""
+        """Run the feature network."""
         with torch.no_grad():
             return self.module(x)
 
     def record(self, x: Tensor, several: bool = False) -> Record:
-        """Run the network so that LRP can walk back."""
+        """Run the feature network under LRP."""
         return _Propagation(self, x, several)
 
     def blocks(self, x: Tensor) -> Iterator[slice]:
-        """Parts of the inputs; layers are far wider than these."""
+        """Slices of the inputs whose activations fit into memory."""
         return blocks(len(x), network_bytes(x), x.device)
 
 
 @singledispatch
 def carrier_of(features: Any, head: Head | None, names: list[str] | None, device: torch.device) -> Carrier:
-    """Give what stands before the head; register a feature network or an encoding that has its own way back."""
+    """Return the carrier of a network; register a handler for features with a carrier of their own."""
     return (Columns if features is None else Backbone)(features, head, names, device)
 
 
 def rows(a: Tensor) -> Tensor:
-    """Points [n, d] of features [N, d] or of a map [N, d, ...], image by image."""
+    """Return the points [n, d] of features [N, d] or of a map [N, d, ...], image by image."""
     return a if a.ndim == 2 else a.movedim(1, -1).flatten(0, -2)
 
 
 def unrows(values: Tensor, a: Tensor) -> Tensor:
-    """Undo :func:`rows`: values [n, K] of points as [N, K, ...], laid out as the features `a` are."""
+    """Invert :func:`rows`: reshape values [n, K] of points to [N, K, ...], like the features `a`."""
     if a.ndim == 2:
         return values
     return values.reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)

@@ -1,4 +1,4 @@
-"""From the cells of a column to numbers, truth values or text."""
+"""Parsing of a table's column: its cells as numbers, truth values or strings."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 import pandas as pd
 
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
-"""Cells without a value, in lower case."""
+"""Cells that count as missing, in lower case."""
 TRUTH = {"true": True, "false": False}
 DECIMAL_COMMAS, THOUSANDS_COMMAS = "decimal commas", "commas between thousands"
 MOSTLY = 0.9
-"""Share of numbers from which on the other cells of a column are mistakes, not text."""
-# What may stand for a number where neither Python nor pandas reads one
+"""Share of numbers above which the other cells of a column count as mistakes, and the column not as strings."""
+# Formats of numbers that neither Python nor pandas parses
 DECIMAL_COMMA = r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?"
 THOUSANDS_POINT = r"[+-]?([1-9]\d{0,2}(\.\d{3})*|0)"
 THOUSANDS_COMMA = r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?|[+-]?\d+(\.\d+)?"
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number, be it infinite or none, or one with commas."""
+    """Return whether a cell is a number; inf, nan and numbers with commas count too."""
     try:
         float(cell)
     except ValueError:
@@ -29,7 +29,7 @@ def is_number(cell: str) -> bool:
 
 
 def converted(cells: pd.Series, separator: str) -> tuple[pd.Series, tuple[str, str] | None, int | None]:
-    """Values of a column; what commas in numbers were, with an example; the first row whose cell is a mistake."""
+    """Parse a column; return its values, the role of commas with an example, and the first row with a mistake."""
     if cells.dtype.kind in "iufbmM":
         return _typed(cells)
     present = cells.notna()
@@ -50,7 +50,7 @@ def converted(cells: pd.Series, separator: str) -> tuple[pd.Series, tuple[str, s
 
 
 def grouped(cells: pd.Series) -> pd.Series | None:
-    """A column of text in which points can stand between thousands alone, as numbers; None for any other."""
+    """Parse a column in which points can only be separators of thousands; return None for other columns."""
     if cells.dtype.kind in "iufbmM":
         return None
     text = cells.where(cells.notna(), "").astype(str).str.strip()
@@ -62,7 +62,7 @@ def grouped(cells: pd.Series) -> pd.Series | None:
 
 
 def _typed(cells: pd.Series) -> tuple[pd.Series, None, int | None]:
-    """A column that has a type already, as in Parquet."""
+    """Parse a column that is typed already, as in Parquet files."""
     if cells.dtype.kind in "mM":
         return cells, None, None
     if cells.isna().any() or cells.dtype.kind == "f":
@@ -76,7 +76,7 @@ def _typed(cells: pd.Series) -> tuple[pd.Series, None, int | None]:
 def _numbers(
     text: pd.Series, missing: pd.Series, separator: str
 ) -> tuple[np.ndarray, pd.Series, tuple[str, str] | None]:
-    """Numbers of a column, NaN where there are none, and their text without commas, if all cells agree on them."""
+    """Return a column's numbers (NaN for other cells), their text without commas, and the role of the commas."""
     numbers = _floats(text, missing)
     there = text[~missing]
     commas = there.str.contains(",", regex=False)
@@ -85,7 +85,7 @@ def _numbers(
     example = there[commas].iloc[0]
     decimal = there.str.fullmatch(DECIMAL_COMMA, case=False).all()
     thousands = there.str.fullmatch(THOUSANDS_COMMA).all()
-    if decimal and (separator != "," or not thousands):  # 1,234 can be either: who separates by commas has points
+    if decimal and (separator != "," or not thousands):  # 1,234 is ambiguous; CSV files with commas use points
         kind, plain = DECIMAL_COMMAS, text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
     elif thousands:
         kind, plain = THOUSANDS_COMMAS, text.str.replace(",", "", regex=False)

@@ -24,12 +24,13 @@ from neonxc.options import (
     Page,
     Rules,
     Scaling,
-    can_be_made,
-    safetensors,
-    there,
-    weights_there,
+    creatable_path,
+    existing_path,
+    existing_weights,
+    safetensors_file,
 )
 from neonxc.photo_files import photo_files
+from neonxc.progress_bars import hide, progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,11 +60,14 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Take the options that all commands share."""
+    if quiet or not _in_terminal():
+        hide()
 
 
 @app.command()
@@ -92,13 +96,20 @@ def heatmap(
         str, typer.Option(help="Pretrained network: one of ours, or any of timm's by its name.")
     ] = "efficientnet_lite0",
     layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
-    mode: Annotated[Mode, typer.Option(help="Cluster the locations of each photo, or whole photos.")] = "spatial",
+    mode: Annotated[Mode, typer.Option(help="Cluster the locations of the photos, or whole photos.")] = "spatial",
+    per_photo: Annotated[
+        bool,
+        typer.Option(
+            "--per-photo",
+            help="Cluster the locations of each photo alone: cluster 2 is another one in every photo.",
+        ),
+    ] = False,
     size: Annotated[
         int,
         typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
     ] = 320,
     weights: Annotated[
-        str, typer.Option(callback=weights_there, help='File of weights, "default", or "none" for random ones.')
+        str, typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random ones.')
     ] = "default",
     composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
@@ -107,7 +118,7 @@ def heatmap(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=safetensors,
+            callback=safetensors_file,
             help="A .safetensors file for the relevance itself; its folder is made if need be.",
             show_default=False,
         ),
@@ -119,6 +130,8 @@ def heatmap(
         raise ValueError(
             f"{clusters} clusters need at least as many photos, got {len(files)}; or use --mode spatial"
         )
+    if per_photo and mode == "image":
+        raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
     if launched_rank():
         os.environ["TQDM_DISABLE"] = "1"  # the first process shows the bars
     from neonxc import workflows
@@ -126,8 +139,11 @@ def heatmap(
     with launched() as group:
         features = workflows.extractor(backbone, layer, weights, own_device(device), mode)
         photos = workflows.PhotoFiles(files, size if features.size is None else max(features.size), features)
-        run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
-        result = run(photos, clusters, out, features, workflows.composite(composite, features), save, group)
+        rules = workflows.composite(composite, features)
+        if mode == "image":
+            result = workflows.image_heatmaps(photos, clusters, out, features, rules, save, group)
+        else:
+            result = workflows.spatial_heatmaps(photos, clusters, out, features, rules, save, group, per_photo)
     if not launched_rank():
         workflows.show(result)
 
@@ -155,7 +171,7 @@ def explain(
     source: Annotated[
         Path,
         typer.Argument(
-            callback=there,
+            callback=existing_path,
             help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with a text per line.",
         ),
     ],
@@ -208,7 +224,7 @@ def rules(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=can_be_made,
+            callback=creatable_path,
             help="File for the rules; .safetensors keeps them for neonxc apply.",
             show_default=False,
         ),
@@ -226,7 +242,7 @@ def rules(
     found, _ = _clusters(prepared, column, clusters, file, stderr=True)  # rules may go to another program
     result = workflows.cluster_rules(prepared, found, leaves)
     if left := workflows.without_rules(result, found):
-        _note(f"no rule tells {', '.join(left)}: more --leaves may")
+        _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
     text = workflows.write_rules(result, _stem(file), format, out)
     typer.echo(text if text is not None else str(out))
 
@@ -237,7 +253,9 @@ def apply(
     file: File,
     out: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, callback=can_be_made, help="CSV file; default: print.", show_default=False),
+        typer.Option(
+            dir_okay=False, callback=creatable_path, help="CSV file; default: print.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Give new rows their clusters, by a saved network, tree or set of rules."""
@@ -279,6 +297,8 @@ def _prepared(
     prepared = prepare(frame, scale=scale, keep=keep or [])
     for note in prepared.notes:
         _note(note)
+    if any(": left out" in note or "like a label" in note for note in prepared.notes):
+        _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
     if clusters is not None and len(frame) < clusters[-1]:
         raise ValueError(
             f"{clusters[-1]} clusters need at least as many different rows of {_name(file)}; got {len(frame)}"
@@ -294,7 +314,10 @@ def _clusters(
     from neonxc.distinct import n_distinct
 
     if column is not None:
-        return workflows.by_column(prepared, column, _name(file)), None
+        found = workflows.by_column(prepared, column, _name(file))
+        for note in found.notes:
+            _note(note)
+        return found, None
     if clusters is None:
         different = n_distinct(prepared.frame)
         if different < 3:
@@ -305,6 +328,10 @@ def _clusters(
     choice = workflows.number_of_clusters(prepared, clusters, _name(file))
     workflows.show_choice(choice, stderr)
     return workflows.by_kmeans(prepared, choice.k, _name(file)), choice
+
+
+def _in_terminal() -> bool:
+    return sys.stderr.isatty()
 
 
 def _name(file: Path) -> str:
@@ -323,7 +350,7 @@ def _note(text: str) -> None:
 def main() -> None:
     """Run the command; an error the user can mend is one line on stderr and exit code 2."""
     try:
-        with warnings.catch_warnings():
+        with progress(True), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: _note(str(message))
             code = app(standalone_mode=False)
     except (ValueError, OSError, ImportError, RuntimeError) as error:

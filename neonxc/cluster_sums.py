@@ -8,15 +8,18 @@ import torch
 from torch import Tensor
 
 from neonxc.carriers import Carrier, rows
+from neonxc.cluster_values import ValueSums
 from neonxc.decisions import Decisions
 from neonxc.ranks import Ranks
 from neonxc.shards import without_rows
 
 
 def summed_by_cluster(
-    carrier: Carrier, decisions: Decisions, X: Any, ranks: Ranks
+    carrier: Carrier, decisions: Decisions, X: Any, values: ValueSums, ranks: Ranks
 ) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
-    """Explain the own cluster of every point of one process, and sum the relevance by cluster.
+    """Explain the own cluster of every point of one process, and sum relevance and values by cluster.
+
+    The sums of the features' values are added to `values`.
 
     Returns
     -------
@@ -30,6 +33,7 @@ def summed_by_cluster(
     """
     net, K = decisions.net, decisions.net.head.n_clusters
     total = torch.zeros(K + 1, len(carrier.units), dtype=torch.float64)
+    table = None if without_rows(X, ranks) else carrier.table(X)
     logits, columns = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
     dtype = torch.float32
     for x in () if without_rows(X, ranks) else carrier.parts(X):
@@ -38,7 +42,11 @@ def summed_by_cluster(
         own = decisions.columns(a, None)[0]
         column = torch.where(net.is_noise(points), K, own)
         carrier.tally(x, points, decisions.of_columns(points, own), column, total)
+        if table is None:
+            values.add(carrier.values(x, points), column)
         columns.append(column.cpu())
         for block in carrier.of_points(points):
             logits.append(net.head(points[block]).gather(1, own[block, None])[:, 0].cpu().double())
+    if table is not None:
+        values.add_table(*table, torch.cat(columns))
     return torch.cat(logits), torch.cat(columns), total, dtype

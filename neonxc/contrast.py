@@ -52,7 +52,13 @@ class Contrast:
     accuracy: float
 
     def top(self, n: int = 5) -> pd.DataFrame:
-        """The `n` columns that say most, by the sum of both relevances."""
+        """The `n` columns that say most, by the sum of both relevances.
+
+        Parameters
+        ----------
+        n : int
+            Number of columns.
+        """
         order = np.argsort(-self.relevance.sum(axis=1).to_numpy(), kind="stable")
         return self.relevance.iloc[order[:n]]
 

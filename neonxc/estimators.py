@@ -1,4 +1,4 @@
-"""How scikit-learn estimators, and parts of them that are dataclasses, become named values and come back."""
+"""Conversion of scikit-learn estimators and dataclasses to named values, and back, for the registry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from neonxc.registry import Values
 
 
 def pack_estimator(obj: Any, fitted: Collection[str]) -> Values:
-    """Values of a fitted estimator: its plain parameters, and those of the attributes `fitted` that it has."""
+    """Return the plain parameters of a fitted estimator, and the fitted attributes that are named and exist."""
     check_is_fitted(obj)
     found = {name: getattr(obj, name) for name in fitted if hasattr(obj, name)}
     return {"params": plain_parameters(obj), "fitted": list(found), **found}
 
 
 def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
-    """Build an estimator again; parameters that no file can hold have their defaults."""
+    """Rebuild an estimator; parameters that were not saved get their default values."""
     obj = cls(**values["params"])
     for name in set(values["fitted"]) & set(fitted):
         setattr(obj, name, values[name])
@@ -28,12 +28,12 @@ def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
 
 
 def pack_fields(obj: Any) -> Values:
-    """Values of a dataclass."""
+    """Return the fields of a dataclass."""
     return {field.name: getattr(obj, field.name) for field in fields(obj)}
 
 
 def plain_parameters(estimator: Any) -> dict[str, Any]:
-    """Those parameters that JSON can hold; the others (estimators, networks) are left out."""
+    """Return the parameters that JSON can hold; others, such as estimators and networks, are left out."""
     plain = (bool, int, float, str, np.generic, type(None))
     given = estimator.get_params(deep=False)
     return {

@@ -1,7 +1,6 @@
-"""Save and load objects: one safetensors file with tensors in its body and everything else as JSON in its header.
+"""Save and load objects as safetensors files: tensors in the body, and everything else as JSON in the header.
 
-Nothing is ever unpickled. A file names the classes of the objects it contains, and only classes in
-:data:`neonxc.registry.FORMS` are instantiated.
+Nothing is ever unpickled: only classes in :data:`neonxc.registry.FORMS` can be loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from neonxc.registry import FORMS, pack, unpack
 VERSION = 4
 KEY = "neonxc"
 KIND = "object"
-# modules in which classes register themselves
+# Modules that register classes when they are imported
 HOMES = ("neonxc.network", "neonxc.readers", "neonxc.rules", "neonxc.models", "neonxc.trees")
 
 
@@ -36,41 +35,45 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     obj : NeuralizedClustering, ThresholdTree, Rules, tree explainer, KernelKMeans, SCAN, FeatureExtractor, ...
-        WordVectors, or an object of another class that is registered by :func:`neonxc.registry.register`. The
-        feature network of a clustering is saved with it if it can be saved by itself, as networks from the
-        builders of :mod:`neonxc.models` can. Other feature networks are left out and have to be passed to
-        :func:`load`; a SCAN on such features is refused. Parameters of an estimator that are not numbers or
-        strings (estimators, initial labels, random states) are left out and have their default values after
-        loading.
+        Any object of a class that is registered with :func:`neonxc.registry.register`. The feature network of a
+        clustering is saved with it if a builder of :mod:`neonxc.models` made it; other feature networks are not
+        saved, and have to be given to :func:`load` (a SCAN on one of them can't be saved). Parameters of an
+        estimator that are not numbers or strings (estimators, initial labels, random states) are not saved; a
+        loaded estimator has their default values.
     path : path-like
-        Usually ``*.safetensors``. The file is written under a temporary name first, so that it is never
-        incomplete.
+        The file, usually ``*.safetensors``. It is written atomically: to a temporary file first.
 
     Raises
     ------
     TypeError
-        If the class of the object is not registered.
+        The object's class is not registered, or it can't be saved.
     FileNotFoundError
-        If the folder does not exist.
+        The folder of `path` does not exist.
     """
     write(path, KIND, *pack(obj))
 
 
 def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any:
-    """Load an object that :func:`save` has written, on the CPU.
+    """Load an object that :func:`save` has saved.
 
     Parameters
     ----------
     path : path-like
     features : nn.Module, optional
-        The feature network of a clustering that was saved without it. It replaces a feature network in the file.
+        The feature network of a clustering, needed if the file does not hold it; it replaces the one in the file.
+
+    Returns
+    -------
+    object
+        The object, with its tensors on the CPU.
 
     Raises
     ------
     FileNotFoundError
+        There is no such file.
     ValueError
-        If the file is damaged, was written by another program or a newer version, names a class that is not
-        registered, or lacks its feature network.
+        The file is damaged, of another program or version, of a class that is not registered, or without the
+        feature network that the object needs.
     """
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
@@ -88,7 +91,7 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
 
 
 def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write JSON values and tensors to a file of the given `kind`, atomically.
+    """Write JSON values and tensors to a file atomically, with a `kind` that :func:`read` checks.
 
     Raises
     ------
@@ -103,26 +106,27 @@ def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensor
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
     """Write a safetensors file with this header, atomically."""
-    # copies, because safetensors refuses tensors that share memory, such as tied weights
+    # copies, as safetensors does not accept tensors that share memory, such as tied weights
     tensors = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     try:
         with staged_file(path) as partial:
             partial.touch()
-            mode = partial.stat().st_mode  # the usual permissions; safetensors lets only the owner read
+            mode = partial.stat().st_mode  # the user's default; safetensors makes files readable by the owner only
             save_file(tensors, partial, metadata=metadata)
             partial.chmod(mode)
-    except SafetensorError as error:  # for example a full disk
+    except SafetensorError as error:  # for example, a full disk
         raise OSError(f"can't write {path}: {error}") from error
 
 
 def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
-    """Read the kind, the JSON values and the tensors (on the CPU) of a file that :func:`write` has written.
+    """Read a file of :func:`write`: its kind, its JSON values and its tensors, on the CPU.
 
     Raises
     ------
     FileNotFoundError
+        There is no such file.
     ValueError
-        If the file is damaged, was written by another program or a newer version, or is of none of these `kinds`.
+        The file is damaged, of another program or version, or of none of these `kinds`.
     """
     path = Path(path)
     if not path.is_file():
@@ -132,7 +136,7 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
             header = json.loads((file.metadata() or {}).get(KEY, "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a file of neonxc, or damaged: {error}") from None
+        raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
     if not isinstance(header, dict):
         raise ValueError(f"{path} was not written by neonxc")
     version, kind, plain = (header.get(name) for name in ("version", "kind", "plain"))
@@ -142,7 +146,7 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         age = "a newer" if version > VERSION else "an older"
         raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {VERSION})")
     if not isinstance(kind, str) or not isinstance(plain, dict):
-        raise ValueError(f"{path} is damaged: its header lacks the kind of its contents")
+        raise ValueError(f"{path} is damaged: its header does not say what it holds")
     if kind not in kinds:
         needed = " or ".join(map(repr, kinds))
         raise ValueError(f"{path} contains a {kind!r}, not {needed}")
@@ -151,7 +155,7 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
 
 @contextmanager
 def staged_file(path: Path) -> Iterator[Path]:
-    """Write a file atomically: the file that the block writes replaces `path` only if the block succeeds."""
+    """Write a file atomically: yield a temporary path, which replaces `path` if the block succeeds."""
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         yield partial
@@ -162,9 +166,9 @@ def staged_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Fill a folder atomically: the files that the block writes appear in `path` only if the block succeeds.
+    """Write several files together: yield a temporary folder, whose files move to `path` if the block succeeds.
 
-    Files with the same names are replaced; other files are kept.
+    Files with the same names are replaced; other files of the folder are kept.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
@@ -178,7 +182,7 @@ def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _import_classes(described: dict[str, Any]) -> None:
-    """Import the modules that register our classes if a description names a class that is not registered."""
+    """Import the modules that register classes until all classes of a description are registered."""
     for home in HOMES:
         if not _class_names(described) <= FORMS.keys():
             import_module(home)

@@ -1,4 +1,4 @@
-"""Fold the fitted steps of a scikit-learn pipeline: an encoding of the table's columns, then one affine map."""
+"""Folding of the fitted steps of a scikit-learn pipeline: an encoding of the table, followed by one affine map."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from neonxc.sparse import is_sparse, moments
 
 
 def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
-    """Fold fitted pipeline steps on a table of `d` columns.
+    """Fold the fitted steps of a pipeline on a table with `d` columns.
 
     Raises
     ------
     ValueError
-        A step that can't be folded.
+        A step can't be folded; the message names it.
     sklearn.exceptions.NotFittedError
-        A step that was not fitted.
+        A step is not fitted.
     """
     folding = Folding.of(d)
     for name, step in steps:
@@ -44,30 +44,30 @@ def fold(steps: list[tuple[str, Any]], d: int) -> Folding:
 def settle(
     folding: Folding, steps: list[tuple[str, Any]], X: Any = None, names: Sequence[str] | None = None
 ) -> tuple[Encoding | None, Preprocessing]:
-    """What the folded steps do to a table: an encoding, and one map of what it gives.
+    """Convert folded steps to an encoding of the table and a map of the encoded columns.
 
-    Where the map loses dimensions, reference points are chosen nearest to the mean of X in units of its standard
-    deviation; without X, of what the first step remembers of its own.
+    If the map reduces the dimension, reference points are chosen nearest to the mean of X in units of its standard
+    deviations; without X, nearest to the mean and scale that the first step has stored.
 
     Parameters
     ----------
     folding : Folding
     steps : list of (name, fitted step)
-        What was folded.
-    X : array or frame [N, d], or tensor of what the encoding gives, optional
+        The steps that were folded.
+    X : array or data frame [N, d], or tensor [N, D] of encoded columns, optional
     names : sequence of str, optional
-        Of the table's columns; default: x0, x1, ...
+        Names of the table's columns. Default: x0, x1, ...
 
     Returns
     -------
     encoding : Encoding or None
-        None where the steps take the columns of the table as the numbers that they are.
+        None if the steps use the columns of the table as numbers.
     preprocessing : Preprocessing
 
     Raises
     ------
     ValueError
-        Unusable X, or text in place of a number.
+        Invalid X, or a step fills a column with a string that no later step encodes.
     """
     encoding, chain, d = None, folding.map, folding.width
     if not folding.plain or _drops_others(folding, X):
@@ -78,7 +78,7 @@ def settle(
 
 @dataclass(frozen=True)
 class Folding:
-    """Columns on their way through a pipeline: a map of parts, each of which is made of a column of the table."""
+    """The columns after some steps of a pipeline: an affine map of parts, each a function of one table column."""
 
     width: int
     parts: tuple[Part, ...]
@@ -87,17 +87,17 @@ class Folding:
 
     @classmethod
     def of(cls, d: int) -> Folding:
-        """The columns of a table as they are."""
+        """Return the folding of no steps, on a table with `d` columns."""
         return cls(d, tuple(Number(i) for i in range(d)), {}, Preprocessing.identity(d))
 
     @property
     def plain(self) -> bool:
-        """Whether the parts are the columns as they are."""
+        """Whether the parts are the unchanged columns of the table."""
         return not self.known and all(part == Number(i) for i, part in enumerate(self.parts))
 
     @property
     def used(self) -> list[int]:
-        """The parts that have a share in what the map gives."""
+        """Indices of the parts that the map depends on."""
         weights = [self.map.weight] if self.map.norm is None else [self.map.weight, self.map.norm.weight]
         if any(weight.ndim == 1 for weight in weights):
             return list(range(len(self.parts)))
@@ -108,7 +108,7 @@ class Folding:
         """Append an encoder."""
         if self.map.norm is not None:
             raise ValueError(
-                "it comes after a Normalizer, behind which no column is one of the table; put it before"
+                "it comes after a Normalizer, which mixes the table's columns; put it before the Normalizer"
             )
         parts: list[Part] = []
         slopes, shifts, mixtures = [], [], {}
@@ -120,21 +120,23 @@ class Folding:
                 slopes.append(slope)
                 shifts.append(shift)
             elif isinstance(part, Number) and not part.functions:
-                mixtures[row] = part.column  # of columns that were mixed none is missing
+                mixtures[row] = part.column  # mixed columns have no missing values to fill
             else:
-                raise ValueError("it needs columns as they are, and a step before it mixes them; put it before")
+                raise ValueError(
+                    "it needs single columns, but a step before it mixes them; put it before that step"
+                )
         folding = Folding(self.width, tuple(parts), self._known_with(encoder.known), _diagonal(slopes, shifts))
         return folding._with_mixtures(self, mixtures) if mixtures else folding
 
     def parted(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
-        """The encoding of the parts that are used, and the map of these."""
+        """Return the encoding of the parts that are used, and the map of these parts."""
         used, norm = self.used, self.map.norm
         parts = tuple(self.parts[i] for i in used)
         for part in parts:
             if isinstance(part, Number) and isinstance(part.fill, str):
                 raise ValueError(
-                    f"in column {columns[part.column]!r} {part.fill!r} stands in for a missing value, and no step "
-                    "makes it a number"
+                    f"missing values of column {columns[part.column]!r} are filled with {part.fill!r}, which no "
+                    "step encodes as a number"
                 )
         known = {column: values for column, values in self.known.items() if column in {p.column for p in parts}}
         if self.map.diagonal or len(used) == len(self.parts):
@@ -143,7 +145,7 @@ class Folding:
         return Encoding(columns, parts, known), replace(self.map, weight=self.map.weight[:, used], norm=norm)
 
     def _source(self, column: int) -> tuple[int, float, float] | None:
-        """The part that a column is ``slope * part + shift`` of; None: it is made of several."""
+        """The index, slope and shift if a column is ``slope * part + shift``; None if it mixes several parts."""
         weight, shift = self.map.weight, float(self.map.bias[column])
         if weight.ndim == 1:
             return column, float(weight[column]), shift
@@ -151,7 +153,7 @@ class Folding:
         return (found[0], float(weight[column, found[0]]), shift) if len(found) == 1 else None
 
     def _known_with(self, known: dict[int, tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
-        """By columns of the table, the values that are known here and to an encoder."""
+        """Allowed values of the table's columns, after the restrictions of an encoder are added."""
         result = dict(self.known)
         for column, values in known.items():
             found = self._source(column)
@@ -164,7 +166,7 @@ class Folding:
         return result
 
     def _with_mixtures(self, before: Folding, mixtures: dict[int, int]) -> Folding:
-        """Put columns of `before` in between, in the rows that are the keys; the parts of both remain."""
+        """Insert mixed columns of `before` as the rows given by the keys; the parts of both foldings are kept."""
         n, old = len(self.parts), before.map.weight
         weight = old.new_zeros(n + len(mixtures), n + len(before.parts))
         bias = old.new_zeros(len(weight))
@@ -177,6 +179,7 @@ class Folding:
 
 
 def _append(step: Any, folding: Folding) -> Folding:
+    """Append a fitted step."""
     if isinstance(step, Pipeline):
         for name, inner in step.steps:
             with _named(f"step {name!r}"):
@@ -194,7 +197,7 @@ def _append(step: Any, folding: Folding) -> Folding:
 
 
 def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
-    """Append a ColumnTransformer, each of whose transformers is folded as if its columns were a table."""
+    """Append a ColumnTransformer; each of its transformers is folded on the table of its columns."""
     check_is_fitted(step)
     d, names = step.n_features_in_, list(getattr(step, "feature_names_in_", []))
     if getattr(step, "transformer_weights", None):
@@ -202,7 +205,7 @@ def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
     blocks: list[tuple[list[int], Folding]] = []
     for name, inner, columns in step.transformers_:
         index = _column_index(columns, names, d)
-        if not index or (isinstance(inner, str) and inner == "drop"):  # scikit-learn does not fit one of no column
+        if not index or (isinstance(inner, str) and inner == "drop"):  # transformers of no column are not fitted
             continue
         with _named(f"transformer {name!r}"):
             block = _append(inner, Folding.of(len(index)))
@@ -229,7 +232,7 @@ def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
 
 
 def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Tensor, Tensor]:
-    """Center and scale of what the map takes: of data, or else as far as the first step knows them."""
+    """Center and scale of the map's input columns: those of the data, or else those that the first step stores."""
     if X is None:
         while isinstance(first, Pipeline):
             first = first.steps[0][1]
@@ -244,7 +247,7 @@ def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Te
 
 
 def _drops_others(folding: Folding, X: Any) -> bool:
-    """Whether columns of a frame that are no numbers, or miss some, are dropped on the way."""
+    """Whether the pipeline drops columns of a data frame that are not numeric or have missing values."""
     if not hasattr(X, "iloc") or not hasattr(X, "columns") or X.shape[1] != len(folding.parts):
         return False
     dropped = [X.iloc[:, i] for i in sorted({*range(len(folding.parts))} - {*folding.used})]
@@ -253,7 +256,7 @@ def _drops_others(folding: Folding, X: Any) -> bool:
 
 @contextmanager
 def _named(place: str) -> Iterator[None]:
-    """Name the place in the pipeline in errors."""
+    """Add the place in the pipeline to errors."""
     try:
         yield
     except NotFittedError as error:
@@ -265,6 +268,7 @@ def _named(place: str) -> Iterator[None]:
 
 
 def _column_index(columns: Any, names: list[str], d: int) -> list[int]:
+    """The positions of columns that a ColumnTransformer selects by name, position, slice or mask."""
     if isinstance(columns, (str, int)):
         columns = [columns]
     if isinstance(columns, slice):

@@ -120,7 +120,7 @@ def as_labels(
     Parameters
     ----------
     labels : array-like [n]
-        Whole numbers or strings. -1 and, among strings, missing values (None, NA) are noise.
+        Whole numbers or strings. -1 and missing values (None, NaN, NA) are noise.
     n : int
         Number of points.
     device : torch.device
@@ -195,14 +195,26 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
+def plain(value: Any) -> Any:
+    """A category or label as Python's own object, and None for a missing one."""
+    if is_missing(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
-    """Return labels as an array; an object array of numbers becomes a numeric one."""
+    """Return labels as an array: object arrays of numbers become numeric, and NaN becomes noise, -1."""
     values = as_array(labels)
     if values.dtype == object:
         inferred = np.asarray(values.tolist())
         values = inferred if inferred.dtype.kind in "iuf" else values
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError(f"{name} has values that are not finite")
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+        values = np.where(missing, values.dtype.type(NOISE), values)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has infinite values")
+        if missing.any() and (values == np.round(values)).all():  # floats only because some are missing
+            values = values.astype(np.int64)
     return values
 
 

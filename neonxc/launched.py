@@ -1,4 +1,4 @@
-"""The processes that torchrun started, as a group."""
+"""The process group of commands that are started by torchrun."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from datetime import timedelta
 from typing import Any
 
 WAIT = timedelta(minutes=30)
-"""How long a process waits for the others, at the end for the slowest."""
+"""Timeout for the other processes, of which the slowest may finish much later."""
 
 
 def launched_rank() -> int:
-    """The number of this process among those that torchrun started; 0 for a process alone."""
+    """Return the rank of this process among those that torchrun has started; 0 without torchrun."""
     return int(os.environ.get("RANK", 0))
 
 
 def own_device(device: str) -> str:
-    """A GPU of its own for each process of a machine, where a command names none."""
+    """Return the device of this process: under torchrun, "cuda" becomes a GPU for each process of a machine."""
     return f"cuda:{os.environ['LOCAL_RANK']}" if device == "cuda" and "LOCAL_RANK" in os.environ else device
 
 
 @contextmanager
 def launched() -> Iterator[Any]:
-    """Join the other processes for as long as the block runs; None for a process alone.
+    """Yield the process group of torchrun, or None without torchrun.
 
-    What goes between them is small, texts and features of photos, and goes through gloo also where networks are on
-    GPUs.
+    The messages, strings and features of photos, are small, so gloo is used even if networks are on GPUs.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) < 2:
         yield None
@@ -38,7 +37,7 @@ def launched() -> Iterator[Any]:
     try:
         yield dist.group.WORLD
     except Exception as error:
-        if dist.get_rank() and str(error).endswith(f"of {dist.get_world_size()})"):  # the first process says it
+        if dist.get_rank() and str(error).endswith(f"of {dist.get_world_size()})"):  # rank 0 prints this error
             raise SystemExit(2) from error
         raise
     finally:

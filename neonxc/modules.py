@@ -20,6 +20,6 @@ def check_evaluating(module: nn.Module, name: str = "features") -> None:
     """Raise a ValueError if a network is in training mode, in which a call would change it or be random."""
     for path, inner in module.named_modules():
         if inner.training and isinstance(inner, (_BatchNorm, _DropoutNd)):
-            harm = "move its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"
+            harm = "change its statistics" if isinstance(inner, _BatchNorm) else "drop units at random"
             layer = f"{type(inner).__name__} ({path!r})"
             raise ValueError(f"{name} is in training mode: its {layer} would {harm}; call .eval() on it first")

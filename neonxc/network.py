@@ -157,15 +157,33 @@ class NeuralizedClustering(nn.Module):
         return unrows(self.head(rows(a)), a)
 
     def assign(self, x: Tensor) -> Tensor:
-        """Column [N] (or [N, ...] on a map) of the cluster each point of a tensor belongs to."""
+        """Column [N] (or [N, ...] on a map) of the cluster each point of a tensor belongs to.
+
+        Parameters
+        ----------
+        x : Tensor
+            What the network is called with.
+        """
         return self._of_points(self.head.assign, x)
 
     def outside(self, x: Tensor) -> Tensor:
-        """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map)."""
+        """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map).
+
+        Parameters
+        ----------
+        x : Tensor
+            What the network is called with.
+        """
         return self._of_points(self.is_noise, x)
 
     def is_noise(self, points: Tensor) -> Tensor:
-        """Whether points [n, d] of the head are noise to the clustering, [n]; most clusterings know none."""
+        """Whether points [n, d] of the head are noise to the clustering, [n]; most clusterings know none.
+
+        Parameters
+        ----------
+        points : Tensor [n, d]
+            Points in the space of the head.
+        """
         if self.noise is None:
             return torch.zeros(len(points), dtype=torch.bool, device=points.device)
         return self.noise(self.head, points)
@@ -228,11 +246,32 @@ class NeuralizedClustering(nn.Module):
 
     @torch.no_grad()
     def heuristic_beta(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> float:
-        """Beta as :meth:`calibrate` would set it."""
+        """Beta as :meth:`calibrate` would set it.
+
+        Parameters
+        ----------
+        X, contrast, group
+            As for :meth:`calibrate`.
+
+        Returns
+        -------
+        float
+        """
         return typical_stiffness(self, X, contrast, Ranks(group))
 
     def batch(self, X: Any) -> Batch:
-        """Checked input on the network's own device, with the way back."""
+        """Checked input on the network's own device, with the way back.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, Tensor or list of str
+            What :meth:`predict` takes.
+
+        Returns
+        -------
+        Batch
+            Its `tensor` is what the network is called with.
+        """
         return self.carrier.batch(X)
 
     def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Options of the commands, and their checks, which run before PyTorch is imported."""
+"""Options that several commands share, and their checks, which run before heavy imports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Format = Literal["text", "markdown", "html", "sql", "python", "json"]
 Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
 
 
-def can_be_made(path: Path | None) -> Path | None:
+def creatable_path(path: Path | None) -> Path | None:
     """Check before a long computation that a file or folder can be created, without creating it."""
     if path is not None:
         parent = next(parent for parent in path.absolute().parents if parent.exists())
@@ -25,43 +25,43 @@ def can_be_made(path: Path | None) -> Path | None:
     return path
 
 
-def safetensors(path: Path | None) -> Path | None:
-    """Refuse a file name without the suffix .safetensors."""
+def safetensors_file(path: Path | None) -> Path | None:
+    """Check that a file has the suffix .safetensors and can be created."""
     if path is not None and path.suffix != ".safetensors":
-        raise typer.BadParameter(f"The file must be called .safetensors, got {path}.")
-    return can_be_made(path)
+        raise typer.BadParameter(f"The file name must end in .safetensors, got {path}.")
+    return creatable_path(path)
 
 
-def _table(path: Path) -> Path:
+def _existing_table(path: Path) -> Path:
     if str(path) != "-" and not path.is_file():
         raise typer.BadParameter(f"{str(path)!r} " + ("is a directory." if path.is_dir() else "does not exist."))
     return path
 
 
-def page(path: Path) -> Path:
-    """Refuse a file name without the suffix .html or .json."""
+def report_file(path: Path) -> Path:
+    """Check that a file has the suffix .html or .json and can be created."""
     if path.suffix not in (".html", ".json"):
-        raise typer.BadParameter(f"The file must be called .html or .json, got {path}.")
-    can_be_made(path)
+        raise typer.BadParameter(f"The file name must end in .html or .json, got {path}.")
+    creatable_path(path)
     return path
 
 
-def there(path: Path) -> Path:
-    """Refuse a path that is neither a file, a folder nor standard input."""
+def existing_path(path: Path) -> Path:
+    """Check that a path is a file, a folder or "-" (standard input)."""
     if str(path) != "-" and not path.exists():
         raise typer.BadParameter(f"{str(path)!r} does not exist.")
     return path
 
 
-def weights_there(weights: str) -> str:
-    """Refuse a file of weights that does not exist."""
+def existing_weights(weights: str) -> str:
+    """Check that a file of weights exists."""
     if weights not in ("default", "none") and not Path(weights).is_file():
-        raise typer.BadParameter(f"No such file: {weights}. Give a file, 'default' or 'none'.")
+        raise typer.BadParameter(f"{weights!r} is no file; pass an existing file, 'default' or 'none'.")
     return weights
 
 
-def _numbers(text: str) -> range:
-    """Parse a number of clusters, or a range of numbers."""
+def _cluster_range(text: str) -> range:
+    """Parse a number of clusters, or a range of them."""
     least, dash, most = text.partition("-")
     try:
         found = range(int(least), int(most if dash else least) + 1)
@@ -74,7 +74,9 @@ def _numbers(text: str) -> range:
 
 Out = Annotated[
     Path,
-    typer.Option("--out", file_okay=False, callback=can_be_made, help="Folder for the results; made if need be."),
+    typer.Option(
+        "--out", file_okay=False, callback=creatable_path, help="Folder for the results; made if need be."
+    ),
 ]
 Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
 Numbers = Annotated[
@@ -82,7 +84,7 @@ Numbers = Annotated[
     typer.Option(
         "--clusters",
         "-k",
-        parser=_numbers,
+        parser=_cluster_range,
         metavar="K|A-B",
         help="Number of clusters of k-means, or a range to choose one from; default: 2-8.",
         show_default=False,
@@ -90,11 +92,13 @@ Numbers = Annotated[
 ]
 File = Annotated[
     Path,
-    typer.Argument(callback=_table, help="Table: CSV or Parquet, packed by gzip or not; - is standard input."),
+    typer.Argument(
+        callback=_existing_table, help="Table: CSV or Parquet, packed by gzip or not; - is standard input."
+    ),
 ]
 Page = Annotated[
     Path,
-    typer.Option("--out", dir_okay=False, callback=page, help="File for the report, .html or .json."),
+    typer.Option("--out", dir_okay=False, callback=report_file, help="File for the report, .html or .json."),
 ]
 Labels = Annotated[
     str | None, typer.Option(help="The column that names the clusters, instead of k-means.", show_default=False)

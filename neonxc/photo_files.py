@@ -1,4 +1,4 @@
-"""Which files of a folder are photos."""
+"""Photo files, given directly or in folders."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 
 def photo_files(paths: Iterable[Path]) -> list[Path]:
-    """Files, with those of folders that are called as photos are in place of these.
+    """Return the given files, with each folder replaced by its photo files in alphabetical order.
 
     Raises
     ------
     ValueError
-        A folder without photos.
+        A folder has no photos.
     """
     found = []
     for path in paths:
@@ -22,6 +22,6 @@ def photo_files(paths: Iterable[Path]) -> list[Path]:
             sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
         )
         if not own:
-            raise ValueError(f"{path} has no photos; known are {', '.join(SUFFIXES)}")
+            raise ValueError(f"{path} has no photos; supported suffixes are {', '.join(SUFFIXES)}")
         found += own
     return found

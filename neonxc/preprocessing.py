@@ -1,7 +1,7 @@
-"""What the affine steps of a pipeline are together: one map of the raw columns.
+"""The affine steps of a pipeline as one map from raw columns to the space of the centroids.
 
-``z = (A x + b) / n(x) + c``, with `n` the row norm where the pipeline has a Normalizer and 1 elsewhere.
-Explanations hold `n` constant, so that a cluster boundary is a hyperplane of the raw columns.
+The map is ``z = (A x + b) / n(x) + c``, where n(x) is the row norm if the pipeline has a Normalizer, and 1
+otherwise. Explanations hold n(x) constant, so that cluster boundaries are hyperplanes in the raw columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RowNorm:
-    """What a Normalizer divides by: the norm (l1, l2 or max) of ``A x + b``."""
+    """The divisor of a Normalizer: the norm (l1, l2 or max) of ``A x + b``."""
 
     kind: str
     weight: Tensor
@@ -23,10 +23,11 @@ class RowNorm:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """``z = (weight x + bias) / norm(x) + offset`` from raw columns to the space of the centroids.
+    """The map ``z = (weight x + bias) / norm(x) + offset``.
 
-    `weight` is [d] (a diagonal) or [p, d]. `center` and `scale` [d] are the data's, in raw units: of all
-    raw points that map to a given z, :meth:`preimage` takes the one nearest to `center` in units of `scale`.
+    `weight` is [d] (a diagonal matrix) or [p, d]. `center` and `scale` [d] are those of the data in raw units:
+    among all raw points that map to a given z, :meth:`preimage` takes the one nearest to `center` in units of
+    `scale`.
     """
 
     weight: Tensor
@@ -38,14 +39,14 @@ class Preprocessing:
 
     @classmethod
     def identity(cls, d: int, device: torch.device | None = None) -> Preprocessing:
-        """The map that leaves `d` columns as they are."""
+        """Return the identity map of `d` columns."""
         zero = torch.zeros(d, dtype=torch.float64, device=device)
         one = torch.ones_like(zero)
         return cls(one, zero, zero, None, zero, one)
 
     @property
     def diagonal(self) -> bool:
-        """Whether no two columns are mixed."""
+        """Whether the map keeps columns separate."""
         return self.weight.ndim == 1
 
     def then(self, weight: Tensor, bias: Tensor) -> Preprocessing:
@@ -61,37 +62,37 @@ class Preprocessing:
             raise ValueError(
                 "a pipeline that shifts points between two Normalizer steps can't be folded; keep one of them"
             )
-        # without a shift in between, the second takes back what the first divided by
+        # without a shift in between, the second Normalizer cancels the first
         return replace(self, norm=RowNorm(kind, self.weight, self.bias))
 
     def pullback(self, directions: Tensor) -> Tensor:
-        """Directions [M, p] of z as directions [M, d] of the raw columns: ``A' w``."""
+        """Map directions [M, p] of z to directions [M, d] of the raw columns, ``A' w``."""
         return directions * self.weight if self.diagonal else directions @ self.weight
 
     def preimage(self, shifts: Tensor) -> Tensor:
-        """Shifts [M, p] of z as the least shifts [M, d], in units of `scale`, of the raw columns."""
+        """Map shifts [M, p] of z to the smallest shifts [M, d] of the raw columns, in units of `scale`."""
         if self.diagonal:
             return shifts / self.weight
         back = shifts @ torch.linalg.pinv(self.weight * self.scale, rtol=1e-12).T * self.scale
         if not torch.allclose(back @ self.weight.T, shifts, atol=1e-6 * float(shifts.abs().max()) + 1e-12):
             raise ValueError(
-                "the preprocessing maps no point to the mid-points of the centroids: either it was fitted again "
-                "after the clusterer, or it repeats columns before a Normalizer"
+                "the preprocessing maps no raw point to the midpoints of the centroids: it was fitted again after "
+                "the clusterer, or it repeats columns before a Normalizer"
             )
         return back
 
     def point(self, z: Tensor) -> Tensor:
-        """The raw point [d] nearest to `center` at which ``A x + b`` is `z`."""
+        """Return the raw point [d] with ``A x + b = z`` that is nearest to `center`."""
         return self.center + self.preimage((z - apply(self.weight, self.center) - self.bias)[None])[0]
 
 
 def apply(weight: Tensor, vector: Tensor) -> Tensor:
-    """``weight @ vector`` for a diagonal [d] or a matrix [p, d]."""
+    """Compute ``weight @ vector`` for a diagonal [d] or a matrix [p, d]."""
     return weight * vector if weight.ndim == 1 else weight @ vector
 
 
 def compose(outer: Tensor, inner: Tensor) -> Tensor:
-    """Matrix of ``outer(inner(x))``; diagonal where both are."""
+    """Return the matrix of ``outer(inner(x))``, which is diagonal if both are."""
     if outer.ndim == 1:
         return outer * inner if inner.ndim == 1 else outer[:, None] * inner
     return outer * inner if inner.ndim == 1 else outer @ inner

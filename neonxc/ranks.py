@@ -1,6 +1,6 @@
-"""The processes of a group, each of which holds some of the rows: sums over all rows, and errors that all raise.
+"""Collective operations of a process group whose processes hold different rows: sums, and errors raised by all.
 
-Everything goes through :mod:`torch.distributed`; a process alone is a group of one, without any communication.
+Communication uses :mod:`torch.distributed`; without a group, the operations return their inputs.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-NARROW = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}  # what gloo can't reduce
+NARROW = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}  # gloo can't reduce these
 
 
 class Ranks:
-    """The processes that share some rows.
+    """A process group, or this process alone.
 
-    Collectives have to be called by all processes, in the same order, with tensors of the same shape and type.
+    All processes need to call the methods in the same order, with tensors of the same shape and dtype.
 
     Parameters
     ----------
     group : torch.distributed.ProcessGroup, optional
-        None: this process alone.
+        Default: this process alone.
 
     Attributes
     ----------
     rank : int
-        The number of this process in the group.
+        Rank of this process in the group.
     size : int
-        How many processes there are.
+        Number of processes.
 
     Raises
     ------
@@ -54,23 +54,23 @@ class Ranks:
 
     @property
     def alone(self) -> bool:
-        """Whether there is no group; a group of one process is a group."""
+        """Whether there is no group; a group of one process counts as a group."""
         return self.group is None
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sums over all processes, element by element."""
+        """Return the elementwise sums over all processes."""
         return self._reduced(values, "SUM")
 
     def max(self, values: Tensor) -> Tensor:
-        """The greatest values of all processes, element by element."""
+        """Return the elementwise maxima over all processes."""
         return self._reduced(values, "MAX")
 
     def min(self, values: Tensor) -> Tensor:
-        """The least values of all processes, element by element."""
+        """Return the elementwise minima over all processes."""
         return self._reduced(values, "MIN")
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """The tensors of all processes; their first dimensions may differ."""
+        """Return the tensors of all processes, whose first dimensions may differ."""
         if self.alone:
             return [values]
         lengths = values.new_tensor([len(values)], dtype=torch.int64)
@@ -81,7 +81,7 @@ class Ranks:
         return [part[:count] for part, count in zip(parts, counts, strict=True)]
 
     def texts(self, text: str) -> list[str]:
-        """The texts of all processes."""
+        """Return the strings of all processes."""
         if self.alone:
             return [text]
         own = torch.frombuffer(bytearray(text.encode() + b" "), dtype=torch.uint8)  # a buffer can't be empty
@@ -89,9 +89,9 @@ class Ranks:
 
     @contextmanager
     def agreed(self) -> Iterator[None]:
-        """Raise an error of any process in all of them, so that none waits for one that has given up.
+        """Run a block; if it fails in one process, raise the error in all processes, so that none waits for it.
 
-        Nothing inside may communicate.
+        The block may not communicate.
         """
         error: Exception | None = None
         try:
@@ -110,12 +110,12 @@ class Ranks:
         raise KINDS[kinds[first]](f"{texts[first]} (on rank {first} of {self.size})") from error
 
     def same(self, **described: Any) -> None:
-        """Check that descriptions are the same in all processes.
+        """Check that values are the same in all processes.
 
         Raises
         ------
         ValueError
-            In all processes; it says what differs.
+            In all processes: a value differs; the message names it.
         """
         for name, value in described.items():
             every = self.texts(str(value))
@@ -142,7 +142,7 @@ class Ranks:
         return [part.to(values.device) for part in parts]
 
     def _device(self, values: Tensor) -> torch.device:
-        """Where the group's backend communicates."""
+        """The device on which the group's backend communicates."""
         if "nccl" not in dist.get_backend(self.group):
             return torch.device("cpu")
         return values.device if values.is_cuda else torch.device("cuda", torch.cuda.current_device())
@@ -158,7 +158,7 @@ KINDS: dict[str, type[Exception]] = {
 
 
 def _kind(error: Exception) -> str:
-    """The nearest of the kinds of errors that other processes can raise as well."""
+    """The name of the error class that the other processes raise."""
     return next((name for name, kind in KINDS.items() if isinstance(error, kind)), "RuntimeError")
 
 
@@ -168,7 +168,7 @@ def _short(text: str, most: int = 200) -> str:
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """Say in one line that a process of the group is gone."""
+    """Replace the backend's error by one that says that a process of the group has ended."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""How objects become JSON values and tensors, and come back; whoever defines a class registers it here."""
+"""Registry of the classes that can be saved, with functions that convert objects to JSON values and tensors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-LEFT_OUT = "custom"  # what a file holds in place of a feature network that can't be saved
+LEFT_OUT = "custom"  # a file's placeholder for a feature network that can't be saved
 JSON = (bool, int, float, str, list, tuple, dict, type(None))
 Values = dict[str, Any]
 Part = TypeVar("Part", bound=type[nn.Module])
 
 
 class Form(NamedTuple):
-    """How objects of one class are taken apart into named values, and built again."""
+    """The functions that convert objects of one class to named values and back."""
 
     cls: type
     pack: Callable[[Any], Values]
@@ -25,25 +25,27 @@ class Form(NamedTuple):
 
 
 FORMS: dict[str, Form] = {}
-"""Registered forms by the name of their class: the only classes that a file may name."""
+"""Registered forms by class name: only these classes can be loaded from a file."""
 
 
 def register(cls: type, pack: Callable[[Any], Values], unpack: Callable[[Any, Values], Any]) -> None:
-    """Let :func:`neonxc.save` and :func:`neonxc.load` handle objects of a class.
+    """Register a class, so that :func:`neonxc.save` and :func:`neonxc.load` support its objects.
 
     Parameters
     ----------
     cls : type
-        Its subclasses have to be registered themselves.
+        The class; subclasses need to be registered themselves.
     pack : callable
-        From an object to its values by name: tensors, arrays, JSON values, or objects of registered classes.
+        ``pack(obj)`` returns a dict of named values: tensors, arrays, JSON values, or objects of registered
+        classes.
     unpack : callable
-        From `cls` and the values to the object. A file may hold anything: what does not fit together is an error.
+        ``unpack(cls, values)`` returns the object. It needs to raise an error for invalid values, as a file may
+        hold anything.
 
     Raises
     ------
     ValueError
-        Another class of this name is registered. The same class may be defined and registered again.
+        Another class of this name is registered. A class may be registered again, for example after a reload.
     """
     known = FORMS.get(cls.__name__)
     if known is not None and (known.cls.__module__, known.cls.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -52,19 +54,19 @@ def register(cls: type, pack: Callable[[Any], Values], unpack: Callable[[Any, Va
 
 
 def pack(obj: Any) -> tuple[Values, dict[str, Tensor]]:
-    """Describe an object by JSON values and named tensors.
+    """Convert an object to JSON values and named tensors.
 
     Raises
     ------
     TypeError
-        The class of the object, or of a part of it, is not registered, or its form refuses the object.
+        The class of the object or of one of its parts is not registered, or the object can't be saved.
     """
     name = type(obj).__name__
     form = FORMS.get(name)
     if form is None or form.cls is not type(obj):
         raise TypeError(
             f"can't save a {name}; neonxc saves networks from neonxc.neuralize, trees of neonxc.trees, clusterers "
-            "and features of neonxc.models, and classes that neonxc.registry.register is given"
+            "and features of neonxc.models, and classes registered with neonxc.registry.register"
         )
     described: Values = {"class": name, "values": {}, "tensors": [], "parts": {}}
     tensors: dict[str, Tensor] = {}
@@ -81,7 +83,7 @@ def pack(obj: Any) -> tuple[Values, dict[str, Tensor]]:
 
 
 def unpack(described: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str = "") -> Any:
-    """Build the object that :func:`pack` described, from the tensors whose names begin with `prefix`."""
+    """Rebuild an object from the result of :func:`pack`; the names of its tensors start with `prefix`."""
     if described["class"] not in FORMS:
         raise ValueError(f"{described['class']} is not registered; import the module that registers it")
     form = FORMS[described["class"]]
@@ -92,7 +94,7 @@ def unpack(described: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: 
 
 
 def can_pack(obj: Any) -> bool:
-    """Whether :func:`pack` takes an object."""
+    """Whether an object can be saved."""
     try:
         pack(obj)
     except TypeError:
@@ -101,9 +103,9 @@ def can_pack(obj: Any) -> bool:
 
 
 def storable(cls: Part) -> Part:
-    """Register a module by the attributes named in ``PLAIN``, its buffers and its children; a class decorator.
+    """Register a module class; a decorator. Objects are saved by their ``PLAIN`` attributes, buffers and children.
 
-    Its `state_dict` holds the plain attributes too, so that it describes the module completely.
+    The plain attributes, JSON values whose names the class lists in ``PLAIN``, become part of the `state_dict`.
     """
     part: Any = cls
     part.get_extra_state, part.set_extra_state = _extra_state, _set_extra_state
@@ -122,13 +124,13 @@ def _unpack_module(cls: Any, values: Values) -> nn.Module:
     nn.Module.__init__(module)
     for name in cls.PLAIN:
         setattr(module, name, values.pop(name))
-    for name, value in values.items():  # both refuse a name that the class uses otherwise
+    for name, value in values.items():  # both methods raise if the class uses the name for something else
         (module.add_module if isinstance(value, nn.Module) else module.register_buffer)(name, value)
     return module
 
 
 def _extra_state(module: Any) -> Tensor:
-    """Plain attributes as JSON in a tensor: a state_dict of tensors alone fits into any file."""
+    """The plain attributes as JSON in a tensor, as some file formats hold tensors only."""
     plain = json.dumps({name: getattr(module, name) for name in module.PLAIN})
     return torch.tensor(list(plain.encode()), dtype=torch.uint8)
 
@@ -140,7 +142,7 @@ def _set_extra_state(module: Any, state: Tensor) -> None:
 
 
 def _pack_array(array: np.ndarray) -> Values:
-    """Numbers as a tensor; other items by a list of the different ones, and a tensor of positions in it."""
+    """Pack numbers as a tensor, and other items as a list of distinct items and a tensor of positions in it."""
     if array.dtype.kind in "biuf":
         wide = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
         return {"dtype": array.dtype.str, "levels": None, "data": torch.from_numpy(wide)}

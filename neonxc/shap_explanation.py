@@ -1,4 +1,4 @@
-"""Relevance in the form that the plots of shap take."""
+"""Conversion of relevance to explanations of shap, for its plots."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from neonxc.targets import explained, part
 
 @torch.no_grad()
 def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = None) -> Any:
-    """Relevance as a ``shap.Explanation``, for the plots of shap (beeswarm, bar, waterfall, heatmap).
+    """Convert relevance to a ``shap.Explanation``, for the plots of shap (beeswarm, bar, waterfall, heatmap).
 
-    The values are the relevance, and the base value of each point is what no column has (:meth:`NEON.residual`),
-    so that they sum to the logit, as shap's values and base value sum to a model's output. They are not Shapley
-    values, and there is no background data: a base value is 0 where relevance conserves the logit.
+    The values are the relevance, and the base value of each point is the part of the logit that belongs to no
+    column (:meth:`NEON.residual`). Values and base value sum to the logit, as those of shap sum to a model's
+    output. They are no Shapley values and need no background data; the base value is 0 if the relevance conserves
+    the logit.
 
     Parameters
     ----------
-    relevance : array, frame or Tensor [N, d]
-        Of :meth:`NEON.attribute` for X.
+    relevance : array, data frame or Tensor [N, d]
+        The result of :meth:`NEON.attribute` for X.
     net : NeuralizedClustering
-        On points (raw columns, encoded tables, texts behind a vectorizer), without a feature network.
-    X : array, frame, tensor, sparse matrix or sequence of str
-        What was explained.
+        The network that was explained, without a feature network (raw columns, encoded tables, or texts behind a
+        vectorizer).
+    X : array, data frame, tensor, sparse matrix or sequence of str
+        The points that were explained.
     target : int or sequence [N], optional
-        As it was given to :meth:`NEON.attribute`; None: each point's own cluster. Relevance with a competitor is
-        that of a contrast, and its base values are the rest of the target's logit.
+        The `target` given to :meth:`NEON.attribute`. Default: each point's own cluster. With a competitor, the
+        relevance is that of a contrast, and the base values are the rest of the target's logit.
 
     Returns
     -------
     shap.Explanation
-        `values` and `data` [N, d] (of texts the counts of terms), `base_values` [N], `feature_names`.
+        With `values` and `data` [N, d] (for texts, the counts of terms), `base_values` [N] and `feature_names`.
 
     Raises
     ------
     ImportError
         shap is not installed: ``pip install "neonxc[shap]"``.
     ValueError
-        A network with a feature network, or relevance of another shape.
+        The network has a feature network, or the relevance another shape.
     """
     try:
         from shap import Explanation
@@ -52,9 +54,7 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
         raise ImportError('to_shap needs shap: pip install "neonxc[shap]"') from None
     carrier = net.carrier
     if not isinstance(carrier, Columns):
-        raise ValueError(
-            "to_shap is for points; this network has a feature network, and its inputs are no columns"
-        )
+        raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
     stored = carrier.stored(X).tensor
     values, names = as_array(relevance), list(carrier.units)
     if values.shape != (len(stored), len(names)):
@@ -62,14 +62,14 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
     logits = []
     for some in carrier.blocks(stored):
         x = dense(stored[some])
-        of_clusters = net.head(x)
+        every_logit = net.head(x)
         own = net.head.assign(x)
         column, _ = explained(part(target, "target", some, len(stored)), own, x, net.head.n_clusters)
-        logits.append(of_clusters.gather(1, column[:, None])[:, 0])
+        logits.append(every_logit.gather(1, column[:, None])[:, 0])
     base = as_array(torch.cat(logits)) - values.sum(axis=1)
     return Explanation(values, base_values=base, data=_data(X, stored), feature_names=names)
 
 
 def _data(X: Any, stored: Any) -> np.ndarray:
-    """What stands beside the values: the table as it was given, and of other things the head's columns."""
+    """The data of the explanation: the user's table, or the head's columns for other inputs."""
     return X.to_numpy() if hasattr(X, "iloc") and hasattr(X, "columns") else as_array(dense(stored))

@@ -1,4 +1,4 @@
-"""Rows that lie on the ranks of a group, some on each: what is checked, counted and chosen over all of them."""
+"""Checks, counts and samples of rows that are distributed over the processes of a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neonxc.ranks import Ranks
 
 
 def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
-    """X, and which of its rows count: a shard without rows is read as one row of zeros, of which none counts."""
+    """Return X and a slice of its rows; an empty shard becomes one row of zeros and an empty slice."""
     if not without_rows(X, ranks):
         return X, slice(None)
     if hasattr(X, "iloc") and hasattr(X, "columns"):
@@ -24,45 +24,45 @@ def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
 
 
 def without_rows(X: Any, ranks: Ranks) -> bool:
-    """Whether X has no rows where that is allowed: on some of the ranks of a group."""
+    """Return whether X is an empty shard; without a group there are no shards."""
     return not ranks.alone and not (X.shape[0] if hasattr(X, "shape") else len(X))
 
 
 def numbered(n: int, ranks: Ranks) -> tuple[int, int]:
-    """The number of this rank's first row among all rows, those of rank 0 first, and the number of all rows."""
+    """Return the index of this rank's first row among the rows of all ranks, and the number of all rows."""
     counts = [int(count) for count in ranks.gather(torch.tensor([n]))]
     return sum(counts[: ranks.rank]), sum(counts)
 
 
 def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
-    """The type of the rows of all ranks; what is said on ranks without rows does not count.
+    """Return the dtype of the rows of all ranks, ignoring ranks without rows.
 
     Raises
     ------
     ValueError
-        On all ranks: types differ, or no rank has rows.
+        On all ranks: the dtypes differ, or no rank has rows.
     """
     kinds = {kind: rank for rank, kind in reversed(list(enumerate(ranks.texts(str(dtype) if n else "")))) if kind}
     if not kinds:
         raise ValueError("X is empty: no rank of the group has rows")
     if len(kinds) > 1:
-        said = ", ".join(f"{kind} on rank {kinds[kind]}" for kind in sorted(kinds, key=lambda kind: kinds[kind]))
-        raise ValueError(f"the dtype of X differs between processes: {said}")
+        found = ", ".join(f"{kind} on rank {kinds[kind]}" for kind in sorted(kinds, key=lambda kind: kinds[kind]))
+        raise ValueError(f"the dtype of X differs between processes: {found}")
     return getattr(torch, next(iter(kinds)).removeprefix("torch."))
 
 
 def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
-    """The inputs of this rank; without any, a tensor [0, ...] like those of other ranks.
+    """Return the inputs of this rank; without any, a tensor [0, ...] like the inputs of other ranks.
 
     Raises
     ------
     ValueError
-        On all ranks: types or shapes of the inputs differ, or no rank has any.
+        On all ranks: dtypes or shapes of the inputs differ, or no rank has any.
     """
     n, kind = (0, torch.float32) if x is None else (len(x), x.dtype)
     kind = common_type(n, kind, ranks)
-    told = ranks.texts(json.dumps(None if x is None else list(x.shape[1:])))
-    shapes = {rank: json.loads(text) for rank, text in enumerate(told) if text != "null"}
+    texts = ranks.texts(json.dumps(None if x is None else list(x.shape[1:])))
+    shapes = {rank: json.loads(text) for rank, text in enumerate(texts) if text != "null"}
     first = min(shapes)
     for rank, shape in shapes.items():
         if shape != shapes[first]:
@@ -74,14 +74,22 @@ def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
 
 
 def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:
-    """The different labels of all ranks, sorted, from those of this rank.
+    """Return the distinct labels of all ranks, sorted.
+
+    Parameters
+    ----------
+    own : ndarray
+        Labels of this rank.
+    ranks : Ranks
+    name : str
+        Name of the argument in errors.
 
     Raises
     ------
     ValueError
-        On all ranks: labels are numbers on one and names on another.
+        On all ranks: labels are numbers on one rank and strings on another.
     TypeError
-        On all ranks: labels are neither numbers nor names.
+        On all ranks: labels are neither numbers nor strings.
     """
     if ranks.alone:
         return np.unique(own)
@@ -90,22 +98,25 @@ def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np
         if own.dtype.kind not in "biufUO":
             raise TypeError(f"{name} in a group needs numbers or names, got the dtype {own.dtype}")
         text = json.dumps([own.dtype.str, own.tolist()])
-    told = [json.loads(text) for text in ranks.texts(text)]
-    every = [np.array(values, dtype=kind) for kind, values in told if values]
+    gathered = [json.loads(text) for text in ranks.texts(text)]
+    every = [np.array(values, dtype=kind) for kind, values in gathered if values]
     if len({isinstance(value, str) for array in every for value in array.tolist()}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
     return np.unique(np.concatenate(every)) if every else own[:0]
 
 
 def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:
-    """Rows [number, d] of all ranks with the greatest scores, greatest first; fewer if there are fewer."""
+    """Return the `number` rows of all ranks with the largest scores, in descending order."""
     best = score.argsort(descending=True, stable=True)[:number]
     rows, scores = torch.cat(ranks.gather(x[best])), torch.cat(ranks.gather(score[best]))
     return rows[scores.argsort(descending=True, stable=True)[:number]]
 
 
 def sample(x: Tensor, most: int, ranks: Ranks) -> Tensor:
-    """Rows of all ranks, in their order, or so many drawn from them, the same on all; alone, all rows."""
+    """Return the rows of all ranks, or a random sample of `most` of them, the same on all ranks.
+
+    Without a group, all rows are returned.
+    """
     if ranks.alone:
         return x
     if numbered(len(x), ranks)[1] <= most:

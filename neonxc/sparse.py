@@ -22,7 +22,7 @@ class SparseRows:
     Parameters
     ----------
     matrix : scipy.sparse CSR matrix [N, d]
-        Of float32 or float64.
+        The points, in float32 or float64.
     device : torch.device
         Device of the results; the products themselves are computed on the CPU, in float64.
     whole : bool
@@ -85,8 +85,7 @@ class SparseRows:
         return torch.from_numpy(product).to(self.device)
 
     def norms(self, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
-        """Return norms [N] (l1, l2 or max) of ``weight x + bias`` for a diagonal [d] or a matrix [p, d], in
-        float64."""
+        """Compute the norms [N] (l1, l2 or max) of ``weight x + bias`` for a weight [d] or [p, d], in float64."""
         if weight.ndim == 1 and not bool(bias.any()):
             rows, columns = self.places()
             sizes = (self.entries.double() * weight.cpu().double()[columns]).abs() ** min(ORDERS[kind], 2)
@@ -143,16 +142,15 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
 
 
 def moments(X: Any) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations [d] of the columns of sparse points; the deviation of a constant column is
-    1."""
+    """Compute the means and standard deviations [d] of sparse columns; the latter are 1 for constant columns."""
     batch = X if isinstance(X, SparseRows) else sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
     rows = cast(SparseRows, batch)
     n, (_, columns), entries = len(rows), rows.places(), rows.entries.double()
     zero = entries.new_zeros(rows.shape[1])
     mean = zero.index_add(0, columns, entries) / n
-    of_entries = zero.index_add(0, columns, (entries - mean[columns]).square())
+    squares = zero.index_add(0, columns, (entries - mean[columns]).square())
     absent = n - torch.bincount(columns, minlength=len(zero))
-    spread = ((of_entries + absent * mean.square()) / n).sqrt()
+    spread = ((squares + absent * mean.square()) / n).sqrt()
     return mean, torch.where(spread > 0, spread, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Sums of the relevance of sparse points by cluster, without a dense array of the points' relevance."""
+"""Relevance of sparse points summed by cluster, without the dense relevance of any single point."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from neonxc.sparse import SparseRows
 
 @torch.no_grad()
 def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor, total: Tensor) -> None:
-    """Add the relevance of sparse points to the sums [K + 1, d] of the clusters in `column` [N]; row K is unused.
+    """Add the relevance of sparse points to the sums [K + 1, d] of their clusters; noise points are skipped.
 
-    With ``y = (x - root) / n(x) - origin``, relevance is ``const(weights, own) - slope(weights) * y``, which is
+    With ``y = (x - root) / n(x) - origin``, the relevance is ``const(weights, own) - slope(weights) * y``. It is
     linear in x and, for a given `own`, in the weights. The constant parts of all points with the same `own` are
-    therefore the constant part of their summed weights, and the rest needs only the stored entries.
+    therefore that of their summed weights, and the rest needs the stored entries only.
 
     Parameters
     ----------
     head : Head
-        Of linear neurons.
+        A head with linear neurons.
     decision : Decision
-        Of the N points, for their own clusters.
+        The decisions of the N points for their own clusters.
     x : SparseRows [N, d]
     column : Tensor [N] of int64
-        K for points that are in no cluster.
+        Cluster of each point; K for points in no cluster.
     total : Tensor [K + 1, d] of float64, on the CPU
+        The sums, modified in place.
     """
     detection = decision.detection
     assert isinstance(detection, LinearDetection)
@@ -37,13 +38,13 @@ def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor,
     norm = detection.row_norm(x)
     scaled = weights / norm
     if decision.own is None:
-        of_point = torch.nn.functional.one_hot(column, len(total)).double()
+        membership = torch.nn.functional.one_hot(column, len(total)).double()
         cluster = torch.arange(len(total), device=column.device)
-    else:  # group points by the neuron of their cluster; soft minima share a point among several neurons
-        of_point = decision.own.double()
+    else:  # sums per neuron of the points' own clusters; a soft minimum shares a point among several
+        membership = decision.own.double()
         groups = None if head.grouping is None else head.grouping.groups
-        cluster = torch.arange(of_point.shape[1], device=column.device) if groups is None else groups
-    _add_constant(detection, decision.own is None, of_point.T @ weights, of_point.T @ scaled, cluster, total)
+        cluster = torch.arange(membership.shape[1], device=column.device) if groups is None else groups
+    _add_constant(detection, decision.own is None, membership.T @ weights, membership.T @ scaled, cluster, total)
     _add_entries(detection, x, scaled, column, total)
 
 
@@ -56,18 +57,18 @@ def _add_constant(
     for some in blocks(len(weights), 48 * detection.n_features, weights.device):
         zero = weights.new_zeros(len(weights[some]), detection.n_features)
         found = detection.relevance(zero, weights[some], None if own is None else own[some])
-        # correct the root, which was divided by the norm at zero instead of the norm of each point
-        there = weights[some] / detection.row_norm(zero)
-        found += root * ((scaled[some] - there) @ detection.directions.double())
+        # `found` divides the root by the norm at zero; correct it to each point's own norm
+        scaled_at_zero = weights[some] / detection.row_norm(zero)
+        found += root * ((scaled[some] - scaled_at_zero) @ detection.directions.double())
         total.index_add_(0, cluster[some].cpu(), found.cpu())
 
 
 def _add_entries(detection: LinearDetection, x: SparseRows, scaled: Tensor, column: Tensor, total: Tensor) -> None:
-    """Subtract the slope times the entry for every stored entry."""
+    """Subtract slope times entry at every stored entry."""
     scaled, column = scaled.cpu(), column.cpu()
-    slopes_of = detection.directions.double().cpu().T.contiguous()
+    directions = detection.directions.double().cpu().T.contiguous()
     (rows, columns), entries = x.places(), x.entries.double()
     for some in blocks(len(entries), 32 * scaled.shape[1]):
-        slope = torch.linalg.vecdot(scaled[rows[some]], slopes_of[columns[some]])
+        slope = torch.linalg.vecdot(scaled[rows[some]], directions[columns[some]])
         place = column[rows[some]] * total.shape[1] + columns[some]
         total.view(-1).index_add_(0, place, entries[some] * slope, alpha=-1)

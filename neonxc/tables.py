@@ -15,7 +15,6 @@ from pathlib import Path
 import pandas as pd
 
 from neonxc.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
-from neonxc.dataset.formats import arrow
 from neonxc.file_contents import text_of, unpacked
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
@@ -113,7 +112,7 @@ class _Table:
             place = f"{self.name}, {self._place(bad)}, column {column!r}"
             cell = str(self.columns[column].iloc[bad]).strip()
             what = "a finite number" if is_number(cell) else "a number, as the others are"
-            raise ValueError(f"{place}: {cell!r} is not {what}; correct it, or leave the column out (--ignore)")
+            raise ValueError(f"{place}: {cell!r} is not {what}; correct it, or leave the column out")
         if commas is not None:
             kind, example = commas
             self.commas.setdefault(kind, []).append(f"{column} ({example})")
@@ -150,6 +149,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
 
 
 def _from_parquet(name: str, data: bytes) -> _Table:
+    from neonxc.dataset.formats import arrow
+
     _, parquet = arrow()
     try:
         table = parquet.read_table(BytesIO(data))

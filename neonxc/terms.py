@@ -16,7 +16,7 @@ from torch import Tensor
 from neonxc.carriers import Columns, carrier_of
 from neonxc.inputs import Batch, as_texts
 from neonxc.registry import Values, register
-from neonxc.sparse import check_room, dense, is_sparse
+from neonxc.sparse import SparseRows, check_room, dense, is_sparse
 
 OPTIONS = ("analyzer", "binary", "lowercase", "ngram_range", "stop_words", "strip_accents", "token_pattern")
 """Parameters of a CountVectorizer that decide what it counts, once it has a vocabulary."""
@@ -109,6 +109,14 @@ class _TermColumns(Columns):
             return pd.DataFrame(array, index=index, columns=names)
 
         return Batch(counts.tensor, None, restore, counts.labels)
+
+    in_texts = True
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
+        """1 for the terms that a text contains, 0 for others."""
+        if not isinstance(points, SparseRows):
+            return (points > 0).double()
+        return SparseRows((points.matrix > 0).astype(np.float64), points.device)
 
     def columns(self, X: Any) -> Any:
         """Counts of terms."""

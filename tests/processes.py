@@ -27,7 +27,7 @@ class Processes:
     def __init__(self, size, timeout=TIMEOUT):
         self.folder = tempfile.TemporaryDirectory()
         context = multiprocessing.get_context("forkserver")  # which imports what all need once
-        context.set_forkserver_preload(["neonxc.models", "neonxc.trees"])
+        context.set_forkserver_preload(["pytest", "pandas", "sklearn.datasets", "neonxc.models", "neonxc.trees"])
         self.pipes, self.processes = [], []
         for rank in range(size):
             here, there = context.Pipe()

@@ -17,6 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 from neonxc.report.colors import colors
 from neonxc.report.contents import (
     Card,
+    Caution,
     Change,
     Column,
     Contents,
@@ -30,7 +31,6 @@ from neonxc.report.contents import (
     Statement,
     TreeNode,
     Trust,
-    Warning,
 )
 from neonxc.report.page import render
 
@@ -171,7 +171,7 @@ def table(X, k, title):
             Figure("auc", "Flipping", 71.3, "71.3", HELP[2]),
             Figure("stability", "Stability", float(np.mean(seeds)), f"{np.mean(seeds):.2f}", HELP[3]),
         ],
-        [Warning(f"The rules of {len(worst)} clusters hold for fewer of their points than the others'.", worst)],
+        [Caution(f"The rules of {len(worst)} clusters hold for fewer of their points than the others'.", worst)],
         ["12 missing values were replaced by the columns' medians."],
         columns, cards, pairs, nodes, points,
         Trust(
@@ -300,7 +300,7 @@ def hostile():
     return replace(
         base, title=HOSTILE[0], what=HOSTILE[2], verdict=HOSTILE[1], columns=column, noise=1, notes=HOSTILE,
         reproduce=Reproduce([("a", HOSTILE[0])], [(HOSTILE[2], HOSTILE[1])], code),
-        warnings=[Warning(HOSTILE[0], [0])], figures=[replace(base.figures[0], help=HOSTILE[0], text=HOSTILE[4])],
+        warnings=[Caution(HOSTILE[0], [0])], figures=[replace(base.figures[0], help=HOSTILE[0], text=HOSTILE[4])],
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from captum.metrics import infidelity, sensitivity_max
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.cluster import Birch, BisectingKMeans, KMeans
+from sklearn.cluster import DBSCAN, Birch, BisectingKMeans, KMeans
 from sklearn.datasets import load_digits, load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler, scale
@@ -304,7 +304,42 @@ def test_summary_by_brute_force():
         assert set(found.prototypes[k]) <= set(members)
         names = [iris.columns[i] for i in np.argsort(-found.relevance[k])]
         assert [name for name, _ in found.top(k, 2)] == names[:2]
-        assert f"cluster {k} ({len(members)} points): {names[0]} " in str(found)
+        assert f"cluster {k} ({len(members)} points)\n    {names[0]} " in str(found)
+
+
+def test_summary_tells_the_direction():
+    """Means by pandas, and the arrow by hand; relevance is positive in either direction."""
+    iris = load_iris(as_frame=True).data.set_axis(list("abcd"), axis=1)
+    net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(iris), iris)
+    means = iris.groupby(net.predict(iris)).mean()
+    for X in (iris, iris.to_numpy(), tensor(iris), tensor(iris).float()):
+        found = NEON(net).summary(X)
+        assert found.values.means.dtype == np.float64
+        np.testing.assert_allclose(found.values.means, means, rtol=1e-6 if X is not iris else 1e-14)
+        np.testing.assert_allclose(found.values.overall, iris.mean(), rtol=1e-6 if X is not iris else 1e-14)
+    found = NEON(net).summary(iris)
+    frame = found.to_frame()
+    assert list(frame) == ["relevance", "direction", "mean", "overall"]
+    assert len(frame) == 12
+    for (cluster, feature), row in frame.iterrows():
+        assert row["relevance"] == found.relevance[cluster, list("abcd").index(feature)]
+        assert row["direction"] == ("↑" if means.loc[cluster, feature] > iris[feature].mean() else "↓")
+        assert (row["mean"], row["overall"]) == pytest.approx((means.loc[cluster, feature], iris[feature].mean()))
+    assert (frame["relevance"].groupby(level=0).diff().dropna() <= 0).all()
+    small = int(means["c"].idxmin())
+    assert f"c {frame.loc[(small, 'c'), 'relevance']:+.3g} (↓ {means.loc[small, 'c']:.3f} vs 3.758)" in str(found)
+    flat = iris.assign(d=2.0)
+    same = NEON(neonxc.neuralize(means.assign(d=2.0).to_numpy(), flat)).summary(flat)
+    assert same.values.comparison(0, 3) == "= 2 vs 2"
+
+
+def test_the_overall_mean_counts_noise():
+    net = neonxc.neuralize(DBSCAN(0.5).fit(X[:, :2]), X[:, :2])
+    found = NEON(net).summary(X[:, :2])
+    own = net.predict(X[:, :2])
+    assert found.n_noise == (own == -1).sum() > 0
+    np.testing.assert_allclose(found.values.overall, X[:, :2].mean(0))
+    np.testing.assert_allclose(found.values.means, [X[own == k, :2].mean(0) for k in net.classes_])
 
 
 def test_summary_of_an_empty_cluster_and_unnamed_columns():
@@ -315,6 +350,8 @@ def test_summary_of_an_empty_cluster_and_unnamed_columns():
     assert len(found.prototypes[-1]) == 0
     assert [len(p) for p in found.prototypes] == list(found.sizes)
     assert found.feature_names == ["x0", "x1", "x2", "x3"]
+    assert found.values.direction(len(centers) - 1, 0)[0] == ""
+    assert found.reasons(len(centers) - 1, 1) == ["x0 +0"]
 
 
 # --- feature networks --------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_measures_are_what_they_say(blobs):
         assert found["stability"] == pytest.approx(expected)
         assert (expected < 0.9) == (k == 2)
         tree = ExShallow(k).fit(blobs, centers=model.cluster_centers_)
-        assert found["tree_price"] == pytest.approx(kmeans_cost(blobs, tree.labels_) / model.inertia_)
+        assert found["cost_ratio"] == pytest.approx(kmeans_cost(blobs, tree.labels_) / model.inertia_)
 
 
 def test_wine_has_three_clusters():
@@ -87,7 +87,7 @@ def test_a_table_with_words_and_gaps(blobs):
     frame.loc[::9, "word"] = None
     prepared = prepare(frame)
     choice = choose_k(prepared.frame, [2, 3], preprocessing=prepared.pipeline)
-    assert (choice.frame["tree_price"] >= 1 - 1e-9).all()
+    assert (choice.frame["cost_ratio"] >= 1 - 1e-9).all()
     points = prepared.pipeline.fit_transform(prepared.frame)
     assert choice.frame["inertia"][2] == pytest.approx(KMeans(2, n_init=10, random_state=0).fit(points).inertia_)
 

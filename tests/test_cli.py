@@ -62,6 +62,7 @@ def test_heatmaps_of_spatial_clusters(neonxc_command, photos, tmp_path):
     names = {file.name for file in (tmp_path / "maps").iterdir()}
     stems = ("photo0", "PHOTO0-2", "photo0-3")
     assert names == {"contact-sheet.png", *(f"{stem}-cluster-{k}.png" for stem in stems for k in range(2))}
+    assert "2 spatial clusters of 3 photos at" in out
     assert "features.2 of MobileNetV3" in out
 
 
@@ -109,7 +110,8 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
             "--out",
             "maps",
         )
-        code, _, err = neonxc_command("heatmap", *args)
+        per_photo = ["--per-photo"] if name == "epsilon" else []
+        code, _, err = neonxc_command("heatmap", *args, *per_photo)
         assert code == 0, err
         saved = load_file(tmp_path / "maps" / f"{name}.safetensors")
         assert set(saved) == {
@@ -125,10 +127,14 @@ def test_saved_heatmaps_are_those_of_the_library(neonxc_command, photos, tmp_pat
             "epsilon": presets.epsilon(),
             "epsilon-gamma-box": presets.epsilon_gamma_box(low, high),
         }[name]
-        for stem, file in [("photo0", photos[0]), ("photo0-2", twin)]:
-            x = features.preprocess(load_image(file, 64)[None])
-            model = workflows.kmeans(features.points(x).numpy(), 2, "locations")
-            net = neonxc.neuralize(model, x, features)
+        together = torch.cat([features.preprocess(load_image(file, 64)[None]) for file in (photos[0], twin)])
+        if name != "epsilon":
+            model = workflows.kmeans(features.points(together).numpy(), 2, "locations")
+            net = neonxc.neuralize(model, together, features)
+        for stem, x in [("photo0", together[:1]), ("photo0-2", together[1:])]:
+            if name == "epsilon":  # the one run that clusters each photo alone
+                model = workflows.kmeans(features.points(x).numpy(), 2, "locations")
+                net = neonxc.neuralize(model, x, features)
             torch.testing.assert_close(saved[f"{stem}/logits"], net(x)[0].detach())
             expected = neonxc.NEON(net, rules).heatmaps(x)[0]
             assert expected.shape == (2, 64, 80)
@@ -190,7 +196,8 @@ def test_photos_are_cut_to_the_patches_of_a_transformer(neonxc_command, photos, 
         "heatmap", *photos[:2], *VIT, "--size", 70, "--mode", mode, "--out", "maps", "--save", "r.safetensors"
     )
     assert code == 0, err
-    assert len(list((tmp_path / "maps").iterdir())) == {"spatial": 5, "image": 3}[mode]
+    drawn = {path.name for path in (tmp_path / "maps").iterdir()}  # each photo in at least one of the two clusters
+    assert all(any(stem in name for name in drawn) for stem in ("contact-sheet", "photo0", "photo1"))
     saved = load_file(tmp_path / "r.safetensors")
     logits = [2, 4, 5] if mode == "spatial" else [2]
     for stem in ("photo0", "photo1"):
@@ -266,8 +273,8 @@ def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_pat
             ["--composite", "alpha-beta"],
             "'alpha-beta' is not one of 'gamma', 'paper', 'epsilon', 'epsilon-gamma-box'",
         ),
-        (["--save", "r.pt"], "'--save': The file must be called .safetensors, got r.pt"),
-        (["--save", "r"], "'--save': The file must be called .safetensors, got r"),
+        (["--save", "r.pt"], "'--save': The file name must end in .safetensors, got r.pt"),
+        (["--save", "r"], "'--save': The file name must end in .safetensors, got r"),
         (["--save", "d.safetensors"], "'d.safetensors' is a directory"),
         (["--save", "photo0.png/r.safetensors"], "photo0.png is a file; a folder is needed there"),
         (["--save", "photo0.png/a/r.safetensors"], "photo0.png is a file; a folder is needed there"),
@@ -308,7 +315,8 @@ def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, 
 
     monkeypatch.setattr("neonxc.files.save_file", full)
     code, _, err = neonxc_command("heatmap", photos[0], *SMALL, "--save", "r.safetensors")
-    assert (code, err) == (2, "neonxc: can't write r.safetensors: I/O error: No space left on device\n")
+    assert code == 2
+    assert err.endswith("neonxc: can't write r.safetensors: I/O error: No space left on device\n")
     assert not list(tmp_path.glob("r.safetensors*"))
 
 
@@ -335,6 +343,10 @@ def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, 
             ["heatmap", "photo0.png", *SMALL, "--mode", "image"],
             "2 clusters need at least as many photos, got 1; or use --mode spatial",
         ),
+        (
+            ["heatmap", "photo0.png", "photo1.png", "--mode", "image", "-k", "2", "--per-photo"],
+            "--per-photo is for",
+        ),
         (["nonsense"], "nonsense"),
     ],
 )
@@ -357,9 +369,35 @@ def test_photos_that_are_the_same(neonxc_command, photos, tmp_path):
     message = "2 clusters need at least as many different photos; all 3 are the same"
     assert (code, err) == (2, f"neonxc: {message}\n")
     code, _, err = neonxc_command("heatmap", *twins, photos[1], *args, "-k", 3)
-    message = "3 clusters need at least as many different photos; only 2 of the 4 are different"
+    message = "3 clusters need at least as many different photos; only 2 of the 4 are different "
+    message += "(twin0, twin1, twin2 are the same); ask for at most 2 clusters (--clusters)"
     assert (code, err) == (2, f"neonxc: {message}\n")
     assert not (tmp_path / "maps").exists()
+
+
+def test_a_very_long_photo_is_one_line(neonxc_command, tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (300, 1)).save(tmp_path / "line.png")
+    code, _, err = neonxc_command("heatmap", "line.png", *SMALL)
+    assert code == 2
+    assert err.startswith(
+        "neonxc: cannot read the image 'line.png': an image of 1 x 300 pixels is more than 8 times"
+    )
+
+
+def test_a_later_run_removes_its_earlier_pictures_alone(neonxc_command, photos, tmp_path):
+    args = (photos[1], *SMALL, "--layer", "features.2", "--out", "maps")
+    assert neonxc_command("heatmap", *args, "-k", 4)[0] == 0
+    before = {path.name for path in (tmp_path / "maps").iterdir()}
+    mine = {"mine.png": photos[0].read_bytes(), "notes.txt": b"notes", "photo9-cluster-1.png": b"no picture"}
+    mine["copy.png"] = (tmp_path / "maps" / "photo1-cluster-3.png").read_bytes()
+    for name, content in mine.items():
+        (tmp_path / "maps" / name).write_bytes(content)
+    assert neonxc_command("heatmap", *args, "-k", 2)[0] == 0
+    after = {path.name for path in (tmp_path / "maps").iterdir()}
+    assert before - after == {"photo1-cluster-2.png", "photo1-cluster-3.png"}
+    assert {name: (tmp_path / "maps" / name).read_bytes() for name in mine} == mine
 
 
 def test_the_version(neonxc_command):

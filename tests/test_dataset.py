@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neonxc
 from neonxc import attribute_dataset, read_attributions
-from neonxc.dataset.items import Items, Rows, Share, first_of, source_of
-from neonxc.dataset.shards import files
+from neonxc.dataset.items import ArrayRows, DatasetRows, PendingRows, as_row_source, first_input
+from neonxc.dataset.shards import shard_files
 
 N = 50
 POINTS = np.random.default_rng(0).normal(size=(N, 4)) + 4 * (np.arange(N)[:, None] % 3)
@@ -116,14 +116,20 @@ def whole(tmp_path):
 # what is kept
 
 
-@pytest.mark.parametrize("format", ["safetensors", "parquet"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("rows", [1, 7, 50, None])
+@pytest.mark.parametrize(
+    ("format", "dtype", "rows"),
+    [
+        ("safetensors", np.float32, 7),
+        ("safetensors", np.float64, None),
+        ("parquet", np.float32, 1),
+        ("parquet", np.float64, 50),
+    ],
+)
 def test_rows_are_those_of_attribute(tmp_path, format, dtype, rows):
     net, X = network(), POINTS.astype(dtype)
     attribute_dataset(net, X, tmp_path / "out", format=format, rows_per_shard=rows, progress=False)
     found = read_attributions(tmp_path / "out")
-    assert len(files(tmp_path / "out")) == (1 if rows is None else -(-N // rows))
+    assert len(shard_files(tmp_path / "out")) == (1 if rows is None else -(-N // rows))
     assert found.rows.tolist() == list(range(N))
     assert found.missing == 0
     assert found["relevance"].dtype == dtype
@@ -202,8 +208,9 @@ def test_noise_has_no_cluster(tmp_path):
     assert found["target"].min() == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("target", [None, 1, (1, 2, 0)])
+@pytest.mark.parametrize(
+    ("dtype", "target"), [(torch.float32, None), (torch.float64, 1), (torch.float32, (1, 2, 0))]
+)
 def test_images_with_clusters_of_locations(tmp_path, dtype, target):
     net, images = deep_network(dtype)
     data = TensorDataset(images, torch.arange(12))
@@ -226,7 +233,7 @@ def test_heatmaps_of_clusters(tmp_path):
     found = read_attributions(tmp_path / "out")
     np.testing.assert_allclose(found["relevance"], neonxc.NEON(net).heatmaps(images, [2, 0]).numpy())
     assert found.columns == ["cluster", "logits", "relevance"]
-    with pytest.raises(ValueError, match="heatmaps of clusters have no other target"):
+    with pytest.raises(ValueError, match="clusters can't be combined with a target"):
         attribute_dataset(net, images, tmp_path / "other", clusters=[0], target=1, progress=False)
 
 
@@ -236,7 +243,7 @@ def test_images_of_different_sizes(tmp_path, format):
     images = [torch.rand(1, 6 + row // 2 % 2, 5, dtype=torch.float64) for row in range(9)]
     attribute_dataset(net, DataLoader(images, 1), tmp_path / "out", format=format, progress=False)
     found = read_attributions(tmp_path / "out")
-    assert len(files(tmp_path / "out")) == 5
+    assert len(shard_files(tmp_path / "out")) == 5
     blocks = list(found.blocks(size=4))
     assert np.concatenate([block["row"] for block in blocks]).tolist() == list(range(9))
     rows = [row for block in blocks for row in block["relevance"]]
@@ -244,7 +251,7 @@ def test_images_of_different_sizes(tmp_path, format):
         np.testing.assert_allclose(row, neonxc.NEON(net).attribute(image[None])[0].numpy())
     with pytest.raises(ValueError, match="different shapes"):
         found["relevance"]
-    with pytest.raises(ValueError, match=r"items 0 \.\.\. 8 of data can't be put together.*batch_size=1"):
+    with pytest.raises(ValueError, match=r"items 0 \.\.\. 8 of data can't be put into one batch.*batch_size=1"):
         attribute_dataset(net, DataLoader(images, 9), tmp_path / "other", progress=False)
 
 
@@ -254,7 +261,7 @@ def test_rules_of_an_attribution(tmp_path):
     attribute_dataset(neon, images, tmp_path / "out", progress=False)
     np.testing.assert_allclose(everything(tmp_path / "out")["relevance"], neon.attribute(images).numpy())
     other = neonxc.NEON(net, neonxc.lrp.Composite(neonxc.lrp.Epsilon(0.2)), beta=2, head_rule="midpoint")
-    with pytest.raises(ValueError, match=r"differ in composite: .*0\.1.* there, .*0\.2.* now"):
+    with pytest.raises(ValueError, match=r"with another composite: .*0\.1.* there, .*0\.2.* now"):
         attribute_dataset(other, images, tmp_path / "out", progress=False)
 
 
@@ -276,7 +283,7 @@ def test_words_have_relevance_by_their_numbers(tmp_path):
     words = neonxc.models.WordVectors(["cat", "dog", "owl", "sun", "moon"], np.eye(5))
     texts = ["cat dog owl", "cat dog", "sun moon", "sun moon moon moon"]
     net = neonxc.neuralize(KMeans(2, n_init=2, random_state=0).fit(words(words.encode(texts))), texts, words)
-    with pytest.raises(ValueError, match="texts of different lengths"):
+    with pytest.raises(ValueError, match="data needs word indices of one width"):
         attribute_dataset(net, texts, tmp_path / "texts", progress=False)
     attribute_dataset(net, words.encode(texts), tmp_path / "out", progress=False)
     np.testing.assert_allclose(read_attributions(tmp_path / "out")["relevance"], neonxc.NEON(net).attribute(texts))
@@ -285,8 +292,7 @@ def test_words_have_relevance_by_their_numbers(tmp_path):
 # what ends a run
 
 
-@pytest.mark.parametrize("rows", [1, 7, None])
-@pytest.mark.parametrize("end", ["error", "exit"])
+@pytest.mark.parametrize(("rows", "end"), [(1, "error"), (7, "exit"), (None, "error"), (None, "exit")])
 def test_a_rerun_goes_on_and_gives_the_same(tmp_path, rows, end):
     marks, out = tmp_path / "marks", tmp_path / "out"
     marks.mkdir()
@@ -390,7 +396,7 @@ def options_of_another():
 def test_a_rerun_with_something_else_is_refused(tmp_path, whole, what):
     given = {"net": network(), "data": POINTS, **options_of_another()[what]}
     before = everything(tmp_path / "whole")
-    with pytest.raises(ValueError, match=r"differ in .* there, .* now; take another folder"):
+    with pytest.raises(ValueError, match=r"attributions with another .* there, .* now; use another folder"):
         attribute_dataset(out=tmp_path / "whole", progress=False, **given)
     assert_same(everything(tmp_path / "whole"), before)
 
@@ -405,7 +411,7 @@ def test_processes_share_the_rows(ranks, tmp_path, n):
     assert ranks(work, network(), Watched(marks, POINTS[:n]), str(out), {"rows_per_shard": 5}) == [None] * 3
     attribute_dataset(network(), POINTS[:n], tmp_path / "alone", progress=False)
     assert_same(everything(out), everything(tmp_path / "alone"), exactly=False)
-    for path in files(out):
+    for path in shard_files(out):
         rows = load_file(path)["row"]
         assert len(set(rows % 3)) == 1  # every third
     counted = Watched(marks).read()
@@ -415,7 +421,7 @@ def test_processes_share_the_rows(ranks, tmp_path, n):
 
 def test_processes_need_not_be_told(ranks, tmp_path):
     ranks(untold, network(), str(tmp_path / "out"))
-    assert len(files(tmp_path / "out")) == 3
+    assert len(shard_files(tmp_path / "out")) == 3
 
 
 def untold(group, net, out):
@@ -525,10 +531,10 @@ def test_files_that_do_not_belong_are_named(tmp_path, format):
     shard = f"rows-000000000020.{format}"
     good = (tmp_path / "one" / shard).read_bytes()
     for content, message in [
-        (b"", "is damaged, or no shard"),
-        (good[:-100], "is damaged, or no shard"),
-        (b"x" * 1000, "is damaged, or no shard"),
-        ((tmp_path / "other" / shard).read_bytes(), "it belongs to something else"),
+        (b"", "is damaged or no shard"),
+        (good[:-100], "is damaged or no shard"),
+        (b"x" * 1000, "is damaged or no shard"),
+        ((tmp_path / "other" / shard).read_bytes(), "it belongs to other attributions"),
     ]:
         (tmp_path / "one" / shard).write_bytes(content)
         with pytest.raises(ValueError, match=f"{shard} .*{message}"):
@@ -555,13 +561,13 @@ def test_manifests_that_are_none(tmp_path, whole):
         ("{", "is damaged"),
         ("[]", "was not written by neonxc"),
         (json.dumps({**described, "format": "csv"}), "was not written by neonxc"),
-        (json.dumps({**described, "version": 99}), "is of version 99"),
+        (json.dumps({**described, "version": 99}), "has version 99"),
     ]:
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_attributions(tmp_path / "whole")
     path.unlink()
-    with pytest.raises(ValueError, match=r"holds rows-000000000000.safetensors and no manifest.json"):
+    with pytest.raises(ValueError, match=r"holds rows-000000000000.safetensors but no manifest.json"):
         attribute_dataset(network(), POINTS, tmp_path / "whole", progress=False)
 
 
@@ -604,7 +610,7 @@ def test_a_target_for_every_row_of_a_stream(tmp_path):
     np.testing.assert_allclose(
         everything(tmp_path / "out")["relevance"], neonxc.NEON(net).attribute(POINTS, target), atol=1e-9
     )
-    with pytest.raises(ValueError, match="has 20 entries, and there is a row"):
+    with pytest.raises(ValueError, match="has 20 entries, but the data has a row"):
         attribute_dataset(net, Stream(POINTS), tmp_path / "short", target=target[:20], progress=False)
 
 
@@ -619,23 +625,23 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch):
 
 
 def test_shares():
-    own = Share(1, 3, 11, np.array([True, False, True]))
+    own = PendingRows(1, 3, 11, np.array([True, False, True]))
     assert list(own) == [4, 10]
     assert [row in own for row in (1, 4, 5, 7, 10, 13)] == [False, True, False, False, True, True]
     assert own.total == 4
-    assert Share(1, 3, None, np.zeros(0, dtype=bool)).total is None
-    assert list(Share(2, 3, 2, np.zeros(0, dtype=bool))) == []
+    assert PendingRows(1, 3, None, np.zeros(0, dtype=bool)).total is None
+    assert list(PendingRows(2, 3, 2, np.zeros(0, dtype=bool))) == []
 
 
 def test_sources():
-    assert isinstance(source_of(POINTS), Rows)
-    assert isinstance(source_of(TensorDataset(torch.zeros(2))), Items)
-    assert [rows for rows, _ in Rows(POINTS).batches([3, 4, 9], 2)] == [[3, 4], [9]]
+    assert isinstance(as_row_source(POINTS), ArrayRows)
+    assert isinstance(as_row_source(TensorDataset(torch.zeros(2))), DatasetRows)
+    assert [rows for rows, _ in ArrayRows(POINTS).batches([3, 4, 9], 2)] == [[3, 4], [9]]
     x = torch.ones(2)
-    assert first_of([x, 3]) is x
-    assert first_of(((x, 1), 2)) is x
-    assert first_of([("a", "b"), x]) == ["a", "b"]
-    assert first_of(["a", "b"]) == ["a", "b"]
+    assert first_input([x, 3]) is x
+    assert first_input(((x, 1), 2)) is x
+    assert first_input([("a", "b"), x]) == ["a", "b"]
+    assert first_input(["a", "b"]) == ["a", "b"]
 
 
 def test_a_bar_is_shown_and_can_be_left_out(tmp_path, capsys, monkeypatch):

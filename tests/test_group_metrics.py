@@ -27,6 +27,7 @@ from neonxc.evaluation import (
     wad,
     waes,
 )
+from neonxc.preparation import prepare
 from neonxc.ranks import Ranks
 from neonxc.shards import common_classes, greatest, sample
 from neonxc.trees import IMM
@@ -80,6 +81,10 @@ def assert_same_summary(one, other):
     assert np.allclose(one.relevance, other.relevance)
     assert [rows.tolist() for rows in one.prototypes] == [rows.tolist() for rows in other.prototypes]
     assert (one.feature_names, one.n_noise) == (other.feature_names, other.n_noise)
+    assert np.allclose(one.values.means, other.values.means, equal_nan=True, rtol=1e-12)
+    assert np.allclose(one.values.overall, other.values.overall, equal_nan=True, rtol=1e-12)
+    for feature, shares in other.values.shares.items():
+        pd.testing.assert_frame_equal(one.values.shares[feature], shares)
 
 
 def test_summary(ranks, net, starts):
@@ -104,6 +109,16 @@ def test_summary_of_texts(ranks):
     model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=1, random_state=0)).fit(texts)
     net = neonxc.neuralize(model, texts)
     assert_same_summary(every(ranks(summarize, net, texts, [0, 5, 5])), neonxc.NEON(net).summary(texts, 4))
+
+
+def test_summary_of_a_table_with_gaps_and_categories(ranks, starts):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=40), "b": ["x", None, "y", "x"] * 10})
+    table.loc[::3, "a"] = np.nan
+    table.loc[39, "b"] = "on one rank alone"
+    made = prepare(table)
+    net = neonxc.neuralize(make_pipeline(made.pipeline, KMeans(2, n_init=1, random_state=0)).fit(table), table)
+    assert_same_summary(every(ranks(summarize, net, table, starts)), neonxc.NEON(net).summary(table, 4))
 
 
 def features():

@@ -16,6 +16,9 @@ from neonxc import workflows
 from neonxc.launched import launched, own_device
 from neonxc.models import FeatureExtractor
 from neonxc.photo_files import photo_files
+from neonxc.ranks import Ranks
+from neonxc.workflows import images
+from neonxc.workflows.typical import patch, typical_places
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,7 +56,7 @@ def draw(group, mode, folder, out, stop=None):
             Path(path).touch()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("neonxc.plot.overlay", lambda *_, title: Picture(title))
+        patch.setattr("neonxc.plot.overlay", lambda *_, title, **__: Picture(title))
         patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
         features = extractor(mode)
         photos = workflows.PhotoFiles(photo_files([Path(folder)]), 40, features)
@@ -99,11 +102,40 @@ def test_another_command_begins_anew(folder, tmp_path):
         draw(None, "spatial", folder, tmp_path / "out", stop="p3")
     os.utime(folder / "p1.png", (1, 1))
     _, drawn = draw(None, "spatial", folder, tmp_path / "out")
-    assert len(drawn) == 11
+    assert {name[:2] for name in drawn} == {"p0", "p1", "p2", "p3", "p4", "co"}
     (tmp_path / ".out.unfinished").mkdir()
     (tmp_path / ".out.unfinished" / "manifest.json").write_text("{")
     _, drawn = draw(None, "spatial", folder, tmp_path / "out")
-    assert len(drawn) == 11
+    assert {name[:2] for name in drawn} == {"p0", "p1", "p2", "p3", "p4", "co"}
+
+
+def test_many_photos_share_a_sample_of_their_locations(folder, monkeypatch):
+    features = extractor("spatial")
+    photos = workflows.PhotoFiles(photo_files([folder]), 40, features)
+    every = [features.points(features.preprocess(photo[None])) for _, photo in photos]
+    alone = Ranks()
+    torch.testing.assert_close(images._sample(photos, features, alone, 5), torch.cat(every))
+    monkeypatch.setattr(images, "SAMPLE", 12)
+    found = images._sample(photos, features, alone, 3)
+    assert found.shape == (12, 4)
+    sources = [{row for row, points in enumerate(every) if (points == point).all(1).any()} for point in found]
+    assert all(set.intersection(*sources[4 * i : 4 * i + 4]) for i in range(3))  # four of each of three photos
+
+
+def test_the_most_typical_places_are_apart_and_their_own_clusters():
+    logits = torch.full((2, 8, 12), -1.0)
+    logits[0, :, :6], logits[1, :, 6:] = 1.0, 1.0
+    logits[0, 2, 3], logits[0, 2, 4], logits[0, 7, 0] = 5.0, 4.0, 3.0
+    logits[0, 0, 11] = 0.5  # a larger logit of a place that is in the other cluster
+    first, second = typical_places(logits, 7, 3)
+    assert [place.logit for place in first] == [5.0, 3.0, 1.0]  # the second largest is beside the largest
+    assert (first[0].photo, first[0].y, first[0].x) == (7, 2.5 / 8, 3.5 / 12)
+    assert {place.logit for place in second} == {1.0}
+    assert all(place.x > 0.5 for place in second)
+    assert typical_places(logits - 2 * logits, 0, 99)[0][0].x > 0.5
+    photo = torch.rand(3, 32, 48)
+    assert torch.equal(patch(photo, first[0]), photo[:, 6:14, 10:18])
+    assert torch.equal(patch(photo, first[1]), photo[:, 24:, :8])  # moved inwards at the corner
 
 
 def test_many_photos_have_several_sheets(folder, tmp_path, monkeypatch):
@@ -117,7 +149,7 @@ def test_folders_and_files(folder):
     (folder / "empty").mkdir()
     found = photo_files([folder / "p3.png", folder])
     assert [path.name for path in found] == ["p3.png", "p0.png", "p1.png", "p2.png", "p3.png", "p4.png"]
-    with pytest.raises(ValueError, match=r"empty has no photos; known are \.jpg"):
+    with pytest.raises(ValueError, match=r"empty has no photos; supported suffixes are \.jpg"):
         photo_files([folder / "empty"])
 
 

@@ -18,12 +18,12 @@ from sklearn.metrics import pairwise_distances
 import neonxc
 from neonxc.evaluation import interpretabilities, interpretability
 from neonxc.models import KCenter
-from neonxc.models.interpretable.capacity import allot, beta_max, room
+from neonxc.models.interpretable.capacity import allot, beta_max, max_size
 from neonxc.models.interpretable.centers import medoid, one_center
-from neonxc.models.interpretable.columns import items
-from neonxc.models.interpretable.distances import metric_of
-from neonxc.models.interpretable.foi import interest
-from neonxc.models.interpretable.moves import placed
+from neonxc.models.interpretable.columns import column_items
+from neonxc.models.interpretable.foi import find_interest
+from neonxc.models.interpretable.metric import fit_metric
+from neonxc.models.interpretable.moves import assign_points
 from neonxc.models.interpretable.table import Table
 
 RNG = np.random.default_rng(0)
@@ -43,11 +43,11 @@ PEOPLE = pd.DataFrame(
 def points_of(data, metric="euclidean", params=None):
     names = [str(name) for name in data.columns] if hasattr(data, "columns") else None
     table = Table(data, names)
-    return metric_of(table, metric, params).points(table)
+    return fit_metric(table, metric, params).points(table)
 
 
 def matrix(points):
-    return points.to(torch.arange(len(points))).numpy()
+    return points.distances_to(torch.arange(len(points))).numpy()
 
 
 def test_gower_value_by_value():
@@ -136,7 +136,7 @@ def test_precomputed_is_the_metric(metric):
     [
         (X, "square"),
         (np.array([[0.0, -1], [-1, 0]]), ">= 0"),
-        (np.array([[1.0, 2], [2, 0]]), "itself"),
+        (np.array([[1.0, 2], [2, 0]]), "zeros on the diagonal"),
         (np.array([[0.0, 1], [2, 0]]), "symmetric"),
     ],
 )
@@ -222,8 +222,8 @@ def test_one_center_is_the_best(seed, n, grid):
 
 def test_one_center_takes_few_columns(monkeypatch):
     points, calls = points_of(RNG.normal(size=(20_000, 5))), []
-    column = type(points).column
-    monkeypatch.setattr(type(points), "column", lambda self, i: calls.append(i) or column(self, i))
+    column = type(points).distances_to_point
+    monkeypatch.setattr(type(points), "distances_to_point", lambda self, i: calls.append(i) or column(self, i))
     one_center(points)
     assert len(calls) < 100
 
@@ -238,20 +238,20 @@ def test_medoids():
 
 @given(st.integers(0, 500), st.floats(1e-3, 1) | st.sampled_from([0.1, 0.3, 0.7, 0.9, 1 / 3, 1.0]))
 def test_room(m, beta):
-    size = room(m, beta)
+    size = max_size(m, beta)
     if m:
         assert m / size >= beta
         assert m / (size + 1) < beta
     else:
         assert size == 0
-    assert room(m, 0) == math.inf == room(m + 1, 1e-300)
+    assert max_size(m, 0) == math.inf == max_size(m + 1, 1e-300)
 
 
 @pytest.mark.parametrize(
     ("m", "beta", "size"), [(7, 0.7, 10), (9, 0.9, 10), (3, 0.3, 10), (1, 0.1, 10), (21, 0.7, 30)]
 )
 def test_room_where_floats_are_not_exact(m, beta, size):
-    assert room(m, beta) == size
+    assert max_size(m, beta) == size
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8), st.integers(1, 4))
@@ -275,7 +275,7 @@ def test_points_are_placed_where_there_is_room():
     far = torch.tensor([[1.0, 5, 9], [2, 3, 9], [0, 9, 9], [4, 5, 6], [torch.inf, torch.inf, torch.inf]])
     welcome = torch.zeros(5, 3, dtype=torch.bool)
     welcome[2, 0] = True
-    targets, left = placed(far, welcome, np.array([1.0, 1, np.inf]))
+    targets, left = assign_points(far, welcome, np.array([1.0, 1, np.inf]))
     assert targets.tolist() == [0, 1, 0, 2, -1]
     assert left.tolist() == [0, 0, np.inf]
 
@@ -290,7 +290,7 @@ def test_interpretability_by_definition():
 
 
 def said(column, n_bins, name="age"):
-    codes, conditions = items(column, name, n_bins)
+    codes, conditions = column_items(column, name, n_bins)
     return codes.tolist(), [str(condition) for condition in conditions]
 
 
@@ -305,7 +305,7 @@ def test_items_of_categories():
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=60), st.integers(1, 6))
 def test_bins_keep_equal_numbers_together(values, n_bins):
-    codes, conditions = items(np.array(values, dtype=float), "age", n_bins)
+    codes, conditions = column_items(np.array(values, dtype=float), "age", n_bins)
     assert len(conditions) <= n_bins
     assert set(codes.tolist()) == set(range(len(conditions)))
     for value in set(values):
@@ -316,7 +316,7 @@ def test_bins_keep_equal_numbers_together(values, n_bins):
 
 def test_bins_of_equal_frequency():
     values = RNG.permutation(1000) / 7
-    codes, conditions = items(values, "age", 4)
+    codes, conditions = column_items(values, "age", 4)
     assert np.bincount(codes).tolist() == [250] * 4
     for code, condition in enumerate(conditions):
         assert (condition.met_by(values) == (codes == code)).all()
@@ -332,7 +332,7 @@ def test_bins_by_their_edges():
 
 def test_features_of_interest():
     table = Table(PEOPLE, [str(name) for name in PEOPLE.columns])
-    found, codes = interest(table, ["city", "member"], 4)
+    found, codes = find_interest(table, ["city", "member"], 4)
     assert found.values == [
         f"city is {city} and member is {flag}" for city in ("Oslo", "Rome") for flag in ("false", "true")
     ]
@@ -341,11 +341,11 @@ def test_features_of_interest():
         for city, flag in zip(PEOPLE["city"], PEOPLE["member"], strict=True)
     ]
     assert found.columns == [3, 4]
-    by_number, same = interest(table, (3, -1), 4)
+    by_number, same = find_interest(table, (3, -1), 4)
     assert by_number.columns == [3, 5]
     assert by_number.values[0] == "city is Oslo and constant is 1"
     assert len(set(same.tolist())) == 2
-    everything, zeros = interest(table, None, 4)
+    everything, zeros = find_interest(table, None, 4)
     assert len(everything.values) == 1
     assert not zeros.any()
 
@@ -353,11 +353,11 @@ def test_features_of_interest():
 def test_given_values_of_interest():
     table = Table(X, None)
     groups = RNG.integers(0, 9, 60)
-    found, codes = interest(table, groups, 2)  # whole numbers are not cut
+    found, codes = find_interest(table, groups, 2)  # whole numbers are not cut
     assert (np.unique(groups)[codes] == groups).all()
-    assert (interest(table, groups.tolist(), 2)[1] == codes).all()
-    assert (interest(table, torch.from_numpy(groups), 2)[1] == codes).all()
-    named, _ = interest(table, pd.Series(X[:, 0], name="depth"), 2)
+    assert (find_interest(table, groups.tolist(), 2)[1] == codes).all()
+    assert (find_interest(table, torch.from_numpy(groups), 2)[1] == codes).all()
+    named, _ = find_interest(table, pd.Series(X[:, 0], name="depth"), 2)
     assert len(named.values) == 2
     assert named.values[0].startswith("depth ≤ ")
     assert found.values[0] == "foi is 0"
@@ -368,12 +368,12 @@ def test_given_values_of_interest():
     [
         ("age", "no names"),
         (4, "numbers below 4"),
-        ([0, 0], "different ones"),
-        ([], "different ones"),
+        ([0, 0], "distinct columns"),
+        ([], "distinct columns"),
         (np.zeros(3), r"shape \(60,\)"),
         ([1.5, 2], "columns of X"),
     ],
 )
 def test_unknown_features_of_interest(foi, message):
     with pytest.raises(ValueError, match=message):
-        interest(Table(X, None), foi, 4)
+        find_interest(Table(X, None), foi, 4)

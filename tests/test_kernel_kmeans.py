@@ -13,6 +13,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs, make_circles, make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
+from turns import in_turns
 
 import neonxc
 from neonxc.models import KernelKMeans
@@ -290,8 +291,9 @@ def test_bad_use(use, error, message):
         use(KernelKMeans(2, batch_size=50))
 
 
-@pytest.mark.parametrize("objective", ["lme", "feature", "spherical"])
-@pytest.mark.parametrize("kind", ["array", "tensor", "frame", "names"])
+@pytest.mark.parametrize(
+    ("objective", "kind"), in_turns(["lme", "feature", "spherical"], ["array", "tensor", "frame", "names"])
+)
 def test_save_and_load(objective, kind, tmp_path):
     X = {"tensor": torch.tensor(MOONS), "frame": pd.DataFrame(MOONS, columns=["a", "b"])}.get(kind, MOONS)
     labels = np.where(MOON == 1, "upper", "lower") if kind == "names" else None

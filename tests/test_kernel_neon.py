@@ -11,6 +11,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from turns import in_turns
 from witnesses import contrast_relevance
 
 import neonxc
@@ -64,9 +65,7 @@ def head_of(groups, gamma, weights=None, chain=None):
     return CentroidHead(torch.tensor(np.concatenate(groups)), column, chain, gamma=gamma, log_weights=log_weights)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("beta", [0.0, 0.4, 3.0])
-@pytest.mark.parametrize("gamma", [0.02, 0.3, 2.0])
+@pytest.mark.parametrize(("weighted", "beta", "gamma"), in_turns([False, True], [0.0, 0.4, 3.0], [0.02, 0.3, 2.0]))
 def test_equals_the_quadratic_network(gamma, beta, weighted):
     groups = supports()
     rng = np.random.default_rng(1)
@@ -168,9 +167,9 @@ def test_far_from_the_origin(dtype):
     assert torch.allclose(head(far).double(), near(exact), rtol=0, atol=tolerance * 1e2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("total", [1.0, 0.3])
-@pytest.mark.parametrize("gamma", [1e-6, 1e-3, 0.1, 10.0, 1e3])
+@pytest.mark.parametrize(
+    ("dtype", "total", "gamma"), in_turns([torch.float32, torch.float64], [1.0, 0.3], [1e-6, 1e-3, 0.1, 10.0, 1e3])
+)
 def test_the_soft_minimum_keeps_its_digits(gamma, total, dtype):
     """Also where gamma times the distances is small: the logarithm of a sum near 1 is nearly nothing."""
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ import torch
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from turns import in_turns
 
 import neonxc
 from neonxc.models import KernelKMeans
@@ -21,8 +22,7 @@ from neonxc.models.kernel.supports import Supports, pruned, squared_distances, u
 MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
 
 
-@pytest.mark.parametrize("n", [6, 12, 40, 60, 100, 600])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "dtype"), in_turns([6, 12, 40, 60, 100, 600], [np.float32, np.float64]))
 def test_gamma_follows_the_scale(n, dtype):
     """Also where most points are supports, so that the distances to these are rounding errors."""
     X = make_blobs(n, 3, centers=6, random_state=0)[0]
@@ -165,8 +165,10 @@ def test_mini_batches_start_from_a_sample(monkeypatch):
     assert sizes == [150, 2000]
 
 
-@pytest.mark.parametrize("options", [{}, {"weighted": True}, {"objective": "feature"}, {"batch_size": 50}])
-@pytest.mark.parametrize("unit", [1e-200, 1e-14, 1e9])
+@pytest.mark.parametrize(
+    ("options", "unit"),
+    in_turns([{}, {"weighted": True}, {"objective": "feature"}, {"batch_size": 50}], [1e-200, 1e-14, 1e9]),
+)
 def test_weights_of_any_size(options, unit):
     X = make_blobs(200, 3, centers=4, random_state=0)[0]
     model = KernelKMeans(4, 3, random_state=0, **options).fit(X, sample_weight=np.ones(200))

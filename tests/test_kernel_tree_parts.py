@@ -158,14 +158,14 @@ def test_surrogate_columns_do_not_depend_on_exact_exponentials(kind, function):
         columns = surrogate_columns(x[:, None], kind, 1.0, **made)
     torch.testing.assert_close(columns, surrogate_columns(x[:, None], kind, 1.0, **made), rtol=1e-12, atol=0)
     for column in columns.T:
-        for threshold in column.unique():
+        for threshold in column.unique()[::3]:
             intervals, swapped = intervals_of(column <= threshold, x)
             assert torch.equal(within(x, intervals), (column <= threshold) != swapped)
 
 
 @pytest.mark.parametrize("kind", ["taylor", "anchors"])
 def test_surrogate_columns_keep_their_shape_in_float32(kind):
-    x = torch.from_numpy(np.random.default_rng(3).normal(size=(300, 1)))
+    x = torch.from_numpy(np.random.default_rng(3).normal(size=(100, 1)))
     columns = surrogate_columns(x, kind, 1.0, **options(kind, x, 8)).float()
     for column in columns.T:
         for threshold in column.unique()[::7]:
@@ -190,7 +190,7 @@ def test_anchors_are_quantiles_of_distinct_values(seed, n, d, most, dtype):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "fourier"}, "kind needs to be taylor or anchors, got 'fourier'"),
+        ({"kind": "fourier"}, 'kind needs "taylor" or "anchors", got .fourier'),
         ({"gamma": 0.0}, "gamma needs to be positive, got 0.0"),
         ({"terms": 0}, "terms needs to be at least 1, got 0"),
         ({"kernel": "laplace"}, "kernel needs to be gaussian for Taylor features, got 'laplace'"),
@@ -233,7 +233,7 @@ def test_intervals_are_the_side_with_fewer(seed, dtype, n):
     runs = slow_runs(left, values)
     sides = {side: [run for run in runs if run[0] == side] for side in (True, False)}
     if min(len(of_side) for of_side in sides.values()) > 2:
-        with pytest.raises(ValueError, match="left needs two intervals at most on one side"):
+        with pytest.raises(ValueError, match="left needs a side with at most two intervals"):
             intervals_of(left, values)
         return
     intervals, swapped = intervals_of(left, values)
@@ -266,7 +266,7 @@ def test_intervals_without_a_point_on_a_side():
 
 
 def test_equal_values_on_both_sides_are_told():
-    with pytest.raises(ValueError, match="equal values are on both sides"):
+    with pytest.raises(ValueError, match="equal values on both sides"):
         intervals_of(torch.tensor([True, False]), torch.tensor([1.0, 1.0]))
     with pytest.raises(ValueError, match=r"got shapes \[2\] and \[3\]"):
         intervals_of(torch.tensor([True, False]), torch.tensor([1.0, 1.0, 2.0]))

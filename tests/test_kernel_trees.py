@@ -283,7 +283,7 @@ def test_defaults_of_expanded_trees(model):
     tree = fitted(model(3), case).tree_
     assert tree.n_leaves == 6
     assert shared(tree, fitted(KernelIMM(3), case).tree_)
-    with pytest.raises(ValueError, match=r"max_leaves needs at least 3 \(the leaves of the base\), got 2"):
+    with pytest.raises(ValueError, match="max_leaves must be at least the number of leaves of base, 3, got 2"):
         fitted(model(3, max_leaves=2), case)
     with pytest.raises(ValueError, match='base needs "imm" or "none", got \'emn\''):
         fitted(model(3, base="emn"), case)

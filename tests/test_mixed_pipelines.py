@@ -263,6 +263,35 @@ def test_summaries_are_of_the_columns_of_the_table():
     np.testing.assert_allclose(neon.summary(net.batch(X).tensor).relevance, mean, atol=1e-9)
 
 
+def test_summaries_compare_means_and_categories():
+    _, X, net = fitted("usual")
+    found, own = neonxc.NEON(net).summary(X), net.predict(X)
+    for i, name in enumerate(X.columns):
+        if i in found.values.shares:
+            assert np.isnan(found.values.means[:, i]).all()
+            shares = found.values.shares[i]
+            for k in range(4):
+                wanted = X[name][own == k].astype(object).value_counts(normalize=True, dropna=False)
+                for value, share in shares.iloc[k].items():
+                    known = wanted[wanted.index.isna()].sum() if value is None else wanted.get(value, 0.0)
+                    assert share == pytest.approx(known)
+                lift = shares.iloc[k] - shares.loc["all"]
+                direction, mean, overall = found.values.direction(k, i)
+                assert direction == f"is {'missing' if lift.idxmax() is None else lift.idxmax()}"
+                assert mean - overall == pytest.approx(lift.max())
+            np.testing.assert_allclose(shares.sum(axis=1), 1)
+        elif name in ("flag", "grade"):  # dropped by the pipeline
+            assert found.values.comparison(0, i) == ""
+        else:
+            numbers = pd.to_numeric(X[name])
+            np.testing.assert_allclose(found.values.means[:, i], numbers.groupby(own).mean(), rtol=1e-12)
+            np.testing.assert_allclose(found.values.overall[i], numbers.mean(), rtol=1e-12)
+    assert found.values.shares
+    encoded = neonxc.NEON(net).summary(net.batch(X).tensor)  # the values of the table are not known
+    assert not encoded.values.shares
+    assert encoded.reasons(0, 1)[0].count("(") == 0
+
+
 def test_a_tensor_holds_encoded_columns():
     _, X, net = fitted("usual")
     x = net.batch(X).tensor
@@ -271,7 +300,7 @@ def test_a_tensor_holds_encoded_columns():
     by_column = net.encoding.collected(relevance).numpy()
     np.testing.assert_allclose(by_column, neonxc.NEON(net).attribute(X).to_numpy(), atol=1e-12)
     np.testing.assert_array_equal(net.predict(x).numpy(), net.predict(X))
-    with pytest.raises(ValueError, match=r"tensor of shape \[240, 8\], and needs the 16 encoded columns"):
+    with pytest.raises(ValueError, match=r"needs the 16 encoded columns of .*, got shape \[240, 8\]"):
         net.predict(torch.zeros(240, 8))
     with pytest.raises(TypeError, match=r"net\(net.batch\(x\).tensor\)"):
         net(X)
@@ -401,11 +430,11 @@ UNKNOWN = {
         "dense",
         "work",
         "Church",
-        r"'Church' in row 7, column 'work'; known are \['Private', 'Self', 'State'\]",
+        r"'Church' in row 7, column 'work'; the known values are \['Private', 'Self', 'State'\]",
     ),
-    "missing category": ("dense", "work", None, r"value None in row 7, column 'work'; known are"),
+    "missing category": ("dense", "work", None, r"value None in row 7, column 'work'; the known values are"),
     "missing number": ("codes", "hours", np.nan, r"a missing value in row 7, column 'hours'"),
-    "out of range": ("usual", "gain", -2.0, r"log1p of -2 in column 'gain' is no number"),
+    "out of range": ("usual", "gain", -2.0, r"value -2 in column 'gain', whose log1p is no finite number"),
     "text": ("usual", "age", "old", r"X needs numbers in column 'age', got 'old'"),
     "infinite": ("usual", "age", np.inf, r"not finite in column 'age'"),
 }
@@ -439,17 +468,17 @@ REFUSED = {
     "function of scaled": (
         make_pipeline(MinMaxScaler(), FunctionTransformer(np.sqrt)),
         ["gain"],
-        r"step 'functiontransformer': it needs columns as they are, and a step before it scales them",
+        r"step 'functiontransformer': it needs unscaled columns, but a step before it scales them",
     ),
     "categories of logarithms": (
         make_pipeline(FunctionTransformer(np.log1p), OneHotEncoder()),
         ["grade"],
-        r"step 'onehotencoder': it needs columns as they are, and a step before it takes their log1p",
+        r"step 'onehotencoder': it needs untransformed columns, but a step before it takes their log1p",
     ),
     "categories of components": (
         make_pipeline(StandardScaler(), PCA(2), OneHotEncoder(handle_unknown="ignore")),
         ["gain", "hours"],
-        r"step 'onehotencoder': it needs columns as they are, and a step before it mixes them",
+        r"step 'onehotencoder': it needs single columns, but a step before it mixes them",
     ),
     "other missing values": (
         make_pipeline(SimpleImputer(missing_values="Self", strategy="most_frequent"), OneHotEncoder()),
@@ -459,7 +488,7 @@ REFUSED = {
     "fill out of range": (
         make_pipeline(FunctionTransformer(np.sqrt), SimpleImputer(strategy="constant", fill_value=-1)),
         ["age"],
-        r"it fills with -1, which sqrt before it never gives",
+        r"it fills with -1, which is no value of sqrt before it",
     ),
 }
 
@@ -491,7 +520,7 @@ def test_text_that_stands_in_for_a_number():
     X = pd.DataFrame({"a": pd.Series(["1", "2", None, "9"] * 10, dtype=object), "b": np.arange(40.0)})
     imputer = SimpleImputer(strategy="most_frequent", missing_values=None)
     model = make_pipeline(columns((make_pipeline(imputer, StandardScaler()), ["a", "b"])), kmeans()).fit(X)
-    with pytest.raises(ValueError, match=r"in column 'a' '1' stands in for a missing value"):
+    with pytest.raises(ValueError, match=r"missing values of column 'a' are filled with '1'"):
         neonxc.neuralize(model, X)
 
 

@@ -172,7 +172,7 @@ def test_frees_what_it_does_not_return(images):
 
 def test_errors_of_the_extractor(images):
     net = Net()
-    with pytest.raises(ValueError, match=r"'con' is no module of Net; close matches: 'conv'.*named_modules"):
+    with pytest.raises(ValueError, match=r"'con' is not a module of Net; close matches: 'conv'.*named_modules"):
         FeatureExtractor(net, "con")
     with pytest.raises(ValueError, match=r"pool must be .* got 'max'"):
         FeatureExtractor(net, "conv", pool="max")
@@ -180,11 +180,11 @@ def test_errors_of_the_extractor(images):
         with pytest.raises(ValueError, match="mean and std must be given together"):
             FeatureExtractor(net, "conv", mean=mean, std=std)
     net.tail = nn.Identity()
-    with pytest.raises(RuntimeError, match="'idle' does not run when Net is called"):
+    with pytest.raises(RuntimeError, match="Net does not call layer 'idle'"):
         FeatureExtractor(net, "idle")(images)
-    with pytest.raises(TypeError, match="'lstm' gives a tuple, not a tensor"):
+    with pytest.raises(TypeError, match="'lstm' returns a tuple, not a tensor"):
         FeatureExtractor(net, "lstm")(images)
-    with pytest.raises(ValueError, match=r"gives shape \[360\]; needed are \[N, d, ...\]"):
+    with pytest.raises(ValueError, match=r"returns shape \[360\]; features need shape \[N, d, ...\]"):
         FeatureExtractor(nn.Flatten(0), "")(images)
     extractor = FeatureExtractor(net, "conv")
     with pytest.raises(TypeError, match="images must be a tensor; got ndarray"):
@@ -210,7 +210,7 @@ def test_preprocess_and_back(shape):
 def test_preprocess_without_a_normalisation(images):
     extractor = FeatureExtractor(nn.Identity(), "")
     with pytest.warns(
-        UserWarning, match=r"images pass unchanged.* mean and std .* unknown; give .*mean= and std="
+        UserWarning, match=r"images are not normalized.* mean and std .* unknown; pass .*mean= and std="
     ):
         assert extractor.preprocess(images) is images
     assert extractor.preprocess(images) is images  # the warning comes once
@@ -304,9 +304,9 @@ def test_errors_of_tokens(images):
     for tokens in (-1, 1.5, "2"):
         with pytest.raises(ValueError, match="tokens must be None or the number of prefix tokens, 0 or more; got"):
             FeatureExtractor(net, "tokens", tokens=tokens)
-    with pytest.raises(ValueError, match="gives 7 patch tokens, which form no grid for an image of 6 x 4"):
+    with pytest.raises(ValueError, match="the 7 patch tokens of the layer form no grid for an image of 6 x 4"):
         FeatureExtractor(net, "tokens", tokens=1)(images)
-    with pytest.raises(ValueError, match=r"tokens=8 needs a layer that gives more tokens.* shape \[5, 8, 12\]"):
+    with pytest.raises(ValueError, match=r"tokens=8 needs a layer with more tokens.* shape \[5, 8, 12\]"):
         FeatureExtractor(net, "tokens", tokens=8)(images)
     with pytest.raises(ValueError, match=r"tokens=2 needs a layer.* shape \[5, 3, 2, 12\]"):
         FeatureExtractor(net, "last", tokens=2)(images)
@@ -358,9 +358,9 @@ def test_names_inside_parallel_networks(images):
     wrapped = nn.DataParallel(nn.Sequential(nn.ReLU()))
     for layer in ("", "module"):
         assert FeatureExtractor(wrapped, layer).layer == ""
-    with pytest.raises(ValueError, match="layer '1' is no module of Sequential"):
+    with pytest.raises(ValueError, match="layer '1' is not a module of Sequential"):
         FeatureExtractor(wrapped, "module.1")
-    with pytest.raises(ValueError, match=r"layer 'module.0' is no module of Sequential"):
+    with pytest.raises(ValueError, match=r"layer 'module.0' is not a module of Sequential"):
         FeatureExtractor(wrapped.module, "module.0")
 
 
@@ -388,7 +388,7 @@ def test_pixel_range():
     assert torch.equal(low, extractor.preprocess(torch.zeros(3, 2, 2, dtype=torch.float64))[:, :1, :1])
     torch.testing.assert_close(high.flatten(), torch.tensor([1.8, 0.8, 0.35], dtype=torch.float64))
     assert not low.requires_grad
-    with pytest.raises(ValueError, match="needs its mean and std; they are None"):
+    with pytest.raises(ValueError, match="is unknown, because mean and std are None"):
         FeatureExtractor(nn.Identity(), "").pixel_range()
 
 

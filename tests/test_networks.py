@@ -7,15 +7,16 @@ from torch import nn
 
 from neonxc.lrp import LRP, Composite, Constant, Epsilon, presets
 
-TORCHVISION = [
-    *("vgg11", "vgg16", "vgg16_bn", "alexnet", "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small"),
-    *("efficientnet_b0", "convnext_tiny", "vit_b_16"),
-]
-TIMM = [
-    *("resnet18", "convnext_atto", "efficientnet_lite0", "vit_tiny_patch16_224", "vit_small_patch14_reg4_dinov2"),
-]
+NETWORKS = {
+    "torchvision": ["alexnet", "resnet18", "mobilenet_v3_small", "efficientnet_b0", "squeezenet1_1"],
+    "timm": ["convnext_atto", "efficientnet_lite0", "vit_tiny_patch16_224"],
+}
+LARGE = {
+    "torchvision": ["vgg11", "vgg16", "vgg16_bn", "resnet50", "mobilenet_v2", "convnext_tiny", "vit_b_16"],
+    "timm": ["resnet18", "vit_small_patch14_reg4_dinov2"],
+}
 SMALL = {"vit_b_16": 224, "alexnet": 96, "vit_tiny_patch16_224": 64, "vit_small_patch14_reg4_dinov2": 56}
-ONLY_RELU = {"vgg11", "vgg16", "vgg16_bn", "alexnet", "resnet18", "resnet50"}
+ONLY_RELU = {"squeezenet1_1", "vgg11", "vgg16", "vgg16_bn", "alexnet", "resnet18", "resnet50"}
 
 
 def build(library, name):
@@ -52,9 +53,13 @@ def gradient_times_input(net, x, target):
     return x * gradient
 
 
-@pytest.mark.parametrize(
-    ("library", "name"), [*(("torchvision", n) for n in TORCHVISION), *(("timm", n) for n in TIMM)]
-)
+def networks(of):
+    return pytest.mark.parametrize(
+        ("library", "name"), [(library, name) for library in of for name in of[library]]
+    )
+
+
+@networks(NETWORKS)
 def test_works_unmodified(library, name):
     net, x = build(library, name), picture(name)
     recording = LRP(net).record(x)
@@ -71,6 +76,12 @@ def test_works_unmodified(library, name):
         plain = LRP(net, Composite(Epsilon(0.0))).attribute(x, 3)
         wanted = gradient_times_input(net, x, 3)
         assert (plain - wanted).norm() < 1e-3 * wanted.norm()
+
+
+@pytest.mark.slow
+@networks(LARGE)
+def test_large_ones_work_unmodified(library, name):
+    test_works_unmodified(library, name)
 
 
 def small_transformer():

@@ -33,6 +33,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from torch import nn
+from turns import in_turns
 from witnesses import (
     affine_map,
     blobs,
@@ -380,8 +381,10 @@ def test_beta_of_a_hierarchy_counts_every_split_of_a_path_once():
 # --- what goes in comes out --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("container", ["array", "frame", "tensor"])
+@pytest.mark.parametrize(
+    ("kind", "container"),
+    in_turns(["float16", "float32", "float64", "int8", "int64", "uint8", "bool"], ["array", "frame", "tensor"]),
+)
 def test_inputs(container, kind):
     whole = np.abs(X).round() if kind != "bool" else X.mean(axis=0) < X
     whole = whole.clip(0, 100).astype(kind) if kind != "bool" else whole

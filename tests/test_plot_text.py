@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neonxc import plot
+from neonxc.plot.documents import least_marked
 
 TEXT = "A red <b>apple</b> & a 'blue' sky."
 WORDS = [(2, 5), (9, 14), (24, 28), (30, 33)]
-RELEVANCE = [[0.4, 0.1, -0.2, 0.0]]
+RELEVANCE = [[0.4, 0.1, -0.4, 0.0]]
 KNOWN = [[True, True, True, False]]
 
 
@@ -51,12 +53,12 @@ def test_html_holds_the_text_as_it_was_and_each_words_relevance():
     assert page.bodies == [TEXT]
     assert "b" not in page.tags
     shown = [(title, text) for name, title, _, text in page.words if name == "word"]
-    assert shown == [("+0.4", "red"), ("+0.1", "apple"), ("-0.2", "blue")]
+    assert shown == [("+0.4", "red"), ("+0.1", "apple"), ("-0.4", "blue")]
     assert [text for name, _, _, text in page.words if name == "out"][-1] == "' sky."
     styles = [style for name, _, style, _ in page.words if name == "word"]
     assert styles[0] == "background: rgb(178 24 43 / 0.620)"
-    assert styles[1] == "background: rgb(178 24 43 / 0.155)"
-    assert styles[2] == "background: rgb(33 102 172 / 0.310)"
+    assert styles[1] is None  # it does not matter
+    assert styles[2] == "background: rgb(33 102 172 / 0.620)"
 
 
 @given(
@@ -94,12 +96,50 @@ def test_a_page_is_whole_and_loads_nothing(tmp_path):
 
 
 def test_scales_of_each_document_and_of_all():
-    relevance = [[1.0, 0.5], [0.1]]
-    texts = [["aaa", "bbb"], ["ccc"]]
+    relevance = [[1.0, -0.5, 0.9], [0.1]]
+    texts = [["aaa", "bbb", "ccc"], ["ddd"]]
     strength = lambda page: [d.strength(p) for d in page.documents for p in d.pieces if p.relevance]  # noqa: E731
-    assert strength(plot.text(texts, relevance)) == pytest.approx([1, 0.5, 1])
-    assert strength(plot.text(texts, relevance, limit="joint")) == pytest.approx([1, 0.5, 0.1])
-    assert strength(plot.text(texts, relevance, limit=0.25)) == pytest.approx([1, 1, 0.4])
+    assert strength(plot.text(texts, relevance)) == pytest.approx([1, 0, 0.9, 1])
+    assert strength(plot.text(texts, relevance, limit="joint")) == pytest.approx([1, 0, 0.9, 0.1])
+    assert strength(plot.text(texts, relevance, limit=0.25)) == pytest.approx([1, 0, 1, 0.4])
+
+
+def fewest(values):
+    """The smallest sets of words that carry half of the absolute relevance, by trying all sets."""
+    sizes = np.abs(values)
+    for n in range(1, len(values) + 1):
+        found = [
+            some for some in combinations(range(len(values)), n) if sizes[list(some)].sum() >= sizes.sum() / 2
+        ]
+        if found:
+            return found
+    return []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_marked_are_the_fewest_words_that_carry_half(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=int(rng.integers(1, 9))) * rng.integers(1, 9)
+    page = plot.text([[f"w{i}" for i in range(len(values))]], [values])
+    marked = re.findall(r"([+-])w(\d)\1", page.terminal(False))
+    assert all((sign == "+") == (values[int(i)] > 0) for sign, i in marked)
+    assert tuple(int(i) for _, i in marked) in fewest(values)
+    assert page.html().count('style="background') == len(marked) + 2  # and two of the legend
+    report = least_marked(values)  # the same words on the page of a report
+    assert np.flatnonzero(np.abs(values) >= report).tolist() == [int(i) for _, i in marked]
+
+
+def test_equal_words_are_marked_alike_and_nothing_where_nothing_matters():
+    assert plot.text([["a", "b", "a"]], [[1.0, 0.1, 1.0]]).terminal(False).endswith("\n+a+ b +a+")
+    page = plot.text([["a", "b"]], [[0.0, 0.0]], known=[[True, True]])
+    assert page.terminal(False) == "(sum +0)\na b"
+
+
+def test_labels_as_headings():
+    labels = torch.tensor([2, -1, 0])
+    page = plot.text([["a"]] * 3, [[1.0]] * 3, headings=labels)
+    assert [document.heading for document in page.documents] == ["cluster 2", "noise", "cluster 0"]
+    assert plot.text([["a"]], [[1.0]], headings=np.array(["sun"])).documents[0].heading == "sun"
 
 
 def test_unknown_words_without_flags_are_those_without_relevance():
@@ -112,7 +152,7 @@ def test_unknown_words_without_flags_are_those_without_relevance():
 
 def test_marks_where_there_are_no_colors(monkeypatch, capsys):
     page = plot.text([TEXT], RELEVANCE, [WORDS], known=KNOWN, headings=["fruit"], notes=["own: art"], title="Why")
-    expected = "Why\n\nfruit  own: art  (sum +0.3, full colour 0.4)\nA ++red++ <b>+apple+</b> & a '--blue--' sky."
+    expected = "Why\n\nfruit  own: art  (sum +0.1)\nA +red+ <b>apple</b> & a '-blue-' sky."
     assert page.terminal(color=False) == expected
     assert str(page) == expected  # pytest's output is no terminal
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
@@ -139,11 +179,11 @@ def test_no_text_turns_round_what_follows():
 
 
 def test_colors_of_a_terminal(monkeypatch):
-    page = plot.text([["aaa", "bbb", "ccc"]], [[1.0, -0.1, 0.0]])
+    page = plot.text([["aaa", "bbb", "ccc"], ["ddd"]], [[1.0, 0.0, 0.0], [-0.1]], limit=1)
     for _ in range(2):  # one kind of terminal after the other, and back
         assert "\x1b[38;2;255;255;255;48;2;178;24;43maaa\x1b[0m" in page.terminal("truecolor")
-        assert "\x1b[38;2;0;0;0;48;2;232;239;246mbbb\x1b[0m" in page.terminal("truecolor")
-        assert "\x1b[90m ccc\x1b[0m" in page.terminal("256")
+        assert "\x1b[38;2;0;0;0;48;2;232;239;246mddd\x1b[0m" in page.terminal("truecolor")
+        assert "\x1b[90m bbb ccc\x1b[0m" in page.terminal("256")
         assert "48;5;124m" in page.terminal("256")
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("TERM", "xterm-256color")

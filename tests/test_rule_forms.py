@@ -366,7 +366,7 @@ def run(rules, rows):
     tree = ast.parse(source)
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    assert used & set(dir(builtins)) <= {"float", "TypeError"}
+    assert used & set(dir(builtins)) <= {"float", "TypeError", "int", "KeyError"}
     namespace = {}
     exec(source, namespace)
     return [namespace["find"](row) for row in rows]
@@ -395,7 +395,7 @@ def test_columns_of_numbers_that_may_be_missing():
     column, counts = Column(0, "x"), Counts(1, 0)
     gone, low = Condition(column, values=(None,)), Condition(column, ((-inf, 2.0),))
     rules = Rules((Rule("gone", "g", (gone,), counts), Rule("low", "l", (low,), counts)), {})
-    for chosen in (rules, Rules(rules[::-1], {})):
+    for chosen in (rules, Rules(rules.rules[::-1], {})):
         frame = pd.DataFrame({"x": [1.0, nan, 3.0]})
         assert chosen.predict(frame).tolist() == ["low", "gone", None]
         assert run(chosen, [{"x": 1}, {"x": None}, {"x": 3}]) == ["low", "gone", None]
@@ -407,6 +407,12 @@ def test_functions_for_rows_without_names_and_their_own_names():
     rules = CART(2).fit(X, labels=[0, 0, 1, 1]).tree_.rules()
     assert "maps positions of columns to values" in rules.to_python()
     assert run(rules, X) == run(rules, X.tolist()) == [0, 0, 1, 1]
+    frame = pd.DataFrame(X, columns=[3, 7])  # names that are numbers, which rules write as text
+    tree = CART(2).fit(frame, labels=[0, 0, 1, 1]).tree_
+    namespace = {}
+    exec(tree.rules().to_python(), namespace)
+    for rows in ([row for _, row in frame.iterrows()], frame.to_dict("records"), [{"3": x} for x in X[:, 0]]):
+        assert [namespace["cluster"](row) for row in rows] == tree.predict(frame).tolist()
     for wrong in ("a b", "class", "", "1x"):
         with pytest.raises(ValueError, match="name needs the name of a Python function, got"):
             rules.to_python(wrong)

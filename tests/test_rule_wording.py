@@ -314,7 +314,7 @@ def test_categories_differ(categories):
     tree = CART(2).fit(pd.DataFrame({"c": [0.0, 1]}), labels=[0, 1]).tree_
     with pytest.raises(ValueError, match="needs a sequence of distinct categories"):
         tree.rules(categories=categories)
-    with pytest.raises(TypeError, match="categories needs a mapping .*, got list"):
+    with pytest.raises(TypeError, match=r"categories needs a mapping .*, got list"):
         tree.rules(categories=["c"])
 
 

@@ -25,7 +25,7 @@ from neonxc.files import read
 from neonxc.models import SCAN, FeatureExtractor, vgg_small
 from neonxc.models.scan import RandomWarp, stages
 from neonxc.models.scan.checkpoint import flattened, nested
-from neonxc.models.scan.network import Data, ScanNetwork
+from neonxc.models.scan.network import ScanNetwork, TrainingData
 from neonxc.models.scan.stages import nearest, nt_xent, scan_loss, scan_loss_of_all, self_label_loss
 from neonxc.models.scan.training import Training, schedule
 
@@ -286,7 +286,7 @@ def test_self_labels_stay_for_an_epoch():
     network = ScanNetwork(nn.Flatten(), images, n_clusters=3, n_heads=1, n_neighbors=5)
     with torch.no_grad():
         network.best.weight.copy_(torch.stack([images[truth == k].mean(0).flatten() for k in range(3)]))
-    stage = stages.self_labelling(Data(network, images, torch.clone, 12, False), 1, 1e-3, 0.0)
+    stage = stages.self_labelling(TrainingData(network, images, torch.clone, 12, False), 1, 1e-3, 0.0)
     stage.prepare()
     with torch.no_grad():
         network.best.weight.zero_()
@@ -454,7 +454,7 @@ def bad(images, value):
             {"augment": lambda images: images[:, :, 1:]},
             r"augment needs to return images of shape \[24, 1, 12, 12\]",
         ),
-        ({"backbone": nn.Flatten(0)}, r"backbone needs to give features \[N, d\]"),
+        ({"backbone": nn.Flatten(0)}, r"backbone needs to return features \[N, d\]"),
         ({"backbone": nn.Conv2d(3, 4, 3)}, r"backbone does not take images of shape \[1, 12, 12\]"),
     ],
 )
@@ -477,7 +477,10 @@ def test_no_module():
         (IMAGES[:0], "empty"),
         (5, "X needs shape"),
         (DataLoader(TensorDataset(IMAGES[:0]), 7), "empty"),
-        ([*torch.split(IMAGES, 12), IMAGES[:4, :, 1:]].__iter__(), r"images of shape \[1, 11, 12\]"),
+        (
+            [*torch.split(IMAGES, 12), IMAGES[:4, :, 1:]].__iter__(),
+            r"images of shape \[1, 12, 12\], got \[1, 11, 12\]",
+        ),
     ],
 )
 def test_bad_images(X, message):
@@ -489,9 +492,9 @@ def test_predictions_need_a_fit_and_images_of_its_shape():
     with pytest.raises(NotFittedError):
         small().predict(IMAGES)
     scan = small().fit(IMAGES)
-    with pytest.raises(ValueError, match=r"needed is \[1, 12, 12\]"):
+    with pytest.raises(ValueError, match=r"X needs images of shape \[1, 12, 12\]"):
         scan.predict(IMAGES[:, :, 1:])
-    with pytest.raises(TypeError, match="loader of images"):
+    with pytest.raises(TypeError, match="X as a loader"):
         scan.predict(iter(["a", "b"]))
 
 
@@ -590,15 +593,15 @@ def test_a_clustering_can_be_self_labelled_later(monkeypatch, tmp_path):
     later = learning(self_label_threshold=0.3, checkpoint=tmp_path).fit(IMAGES)
     torch.testing.assert_close(later.predict_proba(IMAGES), expected.predict_proba(IMAGES), rtol=0, atol=0)
     assert not torch.equal(first.predict_proba(IMAGES), later.predict_proba(IMAGES))
-    with pytest.raises(ValueError, match=r"self_label_threshold was 0\.3, is 0\.4"):
+    with pytest.raises(ValueError, match=r"self_label_threshold was 0\.3 and is now 0\.4"):
         learning(self_label_threshold=0.4, checkpoint=tmp_path).fit(IMAGES)
 
 
 @pytest.mark.parametrize(
     ("changes", "images", "message"),
     [
-        ({"epochs": 7}, IMAGES, "epochs was 2, is 7"),
-        ({"random_state": 1}, IMAGES, "random_state was 0, is 1"),
+        ({"epochs": 7}, IMAGES, "epochs was 2 and is now 7"),
+        ({"random_state": 1}, IMAGES, "random_state was 0 and is now 1"),
         ({"augment": RandomWarp(rotation=1)}, IMAGES, 'augment was "RandomWarp.*rotation=1'),
         ({"augment": torch.clone}, IMAGES, 'augment was "RandomWarp.*clone'),
         ({"backbone": vgg_small(width=4)[:-1]}, IMAGES, "backbone was 'Sequential"),

@@ -140,7 +140,7 @@ def test_linear_head_on_a_map():
 
 
 def test_modules_without_a_head():
-    with pytest.raises(TypeError, match=r"can't neuralize a ReLU: a clustering head is an nn\.Linear, or"):
+    with pytest.raises(TypeError, match=r"can't neuralize a ReLU: the model needs to be an nn\.Linear, or"):
         neonxc.neuralize(nn.ReLU())
     with pytest.raises(TypeError, match=r"empty nn\.Sequential"):
         neonxc.neuralize(nn.Sequential())
@@ -254,7 +254,7 @@ class NoForward(nn.Module):
     ids=lambda module: type(module).__name__,
 )
 def test_modules_that_do_not_go_to_the_nearest_of_their_centers(module):
-    with pytest.raises(TypeError, match="its greatest output is not that of the nearest of its"):
+    with pytest.raises(TypeError, match="its largest output is not that of the nearest of its"):
         neonxc.neuralize(module)
 
 

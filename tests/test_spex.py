@@ -13,6 +13,7 @@ from sklearn.cluster import KMeans
 from spex_witnesses import clique_adjacency, conductance, grow
 from test_tree_explainers import PATHS, limits
 from tree_witnesses import data, nested, rows_of
+from turns import in_turns
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
 from neonxc.trees import sums as sums_module
@@ -249,8 +250,10 @@ def test_leaves_are_clusters_of_their_own_means_and_cost():
     assert (model.tree_.mistakes == 0).all()  # of the tree's own clusters
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, torch.from_numpy, pd.DataFrame])
-@pytest.mark.parametrize("model", [SpExClique, SpExKNN, SpExGraph])
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    in_turns([np.asarray, sp.csr_matrix, torch.from_numpy, pd.DataFrame], [SpExClique, SpExKNN, SpExGraph]),
+)
 def test_noise_is_left_out_of_the_graph(model, kind):
     case = data(2, 50, 3, 3, kind="grid")
     labels, noise = case.labels.copy(), np.arange(0, 50, 6)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
+from turns import in_turns
 
 from neonxc.trees import (
     CART,
@@ -59,9 +60,9 @@ def assert_same(one, other, bounds=True):
         assert torch.equal(a.nan_to_num(-9), b.nan_to_num(-9)), name
 
 
-@pytest.mark.parametrize(("model", "options"), EXPLAINERS)
-@pytest.mark.parametrize("max_bins", [8, 64])
-def test_the_same_tree_as_in_memory(model, options, max_bins, monkeypatch):
+@pytest.mark.parametrize(("explainer", "max_bins"), in_turns(EXPLAINERS, [8, 64]))
+def test_the_same_tree_as_in_memory(explainer, max_bins, monkeypatch):
+    model, options = explainer
     monkeypatch.setattr(chunked_view_module, "ROWS", 128)
     X = points()
     centers = X[:K] + np.float32(0.01)
@@ -75,9 +76,9 @@ def test_the_same_tree_as_in_memory(model, options, max_bins, monkeypatch):
     assert stream.inertia_ == pytest.approx(inside.inertia_, rel=0.1)
 
 
-@pytest.mark.parametrize(("model", "options"), EXPLAINERS)
-@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8])
-def test_columns_of_few_values_are_exact(model, options, dtype):
+@pytest.mark.parametrize(("explainer", "dtype"), in_turns(EXPLAINERS, [np.float64, np.int32, np.uint8]))
+def test_columns_of_few_values_are_exact(explainer, dtype):
+    model, options = explainer
     X = points().round() if dtype == np.float64 else np.abs(points()).round().clip(0, 90).astype(dtype)
     if dtype == np.float64:
         X[:, :] = X.clip(-60, 60)

@@ -8,12 +8,14 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import neonxc
 from neonxc import workflows
 from neonxc.encoding import Encoding
 from neonxc.encoding.parts import Number
+from neonxc.trees import CART
 
 
 def read(path):
@@ -31,11 +33,20 @@ def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
     numbers = np.array(rows[1:], dtype=float)
     np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
     assert (numbers[:, 1] >= 0).all()
-    summary = np.array([row[3:] for row in read(tmp_path / "result" / "clusters.csv")[1:]], dtype=float)
-    for k in range(3):
-        np.testing.assert_allclose(summary[k], numbers[numbers[:, 0] == k, 2:].mean(0))
     net = neonxc.load(tmp_path / "result" / "model.safetensors")
     X = np.array(read(wine_csv)[1:], dtype=float)[:, :-1]
+    header, *columns = read(tmp_path / "result" / "columns.csv")
+    assert header == ["cluster", "column", "relevance", "direction", "mean", "overall"]
+    assert len(columns) == 3 * X.shape[1]
+    for cluster, column, relevance, direction, mean, overall in columns:
+        i, inside = rows[0].index(column) - 2, numbers[:, 0] == int(cluster)
+        assert float(relevance) == pytest.approx(numbers[inside, i + 2].mean())
+        assert (float(mean), float(overall)) == pytest.approx((X[inside, i].mean(), X[:, i].mean()))
+        assert direction == ("↑" if float(mean) > float(overall) else "↓")
+    header, *clusters = read(tmp_path / "result" / "clusters.csv")
+    assert header == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
+    assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+\), ", clusters[0][3])
+    assert re.search(r"\+\d\S* \([↑↓] \S+ vs \S+\)", out)
     np.testing.assert_array_equal(net.predict(X), numbers[:, 0])
     assert net.feature_names_ == rows[0][2:]
 
@@ -76,7 +87,8 @@ def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
     notes = err.splitlines()
     for told in (
         "note: decimal commas were understood in age (",
-        "note: id looks like an identifier (every value is different): left out; --keep id keeps it",
+        "note: id looks like an identifier (every value is different): left out",
+        "note: --ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier",
         "note: since holds dates: left out",
         "note: 2 columns of numbers have missing values: age (7%), hours (5%); the median stands in",
         "note: 1 column of categories is one-hot: work (2 values and missing ones)",
@@ -108,7 +120,7 @@ def test_numbers_of_clusters_side_by_side(neonxc_command, wine_csv, tmp_path):
     assert "k = 3 has the greatest silhouette (0.28)" in out
     assert "going on with it" in out
     header, *rows = read(tmp_path / "r" / "choose-k.csv")
-    assert header == ["k", "inertia", "silhouette", "stability", "tree_price"]
+    assert header == ["k", "inertia", "silhouette", "stability", "cost_ratio"]
     assert [row[0] for row in rows] == ["2", "3", "4"]
     assert (tmp_path / "r" / "choose-k.png").stat().st_size > 0
     assert len(read(tmp_path / "r" / "clusters.csv")) == 4
@@ -169,14 +181,32 @@ def test_a_label_without_a_rule_is_told(neonxc_command, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(lines))
     code, _, err = neonxc_command("rules", "t.csv", "--labels", "kind", "--leaves", 2)
     assert code == 0
-    assert re.search("note: no rule tells [xyz]: more --leaves may", err)
+    assert re.search("note: no rule leads to cluster [xyz]; a larger number of --leaves allows", err)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_rows_without_a_label_are_noise(neonxc_command, people_csv, tmp_path):
+    """In commands as in Python, whatever a missing label looks like."""
+    code, out, err = neonxc_command("table", people_csv, "--labels", "work", "--out", "r")
+    assert code == 0, err
+    assert "note: 5 of 60 rows are noise and in no cluster: 5 of them have no label" in err
+    assert "2 clusters of people.csv by work, 60 rows" in out
+    code, _, err = neonxc_command("rules", people_csv, "--labels", "work")
+    assert code == 0, err
+    X, names = np.arange(30.0)[:, None], np.array(["a", "b", None] * 10, dtype=object)
+    numbers = [0, 1, None] * 10
+    for labels in (names, pd.Series(names), pd.Series(numbers, dtype=float), pd.Series(numbers, dtype="Int64")):
+        net = neonxc.neuralize(labels=labels, X=X)
+        assert net.classes_.tolist() in (["a", "b"], [0, 1])
+        with pytest.warns(UserWarning, match="10 points of noise"):
+            assert set(CART(2).fit(X, labels=labels).labels_.tolist()) <= {"a", "b", 0, 1}
 
 
 def test_a_column_with_noise(neonxc_command, tmp_path):
     lines = ["a,label", *(f"{i % 3 + i / 1000},{i % 3 - 1}" for i in range(60))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     code, out, err = neonxc_command("rules", "t.csv", "--labels", "label", "--leaves", 2)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "note: 20 of 60 rows are noise and in no cluster: their label is -1\n")
     assert out.count("cluster ") == 2
     code, out, err = neonxc_command("table", "t.csv", "--labels", "label", "--out", "r")
     assert code == 0, err
@@ -256,7 +286,6 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
 BAD_LABELS = {
     ("--labels", "nope"): "people.csv has no column 'nope' of labels; its columns are ['id', 'age', ",
     ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
-    ("--labels", "work"): "column 'work' of people.csv has no label in 5 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
     ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
     ("-k", "4-2"): "a range must increase",

@@ -92,6 +92,11 @@ def test_decisions_and_relevance(name, tmp_path):
     summary = NEON(net).summary(TEXTS)
     np.testing.assert_allclose(summary.relevance, means.to_numpy(), atol=1e-10)
     assert summary.top(0, 1)[0][0] == means.loc[0].idxmax()
+    contains = pipeline[0].transform(TEXTS).toarray() > 0
+    labels = net.predict(TEXTS)
+    np.testing.assert_allclose(summary.values.means, [contains[labels == k].mean(0) for k in net.classes_])
+    np.testing.assert_allclose(summary.values.overall, contains.mean(0))
+    assert re.search(r"\(↑ in \d+% vs \d+%\)", str(summary))
 
     neonxc.save(net, tmp_path / "net.safetensors")
     loaded = neonxc.load(tmp_path / "net.safetensors")

@@ -124,11 +124,13 @@ def test_unknown_names():
         backbone("timm/convnext_ato")
     with pytest.raises(ValueError, match=r"block of timm/convnext_atto must be 0 to 3; got 4"):
         backbone("convnext_atto", block=4, weights=None)
-    with pytest.raises(ValueError, match=r"layer 'stage.1' is no module of ConvNeXt; close matches: 'stages.1'"):
+    with pytest.raises(
+        ValueError, match=r"layer 'stage.1' is not a module of ConvNeXt; close matches: 'stages.1'"
+    ):
         backbone("convnext_atto", "stage.1", weights=None)
-    with pytest.raises(TypeError, match="gives a list, not a tensor; choose a layer inside it"):
+    with pytest.raises(TypeError, match="returns a list, not a tensor; choose a layer inside it"):
         backbone("crossvit_tiny_240", "blocks.2", weights=None)
-    with pytest.raises(ValueError, match="needs a class token; timm/vit_medium_patch16_reg4_gap_256 has none"):
+    with pytest.raises(ValueError, match="needs a class token, but timm/vit_medium_patch16_reg4_gap_256 has none"):
         backbone("vit_medium_patch16_reg4_gap_256", weights=None, pool="class")
 
 
@@ -205,6 +207,7 @@ def test_default_weights(monkeypatch, error):
         return real(name, **options)
 
     monkeypatch.setattr(timm, "create_model", create)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: None)  # no test waits for an answer
     if error is None:
         backbone("timm/test_vit")
     else:
@@ -213,6 +216,32 @@ def test_default_weights(monkeypatch, error):
         for part in ("timm's test_vit", str(error), "list_pretrained", "weights=PATH", "efficientnet_lite0()"):
             assert part in str(raised.value)
     assert asked == [True]
+
+
+@needs_timm
+def test_offline_the_cache_alone_is_asked(monkeypatch, neonxc_command, tmp_path):
+    from huggingface_hub import constants, utils
+
+    class Client:
+        def head(self, url, timeout):
+            assert (url, timeout) == (constants.ENDPOINT, 3)
+            raise OSError("no connection")
+
+    def create(*_, **__):
+        assert constants.HF_HUB_OFFLINE
+        raise OSError("not in the cache")
+
+    monkeypatch.setattr(utils, "get_session", Client)
+    monkeypatch.setattr(timm, "create_model", create)
+    (tmp_path / "a.png").touch()
+    code, _, err = neonxc_command("heatmap", "a.png", "--backbone", "timm/test_vit")
+    assert code == 2
+    assert (
+        "timm's test_vit (OSError: not in the cache). Give neonxc heatmap a file of weights (--weights FILE)"
+        in err
+    )
+    assert "weights=" not in err  # that is for Python
+    assert not constants.HF_HUB_OFFLINE
 
 
 @needs_timm

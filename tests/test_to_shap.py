@@ -90,7 +90,7 @@ def test_errors(explanation):
     with pytest.raises(ValueError, match=r"target 5 is outside"):
         neonxc.to_shap(np.zeros((150, 4)), net, X, 5)
     deep = neonxc.neuralize(KMEANS, VALUES, torch.nn.Identity())
-    with pytest.raises(ValueError, match=r"to_shap is for points; this network has a feature network"):
+    with pytest.raises(ValueError, match=r"to_shap needs a network without feature network"):
         neonxc.to_shap(np.zeros((150, 4)), deep, VALUES)
 
 

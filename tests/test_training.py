@@ -209,9 +209,9 @@ def test_training_mode_is_a_clear_error(net, images, ask):
     clustering = cluster(net, images)
     net.train()
     before = state(net)
-    with pytest.raises(ValueError, match=r"in training mode: its BatchNorm.*move its statistics; call .eval\(\)"):
+    with pytest.raises(ValueError, match=r"its BatchNorm.*change its statistics; call .eval\(\)"):
         getattr(neonxc.NEON(clustering), ask)(images)
-    with pytest.raises(ValueError, match=r"in training mode: its BatchNorm.*move its statistics; call .eval\(\)"):
+    with pytest.raises(ValueError, match=r"its BatchNorm.*change its statistics; call .eval\(\)"):
         LRP(net).attribute(images, target=0)
     assert state(net) == before  # in particular, BatchNorm has not counted the images
 

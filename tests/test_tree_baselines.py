@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
-from sklearn.utils.estimator_checks import check_estimator
+from turns import in_turns
 
 from neonxc.trees import CUBT, CLTree, KDTree, reference
 from neonxc.trees.codes import code_columns
@@ -71,9 +71,7 @@ def deviance(X, weight):
     return float(np.trace(np.atleast_2d(np.cov(X.T, aweights=weight, ddof=0))) * weight.sum()) if len(X) > 1 else 0
 
 
-@pytest.mark.parametrize("values", [4, 12, None])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("values", "weighted", "seed"), in_turns([4, 12, None], [False, True], range(6)))
 def test_cut_of_least_deviance(seed, weighted, values):
     X, weight = points(seed, values=values)
     problem = problem_of(X, weight if weighted else None)
@@ -198,9 +196,7 @@ def information(points, uniform):
     return -sum(number * np.log(number / total) for number in (points, uniform) if number)
 
 
-@pytest.mark.parametrize("values", [4, 12, None])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("values", "weighted", "seed"), in_turns([4, 12, None], [False, True], range(6)))
 def test_cut_of_most_information(seed, weighted, values):
     X, weight = points(seed, values=values)
     problem = problem_of(X, weight if weighted else None)
@@ -288,14 +284,6 @@ def test_n_clusters_takes_the_first_cuts():
 
 
 @pytest.mark.parametrize("Explainer", EXPLAINERS)
-def test_check_estimator(Explainer):
-    results = check_estimator(Explainer(), on_skip=None, on_fail="raise")
-    assert {result["status"] for result in results} <= {"passed", "skipped"}
-    skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
-    assert skipped <= {"check_array_api_input"}  # needs SCIPY_ARRAY_API in the environment
-
-
-@pytest.mark.parametrize("Explainer", EXPLAINERS)
 @given(seed=st.integers(0, 1000), values=st.sampled_from([3, 20, None]))
 def test_a_weight_is_so_many_points(Explainer, seed, values):
     X, weight = points(seed, values=values)
@@ -304,8 +292,9 @@ def test_a_weight_is_so_many_points(Explainer, seed, values):
     same(weighted, repeated, X)
 
 
-@pytest.mark.parametrize("Explainer", EXPLAINERS)
-@pytest.mark.parametrize("kind", ["frame", "tensor", "float32", "sparse", "shuffled"])
+@pytest.mark.parametrize(
+    ("Explainer", "kind"), in_turns(EXPLAINERS, ["frame", "tensor", "float32", "sparse", "shuffled"])
+)
 def test_every_kind_of_input_gives_the_same_tree(Explainer, kind):
     X = load_iris().data
     expected = Explainer(3).fit(X)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from tree_witnesses import data
+from turns import in_turns
 
 import neonxc
 from neonxc import trees
@@ -54,9 +55,10 @@ def assert_table(tree, X):
     np.testing.assert_array_equal(tree.bounds.numpy(), witness(tree, X))
 
 
-@pytest.mark.parametrize("kind", ["grid", "fine"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.uint8, np.int64])
-@pytest.mark.parametrize("name", EXPLAINERS)
+@pytest.mark.parametrize(
+    ("kind", "dtype", "name"),
+    in_turns(["grid", "fine"], [np.float64, np.float32, np.float16, np.uint8, np.int64], EXPLAINERS),
+)
 def test_every_explainer(name, dtype, kind):
     case = data(3, 70, 3, 4, kind=kind, dtype=dtype)
     tree = fitted(name, case.X, case.labels).tree_

@@ -8,6 +8,7 @@ from math import inf, nan
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -15,13 +16,14 @@ from hypothesis import strategies as st
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.offsetbox import AnnotationBbox
+from matplotlib.offsetbox import AnnotationBbox, DrawingArea
 from sklearn.tree import DecisionTreeClassifier
 
 from neonxc.plot.images import cluster_colors
-from neonxc.trees import CART
+from neonxc.trees import CART, export_graphviz, export_text, plot_tree
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
+from neonxc.trees.histograms import histograms
+from neonxc.trees.outline import PAGE, rows_of
 
 PETALS = ["petal width", "petal length"]
 
@@ -192,12 +194,13 @@ def extents(ax):
 
 def lie_apart(ax):
     boxes, answers = extents(ax)
-    for one, other in combinations([*boxes, *answers], 2):
-        assert not one.overlaps(other)
-    width, height = ax.figure.get_size_inches() * ax.figure.dpi
-    for box in [*boxes, *answers]:
-        assert 0 <= box.x0 < box.x1 <= width
-        assert 0 <= box.y0 < box.y1 <= height
+    sides = np.array([(box.x0, box.y0, box.x1, box.y1) for box in [*boxes, *answers]])
+    low, high = sides[:, :2], sides[:, 2:]
+    overlap = (low[:, None] < high[None]).all(-1) & (low[None] < high[:, None]).all(-1)
+    np.testing.assert_array_equal(overlap, np.eye(len(sides), dtype=bool))
+    size = ax.figure.get_size_inches() * ax.figure.dpi
+    assert (low >= 0).all()
+    assert (high <= size).all()
 
 
 LONG = [
@@ -208,7 +211,7 @@ LONG = [
 
 
 @pytest.mark.parametrize("lean", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("leaves", [1, 2, 3, 10, 26])
+@pytest.mark.parametrize("leaves", [1, 2, 3, 7])
 @pytest.mark.parametrize("names", [None, LONG])
 def test_no_box_covers_another_or_leaves_the_figure(leaves, lean, names):
     lie_apart(plot_tree(shaped(leaves, leaves, lean, names)))
@@ -218,15 +221,16 @@ def test_no_box_covers_another_or_leaves_the_figure(leaves, lean, names):
 def test_no_box_covers_another_where_tests_are_of_intervals(names):
     tests = [((0.25, 1985.5),), ((-inf, 1.0), (123456.789, inf)), ((1e-7, 2e-7), (0.123456, 0.123457))]
     splits = [(node, node % 3, tests[node % 3]) for node in range(7)]
-    lie_apart(plot_tree(grown(splits, [0] * 15, names=names)))
+    lie_apart(plot_tree(grown(splits[:6], [0] * 13, names=names)))
     lie_apart(plot_tree(grown([(2 * i, i % 3, tests[i % 3]) for i in range(5)], [0] * 11, names=names)))
 
 
 @pytest.mark.parametrize("dpi", [60, 100, 200])
 def test_boxes_lie_apart_at_any_resolution(dpi):
-    ax = plot_tree(shaped(3, 12, 0.6, LONG))
-    ax.figure.set_dpi(dpi)
-    lie_apart(ax)
+    for leaves in (6, 14):
+        ax = plot_tree(shaped(3, leaves, 0.6, LONG))
+        ax.figure.set_dpi(dpi)
+        lie_apart(ax)
 
 
 def test_a_tree_fits_into_given_axes():
@@ -258,12 +262,15 @@ def test_what_a_plot_says():
         "versicolor\n54 samples\n5 mistakes",
         "virginica\n46 samples\n1 mistake",
     ]
-    assert [text.get_text() for text in ax.texts] == ["yes", "no"] * 2
+    assert [text.get_text() for text in ax.texts[:-1]] == ["yes", "no"] * 2
+    assert " ".join(ax.texts[-1].get_text().split()).startswith(
+        "mistakes: at a leaf, samples of other clusters; at a"
+    )
     assert [line.get_linewidth() for line in ax.lines] == pytest.approx([2, 4, 2.16, 1.84])
 
 
 def test_parents_stand_midway_over_children_and_leaves_evenly():
-    tree = shaped(4, 15, 0.5)
+    tree = shaped(4, 9, 0.3)
     boxes = [artist for artist in plot_tree(tree).artists if isinstance(artist, AnnotationBbox)]
     x, y = np.array([box.xy for box in boxes]).T
     for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
@@ -287,18 +294,144 @@ def test_leaves_have_their_clusters_colours_paler_with_mistakes():
     assert mixed.sum() > pure.sum() + 0.1
 
 
-def test_names_are_no_formulas_and_no_figure_is_registered():
-    before = pyplot.get_fignums()
+def test_names_are_no_formulas():
     ax = plot_tree(iris(), feature_names=["$\\frac$", "y"], class_names=["$x", "_$", "^$$"])
     assert said(ax)[0].startswith("$\\frac$")
     FigureCanvasAgg(ax.figure).draw()
+    FigureCanvasAgg(plot_tree(shaped(0, 30), ["$\\frac$", "_$", "$"]).figure).draw()
+
+
+@pytest.mark.parametrize("leaves", [3, 30])
+def test_the_figure_is_the_current_one_of_pyplot_unless_axes_are_given(leaves, tmp_path):
+    tree = shaped(1, leaves)
+    ax = plot_tree(tree)
+    assert pyplot.gcf() is ax.figure
+    pyplot.savefig(tmp_path / "tree.png")
+    assert np.ptp(pyplot.imread(tmp_path / "tree.png")[..., :3]) > 0.5  # is not blank
+    before = pyplot.get_fignums()
+    plot_tree(tree, ax=Figure().subplots())
     assert pyplot.get_fignums() == before
+    with pytest.raises(ValueError, match="ax is a single page"):
+        plot_tree(tree, ax=ax, pages=True)
+    for page in plot_tree(tree, pages=True):
+        assert page.figure.number in pyplot.get_fignums()
 
 
-def test_a_tree_without_points_or_of_very_many_leaves_can_be_drawn():
+# --- lists -----------------------------------------------------------------------------------------------------
+
+
+def read_from_the_top(tree, rows, point):
+    """The leaf that a reader of the list arrives at."""
+    i, level = 0, 0
+    while True:
+        row = rows[i]
+        if row.test is None:
+            met = True
+        else:
+            inside = any(low < point[tree.feature[row.test]] <= high for low, high in tree.tests[row.test])
+            met = inside == bool(tree.left[row.test] == row.node)
+        if met and tree.feature[row.node] < 0:
+            return row.node
+        level += met
+        i += 1
+        while len(rows[i].above) > level:  # the lines of a group that does not apply
+            i += 1
+        assert len(rows[i].above) == level
+
+
+@given(seed=st.integers(0, 10**6), leaves=st.integers(1, 40), lean=st.floats(0, 1))
+def test_a_list_says_what_the_tree_predicts(seed, leaves, lean):
+    tree = shaped(seed, leaves, lean)
+    rows = rows_of(tree)
+    points = np.random.default_rng(seed).normal(size=(20, 3)) * 10
+    assert [read_from_the_top(tree, rows, point) for point in points] == tree.apply(points).tolist()
+    assert sorted(row.node for row in rows if tree.feature[row.node] < 0) == tree.leaves.tolist()
+    assert max(len(row.above) for row in rows) <= np.log2(leaves)
+
+
+def test_a_list_is_written_like_if_and_else():
+    tree = grown([(0, 0, 0.5), (2, 1, 1.5), (4, 2, 2.5), (1, 1, 3.5)], [-1, -1, -1, 0, -1, 1, 2, 3, 4])
+    assert [(row.word, row.test, row.node, row.above) for row in rows_of(tree)] == [
+        ("if", 0, 1, ()),
+        ("if", 1, 2, (0,)),
+        ("else", None, 3, (0,)),
+        ("else if", 4, 5, ()),
+        ("else if", 6, 7, ()),
+        ("else", None, 8, ()),
+    ]
+    assert [row.rails for row in rows_of(tree)] == [{0, 1}, {0, 1}, {0}, {0}, {0}, set()]
+    assert [row.word for row in rows_of(grown([], [0]))] == ["always"]
+
+
+@pytest.mark.parametrize(("lean", "names"), [(0.0, None), (0.6, LONG)])
+def test_pages_can_be_printed_and_have_every_line_once(lean, names):
+    tree = shaped(2, 130, lean, names, clusters=30)
+    pages = plot_tree(tree, pages=True)
+    assert len(pages) > 2
+    leaves = 0
+    for number, ax in enumerate(pages, start=1):
+        width, height = ax.figure.get_size_inches() * 72
+        assert width <= PAGE[0] + 1e-6
+        assert height <= PAGE[1] + 1e-6
+        texts = [text.get_text() for text in ax.texts]
+        assert texts[-1] == f"page {number} of {len(pages)}"
+        leaves += sum(text.startswith("cluster ") for text in texts)
+        lie_apart(ax)
+    assert leaves == 130
+    texts = [text.get_text() for text in plot_tree(tree).texts]
+    assert sum(text.startswith("cluster ") for text in texts) == 130
+    assert not any(text.startswith("page ") for text in texts)
+
+
+def test_lists_fit_into_given_axes():
+    ax = Figure(figsize=(5, 4)).add_axes((0.1, 0.2, 0.7, 0.7))
+    plot_tree(shaped(3, 26, 0.5, LONG), ax=ax)
+    lie_apart(ax)
+    _, texts = extents(ax)
+    for box in texts:
+        assert ax.bbox.x0 <= box.x0 < box.x1 <= ax.bbox.x1
+        assert ax.bbox.y0 <= box.y0 < box.y1 <= ax.bbox.y1
+
+
+# --- histograms ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_histograms_count_the_points_at_a_test_by_cluster(whole):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 9, (200, 3)).astype(float) if whole else rng.normal(size=(200, 3))
+    tree = CART(3, max_leaves=6).fit(X, labels=rng.integers(0, 3, 200)).tree_
+    path, own = tree.decision_path(X), tree.predict(X)
+    found = histograms(tree, X)
+    assert sorted(found) == (tree.feature >= 0).nonzero()[:, 0].tolist()
+    for node, one in found.items():
+        bound = tree.threshold[node].item()
+        assert one.bounds == [bound]
+        assert any(np.isclose(one.edges, bound, atol=1e-12))
+        assert one.counts.sum(0).tolist() == [((own == k) & path[:, node]).sum() for k in range(3)]
+        left = (one.edges[1:] <= bound + 1e-9).nonzero()[0]
+        assert one.counts[left].sum() == (path[:, node] & (X[:, tree.feature[node]] <= bound)).sum()
+
+
+def test_histograms_are_drawn_in_boxes_and_in_lists():
+    frame = pd.DataFrame({"age": [20, 30, None, 50, 60, 70], "work": ["a", "b", "a", "c", None, "c"]})
+    explainer = CART(3).fit(frame, labels=[0, 0, 0, 1, 2, 1])
+    ax = plot_tree(explainer, X=frame)
+    lie_apart(ax)
+    boxes = [artist for artist in ax.artists if isinstance(artist, AnnotationBbox)]
+    charts = [any(isinstance(part, DrawingArea) for part in box.offsetbox.get_children()) for box in boxes]
+    assert charts == (explainer.tree_.feature >= 0).tolist()
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    tree = CART(30).fit(X, labels=np.arange(300) % 30).tree_
+    ax = plot_tree(tree, X=X)
+    lie_apart(ax)
+    assert len(ax.collections) == 29 + 3
+    with pytest.raises(ValueError, match="features"):
+        plot_tree(tree, X=X[:, :1])
+
+
+def test_a_tree_without_points_can_be_drawn():
     empty = grown([(0, 0, 0.0)], [-1, 0, 1], counts={1: [0]})
     empty.samples.zero_()
     lie_apart(plot_tree(empty))
     assert "penwidth=0.80" in export_graphviz(empty)
-    wide = plot_tree(shaped(0, 400, 0.0, clusters=30))
-    assert max(wide.figure.get_size_inches()) * 200 < 2**16

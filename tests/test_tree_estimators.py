@@ -524,7 +524,7 @@ def test_parameters(model, parameters, message):
 @pytest.mark.parametrize("model", CENTER_TREES)
 def test_parameters_of_trees_with_centers(model):
     X = blobs()
-    with pytest.raises(ValueError, match="max_leaves needs at least 4 .*, got 3"):
+    with pytest.raises(ValueError, match="max_leaves must be at least the number of clusters, 4, got 3"):
         model(4, max_leaves=3).fit(X)
     for value in (0, 1.5, "2"):
         with pytest.raises(ValueError, match="n_init needs a whole number >= 1"):

@@ -393,7 +393,7 @@ ERRORS = {
     "objects": (
         lambda frame: frame.assign(work=[(1,)] * len(frame)),
         {},
-        "'work' of X: a category needs to be text",
+        "'work' of X: a category needs to be a string",
     ),
     "infinite": (lambda frame: frame.assign(income=np.inf), {}, "not finite in column 'income'"),
     "centers": (lambda frame: frame, {"centers": np.zeros((2, 6))}, "centers needs a table of numbers"),

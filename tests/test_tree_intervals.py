@@ -18,8 +18,8 @@ from scipy.sparse import csr_matrix
 import neonxc
 from neonxc.rules import Column, Condition, render_rules
 from neonxc.rules.intervals import EVERYTHING, complement, contains, intersection, union
+from neonxc.trees import export_graphviz, export_text, plot_tree
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
 from neonxc.trees.rules import rules
 
 GRID = np.arange(-10, 11) / 4  # the bounds of all random tests, -2 ... 2 in halves, and numbers between and beyond

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from test_tree_intervals import grown, random_splits, shop
 from torch import nn
+from turns import in_turns
 from witnesses import blobs, contrast_relevance, folded, near, nearest_preimage
 
 import neonxc
@@ -257,8 +258,7 @@ def test_tests_that_send_all_or_none_left():
 # --- on the edge -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", [*TABLE, *RINGS])
+@pytest.mark.parametrize(("dtype", "name"), in_turns([np.float32, np.float64], [*TABLE, *RINGS]))
 def test_points_on_thresholds_and_bounds(fitted, name, dtype):
     explainer, X = fitted[name]
     tree, net = explainer.tree_, neonxc.neuralize(explainer, X)

@@ -1,5 +1,6 @@
 """Codes of columns and the sweep over all cuts of a node, against loops."""
 
+from contextlib import ExitStack
 from unittest import mock
 
 import numpy as np
@@ -12,6 +13,7 @@ from tree_witnesses import ceil_div, data, eval_wad
 from neonxc.trees import codes as codes_module
 from neonxc.trees import sums
 from neonxc.trees import table as table_module
+from neonxc.trees import value_ranks as value_ranks_module
 from neonxc.trees.codes import code_columns, transposed
 from neonxc.trees.depth import estimated_depth
 from neonxc.trees.exact import rounded
@@ -64,9 +66,11 @@ def slow_separated(codes, bins, labels, centers, weight):
 def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, dtype, sorts, in_bins):
     case = data(seed, n, d, k, kind=kind, dtype=dtype)
     centers = torch.from_numpy(case.centers)
-    limits = {"INTEGERS": 0 if sorts else 1 << 10}
-    limits |= {"BINS": 3, "COARSE": 3, "HISTOGRAM": 1} if in_bins else {}
-    with mock.patch.multiple(codes_module, **limits), mock.patch.object(table_module, "CHUNK", 2 * len(case.X)):
+    bins = {"BINS": 3, "COARSE": 3, "HISTOGRAM": 1} if in_bins else {"BINS": codes_module.BINS}
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.multiple(codes_module, **bins))
+        patches.enter_context(mock.patch.object(value_ranks_module, "INTEGERS", 0 if sorts else 1 << 10))
+        patches.enter_context(mock.patch.object(table_module, "CHUNK", 2 * len(case.X)))
         found = code_columns(Table(torch.from_numpy(case.X)), centers)
     values = np.concatenate([case.values, case.centers])
     codes = torch.stack([found.column(f).to(torch.int64) for f in range(d)])
@@ -94,7 +98,7 @@ def test_codes_order_points_and_centers_as_their_values_do(seed, n, d, k, kind, 
 @given(seeds, st.integers(2, 60), st.integers(2, 8))
 def test_fewer_bins_keep_the_order_and_equal_values_together(seed, n, bins):
     case = data(seed, n, 3, 2, kind="grid" if seed % 2 else "fine")
-    with mock.patch.object(codes_module, "INTEGERS", 0):
+    with mock.patch.object(value_ranks_module, "INTEGERS", 0):
         found = code_columns(Table(torch.from_numpy(case.X)), torch.from_numpy(case.centers), bins)
     values = np.concatenate([case.values, case.centers])
     own = torch.stack([found.column(f).to(torch.int64) for f in range(3)])

@@ -114,12 +114,12 @@ def test_points_are_those_of_encoded_texts():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (torch.tensor([[0, 5]]), "whole numbers from -1 to 1"),
-        (torch.tensor([[0, -2]]), "whole numbers from -1 to 1"),
-        (torch.tensor([[0.5]]), "whole numbers from -1 to 1"),
+        (torch.tensor([[0, 5]]), "integers from -1 to 1"),
+        (torch.tensor([[0, -2]]), "integers from -1 to 1"),
+        (torch.tensor([[0.5]]), "integers from -1 to 1"),
         (torch.tensor([0, 1]), r"\[documents, words\]"),
         ([[0, 1]], "got list"),
-        (torch.tensor([[0], [-1]]), "no known word"),
+        (torch.tensor([[0], [-1]]), "no word of the vocabulary"),
     ],
 )
 def test_bad_numbers_say_what_is_needed(ids, message):
@@ -131,9 +131,9 @@ def test_bad_numbers_say_what_is_needed(ids, message):
     ("arguments", "message"),
     [
         (([], np.empty((0, 2))), "words is empty"),
-        ((["cat", "cat"], np.eye(2)), "twice"),
-        ((["Cat", "dog"], np.eye(2)), "'Cat' is found in no text"),
-        ((["cat", "of"], np.eye(2)), "'of' is found in no text"),
+        ((["cat", "cat"], np.eye(2)), "repeated words"),
+        ((["Cat", "dog"], np.eye(2)), "words needs lower-case words.*'Cat'"),
+        ((["cat", "of"], np.eye(2)), "words needs lower-case words.*'of'"),
         ((["cat"], np.eye(2)), r"vectors \[1, d\]"),
         ((["cat", "dog"], np.eye(2), [1.0]), r"weights \[2\]"),
         ((["cat", "dog"], [[1.0], [np.nan]]), "vector of 'dog' is not finite"),
@@ -227,7 +227,10 @@ def test_bad_options_say_what_is_needed(options, message):
 
 @pytest.mark.parametrize(
     ("texts", "message"),
-    [(["a b", "the"], "two different words.*got \\[\\]"), (["aaa", "bbb", "ccc"], "no word stands near another")],
+    [
+        (["a b", "the"], "two different words.*got \\[\\]"),
+        (["aaa", "bbb", "ccc"], "no two words of the vocabulary occur"),
+    ],
 )
 def test_texts_with_too_few_words_say_so(texts, message):
     with pytest.raises(ValueError, match=message):
@@ -247,7 +250,7 @@ def test_vectors_of_a_file(tmp_path, header, packed):
     torch.testing.assert_close(words.vectors, torch.tensor([[1, 2.5], [-1, 0.01], [0, 1]]))
     assert WordVectors.from_file(path, stop_words=None, max_words=2).words == ["cat", "the"]
     assert WordVectors.from_file(path, keep=["Sun", "moon"]).words == ["sun"]
-    with pytest.raises(ValueError, match="no word to keep"):
+    with pytest.raises(ValueError, match="none of the words to keep"):
         WordVectors.from_file(path, keep=["moon"])
 
 
@@ -255,7 +258,7 @@ def test_vectors_of_a_file(tmp_path, header, packed):
 def test_a_bad_line_is_named(tmp_path, line):
     path = tmp_path / "vectors.txt"
     path.write_text(f"cat 1 2\n{line}\n")
-    with pytest.raises(ValueError, match="line 2: a word and 2 finite numbers"):
+    with pytest.raises(ValueError, match="line 2 needs a word and 2 finite numbers"):
         WordVectors.from_file(path)
     with pytest.raises(ValueError, match="no such file"):
         WordVectors.from_file(tmp_path / "none.txt")
@@ -383,7 +386,7 @@ def test_words_share_what_the_dimensions_share(model):
 def test_a_clustering_that_is_not_linear_in_words_says_so(model):
     words, ids = vocabulary(15, 3), some_ids(15, N=80)
     net = neonxc.neuralize(model.fit(words(ids).numpy()), ids, words)
-    with pytest.raises(ValueError, match="not linear in the mean of word vectors"):
+    with pytest.raises(ValueError, match="not linear in the mean word vector"):
         neonxc.NEON(net).attribute(ids)
 
 
@@ -431,6 +434,11 @@ def test_a_clusters_words_by_loops():
                 expected[k, words.words.index(word)] += r.item() / (own == k).sum()
     np.testing.assert_allclose(summary.relevance, expected, atol=1e-5)
     assert summary.sizes.tolist() == np.bincount(own).tolist()
+    contains = net.carrier.columns(texts).toarray() > 0
+    np.testing.assert_allclose(
+        summary.values.means, [contains[own == k].mean(0) for k in range(len(summary.sizes))]
+    )
+    np.testing.assert_allclose(summary.values.overall, contains.mean(0))
     for k in range(3):  # a cluster's words are those of one topic
         best = {word for word, _ in summary.top(k, 3)}
         assert any(best <= set(topic.split()) for topic in TOPICS)

@@ -4,10 +4,11 @@ from neonxc.rules import Column, Condition, Rule, Rules, render_rules
 from neonxc.trees import reader
 from neonxc.trees.cltree import CLTree
 from neonxc.trees.cubt import CUBT
-from neonxc.trees.drawing import export_graphviz, export_text, plot_tree
+from neonxc.trees.drawing import plot_tree
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.expanding import CART, ExKMC, KDTree
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
+from neonxc.trees.exports import export_graphviz, export_text
 from neonxc.trees.kernel_trees import KernelExKMC, KernelExpand, KernelIMM
 from neonxc.trees.random_thresholds import RandomThresholds
 from neonxc.trees.saving import register_explainer

@@ -13,9 +13,10 @@ from torch import Tensor
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.bins import BinEnds, Bins
 from neonxc.trees.chunked_view import ChunkedView
-from neonxc.trees.codes import CodedColumns, ColumnBlock, code_type
+from neonxc.trees.codes import CodedColumns, ColumnBlock
 from neonxc.trees.exact import rounding_constant
 from neonxc.trees.sketch import Sketch
+from neonxc.trees.value_ranks import code_type
 
 SHARE = 4  # arrays of more than 1 / SHARE of the machine's memory are stored in a temporary file
 

@@ -74,7 +74,8 @@ class CenterTree(TreeExplainer):
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         if self.max_leaves is not None and self.max_leaves < problem.k:
-            raise ValueError(f"max_leaves needs at least {problem.k} (one per cluster), got {self.max_leaves}")
+            needed = f"at least the number of clusters, {problem.k}"
+            raise ValueError(f"max_leaves must be {needed}, got {self.max_leaves}")
         builder, leaves = self._one_leaf_per_center(problem)
         if self.max_leaves is None or self.max_leaves == problem.k:
             centers = torch.cat([leaf.centers for leaf in leaves]).tolist()

@@ -1,4 +1,4 @@
-"""How deep the tree below a cut may become: the estimate of ExShallow."""
+"""Estimate of the depth of the tree below a cut, as used by ExShallow."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, ce
 
     Notes
     -----
-    The average depth is the sum over inner nodes of their points, over all points. Of N points and K centers,
-    ``ceil(N p)`` and ``ceil(K c)`` go left, so that the recursion ends: at least one point and one center on
-    either side; a single point goes to the side with more centers.
+    The average depth is the number of points at each inner node, summed over the inner nodes and divided by the
+    number of all points. At a node of N points and K centers, ``ceil(N p)`` points and ``ceil(K c)`` centers go
+    left, where p and c are the cut's shares. Each side keeps at least one point and one center, so that the
+    recursion ends; a single point goes to the side with more centers.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""What all tree explainers share: the way from data to a problem, and from leaves to a fitted tree."""
+"""Base class of the tree explainers: prepares the data for growing, and turns grown leaves into a fitted tree."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             its own steps if `reference` is a pipeline.
         y : ignored
         labels : array-like [n], optional
-            The reference clustering, instead of `reference`; points of label -1 (noise) are left out.
+            The reference clustering, instead of `reference`. Points of label -1 (noise) are left out of the fit;
+            `labels_` and `predict` assign them to clusters all the same, and ``tree_.n_noise`` counts them.
         centers : array-like [k, d], optional
             Its centers: every point belongs to the nearest. Instead of `reference`.
         sample_weight : array-like [n], optional
@@ -110,17 +111,19 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         RuntimeError
             Another process of the group has ended, or does not answer.
         ValueError
-            A checkpoint of another fit, values that are not finite or whose squares are not, columns of dates,
-            say, more clusters than points, both `labels` and `centers`, `centers` for a table with categories or
-            missing values, or centers that no column tells apart. In a group also columns, types, parameters or
-            centers that differ between processes; an error of one is raised by all.
+            A checkpoint of another fit; values that are not finite or whose squares overflow; columns that are
+            neither numbers nor categories, such as dates; more clusters than points; both `labels` and `centers`;
+            `centers` for a table with categories or missing values; centers that are equal in every column. In a
+            group also columns, types, parameters or centers that differ between processes; an error in one
+            process is raised in all of them.
 
         Warns
         -----
         ConvergenceWarning
-            k-means finds fewer distinct points than clusters: there are as many clusters then.
+            There are fewer distinct points than `n_clusters`; k-means then finds one cluster per distinct point.
         UserWarning
-            `n_clusters` is set, and an estimator as `reference` has another number of clusters.
+            `labels` has points of noise (-1), which the fitted tree puts into clusters; or `n_clusters` is set and
+            differs from the number of clusters of an estimator as `reference`.
         """
         del y
         ranks = Ranks(group)
@@ -160,6 +163,16 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
 
         Measured where the reference clustering was: behind the scaler, if `reference` is a pipeline with one.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        y : ignored
+
+        Returns
+        -------
+        float
         """
         check_is_fitted(self, "tree_")
         if self._steps is False:
@@ -212,8 +225,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             data.n_noise = int(ranks.sum(torch.tensor(int((~are_labels(label_array(labels))).sum()))))
         if data.n_noise:
             warn(
-                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ and "
-                "predict put them into its clusters"
+                f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ "
+                "and predict put them into its clusters"
             )
         return data
 
@@ -290,7 +303,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._space_means = filled(found.space.means(own, k, weight, problem.ranks), found.space_centers)
         self.inertia_ = inertia(found, own, self._space_means, weight, self.metric, problem.ranks)
         price = data.reference_cost if self._has_price else None
-        self.tree_ = replace(tree, cost_ratio=self.inertia_ / price if price else None)
+        self.tree_ = replace(tree, cost_ratio=round(self.inertia_ / price, 9) if price else None)
         same = found.space is table
         means = (
             self._space_means

@@ -1,4 +1,4 @@
-"""Trees that grow leaf by leaf, the best first: ExKMC, CART and the KD-tree."""
+"""Trees that grow best first, one leaf at a time: ExKMC, CART and the KD-tree."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BestFirst(TreeExplainer):
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """What makes a cut good, and what splitting a leaf is worth."""
+        """The criterion that scores cuts and the gain of splitting a leaf."""
 
     def _default_leaves(self, problem: Problem) -> int:
         return problem.k
@@ -59,7 +59,8 @@ class BestFirst(TreeExplainer):
         builder, leaves = self._base(problem)
         most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
-            raise ValueError(f"max_leaves needs at least the leaves of the base, {len(leaves)}, got {most}")
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
         nodes = [leaf.without_centers() for leaf in leaves]
         leaves = best_first(Search(problem, self._criterion(problem)), builder, nodes, most)
         return builder, leaves, label_leaves(problem, leaves, self.leaf_labels)
@@ -73,7 +74,7 @@ class BestFirst(TreeExplainer):
     the clone of an explainer is not fitted.""",
 )
 class ExKMC(BestFirst):
-    """Expand a tree: more leaves, which share the reference clusters, for a lower cost.
+    """Expand a tree by further leaves, which share the reference clusters, to lower its cost.
 
     Growing stops early when every point is in a leaf of its nearest center.
 
@@ -130,7 +131,7 @@ class ExKMC(BestFirst):
 class CART(BestFirst):
     """Classification of the reference clusters by Gini impurity, as scikit-learn's DecisionTreeClassifier does.
 
-    Of equally good cuts the one in the first column is taken, at the lowest threshold.
+    Ties between cuts go to the first column and, within a column, to the lowest threshold.
 
     References
     ----------

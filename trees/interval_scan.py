@@ -1,9 +1,9 @@
-"""The best test ``low < x <= high`` of a node: a maximum-subarray scan for pairs of labels.
+"""Finds the best test ``low < x <= high`` of a node by a minimum-subarray scan for every pair of labels.
 
-What the points of a node cost under label p within an interval and under label q outside of it is what all of them
-cost under q, plus the sum of the differences of the two over the interval. The least of it over all intervals is
-thus that of a minimum-subarray problem over the codes of a column, and takes one pass where trying all pairs of
-thresholds takes as many as there are codes.
+Let the points inside an interval have label p and those outside label q. Their total cost is the cost of all
+points under q, plus the sum over the interval of the difference between the costs under p and q. Finding the best
+interval is therefore a minimum-subarray problem over the codes of a column. It needs one pass over the codes,
+while trying all pairs of thresholds would need as many passes as there are codes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CACHED = 1 << 16  # entries of a temporary that stay in a core's cache while several passes are made over them
-BUDGET = 1 << 24  # the same where there is no such cache
+CACHED = 1 << 16  # entries of a temporary array on a CPU, so that it fits into a core's cache
+BUDGET = 1 << 24  # entries of a temporary array on other devices
 
 
 class BestInterval(NamedTuple):
@@ -23,11 +23,11 @@ class BestInterval(NamedTuple):
     Attributes
     ----------
     cost : float
-        Of the node's points, under `p` inside and under `q` outside.
+        Cost of the node's points under label `p` inside and label `q` outside.
     column : int
     a, b : int
-        Codes ``a < code <= b`` are inside. `a` is -1 where the first code is, and so it is wherever one threshold
-        says the test.
+        Codes with ``a < code <= b`` are inside. `a` is -1 if the interval has no lower bound, which is the form of
+        every test that a single threshold can express.
     p, q : int
         Labels inside and outside.
     """
@@ -43,41 +43,41 @@ class BestInterval(NamedTuple):
 def best_interval(
     left: Tensor, total: Tensor, codes_present: Tensor, slack: float = 0.0, floors: Tensor | None = None
 ) -> BestInterval | None:
-    """Find the interval of a column, and the two labels, at which a node's points cost least.
+    """Find the interval of a column, and the labels inside and outside of it, with the lowest cost.
 
-    Kernel ExKMC and Kernel Expand [1]_ split nodes by such tests: in the one a point costs ``‖Φ(x) − μ_label‖²``,
-    in the other it costs its weight under all labels but its own.
+    Kernel ExKMC and Kernel Expand [1]_ split nodes by such tests. In Kernel ExKMC, the cost of a point is
+    ``‖Φ(x) − μ_label‖²``; in Kernel Expand, it is the point's weight for every label except its own.
 
     Parameters
     ----------
     left : Tensor [m, f, bins] of float64
-        What the points whose code in a column is at most b cost under each of m labels; the last is the sum over
-        all points.
+        Cost under each of m labels of the points whose code is at most b; the last entry is the sum over all
+        points.
     total : Tensor [m] of float64
-        What all points of the node cost under each label.
+        Cost of all points of the node under each label.
     codes_present : Tensor [f, bins] of bool
-        Codes that the points of the node have. Intervals begin and end with these, so that tests which part the
-        points in the same way are one test.
+        Codes that occur among the points of the node. Intervals begin and end at these codes, so that every
+        division of the points is tried only once.
     slack : float, default=0
-        Costs up to `slack` above the least are ties.
+        Costs up to `slack` above the lowest one are ties.
     floors : Tensor [m, m] of float64, optional
-        What no test with two given labels costs less than, with an error of at most `slack`, such as
-        :func:`pair_floors`. The answer is the same, but pairs of labels that cannot win take no time; most cannot.
+        Lower bounds of the costs of all tests with two given labels, with an error of at most `slack`, such as
+        :func:`pair_floors`. They do not change the result, but pairs of labels that cannot win are skipped.
 
     Returns
     -------
     BestInterval or None
-        Of ties the one with the lowest column, then with the lowest a, b, p and q in this order. None where no
-        interval of any column holds some of the points but not all, or there are fewer than two labels.
+        Ties go to the lowest column, then to the lowest a, b, p and q in this order. None if no interval contains
+        some but not all of the points, or if there are fewer than two labels.
 
     Raises
     ------
     ValueError
-        Shapes that do not match.
+        If shapes do not match.
 
     Notes
     -----
-    Time grows with ``f bins`` for every pair of labels that is looked at; temporaries are bounded.
+    The time is proportional to ``f bins`` for every pair of labels that is not skipped.
 
     References
     ----------
@@ -86,7 +86,7 @@ def best_interval(
 
     Examples
     --------
-    Points with codes 0, 0, 1, 2, 3 have labels 0, 0, 1, 1, 0, and cost 1 under the label that is not theirs:
+    Points with codes 0, 0, 1, 2, 3 have labels 0, 0, 1, 1, 0, and cost 1 under the other label:
 
     >>> import torch
     >>> from neonxc.trees.interval_scan import best_interval
@@ -97,7 +97,7 @@ def best_interval(
     m, f, bins = _checked(left, total, codes_present, floors)
     if m < 2 or f == 0 or bins < 2:
         return None
-    # An interval up to the last code is the one before it, with the labels exchanged
+    # An interval up to the last code is equivalent to the interval before it with exchanged labels
     places = codes_present.cumsum(1)
     ends = codes_present & (places < places[:, -1:])
     least = _least_costs(left, total, ends, slack, floors)
@@ -110,20 +110,17 @@ def best_interval(
 
 
 def pair_floors(costs: Tensor) -> Tensor:
-    """What points cost where each of them has the better of two labels, for all pairs of labels.
-
-    No test whose two sides have these labels costs less. Where a point costs its weight under all labels but its
-    own, it is the weight of the points that have neither.
+    """Lower bounds of the costs of tests, for all pairs of labels: every point gets the better of the two labels.
 
     Parameters
     ----------
     costs : Tensor [points, m] of float64
-        What every point costs under every label.
+        Cost of every point under every label.
 
     Returns
     -------
     Tensor [m, m] of float64
-        Symmetric; the diagonal is what all points cost under one label.
+        Symmetric. The diagonal has the cost of all points under one label.
     """
     m = costs.shape[1]
     total = costs.sum(0)
@@ -138,16 +135,16 @@ def _checked(left: Tensor, total: Tensor, codes_present: Tensor, floors: Tensor 
         raise ValueError(f"left needs shape [labels, columns, bins], got {list(left.shape)}")
     m, f, bins = left.shape
     if list(total.shape) != [m]:
-        raise ValueError(f"total needs shape [{m}] as left has {m} labels, got {list(total.shape)}")
+        raise ValueError(f"total needs shape [{m}], one entry per label of left, got {list(total.shape)}")
     if list(codes_present.shape) != [f, bins]:
-        raise ValueError(f"codes_present needs shape [{f}, {bins}] as left has, got {list(codes_present.shape)}")
+        raise ValueError(f"codes_present needs shape [{f}, {bins}] to match left, got {list(codes_present.shape)}")
     if floors is not None and list(floors.shape) != [m, m]:
-        raise ValueError(f"floors needs shape [{m}, {m}] as left has {m} labels, got {list(floors.shape)}")
+        raise ValueError(f"floors needs shape [{m}, {m}] to match the labels of left, got {list(floors.shape)}")
     return m, f, bins
 
 
 def _least_costs(left: Tensor, total: Tensor, ends: Tensor, slack: float, floors: Tensor | None) -> Tensor:
-    """The least cost of the tests of every column, [f]; infinite where it has none, or none that can win."""
+    """Lowest cost of the tests of every column, [f]; infinite for columns without a test that can win."""
     m, f, bins = left.shape
     first, second = torch.triu_indices(m, m, 1, device=left.device)
     floor = left.new_full((m, m), -torch.inf) if floors is None else floors
@@ -159,7 +156,7 @@ def _least_costs(left: Tensor, total: Tensor, ends: Tensor, slack: float, floors
     several = max(1, budget // (width * bins))
     at, stop = 0, len(first)
     while at < stop:
-        # The most promising pair goes alone: its cost shows which others can win
+        # The most promising pair is evaluated first, because its cost excludes many others
         pairs = slice(at, min(stop, at + several) if at else 1)
         for start in range(0, f, width):
             part = slice(start, start + width)
@@ -171,36 +168,37 @@ def _least_costs(left: Tensor, total: Tensor, ends: Tensor, slack: float, floors
 
 
 def _least(left: Tensor, total: Tensor, never: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """The least cost [f] of the tests with some pairs of labels, either of the two inside.
+    """Lowest cost [f] of the tests with the given pairs of labels, with either label inside.
 
-    Sums up to a code, label by label, make the least over ``a < b`` of ``S_b - S_a`` what is looked for. With the
-    labels exchanged it is that of -S.
+    With prefix sums S of the cost differences, the lowest cost is the minimum over ``a < b`` of ``S_b - S_a``, and
+    with exchanged labels that of ``-S``.
     """
     sums = left.index_select(0, p) - left.index_select(0, q)  # [pairs, f, bins]
     low, high = sums.masked_fill(never, torch.inf), sums.masked_fill(never, -torch.inf)
     fall = (low[..., 1:] - high.cummax(-1).values[..., :-1]).amin(-1)
     rise = (high[..., 1:] - low.cummin(-1).values[..., :-1]).amax(-1)
-    # Before the first code the sum is 0
+    # The prefix sum before the first code is 0
     fall, rise = torch.minimum(fall, low.amin(-1)), torch.maximum(rise, high.amax(-1))
     return torch.minimum(total[q][:, None] + fall, total[p][:, None] - rise).amin(0)
 
 
 def _first(sums: Tensor, total: Tensor, codes: Tensor, column: int, bound: float) -> BestInterval:
-    """The first test of a column that costs at most `bound`: of the lowest a, then b, p and q.
+    """The first test of a column with a cost of at most `bound`, in the order of a, b, p and q.
 
     Parameters
     ----------
     sums : Tensor [count, m]
-        Of the column, at the codes with which a test may end.
+        Prefix sums of the column's costs at the codes where a test may end.
     codes : Tensor [count] of int64
+        These codes.
     """
-    sums = torch.cat([sums.new_zeros(1, sums.shape[1]), sums])  # place 0 is before the first code
+    sums = torch.cat([sums.new_zeros(1, sums.shape[1]), sums])  # position 0 is before the first code
     places, m = sums.shape
     found = []
     for inside in torch.arange(m, device=sums.device).split(max(1, BUDGET // (places * m))):
         difference = sums[:, inside, None] - sums[:, None]  # [places, p, q]
         outside = total.repeat(len(inside), 1)
-        outside[torch.arange(len(inside)), inside] = torch.inf  # the two labels differ
+        outside[torch.arange(len(inside)), inside] = torch.inf  # the two labels must differ
         later = difference[1:].flip(0).cummin(0).values.flip(0)
         begins = (outside + (later - difference[:-1]) <= bound).flatten(1).any(1).nonzero()[:1, 0].tolist()
         for a in begins:

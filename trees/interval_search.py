@@ -1,4 +1,4 @@
-"""The best interval test of a node: Kernel ExKMC and Kernel Expand."""
+"""Search for the best interval test of a node, used by Kernel ExKMC and Kernel Expand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from neonxc.trees.problem import Problem
 
 @dataclass(frozen=True)
 class State:
-    """What a node's points cost under each label, [points, k]; all of them, [k]; and what sums may be off by."""
+    """Costs of a node's points under each label [points, k], their sum [k], and the rounding error of sums."""
 
     costs: Tensor
     total: Tensor
@@ -26,15 +26,15 @@ class State:
 
 
 class IntervalSearch:
-    """Finds the interval of a column that costs least if the points in it get one label, and the others another.
+    """Finds the interval of lowest cost when the points inside it get one label and the points outside another.
 
-    Best-first growth asks it as it asks :class:`~neonxc.trees.search.Search`.
+    It has the interface :class:`~neonxc.trees.growth.Splits` for best-first growth.
 
     Parameters
     ----------
     problem : Problem
     costs : Tensor [n, k] of float64
-        What a point costs under each label.
+        Cost of every point under each label.
 
     References
     ----------
@@ -47,13 +47,13 @@ class IntervalSearch:
         self.costs = costs if problem.weight is None else costs * problem.weight[:, None]
 
     def bound(self, node: Node) -> float:
-        """What is gained if every point has its best label."""
+        """Gain if every point got its best label, an upper bound."""
         state = self._state(node)
         gain = float(state.total.min() - state.costs.amin(1).sum())
         return gain + state.slack if gain > state.slack else -inf
 
     def best(self, node: Node) -> BestInterval | None:
-        """The interval of least cost; of equals that in the lowest column, there the lowest. None: no interval."""
+        """The interval of lowest cost; ties go to the lowest column, then to the lowest bounds."""
         state, columns = self._state(node), self.problem.dense
         floors, found = pair_floors(state.costs), None
         values = rounded(state.costs.T.contiguous())
@@ -74,18 +74,18 @@ class IntervalSearch:
         return found
 
     def gain(self, node: Node, best: BestInterval) -> float:
-        """What the node costs less."""
+        """Decrease of the node's cost."""
         state = self._state(node)
         gain = float(state.total.min()) - best.cost
         return gain if gain > state.slack else -inf
 
     def cut(self, node: Node, best: BestInterval) -> Cut:
-        """The interval, or the threshold where it begins with the first value."""
-        codes = self.problem.columns.column(best.column).index_select(0, node.rows).to(torch.int64)  # for -1
+        """The cut of an interval; it is a threshold if the interval has no lower bound."""
+        codes = self.problem.columns.column(best.column).index_select(0, node.rows).to(torch.int64)  # signed
         return cut_from_sides(self.problem, node, best.column, (codes > best.a) & (codes <= best.b))[0]
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Nothing is handed on."""
+        """Drop the node's state; nothing is passed on to the children."""
         node.state = None
 
     def _state(self, node: Node) -> State:
@@ -108,20 +108,23 @@ class IntervalSearch:
 def cut_from_sides(
     problem: Problem, node: Node, feature: int, left: Tensor, centers_left: Tensor | None = None
 ) -> tuple[Cut, bool]:
-    """A test of a column that sends some of a node's points to the left, as a threshold or as intervals.
+    """Express a division of a node's points as a threshold or as intervals of a column.
 
     Parameters
     ----------
+    problem : Problem
+    node : Node
+    feature : int
     left : Tensor [points] of bool
-        Points of equal values go the same way.
+        Which points go left. Points with equal values go the same way.
     centers_left : Tensor [centers] of bool, optional
-        The centers of the node that go left; default: none.
+        Which of the node's centers go left. Default: none.
 
     Returns
     -------
     cut : Cut
     swapped : bool
-        Whether its left side are the points that were to go right, since these are an interval or two.
+        Whether left and right were exchanged, because the points on the right are in fewer intervals.
     """
     if centers_left is None:
         centers_left = torch.zeros_like(node.centers, dtype=torch.bool)

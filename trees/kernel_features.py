@@ -1,6 +1,6 @@
-"""Surrogate columns of Kernel IMM: features of a kernel, each a function of one raw column.
+"""Features of a kernel for Kernel IMM, each a function of one raw column.
 
-A threshold on such a feature is a test of its raw column: the values above it are those of at most two intervals.
+A threshold on such a feature corresponds to at most two intervals of its raw column.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ def surrogate_columns(
     kernel: str = "gaussian",
     columns: slice | None = None,
 ) -> Tensor:
-    """Features of a kernel that depend on one raw column each (Kernel IMM [1]_).
+    """Compute features of a kernel, each of which depends on one raw column (Kernel IMM [1]_).
 
-    IMM on them, with the means of the clusters' features as centers, explains kernel k-means. They are
-    :func:`taylor_features` or :func:`anchor_features`, with rounding errors mended: a feature's size rises up to
-    where it is greatest and falls from there, and equal raw values have equal features. So what is above a
-    threshold are at most two intervals of the raw column, which is what :func:`intervals_of` needs.
+    IMM on these features, with the cluster means of the features as centers, explains kernel k-means. The features
+    are :func:`taylor_features` or :func:`anchor_features`, corrected for rounding errors: equal raw values have
+    equal features, and the absolute value of a feature is unimodal in the raw values. The values above a threshold
+    therefore form at most two intervals of the raw column, as :func:`intervals_of` requires.
 
     Parameters
     ----------
     table : Tensor [n, d]
-        All the points that are compared: rounding errors are mended among the points of one call.
+        All points that are compared, because rounding errors are corrected among the points of one call.
     kind : {"taylor", "anchors"}
-        "taylor": the columns have to be centred, and `terms` to be large enough; see :func:`taylor_features`.
+        "taylor" needs centered columns and a sufficient number of `terms`; see :func:`taylor_features`.
     gamma : float
-        Of the kernel; positive.
+        Positive scale of the kernel.
     terms : int
-        "taylor": features per raw column.
+        Number of Taylor features per raw column.
     anchors : Tensor [d, A]
-        "anchors": anchors of every raw column, one feature each; for example :func:`anchors_of`.
+        Anchors of every raw column, for example from :func:`anchors_of`. Every anchor gives one feature.
     kernel : {"gaussian", "laplace"}, default="gaussian"
-        "anchors": the kernel. Taylor features are those of the Gaussian kernel.
+        Kernel of the anchor features. Taylor features need the Gaussian kernel.
     columns : slice, optional
-        The raw columns that are wanted, where memory does not hold the features of all.
+        Raw columns whose features are computed, if not all of them fit into memory.
 
     Returns
     -------
     Tensor [n, d * M] of float64
-        Column ``i * M + m`` is feature m of the i-th of the `columns`. Rounding to another type keeps the shape.
+        Column ``i * M + m`` is feature m of the i-th raw column in `columns`.
 
     Raises
     ------
     ValueError
-        An unknown kind or kernel, a gamma that is not positive, no terms, no anchors or some of another shape.
+        If kind or kernel is unknown, gamma is not positive, or terms or anchors are missing or have a wrong shape.
 
     References
     ----------
@@ -93,22 +93,21 @@ def surrogate_columns(
 
 
 def taylor_features(x: Tensor, gamma: float, terms: int) -> Tensor:
-    """First features ``φ_m(x) = sqrt((2γ)^m / m!) x^m exp(-γx²)`` of the Gaussian kernel of two numbers.
+    """First Taylor features ``φ_m(x) = sqrt((2γ)^m / m!) x^m exp(-γx²)`` of the Gaussian kernel of two numbers.
 
-    The kernel ``exp(-γ(x − y)²)`` is ``Σ_m φ_m(x) φ_m(y)``. Without the terms from M on it has an error of at most
-    ``sqrt(P(N_x >= M) P(N_y >= M))`` for Poisson variables N of mean 2γx² and 2γy². Where 2γx² is well above M all
-    features of x vanish, and nothing tells such points apart.
+    The kernel ``exp(-γ(x − y)²)`` equals ``Σ_m φ_m(x) φ_m(y)``. The sum of the first M terms has an error of at
+    most ``sqrt(P(N_x >= M) P(N_y >= M))`` for Poisson variables N with means 2γx² and 2γy². If 2γx² is well above
+    M, all features of x are almost 0, and such points cannot be distinguished.
 
-    So columns have to be centred, which does not change the kernel: by their means, with which the sum of 2γx² is
-    least. And M has to exceed the greatest 2γx² by a few of its square roots; where that is too much, features of
-    anchors are the choice.
+    Columns should therefore be shifted to mean 0, which does not change the kernel and minimizes the sum of 2γx²,
+    and M should exceed the largest 2γx² by a few times its square root. If that is too much, use anchor features.
 
     Parameters
     ----------
     x : Tensor [...]
-        Of any size: nothing overflows.
+        Numbers of any magnitude; nothing overflows.
     gamma : float
-        Positive; in units of 1 / x².
+        Positive, in units of 1 / x².
     terms : int
         M, the number of features.
 
@@ -129,16 +128,16 @@ def taylor_features(x: Tensor, gamma: float, terms: int) -> Tensor:
 
 
 def anchor_features(x: Tensor, anchors: Tensor, kernel: str, gamma: float) -> Tensor:
-    """Kernels of numbers and anchors: ``exp(-γ(x − a)²)``, or ``exp(-γ|x − a|)``.
+    """Kernel between numbers and anchors: ``exp(-γ(x − a)²)`` or ``exp(-γ|x − a|)``.
 
     Parameters
     ----------
     x : Tensor [...]
     anchors : Tensor [..., A]
-        Of every number, or of all of them.
+        Anchors, which may be different for every number.
     kernel : {"gaussian", "laplace"}
     gamma : float
-        Positive; in units of 1 / x², or of 1 / x.
+        Positive, in units of 1 / x² (Gaussian) or 1 / x (Laplace).
 
     Returns
     -------
@@ -154,22 +153,21 @@ def anchor_features(x: Tensor, anchors: Tensor, kernel: str, gamma: float) -> Te
 
 
 def anchors_of(table: Tensor, most: int) -> Tensor:
-    """Anchors of every column: quantiles of its distinct values, or all of these where there are few.
+    """Choose anchors of every column: its distinct values, or quantiles of them if there are more than `most`.
 
-    Which points have an anchor's value plays no part in IMM, only which values are anchors. With all distinct
-    values the features are those of the paper, whose anchors are all points.
+    With all distinct values, the features are those of the paper, in which all points are anchors.
 
     Parameters
     ----------
     table : Tensor [n, d]
     most : int
-        The greatest number of anchors of a column.
+        Maximum number of anchors per column.
 
     Returns
     -------
     Tensor [d, A]
-        In ascending order. A is `most`, or the number of distinct values of the column with the most of them; a
-        column with fewer repeats its last one.
+        Anchors in ascending order. A is the largest number of anchors of a column; a column with fewer anchors
+        repeats its last one.
     """
     ordered = table.T.contiguous().sort(dim=1).values
     rank = torch.zeros(ordered.shape, dtype=torch.int64, device=table.device)
@@ -181,28 +179,28 @@ def anchors_of(table: Tensor, most: int) -> Tensor:
 
 
 def intervals_of(left: Tensor, values: Tensor) -> tuple[Intervals, bool]:
-    """Say a threshold on a surrogate column as intervals ``low < x <= high`` of its raw column.
+    """Express a division of points as intervals ``low < x <= high`` of a raw column.
 
     Parameters
     ----------
     left : Tensor [n] of bool
-        Which points the threshold sends to the left.
+        Which points go left.
     values : Tensor [n]
         The raw column.
 
     Returns
     -------
     intervals : tuple of (float, float)
-        One or two, in ascending order, of the side that has fewer; of as many, of that with the least value. So a
-        test that one threshold says is one interval from -inf on. Finite bounds are midway between neighbouring
-        values, as far as these are parted exactly in their type.
+        One or two intervals in ascending order. They contain the side that needs fewer intervals or, if both need
+        equally many, the side with the smallest value. A threshold is therefore one interval that begins at -inf.
+        Finite bounds are midway between adjacent values.
     swapped : bool
-        Whether the points within the intervals are those that go right.
+        Whether the intervals contain the points that go right.
 
     Raises
     ------
     ValueError
-        Shapes that do not match, equal values on both sides, or more than two intervals on each.
+        If shapes do not match, equal values are on both sides, or both sides need more than two intervals.
 
     Examples
     --------
@@ -219,19 +217,19 @@ def intervals_of(left: Tensor, values: Tensor) -> tuple[Intervals, bool]:
         return ((-math.inf, 0.0),), False
     ordered, order = values.sort()
     side = left[order]
-    before = (side[1:] != side[:-1]).nonzero()[:, 0]  # the last places of all stretches of one side but the last
+    before = (side[1:] != side[:-1]).nonzero()[:, 0]  # where a run of points on one side ends
     lows, highs = ordered[before].tolist(), ordered[before + 1].tolist()
     if any(low == high for low, high in zip(lows, highs, strict=True)):
-        raise ValueError("left: points of equal values are on both sides, so no intervals of values part them")
+        raise ValueError("left has points with equal values on both sides, which no intervals can separate")
     bounds = [between(float(low), float(high), values.dtype) for low, high in zip(lows, highs, strict=True)]
-    if not bounds:  # all on one side: a threshold beyond them
+    if not bounds:  # all points are on one side: place a threshold beyond them
         end, sign = (ordered[-1], 1) if side[0] else (ordered[0], -1)
         return ((-math.inf, float(end) + sign * max(1.0, abs(float(end)))),), False
-    stretches = list(pairwise([-math.inf, *bounds, math.inf]))
-    least, other = tuple(stretches[::2]), tuple(stretches[1::2])
+    runs = list(pairwise([-math.inf, *bounds, math.inf]))
+    least, other = tuple(runs[::2]), tuple(runs[1::2])
     swapped, intervals = (not bool(side[0]), least) if len(least) <= len(other) else (bool(side[0]), other)
     if len(intervals) > 2:
-        raise ValueError(f"left needs two intervals at most on one side, got {len(least)} and {len(other)}")
+        raise ValueError(f"left needs a side with at most two intervals, got {len(least)} and {len(other)}")
     return intervals, swapped
 
 
@@ -248,19 +246,19 @@ def _check(table: Tensor, kind: str, gamma: float, terms: int, anchors: Tensor |
     elif kind == "anchors":
         if anchors is None or anchors.ndim != 2 or len(anchors) != table.shape[1]:
             got = None if anchors is None else list(anchors.shape)
-            raise ValueError(f"anchors needs shape [{table.shape[1]}, A] as table has so many columns, got {got}")
+            raise ValueError(f"anchors needs shape [{table.shape[1]}, A], one row per column, got {got}")
     else:
-        raise ValueError(f"kind needs to be taylor or anchors, got {kind!r}")
+        raise ValueError(f'kind needs "taylor" or "anchors", got {kind!r}')
 
 
 def _taylor(size: Tensor, gamma: float, m: Tensor) -> Tensor:
-    """Features m of numbers of some size; the two are broadcast."""
+    """Absolute value of Taylor feature m of numbers with the given absolute values; the two are broadcast."""
     scaled = size * math.sqrt(2 * gamma)
     return (torch.xlogy(m, scaled) - torch.lgamma(m + 1) / 2 - scaled.square() / 2).exp_()
 
 
 def _kernels(x: Tensor, anchors: Tensor, kernel: str, gamma: float) -> Tensor:
-    """Kernels of numbers and anchors; the two are broadcast."""
+    """Kernel between numbers and anchors, which are broadcast."""
     if kernel not in ("gaussian", "laplace"):
         raise ValueError(f"kernel needs to be gaussian or laplace, got {kernel!r}")
     far = (x - anchors).abs_()
@@ -268,14 +266,14 @@ def _kernels(x: Tensor, anchors: Tensor, kernel: str, gamma: float) -> Tensor:
 
 
 def _first_equal(ordered: Tensor) -> Tensor:
-    """The first place with the same value, for all places of ordered rows."""
+    """For all positions of sorted rows, the first position with the same value."""
     place = torch.arange(ordered.shape[1], device=ordered.device).expand_as(ordered).clone()
     place[:, 1:].masked_fill_(ordered[:, 1:] == ordered[:, :-1], 0)
     return place.cummax(1).values
 
 
 def _unimodal(size: Tensor, rising: Tensor) -> Tensor:
-    """Sizes along the last axis that never fall where `rising`, its first part, and never rise behind it."""
+    """Make sizes along the last axis non-decreasing where `rising`, and non-increasing after that."""
     up = size.masked_fill(~rising, 0).cummax(-1).values
     down = size.masked_fill(rising, 0).flip(-1).cummax(-1).values.flip(-1)
     return torch.where(rising, up, down)

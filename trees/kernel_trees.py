@@ -204,7 +204,8 @@ class ExpandedKernelTree(KernelTree):
             builder, leaves = self._kernel_imm(problem)
         most = 2 * problem.k if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
-            raise ValueError(f"max_leaves needs at least {len(leaves)} (the leaves of the base), got {most}")
+            needed = f"at least the number of leaves of base, {len(leaves)}"
+            raise ValueError(f"max_leaves must be {needed}, got {most}")
         costs = self._costs(problem)
         priced = replace(problem, given_distances=costs)
         nodes = [leaf.without_centers() for leaf in leaves]

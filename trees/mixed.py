@@ -1,4 +1,4 @@
-"""Data frames with categories or missing values: the columns that trees cut, and where costs are measured."""
+"""Data frames with categories or missing values: the columns that trees cut, and the space of their costs."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.encoding import Encoding, as_frame, plain
+from neonxc.encoding import Encoding, as_frame, category
 from neonxc.encoding.parts import Indicator, Number, Part
 from neonxc.estimators import pack_fields
 from neonxc.registry import register
 from neonxc.trees.reference import Reference, cluster_centers, medians
 from neonxc.trees.table import Table
 
-NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # as pandas infers types of objects
+NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # types inferred by pandas
 CATEGORIES = ("string", "boolean", "categorical", "mixed", "mixed-integer", "empty")
 
 
 @dataclass(frozen=True)
 class Standardized:
-    """The space of a table's costs: numbers over their standard deviation, 1 for a category and 0 for all others.
+    """The space in which costs of a data frame are measured: standardized numbers and one-hot categories.
 
     Attributes
     ----------
     encoding : Encoding
-        A column for every number, where the median stands in for a missing one, and for every category.
+        One column for every numeric column, with missing values replaced by the median, and one for every
+        category.
     mean, scale : Tensor [D]
-        Subtracted first, and divided by then; 0 and 1 for categories.
+        Mean and standard deviation of every column; 0 and 1 for categories.
     """
 
     encoding: Encoding
@@ -39,28 +40,28 @@ class Standardized:
     scale: Tensor
 
     def transform(self, X: Any) -> Tensor:
-        """Points of the space, [N, D] of float64, from a table."""
+        """Transform a data frame to points of this space, [N, D] of float64."""
         return self.encoding.encode(X).sub_(self.mean).div_(self.scale)
 
 
 @dataclass(frozen=True)
 class MixedTable:
-    """A data frame with categories or missing values, as tables of numbers.
+    """Numeric tables made from a data frame with categories or missing values.
 
     Attributes
     ----------
     encoding : Encoding
-        Of the columns that are cut. A category is 1 in a column of its own. A number that is missing in some rows
-        is there twice: as the least of all values, so that a cut sends missing ones to the left, and as the
-        greatest; whether it is missing is a column, too.
+        Encoding of the columns that are cut. Every category has a one-hot column. A numeric column with missing
+        values has two columns: in one, missing values are replaced by the minimum, so that cuts send them left,
+        and in the other by the maximum. A third column tells whether the value is missing.
     cut : Table
-        Those columns, of the points that count.
+        The selected points in these columns.
     filled : Table
-        The same, but for missing numbers, for which the median stands in: centers are means of these.
+        The same with missing numbers replaced by the median; centers are means of these points.
     space : Table
-        Where costs are measured.
+        The selected points in the space of the costs.
     steps : Standardized
-        The way there.
+        The transformation to that space.
     """
 
     encoding: Encoding
@@ -71,31 +72,31 @@ class MixedTable:
 
     @property
     def numbers(self) -> Tensor:
-        """Whether a column that is cut holds numbers, [D]; the others are 0 or 1."""
+        """Mask of the encoded columns that hold numbers, [D]; all others are 0 or 1."""
         return torch.tensor([isinstance(part, Number) for part in self.encoding.parts])
 
 
 def is_mixed(X: Any) -> bool:
-    """Whether a data frame has a column that holds no numbers, or one with missing values."""
+    """Whether a data frame has a column that is not numeric, or one with missing values."""
     return any(dtype.kind not in "fiub" for dtype in X.dtypes) or bool(X.isna().to_numpy().any())
 
 
 def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable:
-    """Read a data frame.
+    """Encode a data frame.
 
     Parameters
     ----------
     X : data frame [n, d]
     kept : Tensor [points] or None
-        The rows that count; None for all. What their columns hold stands in for what is missing; the categories
-        are those of all rows.
+        Indices of the selected rows; None for all. Missing values are replaced by statistics of these rows, while
+        categories are taken from all rows.
     weight : Tensor [points] or None
-        Of these rows.
+        Weights of the selected rows.
 
     Raises
     ------
     ValueError
-        Columns of dates or other objects, infinite numbers.
+        If a column holds dates or other objects, or infinite numbers.
     """
     frame = as_frame(X)
     columns = tuple(frame.columns)
@@ -120,24 +121,24 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
 
 
 def centers_in_columns(found: Reference, made: MixedTable | None, metric: str, weight: Tensor | None) -> Reference:
-    """A reference clustering of a data frame with categories or missing values, with centers in its columns."""
+    """Complete the reference clustering of an encoded data frame by centers in the columns that are cut."""
     if made is None:
         return found
     k = len(found.classes)
     centers = cluster_centers(made.filled, found.labels, k, metric, weight)
-    if found.steps is not None:  # a pipeline has a space of its own
+    if found.steps is not None:  # costs are measured in the space of a pipeline
         return replace(found, centers=centers)
     space_centers = cluster_centers(made.space, found.labels, k, metric, weight)
     return replace(found, centers=centers, space_centers=space_centers, steps=made.steps)
 
 
 def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple[list[Part], ...] | None:
-    """What the i-th column becomes where it is cut, filled and a part of costs; None for dates, say."""
+    """Parts of the encodings `cut`, `filled` and `space` for the i-th column; None if it can't be encoded."""
     found = pd.api.types.infer_dtype(column, skipna=True)
     if isinstance(column.dtype, pd.CategoricalDtype) or found in CATEGORIES or column.isna().all():
         each: list[Part] = [Indicator(i, (value,)) for value in _categories(column)]
-        some = each[1:] if len(each) == 2 else each  # what is not the one is the other
-        return some, some, each
+        tested = each[1:] if len(each) == 2 else each  # of two categories, one column is enough
+        return tested, tested, each
     if found not in NUMBERS:
         return None
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -149,26 +150,26 @@ def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple
 
 
 def _categories(column: pd.Series) -> list[Any]:
-    """The different values of a column in alphabetical order; None, for a missing one, is the last."""
+    """Distinct values of a column in alphabetical order; None, for missing values, comes last."""
     try:
-        found = {plain(value) for value in column.unique()}
+        found = {category(value) for value in column.unique()}
     except ValueError as error:
         raise ValueError(f"column {column.name!r} of X: {error}") from None
     return sorted(found - {None}, key=str) + [None] * (None in found)
 
 
-def _fills(column: np.ndarray, some: np.ndarray, weight: Tensor | None) -> tuple[float, float, float]:
-    """The least value, the median and the greatest of some rows of a column; of all rows, if those have none."""
-    known = ~np.isnan(some)
+def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> tuple[float, float, float]:
+    """Minimum, median and maximum of the selected values; of the whole column if all of those are missing."""
+    known = ~np.isnan(selected)
     if not known.any():
-        some, known, weight = column, ~np.isnan(column), None
-    values = torch.from_numpy(some[known])
+        selected, known, weight = column, ~np.isnan(column), None
+    values = torch.from_numpy(selected[known])
     weight = None if weight is None else weight.cpu()[torch.from_numpy(known)]
     return float(values.min()), float(medians(values[None], weight)), float(values.max())
 
 
 def _standardized(table: Table, encoding: Encoding, weight: Tensor | None) -> Standardized:
-    """What a table's numbers are shifted and divided by."""
+    """Means and standard deviations of the numeric columns."""
     table.check_size(encoding.names)
     number = torch.tensor([isinstance(part, Number) for part in encoding.parts])
     every = torch.zeros(table.n, dtype=torch.int64)

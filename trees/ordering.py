@@ -12,7 +12,7 @@ PARALLEL = 1 << 20  # number of entries from which torch, which uses all cores, 
 
 
 def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort every row; return the sorted values and the permutation, [f, n] of int64. The order of ties is arbitrary."""
+    """Sort every row; return the sorted values and the permutation, [f, n] of int64; ties are in any order."""
     if values.device.type != "cpu" or values.numel() >= PARALLEL:
         ordered, order = values.sort(dim=1)
         return ordered, order

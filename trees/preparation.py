@@ -20,11 +20,11 @@ from neonxc.trees.codes import code_columns
 from neonxc.trees.mixed import centers_in_columns, is_mixed, read_mixed
 from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference, to_tensor
+from neonxc.trees.routing import like
 from neonxc.trees.selection import check_sample_weight, selected_points
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
 from neonxc.trees.streams import read_stream
 from neonxc.trees.table import Table
-from neonxc.trees.tree import like
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer

@@ -1,4 +1,4 @@
-"""The reference clustering: given, fitted here, or taken from an estimator."""
+"""The reference clustering: from labels, from centers, from an estimator, or fitted here."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ class Reference:
     labels : Tensor [n] of int64
         Positions in `classes`.
     centers : Tensor [k, d] of float64
-        In the units of the columns.
-    classes : ndarray
+        Centers in the units of the columns.
+    classes : ndarray [k]
+        Original labels of the clusters.
     space : Table
-        The points where costs are measured: the table itself, or what a pipeline's first steps make of it.
+        Points in the space of the costs: the table itself, or its image under the first steps of a pipeline.
     space_centers : Tensor [k, p] of float64
+        Centers in that space.
     steps : Pipeline or None
-        Those first steps.
+        The first steps of the pipeline.
     distances : Tensor [n, k] or None
-        From `space` to `space_centers`, where they are known already.
+        Distances between `space` and `space_centers`, if they have been computed.
     gamma : float or None
-        Of a Gaussian kernel k-means.
+        Scale of the kernel, if the reference is a Gaussian kernel k-means.
     """
 
     labels: Tensor
@@ -56,7 +58,7 @@ class Reference:
 
 
 def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
-    """Every point belongs to its nearest center."""
+    """Reference with given centers; every point belongs to the nearest one."""
     batch = as_batch(centers, name="centers", device=table.device)
     check_names(batch.names, names, name="centers")
     centers = batch.tensor.to(torch.float64)
@@ -69,7 +71,7 @@ def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> 
 
 
 def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
-    """Centers are the clusters' means (medians for "l1")."""
+    """Reference with given labels; centers are the clusters' means (medians for "l1")."""
     values = label_array(labels)
     classes, position = np.unique(values, return_inverse=True)
     index = torch.from_numpy(position).to(table.device)
@@ -80,7 +82,7 @@ def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -
 def from_estimator(
     table: Table, X: Any, reference: Any, n_clusters: int, metric: str, weight: Tensor | None, random_state: Any
 ) -> Reference:
-    """Fit the reference, unless it is a fitted estimator."""
+    """Reference from an estimator or its name; estimators that are not fitted are fitted here."""
     if isinstance(reference, str) and reference == "kmeans":
         centers, labels = kmeans(table, n_clusters, weight, random_state)
         found = Reference(labels, centers, np.arange(len(centers)), table, centers)
@@ -111,9 +113,15 @@ def in_own_space(
     ranks: Ranks = ALONE,
     rows: slice = slice(None),
 ) -> Reference:
-    """The labels of a fitted clusterer with its own centers, behind the first steps of a pipeline.
+    """Measure costs to the clusterer's own centers, in the space behind the first steps of a pipeline.
 
-    `rows` are those of X that are points of the table.
+    Parameters
+    ----------
+    found : Reference
+        Reference made from the clusterer's labels, which is changed.
+    model : fitted clusterer or Pipeline
+    X
+        Input of the pipeline; its `rows` are the points of the table.
     """
     table = found.space
     if isinstance(model, Pipeline) and len(model.steps) > 1:
@@ -134,9 +142,10 @@ def in_own_space(
 def kmeans(
     table: Table, k: int, weight: Tensor | None, random_state: Any, n_init: int = 10
 ) -> tuple[Tensor, Tensor]:
-    """Centers [k, d] and labels [n] of k-means.
+    """Fit k-means; return its centers [k, d] and labels [n].
 
-    Equal points are one point with their weight in sum, so that a weight of two means the same as a point twice.
+    Equal points are merged to one point with the sum of their weights, so that a point of weight 2 gives the same
+    result as two equal points.
     """
     rows, inverse, count = _distinct(table)
     mass = count if weight is None else np.bincount(inverse, weight.cpu().numpy())
@@ -154,12 +163,12 @@ def kmeans(
 
 
 def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The distinct rows, which of them every row is, and how often each is there.
+    """Distinct rows, the index of every row among them, and their numbers of occurrences.
 
-    Their order is that of a random projection, so that k-means starts alike from sparse and from dense rows.
+    They are sorted by a random projection, so that k-means has the same start for sparse and dense tables.
     """
     projection = np.random.default_rng(0).standard_normal((table.d, 2))
-    if table.sparse:  # two projections tell rows apart
+    if table.sparse:  # rows are compared by two random projections
         rows = table.data.tocsr()
         rows.sort_indices()
         _, first, inverse, count = np.unique(
@@ -169,16 +178,16 @@ def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
     rows, inverse, count = np.unique(table.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
     order = np.argsort(rows @ projection[:, 0])
     rank = np.argsort(order)
-    single = rows.dtype == np.float32 and 1e-12 < np.abs(rows).max() < 1e12  # squares stay in its range
+    single = rows.dtype == np.float32 and 1e-12 < np.abs(rows).max() < 1e12  # squares do not overflow in float32
     return (rows if single else rows.astype(np.float64))[order], rank[inverse.reshape(-1)], count[order]
 
 
 def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Reference:
-    """Lloyd's iterations with Manhattan distances and medians, from where k-means ended."""
+    """Lloyd's algorithm with Manhattan distances and medians, starting from the k-means solution."""
     for _ in range(steps):
         labels = found.space.distances(found.space_centers, "l1").argmin(1)
         centers = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
-        centers = torch.where(centers.isnan(), found.space_centers, centers)  # a cluster without points stays
+        centers = torch.where(centers.isnan(), found.space_centers, centers)  # empty clusters keep their centers
         done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
         found.labels, found.centers, found.space_centers = labels, centers, centers
         if done:
@@ -189,7 +198,7 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
 def cluster_centers(
     table: Table, labels: Tensor, k: int, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
 ) -> Tensor:
-    """Means of the clusters over all processes, [k, d]; medians for "l1", in one process."""
+    """Means of the clusters over all processes, [k, d]; medians for "l1", which needs a single process."""
     if metric == "l2":
         return table.means(labels, k, weight, ranks)
     centers = torch.full((k, table.d), torch.nan, dtype=torch.float64, device=table.device)
@@ -203,7 +212,7 @@ def cluster_centers(
 
 
 def medians(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Median of every row, midway between the two middle values where there are two."""
+    """Weighted median of every row; midway between the two middle values if there are two."""
     ordered, order = values.sort(dim=1)
     share = torch.ones_like(ordered) if weight is None else weight[order]
     up_to, half = share.cumsum(1), share.sum(1, keepdim=True) / 2
@@ -215,25 +224,25 @@ def medians(values: Tensor, weight: Tensor | None) -> Tensor:
 def inertia(
     found: Reference, own: Tensor, means: Tensor, weight: Tensor | None, metric: str, ranks: Ranks = ALONE
 ) -> float:
-    """The k-means cost of clusters at their means: that at the reference centers, less what the means save."""
+    """k-means cost of clusters with the given means; known distances to the reference centers are reused."""
     distances = found.distances
     if distances is not None and metric == "l2" and means.shape == found.space_centers.shape:
         mass = ranks.sum(tally(own, len(means), weight))
         costs = torch.stack([distances.gather(1, own[:, None])[:, 0], distances.amax(1)])
         cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
         result = float(cost - mass @ (means - found.space_centers).square().sum(1))
-        if result > 1e-4 * float(farthest):  # else digits are gone
+        if result > 1e-4 * float(farthest):  # otherwise the difference is inaccurate
             return result
     return found.space.cost(means, own, weight, ranks)
 
 
 def filled(means: Tensor, centers: Tensor) -> Tensor:
-    """Means, with the reference center for a cluster that has no points."""
+    """Replace the means of clusters without points by their reference centers."""
     return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
 
 
 def _flat(model: Any) -> Any:
-    """A pipeline that ends in a pipeline as a single one, whose last step is the clusterer."""
+    """Flatten nested pipelines, so that the last step is the clusterer."""
     if not isinstance(model, Pipeline) or not isinstance(model[-1], Pipeline):
         return model
     steps = model.steps[:-1] + _flat(model[-1]).steps
@@ -241,7 +250,7 @@ def _flat(model: Any) -> Any:
 
 
 def fitted_labels(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, Any]:
-    """A fitted estimator and its labels of X."""
+    """Fit a clusterer unless it is fitted; return it and its labels of X."""
     final = reference[-1] if isinstance(reference, Pipeline) else reference
     try:
         check_is_fitted(final)
@@ -259,18 +268,18 @@ def fitted_labels(reference: Any, X: Any, weight: Tensor | None) -> tuple[Any, A
 
 
 def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np.ndarray]:
-    """The weights as an argument of the clusterer, if it takes any."""
+    """The keyword argument that passes weights to the clusterer, if it accepts any."""
     if weight is None:
         return {}
     if not has_fit_parameter(final, "sample_weight"):
-        warn(f"{type(final).__name__} takes no sample_weight: the reference clustering ignores the weights")
+        warn(f"{type(final).__name__} takes no sample_weight: the reference is fitted without weights")
         return {}
     prefix = f"{reference.steps[-1][0]}__" if isinstance(reference, Pipeline) else ""
     return {f"{prefix}sample_weight": weight.cpu().numpy()}
 
 
 def to_tensor(values: Any) -> Tensor:
-    """An array (or a sparse matrix) as a tensor of a type that torch computes with."""
+    """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
     array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
     dtype = WIDER.get(array.dtype.newbyteorder("=").name, array.dtype.newbyteorder("="))
     return torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))

@@ -13,8 +13,7 @@ from neonxc.rules.condition import Column, Condition
 from neonxc.rules.counting import summed
 from neonxc.rules.intervals import complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
-from neonxc.trees.categories import Categories
-from neonxc.trees.decoding import Decoding
+from neonxc.trees.decoding import Categories, Decoding
 from neonxc.trees.tree import ThresholdTree, as_tree
 from neonxc.trees.wording import cluster_texts, tree_columns
 

@@ -1,4 +1,4 @@
-"""How threshold trees and fitted tree explainers are stored."""
+"""Saving and loading of threshold trees and fitted tree explainers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ INNER = ("_is_tensor", "_space_means")
 
 
 def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:
-    """Let :func:`neonxc.save` keep fitted explainers of a class, which may be a user's own; a class decorator.
+    """Class decorator that lets :func:`neonxc.save` store fitted explainers of the class.
 
-    A file holds the tree, the labels, the centers and those parameters that are numbers, strings or None. The
-    class has to be registered before such a file is loaded.
+    A file holds the tree, the labels, the centers, and the parameters that are numbers, strings or None. The class
+    must be registered before such a file is loaded.
     """
     register(cls, _pack_explainer, _unpack_explainer)
     return cls
@@ -32,7 +32,7 @@ def _pack_explainer(obj: TreeExplainer) -> Values:
 
 def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer:
     obj: TreeExplainer = unpack_estimator(cls, values, FITTED + OF_SOME + INNER)
-    as_tree(obj)  # a TypeError if it has none
+    as_tree(obj)  # raises a TypeError if the file has no tree
     obj._steps = values.get("steps", None if values["whole"] else False)
     return obj
 
@@ -40,7 +40,7 @@ def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer
 def _unpack_tree(cls: type[ThresholdTree], values: Values) -> ThresholdTree:
     names = values.pop("feature_names")
     tree = cls(**values, feature_names=None if names is None else tuple(names))
-    tree.predict(torch.zeros(1, tree.n_features))  # what does not fit together shows now
+    tree.predict(torch.zeros(1, tree.n_features))  # fails now if the stored arrays are inconsistent
     return tree
 
 

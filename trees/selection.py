@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.inputs import NOISE, as_weights
+from neonxc.inputs import are_labels, as_weights
 
 
 def check_sample_weight(sample_weight: Any, data: Any) -> Tensor | None:
@@ -37,8 +37,7 @@ def selected_points(labels: Any, weight: Tensor | None, data: Any) -> Tensor | N
     if labels is not None:
         if labels.shape != (data.shape[0],):
             raise ValueError(f"labels needs one label per point, shape ({data.shape[0]},), got {labels.shape}")
-        if labels.dtype.kind in "if":
-            selected &= torch.from_numpy(labels != NOISE).to(selected.device)
+        selected &= torch.from_numpy(are_labels(labels)).to(selected.device)
     if weight is not None:
         selected &= weight > 0
     if bool(selected.all()):

@@ -1,8 +1,8 @@
-"""What one pass over a table says of its columns: few distinct values, or a sample from which quantiles are told.
+"""Sketches, from which bins of columns are computed after one pass: distinct values and a sample of rows.
 
-A sketch does not depend on the order of the rows, nor on the batches or processes in which they come: its sample
-are the distinct rows whose contents have the least hashes. So the bins that it gives, and the trees that are grown
-on them, are the same bit for bit for a table in memory, for a stream of it, and for its shards.
+A sketch does not depend on the order of the rows, the batches or the processes, because its sample consists of the
+distinct rows with the smallest hashes. The bins, and the trees that are grown on them, are therefore identical for
+a table in memory, for batches of it, and for rows that are distributed over processes.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from neonxc.ranks import Ranks
 from neonxc.trees.bins import Bins
 from neonxc.trees.ordering import is_first, sorted_rows
 
-ROWS, NUMBERS = 1 << 16, 1 << 24  # of a sample at most; fewer rows where these would be more numbers
-PIECE = 1 << 17  # numbers that are hashed at once: they stay in a core's cache
-FIRST = 1 << 12  # rows that tell columns of many values from those of few
+ROWS, NUMBERS = 1 << 16, 1 << 24  # maximum number of rows, and of values, of the sample
+PIECE = 1 << 17  # values that are hashed at a time, so that they fit into a core's cache
+FIRST = 1 << 12  # rows that are added first, which show that most columns have many distinct values
 
 
 class Sketch:
-    """Distinct values, ranges, and a sample of rows.
+    """Distinct values and ranges of the columns, and a sample of the rows.
 
     Parameters
     ----------
     d : int
-        Columns.
+        Number of columns.
     max_bins : int
-        Columns of more distinct values than this are told by quantiles.
+        Columns with more distinct values than this are binned by quantiles of the sample.
     device : torch.device or str
 
     Attributes
     ----------
     n : int
-        Rows.
+        Number of rows.
     low, high : Tensor [d] of float64
-        The least and the greatest value of every column.
+        Minimum and maximum of every column.
     whole : Tensor [d] of bool
-        Whether all values of a column are whole numbers.
+        Whether all values of a column are integers.
     few : Tensor [d] of bool
         Whether a column has at most `max_bins` distinct values.
     """
@@ -52,14 +52,14 @@ class Sketch:
         self.low, self.high = everywhere, -everywhere
         self.whole = torch.ones(d, dtype=torch.bool, device=device)
         self.few = torch.ones_like(self.whole)
-        # Distinct values of the columns that have few of them, in order, with infinities behind
+        # Sorted distinct values of the columns that have few of them, padded by infinity
         self._values = everywhere[:, None].repeat(1, max_bins)
         none = torch.empty(0, dtype=torch.int64, device=device)
         self._pool = [(none, none, torch.empty(0, d, dtype=torch.float64, device=device))]
         self._pooled, self._limit = 0, torch.iinfo(torch.int64).max
 
     def add(self, values: Tensor) -> None:
-        """Take in some rows, [b, d] of finite numbers."""
+        """Add rows, [b, d] of finite numbers."""
         if not len(values):
             return
         self.n += len(values)
@@ -68,14 +68,14 @@ class Sketch:
             low, high = _extremes(piece)
             self.low = torch.minimum(self.low, low.to(torch.float64))
             self.high = torch.maximum(self.high, high.to(torch.float64))
-            numbers = piece.to(torch.float64, copy=True).add_(0.0)  # -0.0 is 0.0
-            hashes = hashed(numbers, self._factors)
-            there = (hashes <= self._limit).nonzero()[:, 0]
-            if len(there):
-                self._take(hashes[there], torch.ones_like(there), numbers[there])
+            numbers = piece.to(torch.float64, copy=True).add_(0.0)  # turns -0.0 into 0.0
+            hashes = hash_rows(numbers, self._factors)
+            sampled = (hashes <= self._limit).nonzero()[:, 0]
+            if len(sampled):
+                self._add_to_sample(hashes[sampled], torch.ones_like(sampled), numbers[sampled])
 
     def merged(self, ranks: Ranks) -> Sketch:
-        """The sketch of the rows of all processes."""
+        """Sketch of the rows of all processes."""
         if ranks.alone:
             return self
         result = Sketch(self.d, self.max_bins, self.low.device)
@@ -83,40 +83,40 @@ class Sketch:
         result.low, result.high = ranks.min(self.low), ranks.max(self.high)
         result.whole, result.few = ranks.min(self.whole), ranks.min(self.few)
         for values in ranks.gather(self._values[None]):
-            result._join(values[0])
+            result._merge_values(values[0])
         self._reduce()
         for hashes, counts, rows in zip(*(ranks.gather(own) for own in self._pool[0]), strict=True):
-            result._take(hashes, counts, rows)
+            result._add_to_sample(hashes, counts, rows)
         return result
 
     @property
     def rows(self) -> tuple[Tensor, Tensor]:
-        """The sample [rows, d] of float64 in the order of its hashes, and how often each row is there, [rows]."""
+        """The sample [rows, d] of float64, sorted by hash, and the number of occurrences of every row, [rows]."""
         self._reduce()
         _, counts, rows = self._pool[0]
         return rows, counts
 
     def bins(self, centers: Tensor) -> Bins:
-        """The bins of all columns: those of few values have one for each, the others at most `max_bins`.
+        """Bins of all columns: one bin per value in columns of few values, at most `max_bins` in the others.
 
-        The values of the centers [k, d] are upper ends of bins of their own, so that all centers can be told
-        apart; columns of few values have these bins besides. A column of many values has at most `max_bins` bins
-        in all, or one more than there are different values of centers.
+        The values of the centers [k, d] are additional upper ends, so that all centers can be separated. A column
+        of many values has at most `max_bins` bins including these, but at least one more than the centers have
+        distinct values.
         """
         centers = centers.T.to(torch.float64).contiguous() + 0.0
         sample, counts = self.rows
         upper, size = [], []
         for first in range(0, self.d, max(1, NUMBERS // (4 * max(1, len(sample))))):
-            some = slice(first, first + max(1, NUMBERS // (4 * max(1, len(sample)))))
-            own = centers[some].sort(dim=1).values
+            part = slice(first, first + max(1, NUMBERS // (4 * max(1, len(sample)))))
+            own = centers[part].sort(dim=1).values
             own = own.masked_fill(~is_first(own), torch.inf)
-            room = self.max_bins - own.isfinite().sum(1)
-            many = quantiles(sample[:, some].T.contiguous(), counts, room)
-            many = torch.cat([many, self.high[some, None]], 1)
+            n_bins = self.max_bins - own.isfinite().sum(1)
+            many = quantiles(sample[:, part].T.contiguous(), counts, n_bins)
+            many = torch.cat([many, self.high[part, None]], 1)
             pad = self._values.shape[1] - many.shape[1]
             many = torch.nn.functional.pad(many, (0, max(0, pad)), value=torch.inf)
-            few = torch.nn.functional.pad(self._values[some], (0, max(0, -pad)), value=torch.inf)
-            ends = torch.cat([torch.where(self.few[some, None], few, many), own], 1).sort(dim=1).values
+            few = torch.nn.functional.pad(self._values[part], (0, max(0, -pad)), value=torch.inf)
+            ends = torch.cat([torch.where(self.few[part, None], few, many), own], 1).sort(dim=1).values
             ends = ends.masked_fill(~is_first(ends), torch.inf).sort(dim=1).values
             upper.append(ends)
             size.append(ends.isfinite().sum(1))
@@ -126,7 +126,7 @@ class Sketch:
     # --- distinct values -----------------------------------------------------------------------------------
 
     def _add_distinct(self, values: Tensor) -> None:
-        """Take in the values of columns that have had few, and find out which hold whole numbers."""
+        """Add the values of columns that have few distinct ones so far, and update `whole`."""
         for rows in _growing(len(values)):
             if values.is_floating_point():
                 open_ = self.whole.nonzero()[:, 0]
@@ -139,7 +139,7 @@ class Sketch:
                 self._add_values(part.add_(0.0), columns)
 
     def _add_values(self, part: Tensor, columns: Tensor) -> None:
-        """Take in values [columns, b] of some columns."""
+        """Add values [columns, b] of the given columns."""
         known = self._values.index_select(0, columns)
         new = torch.ones_like(part, dtype=torch.bool)
         if bool(known[:, 0].isfinite().any()):
@@ -149,8 +149,8 @@ class Sketch:
             more = part[row][new[row]].unique()
             self._set(int(columns[row]), torch.cat([known[row][known[row].isfinite()], more]))
 
-    def _join(self, values: Tensor) -> None:
-        """Take in the distinct values of another sketch."""
+    def _merge_values(self, values: Tensor) -> None:
+        """Add the distinct values of another sketch."""
         for column in self.few.nonzero()[:, 0].tolist():
             both = torch.cat([self._values[column], values[column]])
             self._set(column, both[both.isfinite()].unique())
@@ -164,16 +164,16 @@ class Sketch:
 
     # --- sample --------------------------------------------------------------------------------------------
 
-    def _take(self, hashes: Tensor, counts: Tensor, rows: Tensor) -> None:
+    def _add_to_sample(self, hashes: Tensor, counts: Tensor, rows: Tensor) -> None:
         self._pool.append((hashes, counts, rows))
         self._pooled += len(hashes)
         if self._pooled > 2 * self.most:
             self._reduce()
 
     def _reduce(self) -> None:
-        """Keep the rows of the least hashes, each once.
+        """Keep the distinct rows with the smallest hashes.
 
-        A row that is kept in the end has been kept ever since it first came, so that its count is right.
+        A row of the final sample has been in the sample since its first occurrence, so its count is complete.
         """
         if len(self._pool) == 1:
             return
@@ -188,67 +188,75 @@ class Sketch:
             self._limit = int(self._pool[0][0][-1])
 
 
-def hashed(rows: Tensor, factors: Tensor) -> Tensor:
-    """A number of 64 bits from the contents of every row, [b, d] of float64 -> [b]."""
+def hash_rows(rows: Tensor, factors: Tensor) -> Tensor:
+    """64-bit hashes of rows, [b, d] of float64 -> [b]."""
     bits = rows.view(torch.int64)
-    found = (bits >> 32).bitwise_xor_(bits).mul_(factors).sum(1)  # small numbers have zeros for their last bits
-    for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # as MurmurHash3 ends
+    found = (bits >> 32).bitwise_xor_(bits).mul_(factors).sum(1)  # the low bits of small integers are all 0
+    for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # the last steps of MurmurHash3
         found = (found ^ ((found >> 33) & 0x7FFFFFFF)) * factor
     return found
 
 
 def _extremes(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and the greatest value of every column of some rows, [d] each."""
+    """Minimum and maximum of every column, [d] each."""
     n, d = rows.shape
-    beside = max(1, min(n, 1024 // d))  # rows that are put side by side, as torch is slow where few columns are
+    beside = max(1, min(n, 1024 // d))  # rows that are joined to one, because torch is slow with few columns
     first = n - n % beside
     wide, rest = rows[:first].reshape(-1, beside * d), rows[first:]
     low, high = wide.amin(0).view(beside, d), wide.amax(0).view(beside, d)
     return torch.cat([low, rest]).amin(0), torch.cat([high, rest]).amax(0)
 
 
-def quantiles(values: Tensor, counts: Tensor, room: Tensor) -> Tensor:
-    """Upper ends of bins of about equally many points: values [f, s], each `counts` [s] times, in `room` [f] bins.
+def quantiles(values: Tensor, counts: Tensor, n_bins: Tensor) -> Tensor:
+    """Upper ends of bins with about equally many points.
 
-    A value that has more points than a bin should have counts as one bin, so that the other values have the rest.
-    The last bin has no end here. All arithmetic is of whole numbers.
+    A value with more points than an average bin gets a bin of its own, and the other values share the other bins.
+    Only integer arithmetic is used, so that the result is reproducible.
+
+    Parameters
+    ----------
+    values : Tensor [f, s]
+    counts : Tensor [s] of int64
+        Number of occurrences of every value.
+    n_bins : Tensor [f] of int64
+        Maximum number of bins of every column.
 
     Returns
     -------
     Tensor [f, bins]
-        In order, with infinities behind.
+        Upper ends in ascending order without that of the last bin, padded by infinity.
     """
     f, s = values.shape
-    room = room.clamp(min=1)
+    n_bins = n_bins.clamp(min=1)
     if not s:
         return values.new_full((f, 1), torch.inf)
     values, order = sorted_rows(values)
-    last = is_first(values.flip(1)).flip(1)  # of several equal ones
+    last = is_first(values.flip(1)).flip(1)  # the last of equal values
     up_to = counts[order].cumsum(1)
     before = torch.zeros_like(up_to)
     before[:, 1:] = torch.where(last, up_to, 0).cummax(1).values[:, :-1]
     mass = torch.where(last, up_to - before, 0)
     step = up_to[:, -1:]
-    for _ in range(4):  # after which it hardly falls any more
-        step = -(-mass.minimum(step).sum(1, keepdim=True) // room[:, None])
+    for _ in range(4):  # converges fast
+        step = -(-mass.minimum(step).sum(1, keepdim=True) // n_bins[:, None])
     mass = mass.minimum(step)
     up_to = mass.cumsum(1)
-    place = (up_to - mass) * room[:, None] // up_to[:, -1:]
-    ends = values.new_full((f, int(room.max())), -torch.inf)
+    place = (up_to - mass) * n_bins[:, None] // up_to[:, -1:]
+    ends = values.new_full((f, int(n_bins.max())), -torch.inf)
     ends.scatter_reduce_(1, place.clamp_(max=ends.shape[1] - 1), values.masked_fill(~last, -torch.inf), "amax")
     ends.scatter_(1, place[:, -1:], -torch.inf)
     return torch.where(ends == -torch.inf, torch.inf, ends).sort(dim=1).values
 
 
 def _growing(n: int) -> Iterator[slice]:
-    """A few rows, and all others."""
+    """A slice with the first rows, and one with all others."""
     yield slice(0, FIRST)
     if n > FIRST:
         yield slice(FIRST, n)
 
 
 def _factors(d: int) -> list[int]:
-    """Odd numbers of 64 bits, by SplitMix64."""
+    """Odd 64-bit factors, computed by SplitMix64."""
     result, mask = [], (1 << 64) - 1
     for column in range(1, d + 1):
         x = column * 0x9E3779B97F4A7C15 & mask

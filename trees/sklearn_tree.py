@@ -1,4 +1,4 @@
-"""A threshold tree as scikit-learn's own decision tree."""
+"""Converts a threshold tree to scikit-learn's DecisionTreeClassifier."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 
 from neonxc.trees.tree import ThresholdTree
 
-NO_CHILD, NO_TEST = -1, -2  # as sklearn.tree._tree has them
+NO_CHILD, NO_TEST = -1, -2  # TREE_LEAF and TREE_UNDEFINED of sklearn.tree._tree
 
 
 @dataclass
 class _Node:
-    """A node of a tree of thresholds; `leaf`: which leaf of the threshold tree it is (a copy of)."""
+    """A node of the converted tree; `leaf` is the leaf of the threshold tree that it is a copy of, or -1."""
 
     depth: int
     leaf: int = -1
@@ -58,10 +58,10 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
 
 
 def _unrolled(tree: ThresholdTree) -> list[_Node]:
-    """Tests of thresholds alone, in preorder: one of intervals becomes a chain, and its branches are copied."""
+    """Nodes in preorder; an interval test becomes a chain of threshold tests with copies of its branches."""
     nodes: list[_Node] = []
     feature, bounds = tree.feature.tolist(), _float32_bounds(tree)
-    box: dict[int, tuple[float, float]] = {}  # what the tests on the way leave of the columns
+    box: dict[int, tuple[float, float]] = {}  # ranges of the columns that reach the node
     todo = [(-1, [(inf, 0)], box, -1, "root")]
     while todo:
         column, pieces, box, parent, side = todo.pop()
@@ -83,7 +83,7 @@ def _unrolled(tree: ThresholdTree) -> list[_Node]:
 
 
 def _pieces(tree: ThresholdTree, node: int, box: dict[int, tuple[float, float]]) -> list[tuple[float, int]]:
-    """(bound, child) from low to high: numbers up to the bound that are greater than the last go to the child."""
+    """Pairs (bound, child) in ascending order: values in (previous bound, bound] go to the child."""
     left, right, threshold = int(tree.left[node]), int(tree.right[node]), float(tree.threshold[node])
     if threshold == threshold:
         return [(threshold, left), (inf, right)]
@@ -97,7 +97,7 @@ def _pieces(tree: ThresholdTree, node: int, box: dict[int, tuple[float, float]])
 
 
 def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
-    """The bound of a column -> that which sends the training values the same way once they are float32."""
+    """Map (column, bound) to a bound that sends the training values to the same side after rounding to float32."""
     if tree.bounds is None:
         return {}
     column, bound, below, above, _ = tree.bounds.unbind(1)
@@ -107,7 +107,7 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
         name = number if tree.feature_names is None else repr(tree.feature_names[number])
         raise ValueError(
             f"column {name} has the values {float(below[row])!r} and {float(above[row])!r} on the two sides of a "
-            "test; they differ only beyond float32, which scikit-learn's trees read. Export the tree with "
+            "test, which are equal in float32, the data type of scikit-learn's trees; export the tree with "
             "to_python, or subtract an offset from the column and fit again"
         )
     just_below = torch.nextafter(bound.float(), torch.tensor(-inf)).double()
@@ -116,12 +116,12 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
 
 
 def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Training weight and number of points of every node, and its share of every class, [nodes, classes]."""
+    """Training weight and number of points of every node, and the shares of the classes, [nodes, classes]."""
     copies = Counter(node.leaf for node in nodes)
     least = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP refuses leaves without weight
     weight, count = np.zeros(len(nodes)), np.zeros(len(nodes), dtype=np.int64)
     share = np.zeros((len(nodes), len(tree.classes)))
-    for place, node in reversed(list(enumerate(nodes))):  # children come after their parents
+    for place, node in reversed(list(enumerate(nodes))):  # children before their parents
         if node.leaf >= 0:
             weight[place] = max(float(tree.samples[node.leaf]) / copies[node.leaf], least)
             count[place] = max(1, round(weight[place]))

@@ -1,4 +1,4 @@
-"""Means, distances and costs of a sparse matrix whose columns are mostly zeros, from its entries."""
+"""Means, distances, costs and variances of a sparse matrix, computed from its entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def canonical(matrix: Any) -> Any:
-    """A sparse matrix by columns, in which entries are sorted, each is there once, and none is zero."""
+    """Convert a sparse matrix to CSC format with sorted indices, without duplicates and explicit zeros."""
     result = matrix.tocsc()
     if not result.has_canonical_format or not result.data.all():
         result = result.copy() if result is matrix else result
@@ -21,12 +21,12 @@ def canonical(matrix: Any) -> Any:
 
 
 class SparseMatrix:
-    """Points [n] by columns [d] that are mostly zeros.
+    """Matrix of n points and d columns that are mostly zeros.
 
     Parameters
     ----------
     matrix : sparse matrix [n, d]
-        By columns.
+        In CSC format.
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -43,19 +43,19 @@ class SparseMatrix:
             products = torch.from_numpy(self.matrix @ np.ascontiguousarray(centers.numpy().T))
             return (squares - 2 * products + centers.square().sum(1)).clamp_(min=0)
         result = torch.empty(self.n, len(centers), dtype=torch.float64)
-        for number, center in enumerate(centers):  # how far an entry is, in place of zero
+        for number, center in enumerate(centers):  # start from the distance of 0, and correct it for the entries
             own = center.index_select(0, self.column)
             change = (self.value - own).abs_().sub_(own.abs_())
             result[:, number] = center.abs().sum() + _added(self.row, change, self.n)
         return result.clamp_(min=0)
 
     def means(self, labels: Tensor, mass: Tensor, weight: Tensor | None) -> Tensor:
-        """Mean of the points of every label, [k, d], of which there are `mass` [k]."""
+        """Mean of the points of every label, [k, d], given their mass [k]."""
         values = np.ones(self.n) if weight is None else weight.numpy()
         member = sparse.csr_array((values, (labels.numpy(), np.arange(self.n))), shape=(len(mass), self.n))
         sums = torch.from_numpy((member @ self.matrix).toarray())
         ends = [torch.from_numpy(end.toarray().ravel()) for end in (self.matrix.min(0), self.matrix.max(0))]
-        middle = (ends[0] + ends[1]) / 2  # as for dense points, so that roundings are the same
+        middle = (ends[0] + ends[1]) / 2  # as for dense tables, so that rounding errors are the same
         return (sums - mass[:, None] * middle) / mass[:, None] + middle
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None) -> float:
@@ -79,5 +79,5 @@ class SparseMatrix:
 
 
 def _added(index: Tensor, values: Tensor, size: int) -> Tensor:
-    """Sums of the values of equal indices, [size]."""
+    """Sums of the values with equal indices, [size]."""
     return torch.zeros(size, dtype=torch.float64).scatter_add_(0, index, values)

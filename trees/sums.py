@@ -1,7 +1,7 @@
-"""Sums over the points left of every cut, from histograms of codes.
+"""Sums over the points left of every cut, computed from histograms of codes.
 
-A table of codes [f, n] has one row per column. Cut b of a column sends codes <= b to the left, so that the sums of
-all its cuts are the prefix sums of one histogram.
+Codes have shape [f, n], one row per column. Cut b of a column sends codes <= b to the left, so the sums of all its
+cuts are the prefix sums of a histogram.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from torch import Tensor
 
 from neonxc.trees.ordering import is_first, sorted_rows
 
-BUFFER = 280_000  # indices that stay in a core's cache while they are made and used
-CACHED = 1 << 19  # entries of a histogram that several passes are made over
-BUDGET = 1 << 24  # entries of anything that are held at once
+BUFFER = 280_000  # number of indices that fit into a core's cache
+CACHED = 1 << 19  # entries of a histogram over which several passes are made
+BUDGET = 1 << 24  # maximum number of entries of any temporary array
 
 
 def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
-    """Count the points, or add their weights, by column, label and code.
+    """Count the points (or add their weights) by column, label and code.
 
     Parameters
     ----------
     codes : Tensor [f, n] of integers below `bins`
     bins : int
-    labels : Tensor [n] of int64 below `k`, or None where `k` is 1
+    labels : Tensor [n] of int64 below `k`, or None if `k` is 1
     k : int
     weight : Tensor [n] of float64, optional
 
@@ -50,7 +50,7 @@ def histogram(codes: Tensor, bins: int, labels: Tensor | None, k: int, weight: T
 
 
 def channels(codes: Tensor, bins: int, values: Tensor) -> Tensor:
-    """Sums of several values per point by column and code: ``values`` [m, n] of float64 -> [f, m, bins]."""
+    """Sums of m values per point by column and code, [f, m, bins]; `values` has shape [m, n]."""
     f, n = codes.shape
     m = len(values)
     result = torch.zeros(f, m, bins, dtype=torch.float64, device=codes.device)
@@ -62,40 +62,40 @@ def channels(codes: Tensor, bins: int, values: Tensor) -> Tensor:
 
 
 def selected_channels(codes: Tensor, bins: int, values: Tensor, group: Tensor) -> Tensor:
-    """Prefix sums of one of several channels per column, [f, bins]: ``values`` [m, n], ``group`` [f] below m."""
+    """Prefix sums, [f, bins], of one row of `values` [m, n] for every column, as given by `group` [f]."""
     n = codes.shape[1]
     result = torch.zeros(len(codes), bins, dtype=torch.float64, device=codes.device)
     step = max(1, BUDGET // 4 // max(n, bins))
     for first in range(0, len(codes), step):
-        some = slice(first, first + step)
-        result[some].scatter_add_(1, codes[some].to(torch.int64), values.index_select(0, group[some]))
+        part = slice(first, first + step)
+        result[part].scatter_add_(1, codes[part].to(torch.int64), values.index_select(0, group[part]))
     return result.cumsum_(1)
 
 
 def parted(codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Weight of the points that each cut parts from the center of their label, [f, bins].
+    """Number (or weight) of points that each cut separates from the center of their label, [f, bins].
 
     Parameters
     ----------
     codes : Tensor [f, n]
     labels : Tensor [n] of int64
     centers : Tensor [f, k] of int64
-        Codes of the labels' centers.
+        Codes of the centers.
     """
     k = centers.shape[1]
     if k * bins > len(labels):  # a histogram would be larger than the node
         return _parted_directly(codes, bins, labels, centers, weight)
     dtype = torch.int32 if weight is None else torch.float64
     result = torch.empty(len(codes), bins, dtype=dtype, device=codes.device)
-    for some, terms in _terms(codes, bins, labels, centers, weight):
-        torch.sum(terms, 1, dtype=dtype, out=result[some])
+    for part, terms in _terms(codes, bins, labels, centers, weight):
+        torch.sum(terms, 1, dtype=dtype, out=result[part])
     return result
 
 
 def _parted_directly(
     codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
 ) -> Tensor:
-    """The same without a histogram by label."""
+    """The same as :func:`parted`, without a histogram by label."""
     f, n = codes.shape
     dtype, kind = (torch.int32 if weight is None else torch.float64), max(codes.dtype, torch.int16, key=_size)
     change = torch.zeros(f, bins, dtype=dtype, device=codes.device)
@@ -105,15 +105,16 @@ def _parted_directly(
     index = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
     signed = torch.empty(min(step, f), n, dtype=dtype, device=codes.device)
     for first in range(0, f, step):
-        some = slice(first, first + step)
-        part = codes[some]
-        side = own_codes[some].index_select(1, labels).sub_(part).sign_()  # 1: a cut from here on is between them
+        columns = slice(first, first + step)
+        part = codes[columns]
+        # 1 if the point is left of its center, so that cuts from the point's code on separate the two
+        side = own_codes[columns].index_select(1, labels).sub_(part).sign_()
         if weight is None:
             values = signed[: len(part)].copy_(side)
         else:
             values = torch.mul(side, weight, out=signed[: len(part)])
-        change[some].scatter_add_(1, index[: len(part)].copy_(part), values)
-        jump[some].scatter_add_(1, labels.expand_as(part), values)
+        change[columns].scatter_add_(1, index[: len(part)].copy_(part), values)
+        jump[columns].scatter_add_(1, labels.expand_as(part), values)
     return change.scatter_add_(1, centers, -jump).cumsum_(1)
 
 
@@ -124,37 +125,37 @@ def _size(dtype: torch.dtype) -> int:
 def parted_by_center(
     codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
 ) -> Tensor:
-    """The terms of :func:`parted`, center by center, [f, k, bins].
+    """Number (or weight) of points that each cut separates from their center, by center, [f, k, bins].
 
-    A cut before the center parts the points left of it; one behind it those on the right, all less those on the
-    left.
+    A cut left of the center separates the points on the cut's left. A cut right of the center separates those on
+    the cut's right, whose number is that of all points minus those on the left.
     """
     dtype = torch.int32 if weight is None else torch.float64
     result = torch.empty(*centers.shape, bins, dtype=dtype, device=codes.device)
-    for some, terms in _terms(codes, bins, labels, centers, weight):
-        result[some] = terms
+    for part, terms in _terms(codes, bins, labels, centers, weight):
+        result[part] = terms
     return result
 
 
 def _terms(
     codes: Tensor, bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """The terms of some columns after the others."""
+    """Yield the result of :func:`parted_by_center` for consecutive ranges of columns."""
     k = centers.shape[1]
     mass = torch.bincount(labels, weight, minlength=k)[:, None]
     step = max(1, CACHED // (k * bins))
     for first in range(0, len(codes), step):
-        some = slice(first, first + step)
-        counts, own = histogram(codes[some], bins, labels, k, weight), centers[some, :, None]
+        part = slice(first, first + step)
+        counts, own = histogram(codes[part], bins, labels, k, weight), centers[part, :, None]
         counts.scatter_add_(2, own, -mass.to(counts.dtype).expand_as(own))
-        yield some, counts.cumsum_(2).abs_()
+        yield part, counts.cumsum_(2).abs_()
 
 
 def least_within_bins(terms: Tensor) -> Tensor:
-    """Least weight that a cut anywhere within a bin parts from its centers, [f, bins].
+    """Lower bound of the weight that any cut inside a bin separates from the centers, [f, bins].
 
-    As the sum of :func:`parted_by_center` over centers, but for cuts between two codes of the same bin: its own
-    points may be on the right side of such a cut, as before the bin or behind it.
+    `terms` are the result of :func:`parted_by_center`. The points inside the bin may not be separated at all, so
+    each center contributes the smaller of the weights of the cuts before and behind the bin.
     """
     least = terms.clone()
     torch.minimum(terms[..., 1:], terms[..., :-1], out=least[..., 1:])
@@ -163,20 +164,20 @@ def least_within_bins(terms: Tensor) -> Tensor:
 
 
 def centers_left(centers: Tensor, bins: int) -> Tensor:
-    """How many centers each cut sends to the left, [f, bins]."""
+    """Number of centers that each cut sends to the left, [f, bins]."""
     counts = torch.zeros(len(centers), bins, dtype=torch.int64, device=centers.device)
     return counts.scatter_add_(1, centers, torch.ones_like(centers)).cumsum_(1)
 
 
 def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Renumber codes so that only those of points and centers are left.
+    """Renumber codes consecutively, so that only codes of the given points and centers remain.
 
     Returns
     -------
     codes : Tensor [f, n] of int64
     centers : Tensor [f, k] of int64
     original : Tensor [f, bins] of int64
-        The old code of every new one.
+        The old code for every new one.
     """
     n = codes.shape[1]
     ordered, order = sorted_rows(torch.cat([codes, centers.to(codes.dtype)], 1))
@@ -188,5 +189,5 @@ def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def _step(buffer: int, entries: int, device: torch.device) -> int:
-    """Columns whose indices are made at once."""
+    """Number of columns whose indices are computed at a time."""
     return max(1, (buffer if device.type == "cpu" else BUDGET) // max(entries, 1))

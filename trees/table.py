@@ -1,4 +1,4 @@
-"""The columns that are cut: a dense tensor, or a sparse matrix."""
+"""A table of points, dense or sparse, with means, distances and variances that are bitwise reproducible."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.exact import exact_total, rounded_, tally
 from neonxc.trees.sparse_table import SparseMatrix, canonical
 
-CHUNK = 1 << 21  # entries of a table whose columns are coded at once
-SMALL = 1 << 15  # rows of 8-bit differences whose sums float32 holds
-FEW = 16  # places per entry from which on entries take less memory than codes of all places, and often less time
-ROWS = 1 << 17  # entries whose rows are worked on at once: in float64 they stay in a core's cache
-FIXED = 1 << 12  # rows of every matrix product: what a row gets does not depend on how many rows there are
+CHUNK = 1 << 21  # entries of the columns that are processed at a time
+SMALL = 1 << 15  # number of 8-bit differences whose sum is exact in float32
+FEW = 16  # if at most 1 of FEW values is nonzero, storing entries takes less memory than storing all codes
+ROWS = 1 << 17  # entries of the rows that are processed at a time, so that they fit into a core's cache
+FIXED = 1 << 12  # rows of every matrix product; a fixed number, because the rounding of a row depends on it
 
 
 class Table:
-    """Points [n] by columns [d], read a few columns (or rows) at a time.
+    """Table of n points and d columns.
 
     Parameters
     ----------
-    data : Tensor [n, d] or scipy sparse matrix
-        Finite numbers; integers stay integers.
+    data : Tensor [n, d] or SciPy sparse matrix
+        Finite numbers of any type; integers are not converted.
     """
 
     def __init__(self, data: Any) -> None:
@@ -37,34 +37,34 @@ class Table:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the columns."""
+        """Data type of the columns."""
         return torch.from_numpy(self.data.data[:0]).dtype if self.sparse else self.data.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the columns are."""
+        """Device of the columns."""
         return torch.device("cpu") if self.sparse else self.data.device
 
     @cached_property
     def by_row(self) -> Any:
-        """A sparse matrix by rows."""
+        """The sparse matrix in CSR format."""
         return self.data.tocsr()
 
     @property
     def few_entries(self) -> bool:
-        """Whether it is a sparse matrix of so few entries that it is searched by them."""
+        """Whether it is a sparse matrix with so few entries that cuts are searched among the entries."""
         return self.sparse and FEW * self.data.nnz <= self.n * self.d
 
     @cached_property
     def halves(self) -> tuple[Tensor, Table, Tensor, SparseMatrix]:
-        """The columns of a sparse matrix that are mostly entries, made dense, and the others, mostly zeros."""
+        """Mask and dense table of the mostly nonzero columns, and mask and matrix of the other columns."""
         full = np.diff(self.data.indptr) > self.n / 2
         dense = Table(torch.from_numpy(self.data[:, full].toarray()))
         rest = SparseMatrix(self.data[:, ~full])
         return torch.from_numpy(full), dense, torch.from_numpy(~full), rest
 
     def columns(self, first: int, last: int) -> Tensor:
-        """Columns `first` to `last`, one per row, [last - first, n]."""
+        """Columns `first` to `last` (exclusive), [last - first, n]."""
         if self.sparse:
             return torch.from_numpy(self.data[:, first:last].toarray(order="F").T)
         return self.data[:, first:last].T.contiguous()
@@ -75,30 +75,30 @@ class Table:
         return column if rows is None else column[rows]
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
-        """Some columns of some points, [features, rows]."""
+        """The given columns of the given points, [features, rows]."""
         if self.sparse:
             part = self.by_row[rows.numpy()].tocsc()[:, features.numpy()]
             return torch.from_numpy(part.toarray(order="F").T)
         return self.data.index_select(1, features).index_select(0, rows).T
 
     def rows(self, part: slice) -> Tensor:
-        """The points of a range, [points, d]."""
+        """A range of the points, [points, d]."""
         return torch.from_numpy(self.by_row[part].toarray()) if self.sparse else self.data[part]
 
     def take(self, rows: Tensor) -> Table:
-        """The table of some of the points."""
+        """Table of a subset of the points."""
         return Table(self.by_row[rows.numpy()] if self.sparse else self.data[rows])
 
     def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
-        """Ranges of columns of about equal size, the same in all processes."""
+        """Ranges of columns that are processed together, the same in all processes."""
         step = max(1, CHUNK // max(1, int(ranks.max(torch.tensor(self.n)))))
         for first in range(0, self.d, step):
             yield first, min(first + step, self.d)
 
     def check_size(self, names: Sequence[str] | None) -> None:
-        """Refuse values so large that squares of their sums overflow: costs would be no numbers."""
+        """Raise a ValueError if values are so large that costs would overflow."""
         values = torch.from_numpy(self.data.data) if self.sparse else self.data
-        if self.dtype != torch.float64 or not values.numel():  # other types hold no such values
+        if self.dtype != torch.float64 or not values.numel():  # other types have no values of this size
             return
         most = (torch.finfo(torch.float64).max / (4 * self.d)) ** 0.5 / self.n
         if max(abs(float(end)) for end in values.aminmax()) <= most:
@@ -113,7 +113,7 @@ class Table:
                 )
 
     def _rows(self, dtype: torch.dtype = torch.float64) -> Iterator[tuple[slice, Tensor]]:
-        """Ranges of points, with their values, which may be changed; the next ones are in the same memory."""
+        """Yield ranges of points with a copy of their values, in a buffer that the next range overwrites."""
         step = max(1, ROWS // self.d)
         buffer = torch.empty(min(step, self.n), self.d, dtype=dtype, device=self.device)
         for first in range(0, self.n, step):
@@ -128,7 +128,7 @@ class Table:
             found = rest.distances(centers[:, others], metric)
             return found + dense.distances(centers[:, full], metric) if dense.d else found
         result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
-        middle = centers.mean(0)  # distances far from the origin would lose digits
+        middle = centers.mean(0)  # subtracted first, because distances far from the origin are inaccurate
         moved = centers - middle
         squares = moved.square().sum(1)
         step = max(1, min(FIXED, ROWS // self.d))
@@ -145,7 +145,7 @@ class Table:
         return result.clamp_(min=0)
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
-        """The least and the greatest value of every column over all processes, [d] in float64."""
+        """Minimum and maximum of every column over all processes, [d] of float64 each."""
         low = torch.full((self.d,), torch.inf, dtype=torch.float64, device=self.device)
         high = -low
         if self.n:
@@ -153,9 +153,9 @@ class Table:
         return ranks.min(low), ranks.max(high)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Mean of the points of every label, [k, d] in float64; NaN for a label without points.
+        """Mean of the points of every label, [k, d] of float64; NaN for a label without points.
 
-        The same, bit for bit, however a dense table is distributed over processes.
+        For a dense table, the result does not depend on the distribution of rows to processes.
         """
         mass = ranks.sum(tally(labels, k, weight))
         if self.sparse:
@@ -170,7 +170,7 @@ class Table:
     def _means(
         self, labels: Tensor, mass: Tensor, weight: Tensor | None, ends: tuple[Tensor, Tensor], ranks: Ranks
     ) -> Tensor:
-        """The same, from the weight [k] of the labels and the ends of the columns."""
+        """The same, given the mass [k] of the labels and the ends of the columns."""
         low, high = ends
         middle, extent = (low + high) / 2, (high - low) / 2
         return self._sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
@@ -186,12 +186,12 @@ class Table:
         ranks: Ranks,
         square: bool = False,
     ) -> Tensor:
-        """Exact sums over the points of every label, [k, d], of differences from the middle, or of their squares.
+        """Exact sums by label, [k, d], of the differences from `middle` [d], or of their squares.
 
-        `extent` [d] is the greatest of these, `mass` the weight of all points.
+        `extent` [d] is an upper bound of the absolute values, `mass` the weight of all points.
         """
         small = self.dtype in (torch.uint8, torch.int8) and weight is None and not square
-        # float32 adds up blocks of small whole numbers exactly
+        # Sums of blocks of small integers are exact in float32
         dtype = torch.float32 if small and ROWS // self.d < SMALL else torch.float64
         result = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
         for part, values in self._rows(dtype):
@@ -220,7 +220,7 @@ class Table:
         return float(exact_total(squares, ranks))
 
     def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Variance of every column over some points, [d] in float64."""
+        """Variance of every column over a subset of the points, [d] of float64."""
         part = self.take(rows)
         if self.sparse:
             weight = None if weight is None else weight[rows]

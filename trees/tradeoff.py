@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
-from tqdm import tqdm
 
 from neonxc.inputs import are_labels, label_array
+from neonxc.progress_bars import progress_bar
+from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.preparation import as_numpy
@@ -20,8 +21,6 @@ from neonxc.warned import warn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-CHEAPER = 0.98  # cost ratios below this are no local optimum's and no rounding: the reference is another space's
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,15 @@ class TradeOff(list[Candidate]):
 
         Trees on the front are named in the legend, to the right of the axes, from the shortest explanations to the
         longest. Trees with the same cost and WAES share a marker.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw into; default: a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
         """
         if ax is None:
             from matplotlib import pyplot
@@ -188,29 +196,30 @@ def trade_off(
         k = len(np.unique(own[counts]))
         if not counts.all():  # noise has no part in the cost
             weight = np.where(counts, 1.0 if weight is None else np.asarray(weight), 0.0)
-    found = []
+    found: list[Candidate] = []
     candidates = explainers(len(centers) if centers is not None else k) if candidates is None else candidates
-    for name, explainer in tqdm(candidates.items(), desc="trees", disable=not progress):
+    for name, explainer in progress_bar(candidates.items(), desc="trees", disable=not progress):
         explainer = clone(explainer)
         if reference is not None:
             explainer.set_params(reference=reference)
         fitted = explainer.fit(X, **given, sample_weight=sample_weight)
         space = X if fitted._steps is None else fitted._steps.transform(as_numpy(X))
         tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
-        measures = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees are equally good
-        found.append((name, fitted, *measures, tree.n_leaves))
-    cheapest = min((entry[2] for entry in found), default=1.0)
-    if cheapest < CHEAPER:
+        cost, size, depth = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees tie
+        found.append(Candidate(name, fitted, cost, size, depth, tree.n_leaves, on_front=False))
+    cheapest = min((candidate.cost_ratio for candidate in found), default=1.0)
+    if cheapest < PRICE:
         warn(
-            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means on "
-            "the columns of X. If they were found behind a scaler, pass that pipeline as reference="
+            f"a tree costs {cheapest:.2f} times as much as the reference, whose clusters are not those of k-means "
+            "on the columns of X. If they were found behind a scaler, pass that pipeline as reference="
         )
     return TradeOff(
-        Candidate(*one, on_front=not any(_better(other, one) for other in found))
-        for one in sorted(found, key=lambda entry: entry[2:4])
+        replace(one, on_front=not any(_better(other, one) for other in found))
+        for one in sorted(found, key=lambda candidate: (candidate.cost_ratio, candidate.waes))
     )
 
 
-def _better(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def _better(one: Candidate, other: Candidate) -> bool:
     """Whether one candidate dominates another in cost and WAES."""
-    return one[2] <= other[2] and one[3] <= other[3] and (one[2] < other[2] or one[3] < other[3])
+    mine, theirs = (one.cost_ratio, one.waes), (other.cost_ratio, other.waes)
+    return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.blocks import at_once, blocks
-from neonxc.inputs import as_batch, check_names, check_width
 from neonxc.rules.intervals import Intervals, union
 from neonxc.trees.decoding import canonical_columns
+from neonxc.trees.routing import leaves_of, tested_columns, ways
 
 if TYPE_CHECKING:
     from sklearn.tree import DecisionTreeClassifier
@@ -191,8 +190,14 @@ class ThresholdTree:
         return sums / sums.sum().clamp(min=torch.finfo(torch.float64).tiny)
 
     def apply(self, X: Any) -> Any:
-        """Leaf (its node) of every point, [N]; an array for an array, a tensor for a tensor."""
-        leaf, labels = self._leaves(X)
+        """Leaf (its node) of every point, [N]; an array for an array, a tensor for a tensor.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        """
+        leaf, labels = leaves_of(self, X)
         return labels(leaf)
 
     def predict(self, X: Any) -> Any:
@@ -210,23 +215,47 @@ class ThresholdTree:
             Another number of columns, other names, values that are not finite, or a missing number in a column
             that is tested and had none in the training data.
         """
-        leaf, labels = self._leaves(X)
+        leaf, labels = leaves_of(self, X)
         return labels(self.classes[self.label[leaf].numpy()])
 
     def decision_path(self, X: Any) -> Any:
-        """Whether a point passes through a node, [N, nodes] of bool."""
-        used, values, labels = self._read(X)
+        """Whether a point passes through a node, [N, nodes] of bool.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        """
+        used, values, labels = tested_columns(self, X)
         passed = torch.zeros(len(values), self.n_nodes, dtype=torch.bool)
-        for nodes in self._nodes(used, values)[1]:
+        for nodes in ways(self, used, values):
             passed[torch.arange(len(values)), nodes] = True
         return labels(passed)
 
     def leaf_of(self, X: Any) -> Tensor:
-        """Leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`."""
-        return self._leaves(X)[0]
+        """Leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`.
+
+        Parameters
+        ----------
+        X : array, data frame, sparse matrix or Tensor [N, d]
+            Points.
+        """
+        return leaves_of(self, X)[0]
 
     def rules(self, **options: Any) -> Rules:
-        """One rule per leaf, without redundant conditions; options as for :func:`neonxc.trees.rules.rules`."""
+        """Return one rule per leaf, without redundant conditions.
+
+        Parameters
+        ----------
+        **options
+            `feature_names` and `class_names` (sequences of str) name columns and clusters. `units` maps columns to
+            units, and `categories` maps encoded columns to their categories. ``merge=True`` merges rules of a
+            cluster that one rule can replace.
+
+        Returns
+        -------
+        Rules
+        """
         from neonxc.trees.rules import rules
 
         return rules(self, **options)
@@ -270,7 +299,19 @@ class ThresholdTree:
         return to_sklearn(self)
 
     def relabel(self, label: Tensor, classes: np.ndarray) -> ThresholdTree:
-        """Give the same tests with other labels at the leaves, [nodes]."""
+        """Give the same tests with other labels at the leaves, [nodes].
+
+        Parameters
+        ----------
+        label : Tensor [nodes] of int
+            Number of the class at each leaf; ignored at inner nodes.
+        classes : sequence
+            Labels of the classes.
+
+        Returns
+        -------
+        ThresholdTree
+        """
         samples, old = None, self.class_samples
         if old is not None:
             samples = old.new_zeros(len(classes))
@@ -279,64 +320,6 @@ class ThresholdTree:
 
     def __getstate__(self) -> dict[str, Any]:  # cached properties come back by themselves
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    def _read(self, X: Any) -> tuple[Tensor, Tensor, Any]:
-        """The columns that are tested, [used], their values [N, used], and how to hand back results."""
-        used = self.feature[self.feature >= 0].unique()
-        if self.encoding is not None:
-            return used, self.encoding.of(used.tolist()).encode(X), partial(like, X)
-        if hasattr(X, "tocsc"):
-            check_width(X.shape[1], self.n_features)
-            values = (
-                as_batch(X.tocsc()[:, used.numpy()].toarray()).tensor if len(used) else torch.empty(X.shape[0], 0)
-            )
-            return used, values, lambda result: result if isinstance(result, np.ndarray) else result.numpy()
-        batch = as_batch(X)
-        check_width(batch.tensor.shape[1], self.n_features)
-        check_names(batch.names, self.feature_names)
-        values = batch.tensor[:, used.to(batch.tensor.device)]
-
-        def labels(result: Any) -> Any:
-            return batch.labels(result if isinstance(result, np.ndarray) else result.cpu().numpy())
-
-        return used, values, labels
-
-    def _leaves(self, X: Any) -> tuple[Tensor, Any]:
-        """The leaf of every point, and how to hand back results; a sparse matrix is read some rows at a time."""
-        parts, bytes_per_row = [slice(None)], 32 * self.n_leaves  # at most a test less, and copies
-        if hasattr(X, "tocsr") and X.shape[0] > at_once(bytes_per_row):
-            X, parts = X.tocsr(), list(blocks(X.shape[0], bytes_per_row))
-        leaf = []
-        for part in parts:
-            used, values, labels = self._read(X if len(parts) == 1 else X[part])
-            leaf.append(self._nodes(used, values)[0])
-        return torch.cat(leaf), labels
-
-    def _nodes(self, used: Tensor, values: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The leaf of every point on the CPU, and the node at every depth on the way there."""
-        device = values.device
-        column = torch.searchsorted(used, self.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
-        feature, left, right = self.feature.to(device), self.left.to(device), self.right.to(device)
-        threshold = self.threshold.to(device)
-        intervals = None if self.intervals is None else self.intervals.to(device)
-        node = torch.zeros(len(values), dtype=torch.int64, device=device)
-        way = [node]
-        for _ in range(self.depth):
-            value = values.gather(1, column[node][:, None])
-            goes_left = value[:, 0] <= threshold[node]
-            if intervals is not None:
-                low, high = intervals[node].unbind(-1)  # no number is less or greater than NaN
-                goes_left |= ((value > low) & (value <= high)).any(1)
-            node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
-            way.append(node)
-        return node.cpu(), [nodes.cpu() for nodes in way]
-
-
-def like(X: Any, values: np.ndarray | Tensor) -> Any:
-    """One value per point as an array; as a tensor where X is one, unless they are names."""
-    if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
-        return torch.as_tensor(values, device=X.device)
-    return values if isinstance(values, np.ndarray) else values.numpy()
 
 
 def tree_of(given: Any) -> ThresholdTree | None:

@@ -13,6 +13,11 @@ from neonxc.rules.wording import Numbers, counts, one_line
 from neonxc.trees.decoding import Decoding
 from neonxc.trees.tree import ThresholdTree
 
+MISTAKES = (
+    "mistakes: at a leaf, samples of other clusters; at a test, samples that it sends where no leaf has their "
+    "cluster"
+)
+
 
 def tree_columns(
     tree: ThresholdTree, names: Sequence[str] | None = None, units: Mapping[str, str] | None = None

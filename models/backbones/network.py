@@ -1,4 +1,4 @@
-"""What has to be known of a network, and the function that builds feature extractors on it."""
+"""Descriptions of networks, and the functions that build feature extractors on them."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ __all__ = ["BACKBONES", "NETWORKS", "Builder", "Network", "builder", "ready"]
 
 
 class Builder(Protocol):
-    """The signature that all builders of backbones share."""
+    """Signature of the builders of backbones."""
 
     __name__: str
 
     def __call__(
         self, block: int = ..., *, weights: Weights = ..., pool: Pool = ..., normalize: bool = ...
     ) -> FeatureExtractor:
-        """Build the extractor."""
+        """Build an extractor."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """What has to be known of a network so that the outputs of its layers can serve as features."""
+    """Description of a network on which feature extractors are built."""
 
     name: str
     load: Callable[[Weights], nn.Module]
-    layers: Sequence[str]  # one per block
-    default: int  # block
-    first: int = 0  # block
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # ImageNet's
+    layers: Sequence[str]  # name of the layer of every block
+    default: int  # number of the default block
+    first: int = 0  # number of the first block
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    size: tuple[int, int] = (224, 224)  # of images that it takes
-    only_size: bool = False
-    class_token: bool = True  # whether the first token, where there are any, is one
-    title: str = ""  # this and the rest are for the documentation
-    where: str = ""  # a block is
+    size: tuple[int, int] = (224, 224)  # height and width of the images
+    only_size: bool = False  # whether no other size is accepted
+    class_token: bool = True  # whether the first token, if there are tokens, is a class token
+    title: str = ""  # this and the following fields are for the documentation
+    where: str = ""
     reference: str = ""
     published: str = "ImageNet weights of torchvision, downloaded once"
 
@@ -55,9 +55,9 @@ class Network:
     def extractor(
         self, block: int | None, layer: str | None, weights: Weights, pool: Pool, normalize: bool
     ) -> FeatureExtractor:
-        """Load the network and put an extractor on a layer, a block or the default block."""
+        """Load the network and build an extractor for a layer, a block or the default block."""
         if pool == "class" and not self.class_token:
-            raise ValueError(f'pool="class" needs a class token; {self.name} has none')
+            raise ValueError(f'pool="class" needs a class token, but {self.name} has none')
         layer = self._layer(self.default if block is None else block) if layer is None else layer
         net = self.load(weights).eval()
         images = torch.empty(1, len(self.mean), *self.size, device="meta")
@@ -70,14 +70,14 @@ class Network:
 
     def _layer(self, block: int) -> str:
         if not self.layers:
-            raise ValueError(f"{self.name} lists no blocks; needed is a layer, one of its named_modules()")
+            raise ValueError(f"{self.name} has no numbered blocks; pass layer, a name in its named_modules()")
         if block not in range(self.first, self.last + 1):
             raise ValueError(f"block of {self.name} must be {self.first} to {self.last}; got {block!r}")
         return self.layers[block - self.first]
 
 
 def _shape(extractor: FeatureExtractor, images: Tensor) -> torch.Size:
-    """Shape of the features, found on the meta device, where tensors have no values and operations no cost."""
+    """Shape of the features, computed on the meta device, where tensors have no values."""
     tensors = chain(extractor.named_parameters(), extractor.named_buffers())
     state = {name: tensor.to("meta") for name, tensor in tensors}
     with torch.device("meta"), torch.no_grad():
@@ -86,7 +86,7 @@ def _shape(extractor: FeatureExtractor, images: Tensor) -> torch.Size:
 
 
 def ready(extractor: FeatureExtractor, name: str) -> FeatureExtractor:
-    """Freeze the parameters, and note the builder's name for the recipe."""
+    """Freeze the parameters, and record the builder's name for the recipe."""
     extractor._origin = (name, extractor.net)
     return extractor.requires_grad_(False).eval()
 
@@ -101,17 +101,17 @@ _DOCUMENTATION = """Build a feature extractor on {0.title}, in evaluation mode a
     Parameters
     ----------
     block : int, default={0.default}
-        {0.first} to {0.last}: the features are the output of {0.where}.
+        {0.first} to {0.last}. The features are the output of {0.where}.
     weights : "default", None or path, default="default"
-        {0.published}; None: random weights; or the
-        path of a .pth or .safetensors file with the state dict of the network.
+        "default": {0.published};
+        None: random weights; a path: a .pth or .safetensors file with the state dict of the network.
     pool, normalize
-        As in :func:`neonxc.models.backbone`, which also takes a layer by its name in place of a block.
+        As in :func:`neonxc.models.backbone`, which also takes the name of a layer instead of a block.
 
     Returns
     -------
     FeatureExtractor
-        On the CPU, float32; with the `mean` and `std` of the network's inputs and a `recipe`.
+        On the CPU in float32, with the `mean` and `std` of the network's inputs and a `recipe`.
 
     References
     ----------
@@ -120,7 +120,7 @@ _DOCUMENTATION = """Build a feature extractor on {0.title}, in evaluation mode a
 
 
 def builder(network: Network, module: str) -> Builder:
-    """Register a network, and make the public function of `module` that builds extractors on it."""
+    """Register a network, and create the public function of `module` that builds extractors on it."""
 
     def build(
         block: int = network.default, *, weights: Weights = "default", pool: Pool = None, normalize: bool = False

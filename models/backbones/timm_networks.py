@@ -83,7 +83,7 @@ def _pretrained(timm: ModuleType, name: str) -> Any:
 def _cache_alone_when_offline() -> Iterator[None]:
     """Without a connection the client of the Hugging Face Hub would retry for most of a minute."""
     from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
     before = constants.HF_HUB_OFFLINE
     try:

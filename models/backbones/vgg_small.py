@@ -1,4 +1,4 @@
-"""A small VGG to train on small images, such as digits."""
+"""A small VGG for small images, such as digits."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ __all__ = ["vgg_small"]
 
 
 def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.Sequential:
-    """Build a small VGG with random weights, to be trained on images of 28 x 28 pixels or so.
+    """Build a small VGG with random weights for images of about 28 x 28 pixels.
 
-    It has three blocks of two 3 x 3 convolutions, each with batch normalisation and ReLU, and a max-pooling; then
-    the mean over all positions and a linear classifier. The blocks are the layers ``"features.block1"`` to
-    ``"features.block3"`` of a :class:`neonxc.models.FeatureExtractor`.
+    It has three blocks, each with two 3 x 3 convolutions (followed by batch normalization and ReLU) and max
+    pooling, then global average pooling and a linear classifier. Use ``"features.block1"`` to
+    ``"features.block3"`` as layer of a :class:`neonxc.models.FeatureExtractor`.
 
     Parameters
     ----------
     in_channels : int, default=1
-        Channels of the images.
+        Number of channels of the images.
     n_classes : int, default=10
-        Outputs of the classifier.
+        Number of outputs of the classifier.
     width : int, default=32
-        Channels of the first block; the second has twice, the third four times as many.
+        Number of channels of the first block. The second block has twice, the third four times as many.
 
     Returns
     -------
     nn.Sequential
-        In training mode: images [N, in_channels, H, W] of at least 8 x 8 pixels to class scores [N, n_classes].
-        Its parts are called `features`, `pool`, `flatten` and `classifier`.
+        Network in training mode that maps images [N, in_channels, H, W] of at least 8 x 8 pixels to class scores
+        [N, n_classes]. Its parts are called `features`, `pool`, `flatten` and `classifier`.
 
     Raises
     ------
     ValueError
-        A size below 1.
+        If an argument is below 1.
 
     References
     ----------
     K. Simonyan, A. Zisserman: "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.
-    Batch normalisation is added, and global average pooling takes the place of the fully connected layers.
+    Batch normalization is added, and global average pooling replaces the fully connected layers.
 
     Examples
     --------
@@ -72,6 +72,6 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
 def _block(inputs: int, outputs: int) -> nn.Sequential:
     parts: list[nn.Module] = []
     for channels in (inputs, outputs):
-        convolution = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)  # the normalisation has a bias
+        convolution = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)  # batch normalization adds a bias
         parts += [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
     return nn.Sequential(*parts, nn.MaxPool2d(2))

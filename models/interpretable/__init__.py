@@ -1,4 +1,4 @@
-"""Clusters that people can name: k-center, and clusterings by values of interest."""
+"""Interpretable clustering: k-center, and clusters in which most or all points share a value of interest."""
 
 from __future__ import annotations
 

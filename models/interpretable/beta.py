@@ -1,4 +1,4 @@
-"""Beta-interpretable clustering: in each cluster a given share of the points have one value of interest."""
+"""Beta-interpretable clustering: in each cluster, a share beta of the points has the same value of interest."""
 
 from __future__ import annotations
 
@@ -15,44 +15,45 @@ from torch import Tensor
 
 from .capacity import beta_max, scores
 from .centers import Objective
-from .kcenter import COMMON, COUNT
-from .problem import Problem, counted
-from .search import Found, solve
-from .strong import FOI, InterpretableClusterer, floored
+from .kcenter import COMMON_CONSTRAINTS, COUNT
+from .problem import Problem, count_values
+from .search import Solution, solve
+from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
 from .table import Table
 
 
 class BetaInterpretable(InterpretableClusterer):
-    """Clusters in each of which at least a share beta of the points have one value of interest.
+    """Clustering in which a share of at least beta of the points of each cluster has the same value of interest.
 
-    Values of interest are those of columns that people understand clusters by (age in four bins, say), or given
-    ones. Algorithm 1 of the paper starts from a clustering that ignores them and improves the least interpretable
-    cluster: by exchanging points with the nearest cluster that has its majority value, or by moving points of
-    other values to clusters that may take them. Points then go to nearer centers as far as all clusters stay
-    interpretable. The best of several such clusterings is kept.
+    Values of interest come from columns in terms of which people understand the clusters (for example, age in four
+    bins), or are given for every point. Algorithm 1 of the paper starts from a clustering that ignores them, and
+    repeatedly improves the least interpretable cluster: it exchanges points with the nearest cluster that has the
+    same majority value, or moves points of other values to clusters that can take them. Afterwards, points move to
+    nearer centers as long as all clusters stay interpretable. The best of several such clusterings is kept.
 
     Parameters
     ----------
     n_clusters : int
-        The maximum number of clusters; the result may have fewer.
-    beta : float
-        Share of the points of each cluster that must have its most frequent value of interest, 0 ... 1.
+        Maximum number of clusters; the result may have fewer.
+    beta : float in [0, 1]
+        Minimum share of the points of each cluster that have its most frequent value of interest.
     objective : {"kcenter", "kmeans", "kmedian"}
-        What is to be small: the largest distance of a point to the center of its cluster, which is a point; the
-        sum of squared distances to the means, for ``metric="euclidean"`` alone; or that of distances to medoids.
+        The objective to minimize. "kcenter": the largest distance of a point to the center of its cluster, which
+        is a point of the cluster. "kmeans": the sum of squared distances to the means, for ``metric="euclidean"``
+        only. "kmedian": the sum of distances to the medoids.
     metric, metric_params
         As for :class:`KCenter`.
     init : {"farthest", "random"}
-        "farthest" starts from farthest-first traversals, and then the order of the points makes no difference.
-        "random": from a random first center, with further ones drawn by their distances for "kmeans" and
-        "kmedian" (k-means++), which is often better for these.
+        "farthest" starts from farthest-first traversals; the result then does not depend on the order of the
+        points. "random" starts from a random first center; for "kmeans" and "kmedian", further centers are drawn
+        by their distances (k-means++), which is often better for these objectives.
     n_init : int
-        Number of starts; all but the first one of "farthest" have random first centers.
+        Number of starts. With ``init="farthest"``, all starts except the first one have random first centers.
     foi_bins : int or sequence of float
-        Numeric columns with more different values than this are split into this many quantile bins; or the inner
-        edges of the bins.
+        Numeric columns with more distinct values than this are divided into this number of quantile bins. A
+        sequence gives the inner edges of the bins.
     foi_in_distance : bool
-        Whether columns of X that are features of interest count in the distance.
+        Whether columns of X that are features of interest are used in the distance.
     max_iter : int
         Maximum number of iterations of Algorithm 1 from each start.
     random_state : int, RandomState or None
@@ -60,37 +61,38 @@ class BetaInterpretable(InterpretableClusterer):
     Attributes
     ----------
     labels_ : array or Tensor [n]
-        Clusters, numbered by their majority values and then from large to small. `predict` gives the nearest
-        center, which for points of the fit may be another one.
-    cluster_centers_ : array, frame or Tensor [K, d]
-        The centers, rows of X; for "kmeans" the means of the columns that count in the distance.
+        Cluster of every training point. Clusters are sorted by their majority values, then by decreasing size.
+        `predict` returns the nearest center, which may differ for training points.
+    cluster_centers_ : array, data frame or Tensor [K, d]
+        Centers, which are rows of X; for "kmeans", the means of the columns that are used in the distance.
     center_indices_ : ndarray [K]
         Indices of the centers in X; not set for "kmeans".
     objective_ : float
-        For "kcenter", each cluster's center is the member with the least largest distance. Medoids of more than
-        2000 points are the best of 20 candidates, which a sample of 200 points chose.
+        Value of the objective. For "kcenter", the center of a cluster is the member with the smallest maximum
+        distance to the others. For "kmedian", the medoid of a cluster of more than 2000 points is the best of 20
+        candidates, which are selected by a sample of 200 points.
     interpretability_ : float
-        The least share of a majority value, at least `beta`.
+        Smallest share of a majority value over all clusters, at least `beta`.
     interpretabilities_ : ndarray [K]
-        That of each cluster.
+        Share of the majority value in each cluster.
     majority_ : ndarray [K]
-        Position in `foi_values_` of each cluster's most frequent value.
+        Index in `foi_values_` of each cluster's most frequent value.
     beta_max_ : float
-        The greatest beta that any clustering can reach.
+        Largest beta that any clustering can reach.
     converged_ : bool
-        Whether Algorithm 1 itself reached beta from one start at least. If not, the clustering goes back to
-        clusters of single values, or to one cluster for each of the most frequent values.
+        Whether Algorithm 1 reached beta from at least one start. If not, the result consists of clusters with a
+        single value each, or has one cluster for each of the most frequent values.
     n_iter_ : int
-        Iterations of Algorithm 1 over all starts.
+        Total number of iterations of Algorithm 1.
     foi_values_ : list of str
-        What the values of interest are called.
+        Descriptions of the values of interest.
     foi_codes_ : ndarray [n]
-        Position of every point's value in it.
+        Index in `foi_values_` of every point's value.
     classes_ : ndarray [K]
 
     Notes
     -----
-    It computes where X is: on the CPU, or on the device of a tensor. For files see :class:`KCenter`.
+    The computation runs on the device of X. For saved files, see :class:`KCenter`.
     ``neonxc.neuralize(labels=model.labels_, X=X)`` explains the clusters.
 
     References
@@ -113,8 +115,8 @@ class BetaInterpretable(InterpretableClusterer):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **COMMON,
-        **FOI,
+        **COMMON_CONSTRAINTS,
+        **FOI_CONSTRAINTS,
         "beta": [Interval(Real, 0, 1, closed="both")],
         "objective": [StrOptions({"kcenter", "kmeans", "kmedian"})],
         "max_iter": COUNT,
@@ -152,20 +154,24 @@ class BetaInterpretable(InterpretableClusterer):
 
         Parameters
         ----------
-        X : array, frame or tensor [n, d]
-            Distances [n, n] for ``metric="precomputed"``.
+        X : array, data frame or tensor [n, d]
+            For ``metric="precomputed"``, distances [n, n].
         y : ignored
         foi : str, int, list of these, or array [n], optional
-            Features of interest: a column of X by its name or number; several, whose combinations of values count;
-            or the value of every point. A list of n items is read as values, not as columns. In an array, integers
-            are values as they are, and floats are cut into bins as columns are. Missing categories are a
-            value of their own. Default: all points have one value.
+            Features of interest: the name or number of a column of X, a list of columns, whose combinations of
+            values are then the values of interest, or an array with the value of every point. A list of n items is
+            an array of values. In an array, integers are used as they are, and floats are binned like columns. A
+            missing category is a value of its own. Default: all points have the same value.
+
+        Returns
+        -------
+        self
 
         Raises
         ------
         ValueError
-            `beta` is more than any clustering can reach; unknown columns; "kmeans" with another metric; and
-            whatever :meth:`KCenter.fit` refuses.
+            If no clustering can reach `beta`, a column is unknown, or "kmeans" is used with a metric other than
+            "euclidean"; and as in :meth:`KCenter.fit`.
         """
         del y
         if self.objective == "kmeans" and self.metric not in ("euclidean", "l2"):
@@ -176,13 +182,13 @@ class BetaInterpretable(InterpretableClusterer):
         if self.beta > self.beta_max_:
             raise ValueError(
                 f"beta={self.beta:g} cannot be reached: with n_clusters={self.n_clusters} and {len(frequencies)} "
-                f"values of interest at most {floored(self.beta_max_)}; use n_clusters={len(frequencies)}, fewer "
-                "values (foi_bins), or a smaller beta"
+                f"values of interest, the maximum is {floor_digits(self.beta_max_)}; use "
+                f"n_clusters={len(frequencies)}, fewer values (foi_bins), or a smaller beta"
             )
-        # the points in an order of their own, so that theirs makes no difference
-        order = torch.from_numpy(np.lexsort((codes, points.space.key(points.rows).cpu().numpy())))
+        # Sort the points, so that the result does not depend on their order in X
+        order = torch.from_numpy(np.lexsort((codes, points.space.sort_key(points.rows).cpu().numpy())))
         order = order.to(points.rows.device)
-        points, on_device = points.at(order), torch.from_numpy(codes).to(order.device)[order]
+        points, on_device = points.take(order), torch.from_numpy(codes).to(order.device)[order]
         problem = Problem(
             points, on_device, len(frequencies), self.n_clusters, float(self.beta), Objective(self.objective)
         )
@@ -192,16 +198,27 @@ class BetaInterpretable(InterpretableClusterer):
         return self
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective of the nearest centers on X."""
+        """Minus the objective of the nearest centers on X.
+
+        Parameters
+        ----------
+        X : array or data frame [N, d]
+            Points.
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
         check_is_fitted(self, "labels_")
         far, _ = self._metric.points(self._read(X, reset=False)).nearest(self._centers)
         objective = Objective(self.objective)
         return -objective.value(far.double() ** objective.power)
 
-    def _describe(self, table: Table, problem: Problem, found: Found, order: Tensor) -> None:
+    def _describe(self, table: Table, problem: Problem, found: Solution, order: Tensor) -> None:
         """Number the clusters and set the attributes."""
         k = len(found.centers.rows)
-        counts = counted(found.labels, problem.codes, k, problem.n_values)
+        counts = count_values(found.labels, problem.codes, k, problem.n_values)
         first = [int((found.labels == cluster).nonzero()[0]) for cluster in range(k)]
         ranks = np.lexsort((first, -counts.sum(1), counts.argmax(1)))
         position = torch.empty(k, dtype=torch.int64)

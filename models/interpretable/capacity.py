@@ -1,4 +1,4 @@
-"""Arithmetic of interpretability: how large clusters may be, and the best that any clustering can reach."""
+"""Interpretability scores, the sizes of clusters that reach a score, and the best score of any clustering."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 
 def scores(counts: np.ndarray) -> np.ndarray:
-    """Share [K] of the most frequent value in each cluster, of counts [K, F]."""
+    """Interpretability of each cluster, [K]: the share of its most frequent value, from counts [K, F]."""
     return counts.max(1) / counts.sum(1)
 
 
-def room(m: int, beta: float) -> float:
-    """Points that a cluster may have at most, ``m`` of which have its value; infinite where any number will do.
+def max_size(m: int, beta: float) -> float:
+    """Maximum size of a cluster with score >= beta, if m points have its majority value; it may be infinite.
 
-    The largest s with ``m / s >= beta`` in floating point, as :func:`scores` compares them.
+    This is the largest s with ``m / s >= beta`` in floating point, which is how :func:`scores` are compared.
     """
     if m >= beta * 2**52:
         return math.inf
@@ -31,20 +31,21 @@ def room(m: int, beta: float) -> float:
 
 
 def excess(counts: np.ndarray, beta: float) -> int:
-    """How many points too many the clusters of counts [K, F] have in sum."""
-    return int(sum(max(0, size - room(m, beta)) for m, size in zip(*_most(counts), strict=True)))
+    """Total number of points that have to leave the clusters of counts [K, F] to reach beta."""
+    return int(sum(max(0, size - max_size(m, beta)) for m, size in zip(*_most(counts), strict=True)))
 
 
-def spare(counts: np.ndarray, beta: float) -> np.ndarray:
-    """How many points of other values the clusters may still take, [K]; none where there are too many."""
-    return np.array([max(0.0, room(m, beta) - size) for m, size in zip(*_most(counts), strict=True)])
+def free_places(counts: np.ndarray, beta: float) -> np.ndarray:
+    """Number of points of other values that each cluster can still take, [K]."""
+    return np.array([max(0.0, max_size(m, beta) - size) for m, size in zip(*_most(counts), strict=True)])
 
 
 def allot(most: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
-    """Divide n points among clusters that have so many of their own value each, for the best least score.
+    """Divide n points among clusters so that the lowest score is as high as possible.
 
-    Each point goes where the score is the best after it came. This is D'Hondt's method for seats in a parliament,
-    which gives everyone at least the proportional share rounded down; only the rest is given one by one.
+    `most` [K] are the numbers of points with the majority value. Each point goes to the cluster whose score is
+    best after adding it. This is D'Hondt's method for seats in a parliament. It gives every cluster at least its
+    proportional share rounded down, so only the remaining points are assigned one by one.
     """
     own = np.asarray(most, dtype=np.int64)
     given = n * own // own.sum()
@@ -54,16 +55,17 @@ def allot(most: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
 
 
 def beta_max(frequencies: Sequence[int], k: int) -> float:
-    """The greatest interpretability of any clustering into at most k clusters.
+    """Highest interpretability of any clustering into at most k clusters.
 
-    Saisubramanian et al., section 2.1, where the next point goes to the cluster whose score is the best after
-    adding it. (The paper compares scores before.)
+    Saisubramanian et al., section 2.1, except that the next point goes to the cluster whose score is best after
+    adding the point. (The paper compares the scores before, which is not optimal.)
 
     Parameters
     ----------
     frequencies : sequence of int
-        How many points have each value of interest.
+        Number of points with each value of interest.
     k : int
+        Maximum number of clusters.
     """
     top = np.sort(np.asarray(frequencies, dtype=np.int64))[::-1]
     if len(top) <= k:

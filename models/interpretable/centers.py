@@ -1,4 +1,4 @@
-"""What clusters cost, and the centers for which they cost the least."""
+"""Objectives of clusterings, and the best center of a cluster for each of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 
 from neonxc.blocks import blocks
 
-from .distances import Points
+from .distances import EncodedPoints
 
-EXACT = 2000  # points of a cluster up to which all are tried as its medoid
-SAMPLE, CANDIDATES = 200, 20  # above: points that screen the others, and how many of these are then tried
+EXACT = 2000  # largest cluster of which all points are tried as medoid
+SAMPLE, CANDIDATES = 200, 20  # in larger clusters: size of the sample that selects candidates, and their number
 
 
 @dataclass(frozen=True)
 class Centers:
-    """Encoded rows [K, m], and which points they are; None for means."""
+    """Centers as encoded rows [K, m], and the indices of the points that they are; None for means."""
 
     rows: Tensor
     points: list[int] | None
@@ -25,86 +25,86 @@ class Centers:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is to be small.
+    """The objective that a clustering minimizes.
 
-    The largest distance to a center ("kcenter"), the sum of squared distances to means ("kmeans"), or the sum of
-    distances to medoids ("kmedian").
+    It is the largest distance to a center ("kcenter"), the sum of squared distances to means ("kmeans") or the sum
+    of distances to medoids ("kmedian").
     """
 
     name: str
 
     @property
     def power(self) -> int:
-        """Which power of a distance counts."""
+        """Exponent of the distances."""
         return 2 if self.name == "kmeans" else 1
 
-    def center(self, points: Points) -> tuple[Tensor, int | None]:
-        """The best center [1, m] of some points, and its position among them."""
+    def center(self, points: EncodedPoints) -> tuple[Tensor, int | None]:
+        """Best center [1, m] of the points, and its index among them."""
         if self.name == "kmeans":
             return points.rows.mean(0, keepdim=True), None
         found = one_center(points) if self.name == "kcenter" else medoid(points)
         return points.rows[found : found + 1], found
 
-    def centers(self, points: Points, labels: Tensor, k: int) -> Centers:
-        """The best center of each of k clusters."""
+    def centers(self, points: EncodedPoints, labels: Tensor, k: int) -> Centers:
+        """Best center of each of k clusters."""
         rows, positions = [], []
         for cluster in range(k):
             own = (labels == cluster).nonzero()[:, 0]
-            row, position = self.center(points.at(own))
+            row, position = self.center(points.take(own))
             rows.append(row)
             positions.append(-1 if position is None else int(own[position]))
         return Centers(torch.cat(rows), None if self.name == "kmeans" else positions)
 
-    def far(self, points: Points, rows: Tensor) -> Tensor:
-        """What a point would cost at each center, [n, K]."""
+    def costs(self, points: EncodedPoints, rows: Tensor) -> Tensor:
+        """Cost of every point at every center, [n, K]."""
         far = points.space.between(points.rows, rows)
         return far.square() if self.power == 2 else far
 
     def value(self, own: Tensor) -> float:
-        """The objective, from what every point costs at its own center."""
+        """Value of the objective, from the cost of every point at its own center."""
         return float(own.amax() if self.name == "kcenter" else own.sum(dtype=torch.float64))
 
 
-def one_center(points: Points) -> int:
-    """The point whose largest distance to the others is the least.
+def one_center(points: EncodedPoints) -> int:
+    """Index of the point with the smallest maximum distance to the others.
 
-    The largest distance to some witnesses is a lower bound for every point. The point with the least bound is
-    tried, and the point farthest from it becomes a witness, until a point is as good as the bound of all. That
-    takes some ten columns of the matrix of distances.
+    The largest distance to a set of witnesses is a lower bound for every point. The point with the smallest bound
+    is tried, and the point farthest from it becomes a witness, until no bound is below the best radius found. This
+    needs about ten columns of the distance matrix.
     """
     best, least, witness = 0, torch.inf, 0
-    bound = torch.zeros_like(points.column(0))
+    bound = torch.zeros_like(points.distances_to_point(0))
     witnesses: set[int] = set()
-    while witness not in witnesses:  # where distances are not symmetric to rounding, one may come again
+    while witness not in witnesses:  # a witness may recur if rounding makes distances asymmetric
         witnesses.add(witness)
-        bound = torch.maximum(bound, points.column(witness))
+        bound = torch.maximum(bound, points.distances_to_point(witness))
         candidate = int(bound.argmin())
         if float(bound[candidate]) >= least:
             break
-        radius, witness = (value.item() for value in points.column(candidate).max(0))  # type: ignore[assignment]
+        radius, witness = (v.item() for v in points.distances_to_point(candidate).max(0))  # type: ignore[assignment]
         if radius < least:
             best, least = candidate, radius
     return best
 
 
-def medoid(points: Points) -> int:
-    """The point whose distances to the others have the least sum.
+def medoid(points: EncodedPoints) -> int:
+    """Index of the point with the smallest sum of distances to the others.
 
-    It is exact up to 2000 points. Of more, those with the least sum of distances to a sample of 200 are tried: the
-    sample is spread evenly over the distances from the point nearest to the middle of a first sample.
+    The result is exact up to 2000 points. In larger sets, the 20 points with the smallest sums of distances to a
+    sample of 200 points are tried. The sample is spread evenly over the distances from a central point.
     """
     n = len(points)
     every = torch.arange(n, device=points.rows.device)
     if n > EXACT:
         sample = every[:: -(-n // SAMPLE)]
-        around = points.column(int(_sums(points, sample, dim=1).argmin()))
+        around = points.distances_to_point(int(_sums(points, sample, dim=1).argmin()))
         sample = around.argsort()[:: -(-n // SAMPLE)]
         every = _sums(points, sample, dim=1).argsort()[:CANDIDATES]
     return int(every[_sums(points, every, dim=0).argmin()])
 
 
-def _sums(points: Points, index: Tensor, dim: int) -> Tensor:
-    """Sums of the distances to some points: over these [n] for dim = 1, over all [len(index)] for dim = 0."""
+def _sums(points: EncodedPoints, index: Tensor, dim: int) -> Tensor:
+    """Sums of the distances to the points `index`: over these [n] (dim=1), or over all [len(index)] (dim=0)."""
     parts = blocks(len(index), 32 * len(points), points.rows.device)
-    found = [points.to(index[part]).sum(dim) for part in parts]
+    found = [points.distances_to(index[part]).sum(dim) for part in parts]
     return torch.cat(found) if dim == 0 else torch.stack(found).sum(0)

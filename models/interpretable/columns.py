@@ -1,4 +1,4 @@
-"""The values that a column is said to have: its categories, or bins of its numbers."""
+"""Codings of columns as a few values: their categories, or bins of their numbers."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from neonxc.inputs import plain
 from neonxc.rules import Column, Condition
 
 
 @dataclass(frozen=True)
 class Coding:
-    """Which numbers stand for the values of a column.
+    """Codes of the values of a column.
 
-    Bins ``edges[i-1] < x <= edges[i]`` have the codes 0, 1, ..., and so have listed values. A missing value has
-    the last code if it is a value of its own.
+    The bins ``edges[i-1] < x <= edges[i]``, or the listed values, have the codes 0, 1, ... If values may be
+    missing, the last code stands for a missing value.
     """
 
-    edges: list[float] | None  # of bins; None: the values are listed
+    edges: list[float] | None  # inner edges of the bins; None if the values are listed
     values: list[Any] | None
     missing: bool
-    whole: bool = False  # whether all are whole numbers
-    gaps: Sequence[tuple[float, float, float]] = ()  # of each edge with the numbers next to it
+    whole: bool = False  # whether all numbers are integers
+    gaps: Sequence[tuple[float, float, float]] = ()  # every edge, with the nearest numbers below and above it
 
     def __len__(self) -> int:
         return self.missing + (len(self.edges or []) + 1 if self.values is None else len(self.values))
 
     def codes(self, column: Any) -> np.ndarray:
-        """Codes [n]; -1 for a value that is not known."""
+        """Codes of a column, [n]; -1 for unknown values."""
         values = _array(column)
         gone = pd.isna(values)
         if self.values is None:
@@ -41,53 +42,54 @@ class Coding:
         else:
             found, different = pd.factorize(values)
             known = {value: code for code, value in enumerate(self.values)}
-            codes = np.array([*(known.get(_plain(value), -1) for value in different), -1])[found]
+            codes = np.array([*(known.get(level(value), -1) for value in different), -1])[found]
         codes = codes.astype(np.int64)
         codes[gone] = len(self) - 1 if self.missing else -1
         return codes
 
 
-def items(
+def column_items(
     column: Any, name: str | int, n_bins: int | Sequence[float], position: int = 0
 ) -> tuple[np.ndarray, list[Condition]]:
-    """Read a column as values that can be said.
+    """Encode a column by a few values that conditions describe.
 
     Parameters
     ----------
     column : array, series or tensor [n]
-        Numbers, or categories of any kind. Missing ones (None, NaN, NA) are a value of their own.
+        Numbers, or categories of any kind. A missing value (None, NaN, NA) is a value of its own.
     name : str or int
-        What conditions call the column; its position where columns have no names.
+        Name of the column in the conditions, or its position if the columns have no names.
     n_bins : int or sequence of float
-        Numbers with more different values than this are cut into so many bins of about equal frequency; equal
-        numbers are never parted. Or the inner edges of the bins, each of which holds the edge above it.
+        Columns with more distinct numbers than this are divided into this number of bins of about equal frequency;
+        equal numbers are in the same bin. A sequence gives the inner edges of the bins, which include their upper
+        edges.
     position : int
-        Of the column, for the conditions.
+        Position of the column, for the conditions.
 
     Returns
     -------
     codes : ndarray [n] of int64
     conditions : list of Condition
-        One for each code, in ascending order of the values.
+        One condition for each code, in ascending order of the values.
 
     Raises
     ------
     ValueError
-        Numbers that are infinite.
+        If a number is infinite.
 
     Examples
     --------
-    >>> from neonxc.models.interpretable.columns import items
-    >>> codes, conditions = items([17, 20, 31, 31, 44, 60], "age", 2)
+    >>> from neonxc.models.interpretable.columns import column_items
+    >>> codes, conditions = column_items([17, 20, 31, 31, 44, 60], "age", 2)
     >>> codes.tolist(), [str(condition) for condition in conditions]
     ([0, 0, 1, 1, 1, 1], ['age ≤ 20', 'age > 20'])
     """
-    coding = coded(column, n_bins, name)
+    coding = fit_coding(column, n_bins, name)
     return coding.codes(column), conditions(coding, name, position)
 
 
-def coded(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding:
-    """How to code a column and others like it."""
+def fit_coding(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding:
+    """Learn the coding of a column, which can then be applied to other data."""
     values = _array(column)
     if values.dtype.kind in "mM":
         raise ValueError(f"column {name!r} holds dates or durations; convert it to numbers, such as days")
@@ -109,20 +111,20 @@ def coded(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding
 
 
 def check_categories(column: Any, name: str | int) -> None:
-    """Refuse a column of objects that are neither names nor numbers, which no query could ask for."""
+    """Raise a ValueError if a column holds objects that are neither strings nor numbers."""
     values = _array(column)
     if values.dtype.kind in "fiubmM":
         return
     for value in pd.unique(values[~pd.isna(values)]):
-        plain = value.item() if isinstance(value, np.generic) else value
-        if not isinstance(plain, str | bool | int | float):
+        own = plain(value)
+        if not isinstance(own, str | bool | int | float):
             raise ValueError(
-                f"column {name!r} holds objects of type {type(plain).__name__}; convert them by astype(str)"
+                f"column {name!r} holds objects of type {type(own).__name__}; convert them by astype(str)"
             )
 
 
 def conditions(coding: Coding, name: str | int, position: int = 0) -> list[Condition]:
-    """What the column is like that has each of the codes."""
+    """The condition on the column that each code stands for."""
     column = Column(
         position,
         name,
@@ -137,32 +139,32 @@ def conditions(coding: Coding, name: str | int, position: int = 0) -> list[Condi
 
 
 def _last(counts: np.ndarray, n_bins: int) -> list[int]:
-    """The last numbers of all bins but the last, up to which the shares are nearest to 1/n_bins, 2/n_bins, ..."""
+    """Positions of the last numbers of all bins but the last; the bins have about equal frequency."""
     below = counts.cumsum()[:-1]
     return sorted({int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, n_bins)})
 
 
 def _levels(values: Any, gone: np.ndarray) -> list[Any]:
-    """The categories that occur, in their own order or that of the alphabet."""
-    found = {_plain(value) for value in pd.unique(values[~gone])}
+    """Categories that occur, in the order of an ordered categorical or in alphabetical order."""
+    found = {level(value) for value in pd.unique(values[~gone])}
     if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
-        return [level for level in map(_plain, values.dtype.categories) if level in found]
+        return [one for one in map(level, values.dtype.categories) if one in found]
     return sorted(
         found, key=lambda level: (isinstance(level, str), str(level) if isinstance(level, str) else level)
     )
 
 
 def _array(column: Any) -> Any:
-    """An array of numbers, or an array (of pandas) of something else."""
+    """Convert a column to an array of numbers, or to an array (or pandas array) of other values."""
     if isinstance(column, Tensor):
         return column.detach().cpu().double().numpy() if column.is_floating_point() else column.cpu().numpy()
     values = pd.Series(column)
     if getattr(values.dtype, "kind", "O") in "fiu" and not isinstance(values.dtype, np.dtype):
-        return values.to_numpy(dtype=np.float64, na_value=np.nan)  # numbers of pandas, which may be NA
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)  # a nullable dtype of pandas
     return values.to_numpy() if isinstance(values.dtype, np.dtype) else values.array
 
 
-def _plain(value: Any) -> Any:
-    """A category as a string or a number of Python's own."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return value if isinstance(value, str | bool | int | float) else str(value)
+def level(value: Any) -> Any:
+    """Convert a category to a Python string, number or bool; a missing one to None."""
+    value = plain(value)
+    return value if isinstance(value, str | bool | int | float | None) else str(value)

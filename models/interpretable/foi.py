@@ -1,4 +1,4 @@
-"""Values of interest: what the points of an interpretable cluster have in common."""
+"""Values of interest, one of which the points of an interpretable cluster have in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from .columns import Coding, coded, conditions
+from .columns import Coding, conditions, fit_coding
 from .table import Table
 
 EVERYTHING = "any value"
@@ -18,18 +18,18 @@ EVERYTHING = "any value"
 
 @dataclass(frozen=True)
 class Interest:
-    """The features of interest, and those combinations of their values that occur.
+    """The features of interest and the values of interest, which are the occurring combinations of their values.
 
     Attributes
     ----------
     columns : list of int
-        Columns of X; empty where the values were given, or are all one.
+        Columns of X that are features of interest; empty if the values were passed as an array, or by default.
     codings : list of Coding
-        One for each feature.
+        Coding of each feature of interest.
     codes : ndarray [F, features]
-        The combination of codes that each value of interest stands for.
+        Combination of codes of each value of interest.
     values : list of str
-        What the values of interest are called, [F].
+        Description of each value of interest, [F].
     """
 
     columns: list[int]
@@ -38,11 +38,11 @@ class Interest:
     values: list[str]
 
     def read(self, table: Table, foi: Any = None) -> np.ndarray | None:
-        """Values of interest [n] of other points, -1 for one that is not known; None where nothing tells them."""
+        """Values of interest of new points, [n], -1 for unknown ones; None if they can't be determined."""
         if foi is not None:
             given = [_values(foi, len(table))]
             if len(self.codings) != 1:
-                raise ValueError(f"foi of predict needs one feature of interest, fit had {len(self.codings)}")
+                raise ValueError(f"foi in predict needs one feature of interest, but fit had {len(self.codings)}")
         elif self.columns:
             given = [table.column(column) for column in self.columns]
         else:
@@ -54,38 +54,38 @@ class Interest:
         return np.array([known.get(tuple(row), -1) for row in different.tolist()])[positions.reshape(-1)]
 
 
-def interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:
-    """Values of interest of the points, and their codes [n].
+def find_interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:
+    """Find the values of interest, and their codes for all points, [n].
 
     Raises
     ------
     ValueError
-        An unknown column, a name where columns have none, or an array of another length.
+        If a column is unknown, a name is given but the columns have none, or an array has a wrong length.
     """
     if foi is None:
         return Interest([], [], np.zeros((1, 0), np.int64), [EVERYTHING]), np.zeros(len(table), np.int64)
     columns = _columns(table, foi)
     if columns is None:
         values = _values(foi, len(table))
-        # integers are the names of groups, as labels are, unless edges say otherwise; floats are measured
+        # Integers are names of groups, like labels, unless edges of bins are given; floats are binned
         cut = len(table) if isinstance(n_bins, Integral) and not _are_floats(values) else n_bins
         given, names = [values], [str(getattr(foi, "name", None) or "foi")]
-        codings = [coded(values, cut, names[0])]
+        codings = [fit_coding(values, cut, names[0])]
     else:
         given, names = [table.column(column) for column in columns], [table.name(column) for column in columns]
-        codings = [coded(column, n_bins, name) for column, name in zip(given, names, strict=True)]
+        codings = [fit_coding(column, n_bins, name) for column, name in zip(given, names, strict=True)]
     codes = np.stack([coding.codes(column) for coding, column in zip(codings, given, strict=True)], axis=1)
     occurring, positions = np.unique(codes, axis=0, return_inverse=True)
     texts = [
         [str(condition) for condition in conditions(coding, name)]
         for coding, name in zip(codings, names, strict=True)
     ]
-    said = [" and ".join(text[code] for text, code in zip(texts, row, strict=True)) for row in occurring.tolist()]
-    return Interest(columns or [], codings, occurring, said), positions.reshape(-1).astype(np.int64)
+    names = [" and ".join(text[code] for text, code in zip(texts, row, strict=True)) for row in occurring.tolist()]
+    return Interest(columns or [], codings, occurring, names), positions.reshape(-1).astype(np.int64)
 
 
 def _columns(table: Table, foi: Any) -> list[int] | None:
-    """Columns of X that are named or numbered; None where `foi` is an array of values."""
+    """Columns of X that `foi` names or numbers; None if `foi` is an array of values."""
     one = isinstance(foi, str | Integral) and not isinstance(foi, bool)
     several = isinstance(foi, list | tuple) or (np.ndim(foi) == 1 and all(isinstance(item, str) for item in foi))
     if one or (several and len(foi) != len(table)):
@@ -94,7 +94,7 @@ def _columns(table: Table, foi: Any) -> list[int] | None:
 
 
 def _values(foi: Any, n: int) -> Any:
-    """Given values, one per point."""
+    """Check values of interest that are given as an array, one per point."""
     values = foi if isinstance(foi, Tensor) or hasattr(foi, "iloc") else _as_objects(foi)
     if tuple(values.shape) != (n,):
         raise ValueError(f"foi needs one value per point, shape ({n},), got {tuple(values.shape)}")
@@ -102,7 +102,7 @@ def _values(foi: Any, n: int) -> Any:
 
 
 def _as_objects(foi: Any) -> np.ndarray:
-    """An array; a list of several kinds (with None, say) keeps its items."""
+    """Convert to an array; the items of a mixed list (for example with None) are not converted."""
     if isinstance(foi, list | tuple) and not all(isinstance(item, Real) for item in foi):
         values = np.empty(len(foi), dtype=object)
         values[:] = foi

@@ -1,4 +1,4 @@
-"""k-center clustering: the largest distance of a point to its center is to be small."""
+"""k-center clustering, which minimizes the largest distance of a point to its center."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .distances import Metric, Points, metric_of
+from .distances import EncodedPoints
+from .metric import Metric, fit_metric
 from .table import Table, read_table
 from .traversal import best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
-COMMON: dict[str, list[Any]] = {
+COMMON_CONSTRAINTS: dict[str, list[Any]] = {
     "n_clusters": COUNT,
     "metric": [str, callable],
     "init": [StrOptions({"farthest", "random"})],
@@ -32,7 +33,7 @@ COMMON: dict[str, list[Any]] = {
 
 
 class CenterClusterer(ClusterMixin, BaseEstimator):
-    """What clusterers share whose points are predicted to be in the cluster of the nearest center."""
+    """Base class of clusterers that assign points to the nearest center."""
 
     n_clusters: int
     metric: Any
@@ -40,12 +41,17 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     _centers: Tensor
 
     def predict(self, X: Any) -> Any:
-        """Cluster of the nearest center for every point, [N].
+        """Assign every point to the cluster of the nearest center.
 
         Parameters
         ----------
-        X : array, frame or tensor [N, d]
-            Distances [N, n] to the points of the fit for ``metric="precomputed"``.
+        X : array, data frame or tensor [N, d]
+            For ``metric="precomputed"``, distances [N, n] to the training points.
+
+        Returns
+        -------
+        array or tensor [N]
+            A tensor if X is one, otherwise an array.
         """
         check_is_fitted(self, "labels_")
         table = self._read(X, reset=False)
@@ -53,14 +59,25 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         return table.labels(self.classes_[nearest.cpu().numpy()])
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the largest distance of a point of X to the nearest center."""
+        """Minus the largest distance of a point of X to the nearest center.
+
+        Parameters
+        ----------
+        X : array or data frame [N, d]
+            Points.
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
         check_is_fitted(self, "labels_")
         table = self._read(X, reset=False)
         far, _ = self._metric.points(table).nearest(self._centers.to(table.device))
         return -float(far.amax())
 
     def __sklearn_tags__(self) -> Any:
-        """Tell which data it takes."""
+        """Declare the accepted inputs to scikit-learn."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.input_tags.allow_nan = self.metric == "gower"
@@ -72,8 +89,8 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
             raise ValueError(f"X has n_samples={len(table)} points, fewer than n_clusters={self.n_clusters}")
         return table
 
-    def _publish(self, table: Table, points: Points, labels: Tensor, centers: list[int]) -> None:
-        """Set the attributes that describe clusters around some points."""
+    def _publish(self, table: Table, points: EncodedPoints, labels: Tensor, centers: list[int]) -> None:
+        """Set the attributes of a clustering whose centers are points of X."""
         self.classes_ = np.arange(len(centers))
         self.labels_ = table.labels(labels.cpu().numpy())
         self.center_indices_ = np.array(centers)
@@ -84,46 +101,47 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
 class KCenter(CenterClusterer):
     """k-center clustering by farthest-first traversal.
 
-    Each next center is the point farthest from those before (Gonzalez, 1985). In a metric space the radius is at
-    most twice the least that so many centers can have.
+    Each new center is the point farthest from the previous centers (Gonzalez, 1985). In a metric space, the radius
+    is at most twice the smallest possible radius for this number of centers.
 
     Parameters
     ----------
     n_clusters : int
     metric : str or callable
-        "euclidean", "manhattan", "chebyshev" and "cosine" are computed where X is, a tensor's device included.
-        "gower" takes frames of numbers and categories: the mean, over the columns that two points both have, of
-        ``|x - y| / range`` for numbers (1 at most) and of 0 or 1 for categories (object, string, category, bool);
-        values may be missing, and two points without a common column are at distance 1. "precomputed": X is the
-        symmetric matrix of distances. Others are those of :func:`sklearn.metrics.pairwise_distances`, on the CPU.
+        "euclidean", "manhattan", "chebyshev" and "cosine" are computed on the device of X. "gower" is for data
+        frames of numbers and categories: it is the mean, over the columns in which both points have values, of
+        ``|x - y| / range`` for numbers (at most 1) and of 0 or 1 for categories (object, string, category, bool).
+        Values may be missing; two points without a common column have distance 1. With "precomputed", X is the
+        symmetric matrix of distances. Other metrics are those of :func:`sklearn.metrics.pairwise_distances`, which
+        are computed on the CPU.
     init : {"farthest", "random"}
-        First center: the point farthest from the mean of all (for "gower" from means and most frequent categories,
-        for "precomputed" the point with the greatest sum of distances), which does not depend on the order of the
-        points; or a random point.
+        How the first center is chosen. "farthest" chooses the point farthest from the mean of all points (for
+        "gower", from the means and most frequent categories; for "precomputed", the point with the largest sum of
+        distances). It does not depend on the order of the points. "random" chooses a random point.
     n_init : int
-        Number of starts, of which the one with the least radius is kept. All but the first one of "farthest" are
-        random.
+        Number of runs; the one with the smallest radius is kept. With ``init="farthest"``, all runs except the
+        first one start from random points.
     metric_params : dict, optional
-        For metrics of scikit-learn.
+        Parameters of a metric of scikit-learn.
     random_state : int, RandomState or None
 
     Attributes
     ----------
     center_indices_ : ndarray [K]
-        Rows of X that are centers, in the order of the traversal.
-    cluster_centers_ : array, frame or Tensor [K, d]
-        Those rows, as X has them.
+        Rows of X that are centers, in the order in which they were chosen.
+    cluster_centers_ : array, data frame or Tensor [K, d]
+        These rows, in the type of X.
     labels_ : array or Tensor [n]
-        Position of the nearest center.
+        Index of the nearest center.
     radius_ : float
-        The largest distance of a point to the nearest center.
+        Largest distance of a point to its nearest center.
     classes_ : ndarray [K]
-        0 ... K-1, where K is less than `n_clusters` if X has fewer distinct points.
+        0 ... K-1. K is smaller than `n_clusters` if X has fewer distinct points.
 
     Notes
     -----
-    Memory grows with the number of points, not with its square. A file (:func:`neonxc.save`) holds the fit;
-    `metric_params` and a RandomState are left out of the parameters, and a metric that is a function is refused.
+    Memory is proportional to the number of points. :func:`neonxc.save` stores the fitted model without
+    `metric_params` and without a RandomState; a model whose metric is a function can't be saved.
 
     References
     ----------
@@ -138,7 +156,7 @@ class KCenter(CenterClusterer):
     ([1, 1, 1, 0, 0], 2.0)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
 
     def __init__(
         self,
@@ -162,24 +180,29 @@ class KCenter(CenterClusterer):
 
         Parameters
         ----------
-        X : array, frame or tensor [n, d]
-            Distances [n, n] for ``metric="precomputed"``.
+        X : array, data frame or tensor [n, d]
+            For ``metric="precomputed"``, distances [n, n].
         y : ignored
+
+        Returns
+        -------
+        self
 
         Raises
         ------
         ValueError
-            Unusable X or parameters, fewer points than clusters, categories with a metric other than "gower".
+            If X or a parameter is invalid, there are fewer points than clusters, or X has categories and the
+            metric is not "gower".
 
         Warns
         -----
         ConvergenceWarning
-            X has fewer distinct points than `n_clusters`; there is one cluster for each.
+            If X has fewer distinct points than `n_clusters`. Every distinct point is then a cluster.
         """
         del y
         self._validate_params()
         table = self._read(X, reset=True)
-        self._metric = metric_of(table, self.metric, self.metric_params)
+        self._metric = fit_metric(table, self.metric, self.metric_params)
         points = self._metric.points(table)
         random = check_random_state(self.random_state)
         cover = best_cover(points, self.n_clusters, self.init, self.n_init, random)
@@ -191,7 +214,7 @@ class KCenter(CenterClusterer):
 
 
 def warn_of_duplicates(distinct: int, k: int) -> None:
-    """Warn that there are fewer distinct points than clusters."""
+    """Issue a warning that there are fewer distinct points than clusters."""
     warnings.warn(
         f"Number of distinct clusters ({distinct}) found smaller than n_clusters ({k}). Possibly due to "
         "duplicate points in X.",

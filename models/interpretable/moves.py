@@ -1,6 +1,7 @@
-"""The moves of Saisubramanian et al. that make clusters interpretable (their Algorithms 2, 3 and 5).
+"""The moves that make clusters interpretable: Algorithms 2, 3 and 5 of Saisubramanian et al.
 
-A move takes labels [n] and the cluster with the least score. It returns new labels, or None if it is not possible.
+A move takes labels [n] and the cluster with the lowest score. It returns new labels, or None if it is not
+possible.
 """
 
 from __future__ import annotations
@@ -9,40 +10,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .capacity import allot, room, spare
-from .problem import Problem, counted
+from .capacity import allot, free_places, max_size
+from .problem import Problem, count_values
 
 
 def boost_majority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
-    """Merge a cluster with the nearest that has its majority value, and part the two by their main values.
+    """Merge a cluster with the nearest one of the same majority value, and split the union by its main values.
 
-    Algorithm 2. The points of other values are shared out so that both clusters score alike.
+    Algorithm 2. The points of other values are divided so that both clusters have about the same score.
     """
     inside = labels == cluster
     value = int(_frequencies(problem, inside).argmax())
-    other = _nearest(problem, labels, inside, value)
-    return None if other is None else _parted(problem, labels, cluster, other)
+    other = _nearest_cluster(problem, labels, inside, value)
+    return None if other is None else _split_union(problem, labels, cluster, other)
 
 
 def reduce_minority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
-    """Move points of other values, the farthest first, from a cluster to the nearest that may take them.
+    """Move points of other values, the farthest first, from a cluster to the nearest ones that can take them.
 
-    Algorithm 3. A cluster may take a point of its majority value, which raises its score, and others as long as it
-    stays interpretable.
+    Algorithm 3. A cluster can take points of its majority value, which raise its score, and other points as long
+    as it stays interpretable.
     """
     k = int(labels.amax()) + 1
-    counts = counted(labels, problem.codes, k, problem.n_values)
+    counts = count_values(labels, problem.codes, k, problem.n_values)
     majority = counts.argmax(1)
-    too_many = int(counts[cluster].sum() - room(counts[cluster].max(), problem.beta))
+    too_many = int(counts[cluster].sum() - max_size(counts[cluster].max(), problem.beta))
     inside = labels == cluster
     main = inside & (problem.codes == int(majority[cluster]))
     movable = (inside & ~main).nonzero()[:, 0]
-    movable = movable[_distances(problem, main, movable).argsort(descending=True, stable=True)]
+    movable = movable[_costs(problem, main, movable).argsort(descending=True, stable=True)]
     centers = problem.objective.centers(problem.points, labels, k)
-    far = problem.objective.far(problem.points.at(movable), centers.rows)
+    far = problem.objective.costs(problem.points.take(movable), centers.rows)
     far[:, cluster] = torch.inf
     welcome = torch.from_numpy(majority).to(labels.device) == problem.codes[movable][:, None]
-    left = spare(counts, problem.beta)
+    left = free_places(counts, problem.beta)
     welcome[:, cluster] = False
     labels = labels.clone()
     moved = 0
@@ -51,52 +52,53 @@ def reduce_minority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | 
         chosen = free.nonzero()[: too_many - moved, 0]
         if not len(chosen):
             break
-        targets, left = placed(far[chosen], welcome[chosen], left)
-        there = targets >= 0
-        labels[movable[chosen[there]]] = targets[there]
-        moved += int(there.sum())
+        targets, left = assign_points(far[chosen], welcome[chosen], left)
+        assigned = targets >= 0
+        labels[movable[chosen[assigned]]] = targets[assigned]
+        moved += int(assigned.sum())
     return labels if moved else None
 
 
 def boost_interpretability(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
-    """Make a frequent value that no cluster has as its majority that of a cluster.
+    """Make a frequent value, which is the majority value of no cluster, the majority value of this cluster.
 
-    Algorithm 5. The points of that value in the nearest cluster which has some come first, then the cluster is
-    boosted for the value.
+    Algorithm 5. The cluster first takes the points of that value from the nearest cluster that has some. Then its
+    majority is boosted for the value.
     """
     k = int(labels.amax()) + 1
-    counts = counted(labels, problem.codes, k, problem.n_values)
+    counts = count_values(labels, problem.codes, k, problem.n_values)
     top = np.argsort(-counts.sum(0), kind="stable")[: problem.n_clusters]
     inside = labels == cluster
     for value in [int(value) for value in top if value not in counts.argmax(1)]:
-        other = _nearest(problem, labels, inside, value)
+        other = _nearest_cluster(problem, labels, inside, value)
         if other is not None:
             new = torch.where((labels == other) & (problem.codes == value), cluster, labels)
-            further = _nearest(problem, new, new == cluster, value)
-            return _parted(problem, new, cluster, other if further is None else further, value)
+            further = _nearest_cluster(problem, new, new == cluster, value)
+            return _split_union(problem, new, cluster, other if further is None else further, value)
     return None
 
 
-def placed(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """Assign points to near clusters that may take them.
+def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """Assign points to near clusters with limited capacities.
 
-    In rounds, each point asks for the nearest cluster that is open to it; where too many ask, those are taken to
-    which the next nearest open cluster would cost the most.
+    In every round, each point requests the nearest cluster that is open to it. If a cluster gets too many
+    requests, it takes the points for which the second nearest open cluster would increase the cost most.
 
     Parameters
     ----------
     far : Tensor [p, K]
-        What the points cost; infinite where they must not go.
+        Cost of every point in every cluster; infinite if the assignment is forbidden.
     welcome : Tensor [p, K] of bool
-        Clusters that take a point in any case.
+        Whether a cluster takes the point in any case.
     left : ndarray [K]
-        How many others the clusters take.
+        Number of other points that each cluster can take.
 
     Returns
     -------
     targets : Tensor [p]
-        -1 where no cluster is left.
+        Cluster of every point; -1 if no cluster can take it.
     left : ndarray [K]
+        Remaining capacities.
     """
     targets = torch.full((len(far),), -1, dtype=torch.int64, device=far.device)
     left = left.copy()
@@ -126,20 +128,22 @@ def _frequencies(problem: Problem, mask: Tensor) -> np.ndarray:
     return torch.bincount(problem.codes[mask], minlength=problem.n_values).cpu().numpy()
 
 
-def _distances(problem: Problem, mask: Tensor, to: Tensor) -> Tensor:
-    """What some points would cost in a cluster."""
-    row, _ = problem.objective.center(problem.points.at(mask.nonzero()[:, 0]))
-    return problem.objective.far(problem.points.at(to), row)[:, 0]
+def _costs(problem: Problem, mask: Tensor, to: Tensor) -> Tensor:
+    """Costs of the points `to` in the cluster given by a mask."""
+    row, _ = problem.objective.center(problem.points.take(mask.nonzero()[:, 0]))
+    return problem.objective.costs(problem.points.take(to), row)[:, 0]
 
 
-def _nearest(problem: Problem, labels: Tensor, inside: Tensor, value: int) -> int | None:
-    """The other cluster whose point of a value is the nearest to a cluster's center."""
+def _nearest_cluster(problem: Problem, labels: Tensor, inside: Tensor, value: int) -> int | None:
+    """The other cluster that has the point with the given value nearest to a cluster's center."""
     among = ((problem.codes == value) & ~inside).nonzero()[:, 0]
-    return int(labels[among[_distances(problem, inside, among).argmin()]]) if len(among) else None
+    return int(labels[among[_costs(problem, inside, among).argmin()]]) if len(among) else None
 
 
-def _parted(problem: Problem, labels: Tensor, cluster: int, other: int, value: int | None = None) -> Tensor | None:
-    """Part the union of two clusters by its two most frequent values, of which `value` is one in any case."""
+def _split_union(
+    problem: Problem, labels: Tensor, cluster: int, other: int, value: int | None = None
+) -> Tensor | None:
+    """Split the union of two clusters by its two most frequent values; `value`, if given, is one of them."""
     union = (labels == cluster) | (labels == other)
     frequencies = _frequencies(problem, union)
     if value is not None:
@@ -150,7 +154,7 @@ def _parted(problem: Problem, labels: Tensor, cluster: int, other: int, value: i
     pure = [union & (problem.codes == first), union & (problem.codes == second)]
     rest = (union & ~pure[0] & ~pure[1]).nonzero()[:, 0]
     quota = int(allot([int(mask.sum()) for mask in pure], len(rest))[0])
-    one, two = (_distances(problem, mask, rest) for mask in pure)
+    one, two = (_costs(problem, mask, rest) for mask in pure)
     rest = rest[(one - two).argsort(stable=True)]
     labels = torch.where(pure[0], cluster, torch.where(pure[1], other, labels))
     labels[rest[:quota]], labels[rest[quota:]] = cluster, other

@@ -1,4 +1,4 @@
-"""Frequent patterns: what many points of a cluster have in common."""
+"""Frequent patterns: values, and conjunctions of values, that many points of a cluster have in common."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from neonxc.inputs import as_labels, label_array
+from neonxc.progress_bars import progress_bar
 from neonxc.rules import Condition, Rule, Rules
 from neonxc.rules.counting import counted, totals_of
 
-from .columns import check_categories, items
+from .columns import check_categories, column_items
 from .table import Table, as_table
 
-Pattern = tuple[int, ...]  # items, in ascending order
+Pattern = tuple[int, ...]  # indices of items (values of columns), in ascending order
 
 
 def patterns(
@@ -30,38 +30,39 @@ def patterns(
     max_length: int = 2,
     n_bins: int = 4,
 ) -> Rules:
-    """Describe every cluster by frequent patterns, joined by "or".
+    """Describe every cluster by frequent patterns, combined by "or".
 
     A pattern is a value of a column, or a conjunction of values such as ``sex is Male and age in [38, 90]``, that
-    at least `min_support` of the cluster's points have. Patterns are chosen one by one: the next one has the
-    largest product of its precision and the number of points of the cluster that it covers and no chosen one does.
-    The choice ends when no pattern covers another `min_support` of the cluster. For a single column these are all
-    of its frequent values.
+    at least a share `min_support` of the cluster's points has. Patterns are chosen greedily: the next pattern
+    maximizes its precision times the number of the cluster's points that it covers and no chosen pattern covers.
+    The selection ends when no pattern covers another share `min_support` of the cluster. For a single column, the
+    result consists of all its frequent values.
 
     Parameters
     ----------
     X : data frame, array or tensor [n, d]
         Categories and numbers. A missing value is a category of its own.
     labels : array-like [n]
-        Any clustering. Points of label -1, noise, are in no cluster.
+        Labels of any clustering. Points of label -1 (noise) are in no cluster.
     columns : name, number or sequence of these, optional
-        The columns that patterns are made of, such as the features of interest. Default: all.
-    min_support : float
-        Share of a cluster's points, above 0 and at most 1.
+        Columns that are used in patterns, such as the features of interest. Default: all columns.
+    min_support : float in (0, 1]
+        Minimum share of a cluster's points that have a pattern.
     max_length : int
-        The most conditions that a pattern has. The time grows with the number of columns to this power.
+        Maximum number of conditions in a pattern. The time grows with the number of columns to this power.
     n_bins : int
-        Numbers with more different values than this are cut at their quantiles into this many bins.
+        Columns with more distinct numbers than this are divided into this number of quantile bins.
 
     Returns
     -------
     Rules
-        Sorted by cluster, then by coverage. Patterns may overlap, and points may have none.
+        Rules sorted by cluster, then by coverage. Patterns may overlap, and points may have no pattern.
 
     Raises
     ------
     ValueError
-        Not one label per point, unknown columns, columns of dates or other objects, or parameters out of range.
+        If there is not one label per point, a column is unknown or holds dates or other objects, or a parameter is
+        out of range.
 
     References
     ----------
@@ -81,65 +82,71 @@ def patterns(
         age > 30
     """
     if not 0 < min_support <= 1:
-        raise ValueError(f"min_support must be above 0 and at most 1, got {min_support}")
+        raise ValueError(f"min_support needs a number in (0, 1], got {min_support}")
     for name, value, least in (("max_length", max_length, 1), ("n_bins", n_bins, 2)):
         if not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+            raise ValueError(f"{name} needs an integer of at least {least}, got {value!r}")
     table = as_table(X)
-    positions, classes, there = (
+    positions, classes, clustered = (
         part if isinstance(part, np.ndarray) else part.numpy()
         for part in as_labels(labels, len(table), torch.device("cpu"))
     )
     chosen = list(range(table.width)) if columns is None else table.positions(columns, "columns")
-    conditions, has = _items(table, chosen, n_bins, positions, there, min_support)
+    conditions, has = _frequent_items(table, chosen, n_bins, positions, clustered, min_support)
     n_features = table.width if table.names is None else None
     rules: list[Rule] = []
     masks: list[np.ndarray] = []
     own, weight = label_array(labels), np.ones(len(table))
-    for position, label in enumerate(tqdm(classes.tolist(), desc="patterns", delay=2, leave=False)):
-        inside = there & (positions == position)
+    for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns")):
+        inside = clustered & (positions == position)
         name = label if isinstance(label, str) else f"cluster {label}"
-        for pattern in _chosen(has, inside, min_support, max_length):
+        for pattern in _choose(has, inside, min_support, max_length):
             met: np.ndarray = np.logical_and.reduce(has[:, pattern], axis=1)
             counts = counted(met, inside, weight)
-            asked = tuple(conditions[item] for item in pattern)
-            rules.append(Rule(label, name, asked, counts, n_features=n_features))
+            combined = tuple(conditions[item] for item in pattern)
+            rules.append(Rule(label, name, combined, counts, n_features=n_features))
             masks.append(met)
     return Rules(tuple(rules), totals_of(rules, masks, own, weight), divide=False)
 
 
-def _items(
-    table: Table, columns: Iterable[int], n_bins: int, positions: np.ndarray, there: np.ndarray, min_support: float
+def _frequent_items(
+    table: Table,
+    columns: Iterable[int],
+    n_bins: int,
+    positions: np.ndarray,
+    clustered: np.ndarray,
+    min_support: float,
 ) -> tuple[list[Condition], np.ndarray]:
-    """Values of columns that are frequent in a cluster, and which points have them, [n, items] of bool."""
+    """Values of columns that are frequent in a cluster, and the points that have them, [n, items] of bool."""
     conditions: list[Condition] = []
     masks = []
-    sizes = np.bincount(positions[there])
+    sizes = np.bincount(positions[clustered])
     for column in columns:
         check_categories(table.column(column), table.name(column))
-        codes, found = items(table.column(column), table.key(column), n_bins, column)
+        codes, found = column_items(table.column(column), table.key(column), n_bins, column)
         k = len(sizes)
-        counts = np.bincount(codes[there] * k + positions[there], minlength=len(found) * k).reshape(-1, k)
-        often = np.flatnonzero((counts / sizes >= min_support).any(1))  # of a column of names, next to none
-        conditions += [found[code] for code in often]
-        masks.append(codes[:, None] == often)
+        pairs = codes[clustered] * k + positions[clustered]
+        counts = np.bincount(pairs, minlength=len(found) * k).reshape(-1, k)
+        frequent = np.flatnonzero((counts / sizes >= min_support).any(1))
+        conditions += [found[code] for code in frequent]
+        masks.append(codes[:, None] == frequent)
     return conditions, np.concatenate(masks, axis=1)
 
 
 def _frequent(has: np.ndarray, min_support: float, max_length: int) -> list[tuple[Pattern, float]]:
-    """Patterns that enough of some points [m, items] have, and by how many."""
+    """Frequent patterns of points [m, items], and the number of points that have them."""
     import pandas as pd
     from mlxtend.frequent_patterns import apriori
 
-    often = np.flatnonzero(has.mean(0) >= min_support)
-    # the same patterns as by fpgrowth, 7 to 30 times as fast where every point has a value in every column
-    found = apriori(pd.DataFrame(has[:, often]), min_support, max_len=max_length, low_memory=True)
-    patterns = (tuple(sorted(often[list(items)].tolist())) for items in found["itemsets"])
+    frequent = np.flatnonzero(has.mean(0) >= min_support)
+    # fpgrowth finds the same patterns, but is 7 to 30 times slower if every point has a value in every column
+    found = apriori(pd.DataFrame(has[:, frequent]), min_support, max_len=max_length, low_memory=True)
+    patterns = (tuple(sorted(frequent[list(items)].tolist())) for items in found["itemsets"])
     return list(zip(patterns, (found["support"] * len(has)).round().tolist(), strict=True))
 
 
-def _chosen(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[Pattern]:
-    """Patterns for a cluster; lazily, as what a pattern adds to others only falls while these become more."""
+def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[Pattern]:
+    """Choose patterns greedily; priorities are updated lazily, because they can only decrease."""
     members = has[inside]
     covered = np.zeros(len(members), dtype=bool)
     precision: dict[Pattern, float] = {}
@@ -151,7 +158,7 @@ def _chosen(has: np.ndarray, inside: np.ndarray, min_support: float, max_length:
         new = (met & ~covered).sum()
         return (-new * precision[pattern] if new / len(members) >= min_support else 0.0), len(pattern), pattern
 
-    # before a pattern is looked at, its precision may be 1
+    # The initial priorities are bounds, for a precision of 1
     heap = [(-count, len(pattern), pattern) for pattern, count in _frequent(members, min_support, max_length)]
     heapq.heapify(heap)
     chosen: list[Pattern] = []

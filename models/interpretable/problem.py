@@ -1,4 +1,4 @@
-"""What an interpretable clustering is sought for."""
+"""The problem that beta-interpretable clustering solves."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 from torch import Tensor
 
 from .centers import Objective
-from .distances import Points
+from .distances import EncodedPoints
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Points, their values of interest, and what is asked of the clusters."""
+    """Points, their values of interest, and the requirements on the clusters."""
 
-    points: Points
-    codes: Tensor  # [n]: values of interest
+    points: EncodedPoints
+    codes: Tensor  # [n], values of interest
     n_values: int
     n_clusters: int
     beta: float
     objective: Objective
 
 
-def counted(labels: Tensor, codes: Tensor, k: int, n_values: int) -> np.ndarray:
-    """How many points of each value each cluster has, [K, F]."""
+def count_values(labels: Tensor, codes: Tensor, k: int, n_values: int) -> np.ndarray:
+    """Number of points of each value in each cluster, [K, F]."""
     counts = torch.bincount(labels * n_values + codes, minlength=k * n_values)
     return counts.view(k, n_values).cpu().numpy()

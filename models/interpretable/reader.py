@@ -1,4 +1,4 @@
-"""k-center clustering as a network: the nearest of its centers."""
+"""Converts a k-center clustering to a head with its centers for :func:`neonxc.neuralize`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _(model: KCenter) -> ClusterModel:
     check_is_fitted(model, "labels_")
     if model.metric not in ("euclidean", "l2"):
         raise ValueError(
-            f'only a KCenter with metric="euclidean" is a network, not with {model.metric!r}; '
+            f'only a KCenter with metric="euclidean" can be converted to a network, got {model.metric!r}; '
             "neonxc.neuralize(labels=model.labels_, X=X) explains its labels"
         )
     return centroids(model._centers)

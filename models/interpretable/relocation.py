@@ -1,4 +1,4 @@
-"""Moving points to nearer centers while all clusters stay interpretable."""
+"""Moves points to nearer centers while all clusters stay interpretable."""
 
 from __future__ import annotations
 
@@ -10,33 +10,34 @@ from torch import Tensor
 
 from .capacity import scores
 from .centers import Centers
-from .problem import Problem, counted
+from .problem import Problem, count_values
 
-ROUNDS = 20  # of moves at fixed centers, and of new centers
+ROUNDS = 20  # maximum number of rounds of moves with fixed centers, and of updates of the centers
 
 
-def relocated(problem: Problem, labels: Tensor, k: int) -> tuple[Tensor, Centers, float]:
-    """Move points, compute the centers again, and so on while the objective falls.
+def relocate(problem: Problem, labels: Tensor, k: int) -> tuple[Tensor, Centers, float]:
+    """Alternately move points and update the centers as long as the objective decreases.
 
-    Returns the labels, the best centers for them, and the objective.
+    Returns the labels, their best centers, and the objective.
     """
-    return _alternated(problem, labels, k, lambda labels, far: _moved(problem, labels, far))
+    return _alternate(problem, labels, k, lambda labels, far: _move_points(problem, labels, far))
 
 
-def opened(problem: Problem, labels: Tensor, used: int) -> Tensor:
-    """Labels with clusters that are not in use yet, each opened at the point that costs the most and may go.
+def open_clusters(problem: Problem, labels: Tensor, used: int) -> Tensor:
+    """Add clusters up to `n_clusters`, each at the point of highest cost that is allowed to leave its cluster.
 
-    Points that it is nearer to follow as far as they may.
+    Points that are nearer to the new cluster move there as far as all clusters stay interpretable.
     """
     if used == problem.n_clusters:
         return labels
     points = problem.points
-    far = problem.objective.far(points, problem.objective.centers(points, labels, used).rows)
+    far = problem.objective.costs(points, problem.objective.centers(points, labels, used).rows)
     for k in range(used, problem.n_clusters):
-        counts = counted(labels, problem.codes, k, problem.n_values)
+        counts = count_values(labels, problem.codes, k, problem.n_values)
         most, size = counts.max(1), counts.sum(1)
         foreign = _tensor(counts.argmax(1), far)[labels] != problem.codes
-        stays = (size > 1) & (most - 1 >= problem.beta * (size - 1))  # interpretable, without a point of its value
+        # Whether a cluster stays interpretable without one of the points of its majority value
+        stays = (size > 1) & (most - 1 >= problem.beta * (size - 1))
         may_go = _tensor(stays, far)[labels] | (foreign & _tensor(size > 1, far)[labels])
         cost = _own(far, labels).masked_fill(~may_go, 0)
         worst = int(cost.argmax())
@@ -44,29 +45,29 @@ def opened(problem: Problem, labels: Tensor, used: int) -> Tensor:
             break
         labels = labels.clone()
         labels[worst] = k
-        far = torch.cat([far, problem.objective.far(points, points.rows[worst : worst + 1])], dim=1)
-        labels = _moved(problem, labels, far)
+        far = torch.cat([far, problem.objective.costs(points, points.rows[worst : worst + 1])], dim=1)
+        labels = _move_points(problem, labels, far)
     return labels
 
 
-def settled(problem: Problem, labels: Tensor, k: int) -> Tensor:
-    """Labels after points went to the nearest center, and so on, whatever their values of interest are."""
-    return _alternated(problem, labels, k, lambda labels, far: _nonempty(far.argmin(1), labels, k))[0]
+def reassign(problem: Problem, labels: Tensor, k: int) -> Tensor:
+    """Alternately assign points to the nearest center and update the centers, ignoring values of interest."""
+    return _alternate(problem, labels, k, lambda labels, far: _unless_empty(far.argmin(1), labels, k))[0]
 
 
-def _alternated(
+def _alternate(
     problem: Problem, labels: Tensor, k: int, move: Callable[[Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Centers, float]:
     objective, points = problem.objective, problem.points
     centers = objective.centers(points, labels, k)
-    far = objective.far(points, centers.rows)
+    far = objective.costs(points, centers.rows)
     value = objective.value(_own(far, labels))
     for _ in range(ROUNDS):
         new = move(labels, far)
         if bool((new == labels).all()):
             break
         new_centers = objective.centers(points, new, k)
-        far = objective.far(points, new_centers.rows)
+        far = objective.costs(points, new_centers.rows)
         new_value = objective.value(_own(far, new))
         if not new_value < value:
             break
@@ -74,30 +75,33 @@ def _alternated(
     return labels, centers, value
 
 
-def _nonempty(new: Tensor, labels: Tensor, k: int) -> Tensor:
-    """The new labels, unless a cluster would be empty."""
+def _unless_empty(new: Tensor, labels: Tensor, k: int) -> Tensor:
+    """The new labels, or the old ones if a cluster would become empty."""
     return new if int(torch.bincount(new, minlength=k).amin()) > 0 else labels
 
 
-def _moved(problem: Problem, labels: Tensor, far: Tensor) -> Tensor:
-    """Labels after rounds of moves at fixed centers, none of which makes a point cost more."""
+def _move_points(problem: Problem, labels: Tensor, far: Tensor) -> Tensor:
+    """Labels after rounds of moves with fixed centers, which never increase the cost of a point."""
     for _ in range(ROUNDS):
-        new = _round(problem, labels, far)
-        if new is None or scores(counted(new, problem.codes, far.shape[1], problem.n_values)).min() < problem.beta:
+        new = _move_round(problem, labels, far)
+        if (
+            new is None
+            or scores(count_values(new, problem.codes, far.shape[1], problem.n_values)).min() < problem.beta
+        ):
             break
         labels = new
     return labels
 
 
-def _round(problem: Problem, labels: Tensor, far: Tensor) -> Tensor | None:
-    """One round: each point asks for the nearest center that is nearer and would take it; None if none does.
+def _move_round(problem: Problem, labels: Tensor, far: Tensor) -> Tensor | None:
+    """One round of moves: each point requests the nearest center that reduces its cost; None if none moves.
 
-    With m of its s points of the majority value, a cluster has the slack ``m - beta s >= 0``. A point of another
-    value that comes takes beta of it, one of the majority value that goes takes 1 - beta. Moves are taken in the
-    order of what the points cost, as long as those before leave slack; what moves add to the slack counts in the
-    next round only, so that the order within a round does not matter.
+    A cluster with m of its s points of the majority value has the slack ``m - beta s >= 0``. An arriving point of
+    another value reduces the slack by beta, a leaving point of the majority value by 1 - beta. Moves are made in
+    the order of decreasing cost as long as there is slack. Slack that moves add is only used in the next round, so
+    the order within a round does not matter.
     """
-    beta, counts = problem.beta, counted(labels, problem.codes, far.shape[1], problem.n_values)
+    beta, counts = problem.beta, count_values(labels, problem.codes, far.shape[1], problem.n_values)
     size, slack = counts.sum(1), counts.max(1) - beta * counts.sum(1)
     majority = _tensor(counts.argmax(1), far)
     room, many = _tensor(slack + 1e-9, far), _tensor(size, far)

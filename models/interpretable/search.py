@@ -1,4 +1,4 @@
-"""The search for interpretable clusters with a small objective."""
+"""Search for interpretable clusters with a low objective (Algorithm 1 of Saisubramanian et al.)."""
 
 from __future__ import annotations
 
@@ -9,66 +9,65 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .capacity import beta_max, excess, room, scores
+from .capacity import beta_max, excess, max_size, scores
 from .centers import Centers
-from .moves import boost_interpretability, boost_majority, placed, reduce_minority
-from .problem import Problem, counted
-from .relocation import opened, relocated, settled
+from .moves import assign_points, boost_interpretability, boost_majority, reduce_minority
+from .problem import Problem, count_values
+from .relocation import open_clusters, reassign, relocate
 from .strong import strong_cover
-from .traversal import Cover, draw_far, farthest_first, starts
+from .traversal import Cover, draw_by_distance, farthest_first, first_centers
 
 
 @dataclass(frozen=True)
-class Found:
-    """An interpretable clustering."""
+class Solution:
+    """An interpretable clustering and its objective."""
 
     labels: Tensor
     centers: Centers
-    value: float  # of the objective
+    value: float
 
 
 def solve(
     problem: Problem, init: str, n_init: int, max_iter: int, random: np.random.RandomState
-) -> tuple[Found, bool, int]:
-    """The best of several interpretable clusterings.
+) -> tuple[Solution, bool, int]:
+    """Find the best of several interpretable clusterings.
 
-    Algorithm 1 starts from every number of clusters up to the one given, as the paper does. Two clusterings are
-    always at hand: clusters of single values where there are no more values than clusters, otherwise one cluster
-    for each of the most frequent values.
+    As in the paper, Algorithm 1 starts from clusterings with every number of clusters up to `n_clusters`. In
+    addition, there are clusterings that always reach beta: see :func:`constructions`.
 
     Returns
     -------
-    found : Found
+    found : Solution
     converged : bool
-        Whether Algorithm 1 reached beta from one start at least.
+        Whether Algorithm 1 reached beta from at least one start.
     steps : int
-        Clusterings that it looked at, from all starts together.
+        Total number of iterations of Algorithm 1.
     """
     best = min(
-        (_finished(problem, labels) for labels in constructed(problem, init, n_init, random)),
+        (_finish(problem, labels) for labels in constructions(problem, init, n_init, random)),
         key=lambda found: found.value,
     )
     converged, steps = False, 0
     for labels, least in _starts(problem, init, n_init, random):
         if steps and not least < best.value:
             continue
-        reached, taken = improved(problem, labels, max_iter)
+        reached, taken = improve(problem, labels, max_iter)
         steps += taken
         if reached is not None:
             converged = True
-            best = min(best, _finished(problem, reached), key=lambda found: found.value)
+            best = min(best, _finish(problem, reached), key=lambda found: found.value)
     return best, converged, steps
 
 
-def improved(problem: Problem, labels: Tensor, max_iter: int) -> tuple[Tensor | None, int]:
-    """Algorithm 1: improve the cluster with the least score until all reach beta.
+def improve(problem: Problem, labels: Tensor, max_iter: int) -> tuple[Tensor | None, int]:
+    """Algorithm 1: improve the cluster with the lowest score until all clusters reach beta.
 
-    Returns the labels, or None where they do not reach beta, and the number of clusterings that it looked at.
+    Returns the labels, or None if beta is not reached, and the number of iterations.
     """
     seen: set[bytes] = set()
     for step in range(1, max_iter + 1):
         k = int(labels.amax()) + 1
-        counts = counted(labels, problem.codes, k, problem.n_values)
+        counts = count_values(labels, problem.codes, k, problem.n_values)
         score = scores(counts)
         if score.min() >= problem.beta:
             return labels, step
@@ -84,65 +83,71 @@ def improved(problem: Problem, labels: Tensor, max_iter: int) -> tuple[Tensor | 
 
 
 def _step(problem: Problem, labels: Tensor, cluster: int, too_many: int) -> Tensor | None:
-    """The first move that leaves fewer points too many; else the one that makes another value a majority."""
+    """Apply the first move that reduces the excess of points; otherwise boost another value."""
     for move in (boost_majority, reduce_minority):
         new = move(problem, labels, cluster)
         if new is not None:
-            counts = counted(new, problem.codes, int(labels.amax()) + 1, problem.n_values)
+            counts = count_values(new, problem.codes, int(labels.amax()) + 1, problem.n_values)
             if excess(counts, problem.beta) < too_many:
                 return new
     return boost_interpretability(problem, labels, cluster)
 
 
-def constructed(problem: Problem, init: str, n_init: int, random: np.random.RandomState) -> Iterator[Tensor]:
-    """Labels of clusterings that reach beta, one at least wherever any does.
+def constructions(problem: Problem, init: str, n_init: int, random: np.random.RandomState) -> Iterator[Tensor]:
+    """Yield labels of clusterings that reach beta by construction; there is at least one if any clustering does.
 
-    They have a cluster for each of the most frequent values, as few or as many as may be, whose other points go
-    where they may. With no more values than clusters, there are clusters of single values, too.
+    They have one cluster for each of the k most frequent values, for all possible k, and the points of other
+    values go to clusters that can take them. If there are no more values than clusters, the strongly interpretable
+    clustering is another one.
     """
     frequencies = torch.bincount(problem.codes, minlength=problem.n_values).cpu().numpy()
     most = min(problem.n_clusters, problem.n_values)
     least = next(k for k in range(1, most + 1) if beta_max(frequencies.tolist(), k) >= problem.beta)
     for k in range(least, most + 1):
-        yield _of_values(problem, frequencies, k)
+        yield _clusters_of_values(problem, frequencies, k)
     if problem.n_values <= problem.n_clusters:
         yield strong_cover(problem.points, problem.codes, problem.n_clusters, init, n_init, random).labels
 
 
-def _of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Tensor:
-    """A cluster for each of the k most frequent values, and points of other values where they may be."""
+def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Tensor:
+    """Labels with a cluster for each of the k most frequent values; other points go to clusters with capacity."""
     codes = problem.codes
     top = np.argsort(-frequencies, kind="stable")[:k]
     position = torch.full((problem.n_values,), -1, dtype=torch.int64)
     position[torch.from_numpy(top)] = torch.arange(k)
     labels = position.to(codes.device)[codes]
     rest, pure = (labels < 0).nonzero()[:, 0], (labels >= 0).nonzero()[:, 0]
-    centers = problem.objective.centers(problem.points.at(pure), labels[pure], k)
-    far = problem.objective.far(problem.points.at(rest), centers.rows)
-    left = np.array([room(m, problem.beta) - m for m in frequencies[top].tolist()])
-    labels[rest], _ = placed(far, torch.zeros_like(far, dtype=torch.bool), left)
+    centers = problem.objective.centers(problem.points.take(pure), labels[pure], k)
+    far = problem.objective.costs(problem.points.take(rest), centers.rows)
+    left = np.array([max_size(m, problem.beta) - m for m in frequencies[top].tolist()])
+    labels[rest], _ = assign_points(far, torch.zeros_like(far, dtype=torch.bool), left)
     return labels
 
 
 def _starts(
     problem: Problem, init: str, n_init: int, random: np.random.RandomState
 ) -> Iterator[tuple[Tensor, float]]:
-    """Labels to start from, with a lower bound of what any clustering into as many clusters costs.
+    """Yield labels to start from, with a lower bound of the objective for the same number of clusters.
 
-    k + 1 points whose distances are at least r are not covered by k centers of a radius below r / 2.
+    For k-center, k + 1 points with pairwise distances of at least r can't be covered by k centers with a radius
+    below r / 2.
     """
     objective = problem.objective
-    for first in starts(problem.points, init, n_init, random):
-        choose = None if init == "farthest" or objective.name == "kcenter" else draw_far(objective.power, random)
+    for first in first_centers(problem.points, init, n_init, random):
+        choose = (
+            None
+            if init == "farthest" or objective.name == "kcenter"
+            else draw_by_distance(objective.power, random)
+        )
         covers: list[Cover] = [*farthest_first(problem.points, problem.n_clusters, first, choose)]
         for cover in reversed(covers):
             if objective.name == "kcenter":
                 yield cover.labels, cover.radius / 2
             else:
-                yield settled(problem, cover.labels, len(cover.centers)), 0.0
+                yield reassign(problem, cover.labels, len(cover.centers)), 0.0
 
 
-def _finished(problem: Problem, labels: Tensor) -> Found:
+def _finish(problem: Problem, labels: Tensor) -> Solution:
     _, labels = labels.unique(return_inverse=True)
-    labels = opened(problem, labels, int(labels.amax()) + 1)
-    return Found(*relocated(problem, labels, int(labels.amax()) + 1))
+    labels = open_clusters(problem, labels, int(labels.amax()) + 1)
+    return Solution(*relocate(problem, labels, int(labels.amax()) + 1))

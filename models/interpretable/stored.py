@@ -1,4 +1,4 @@
-"""How fitted clusterers of this folder are stored."""
+"""Saving and loading of the fitted clusterers of this folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
 from neonxc.registry import Values, register
 
 from .beta import BetaInterpretable
-from .columns import Coding
-from .distances import Metric
+from .columns import Coding, level
 from .foi import Interest
 from .kcenter import CenterClusterer, KCenter
+from .metric import Metric
 from .strong import StronglyInterpretable
 
 COMMON = ("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "_metric", "_centers")
@@ -44,21 +44,14 @@ def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
     if "kinds" in values:
         centers = pd.DataFrame(centers, index=obj.center_indices_).astype(values["kinds"])
     if not len(centers) == len(obj._centers) == len(obj.classes_):
-        raise TypeError(f"its centers are not one for each of {len(obj.classes_)} classes")
+        raise TypeError(f"the number of centers differs from the number of classes, {len(obj.classes_)}")
     obj.cluster_centers_ = centers
     return obj
 
 
 def _listed(frame: pd.DataFrame) -> dict[str, list[Any]]:
-    """Columns as lists that JSON can hold; a category of another kind becomes its text."""
-    return {name: [_plain(value) for value in column] for name, column in frame.items()}
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or pd.isna(value):
-        return None
-    return value if isinstance(value, str | bool | int | float) else str(value)
+    """Convert columns to lists of JSON values; categories of other types are converted to strings."""
+    return {name: [level(value) for value in column] for name, column in frame.items()}
 
 
 def _pack_metric(metric: Metric) -> Values:

@@ -1,4 +1,4 @@
-"""Strongly interpretable clusters: all points of a cluster have one value of interest."""
+"""Strongly interpretable clustering: all points of a cluster have the same value of interest."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .capacity import beta_max
-from .distances import Metric, Points, metric_of
-from .foi import Interest, interest
-from .kcenter import COMMON, COUNT, CenterClusterer, warn_of_duplicates
+from .distances import EncodedPoints
+from .foi import Interest, find_interest
+from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer, warn_of_duplicates
+from .metric import Metric, fit_metric
 from .table import Table
-from .traversal import farthest_first, starts
+from .traversal import farthest_first, first_centers
 
-FOI: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
+FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
 
 
 @dataclass(frozen=True)
 class StrongCover:
-    """Clusters of one value each, around centers of that value."""
+    """Clusters with a single value each, around centers of that value."""
 
     labels: Tensor  # [n]
     centers: list[int]
-    values: list[int]  # of the clusters
+    values: list[int]  # value of each cluster
     radius: float
 
 
 def strong_cover(
-    points: Points, codes: Tensor, k: int, init: str, n_init: int, random: np.random.RandomState
+    points: EncodedPoints, codes: Tensor, k: int, init: str, n_init: int, random: np.random.RandomState
 ) -> StrongCover:
-    """Up to k centers, shared out among the values of interest so that the radius is the least.
+    """Choose up to k centers, divided among the values of interest so that the radius is as small as possible.
 
-    Algorithm 4 of Saisubramanian et al. tries every way to share them out. As the radius of a value's traversal
-    never grows with its number of centers, the best way is to give each next center to the value whose radius is
-    the largest.
+    Algorithm 4 of Saisubramanian et al. tries all divisions. Because the radius of a value's traversal never grows
+    with its number of centers, it is optimal to give the next center to the value with the largest radius.
     """
     rows = [(codes == value).nonzero()[:, 0] for value in range(int(codes.amax()) + 1)]
-    parts = [points.at(own) for own in rows]
-    firsts = [starts(part, init, n_init, random) for part in parts]
+    parts = [points.take(own) for own in rows]
+    firsts = [first_centers(part, init, n_init, random) for part in parts]
     found = (_strong_cover(parts, rows, [own[i] for own in firsts], k) for i in range(n_init))
     return min(found, key=lambda cover: cover.radius)
 
 
-def _strong_cover(parts: Sequence[Points], rows: Sequence[Tensor], first: Sequence[int], k: int) -> StrongCover:
+def _strong_cover(
+    parts: Sequence[EncodedPoints], rows: Sequence[Tensor], first: Sequence[int], k: int
+) -> StrongCover:
     traversals = [farthest_first(part, k, start) for part, start in zip(parts, first, strict=True)]
     covers = [next(traversal) for traversal in traversals]
     for _ in range(k - len(covers)):
@@ -69,38 +71,37 @@ def _strong_cover(parts: Sequence[Points], rows: Sequence[Tensor], first: Sequen
 
 
 class InterpretableClusterer(CenterClusterer):
-    """What clusterers share that know features of interest."""
+    """Base class of clusterers with features of interest."""
 
     foi_bins: Any
     foi_in_distance: bool
     metric_params: dict[str, Any] | None
     _interest: Interest
 
-    def _prepare(self, X: Any, foi: Any) -> tuple[Table, Points, np.ndarray]:
-        """The table, its points, and their values of interest [n]."""
+    def _prepare(self, X: Any, foi: Any) -> tuple[Table, EncodedPoints, np.ndarray]:
+        """Read X; return the table, its encoded points, and their values of interest [n]."""
         self._validate_params()
         check_bins(self.foi_bins)
         table = self._read(X, reset=True)
-        self._interest, codes = interest(table, foi, self.foi_bins)
+        self._interest, codes = find_interest(table, foi, self.foi_bins)
         if self.metric == "precomputed" and self._interest.columns:
-            raise ValueError('metric="precomputed" needs foi as an array: the columns of X are distances')
+            raise ValueError('metric="precomputed" needs foi as an array, because the columns of X are distances')
         left_out = [] if self.foi_in_distance else self._interest.columns
-        self._metric: Metric = metric_of(table, self.metric, self.metric_params, left_out)
+        self._metric: Metric = fit_metric(table, self.metric, self.metric_params, left_out)
         self.foi_values_, self.foi_codes_ = self._interest.values, codes
         return table, self._metric.points(table), codes
 
 
 class StronglyInterpretable(InterpretableClusterer):
-    """k-center clusters, each with a single value of interest.
+    """k-center clustering in which all points of a cluster have the same value of interest.
 
-    Every value has a farthest-first traversal of its own, and each next center goes to the value whose radius is
-    the largest. In a metric space the radius is at most twice the least of all clusterings into `n_clusters` of
-    this kind.
+    Each value has its own farthest-first traversal, and the next center is given to the value with the largest
+    radius. In a metric space, the radius is at most twice the smallest possible radius of such a clustering.
 
     Parameters
     ----------
     n_clusters : int
-        At least the number of values of interest.
+        Number of clusters, at least the number of values of interest.
     metric, init, n_init, metric_params, random_state
         As for :class:`KCenter`; the first center of every value is chosen among its points.
     foi_bins, foi_in_distance
@@ -109,16 +110,19 @@ class StronglyInterpretable(InterpretableClusterer):
     Attributes
     ----------
     labels_ : array or Tensor [n]
+        Cluster of every training point.
     center_indices_ : ndarray [K]
-    cluster_centers_ : array, frame or Tensor [K, d]
+        Rows of X that are centers.
+    cluster_centers_ : array, data frame or Tensor [K, d]
+        These rows, in the type of X.
     radius_ : float
-        The largest distance of a point to the nearest center of its own value.
+        Largest distance of a point to the nearest center of its own value.
     majority_ : ndarray [K]
-        Position in `foi_values_` of the value that each cluster has.
+        Index in `foi_values_` of the value of each cluster.
     foi_values_ : list of str
-        What the values of interest are called.
+        Descriptions of the values of interest.
     foi_codes_ : ndarray [n]
-        Position of every point's value in it.
+        Index in `foi_values_` of every point's value.
     classes_ : ndarray [K]
 
     References
@@ -136,7 +140,7 @@ class StronglyInterpretable(InterpretableClusterer):
     ([1, 1, 0, 2, 2], ['job is cook', 'job is cook', 'job is nurse'])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON | FOI
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | FOI_CONSTRAINTS
 
     def __init__(
         self,
@@ -164,20 +168,25 @@ class StronglyInterpretable(InterpretableClusterer):
 
         Parameters
         ----------
-        X : array, frame or tensor [n, d]
+        X : array, data frame or tensor [n, d]
+            For ``metric="precomputed"``, distances [n, n].
         y : ignored
         foi : column or columns of X, or array [n], optional
             As for :meth:`BetaInterpretable.fit`.
 
+        Returns
+        -------
+        self
+
         Raises
         ------
         ValueError
-            More values of interest than clusters, and whatever :meth:`KCenter.fit` refuses.
+            If there are more values of interest than clusters, and as in :meth:`KCenter.fit`.
 
         Warns
         -----
         ConvergenceWarning
-            There are fewer distinct points than `n_clusters`; there is one cluster for each.
+            If there are fewer distinct points than `n_clusters`. Every distinct point is then a cluster.
         """
         del y
         table, points, codes = self._prepare(X, foi)
@@ -185,9 +194,9 @@ class StronglyInterpretable(InterpretableClusterer):
         if needed > self.n_clusters:
             most = beta_max(np.bincount(codes).tolist(), self.n_clusters)
             raise ValueError(
-                f"n_clusters={self.n_clusters} is less than the {needed} values of interest, each of which needs "
-                f"a cluster of its own; use n_clusters={needed} or more, fewer values (foi_bins), or "
-                f"BetaInterpretable with beta up to {floored(most)}"
+                f"n_clusters={self.n_clusters} is less than the {needed} values of interest, which all need a "
+                f"cluster of their own; use n_clusters={needed} or more, fewer values (foi_bins), or "
+                f"BetaInterpretable with beta up to {floor_digits(most)}"
             )
         on_device = torch.from_numpy(codes).to(points.rows.device)
         random = check_random_state(self.random_state)
@@ -199,14 +208,20 @@ class StronglyInterpretable(InterpretableClusterer):
         return self
 
     def predict(self, X: Any, foi: Any = None) -> Any:
-        """Cluster of the nearest center that has a point's own value of interest, [N].
+        """Assign every point to the nearest center with the point's own value of interest.
 
         Parameters
         ----------
-        X : array, frame or tensor [N, d]
+        X : array, data frame or tensor [N, d]
+            For ``metric="precomputed"``, distances [N, n] to the training points.
         foi : array-like [N], optional
-            Values of interest, where they are not columns of X. Points of a value that no cluster has, and all
-            points where nothing tells their values, go to the nearest of all centers.
+            Values of interest, if they are not columns of X. Points whose value is unknown, or is that of no
+            cluster, are assigned to the nearest of all centers.
+
+        Returns
+        -------
+        array or tensor [N]
+            A tensor if X is one, otherwise an array.
         """
         check_is_fitted(self, "labels_")
         table = self._read(X, reset=False)
@@ -216,13 +231,13 @@ class StronglyInterpretable(InterpretableClusterer):
             own = torch.from_numpy(np.flatnonzero(codes == value)).to(labels.device)
             clusters = torch.from_numpy(np.flatnonzero(self.majority_ == value)).to(labels.device)
             if len(own):
-                _, nearest = points.at(own).nearest(self._centers.to(labels.device)[clusters])
+                _, nearest = points.take(own).nearest(self._centers.to(labels.device)[clusters])
                 labels[own] = clusters[nearest]
         return table.labels(self.classes_[labels.cpu().numpy()])
 
 
 def check_bins(foi_bins: Any) -> None:
-    """Refuse edges that are no increasing numbers."""
+    """Raise a ValueError unless edges of bins are increasing numbers."""
     if isinstance(foi_bins, int | np.integer):
         return
     edges = list(foi_bins)
@@ -231,6 +246,6 @@ def check_bins(foi_bins: Any) -> None:
         raise ValueError(f"foi_bins needs a number of bins or their increasing inner edges, got {foi_bins!r}")
 
 
-def floored(value: float) -> str:
-    """A number in [0, 1] with three significant digits, never rounded up."""
+def floor_digits(value: float) -> str:
+    """Format a number in [0, 1] with three significant digits, rounded down."""
     return f"{Context(prec=3, rounding=ROUND_FLOOR).create_decimal(repr(value)).normalize():f}"

@@ -1,4 +1,4 @@
-"""Points whose columns may be of several kinds: how an estimator reads them and hands rows back."""
+"""Tables with columns of several types: checks of an estimator's input, and access to columns and rows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from neonxc.inputs import as_batch, compute_dtype
 
 @dataclass(frozen=True)
 class Table:
-    """A data frame, an array or a tensor [n, d], column by column."""
+    """Columns and rows of a data frame, an array or a tensor [n, d]."""
 
     X: Any
-    names: list[str] | None  # of a frame's columns
+    names: list[str] | None  # column names of a data frame
 
     def __len__(self) -> int:
         return len(self.X)
@@ -32,30 +32,30 @@ class Table:
 
     @property
     def device(self) -> torch.device:
-        """Where to compute."""
+        """Device of the computation."""
         return self.X.device if isinstance(self.X, Tensor) else torch.device("cpu")
 
     def name(self, column: int) -> str:
-        """What a column is called."""
+        """Name of a column for messages."""
         return f"x[{column}]" if self.names is None else self.names[column]
 
     def key(self, column: int) -> str | int:
-        """The name of a column; its position where columns have no names."""
+        """Name of a column, or its position if the columns have no names."""
         return column if self.names is None else self.names[column]
 
     def positions(self, given: Any, argument: str, otherwise: str = "") -> list[int]:
-        """Positions of different columns that are named or numbered; `otherwise`: what else the argument takes."""
+        """Positions of the columns in `given`; `otherwise` tells in error messages what else is accepted."""
         columns = [given] if isinstance(given, str | Integral) else list(given)
         found = [self._position(column, argument, otherwise) for column in columns]
         if not found or len(set(found)) < len(found):
-            raise ValueError(f"{argument} needs one column or several different ones, got {given!r}")
+            raise ValueError(f"{argument} needs one or more distinct columns, got {given!r}")
         return found
 
     def _position(self, column: Any, argument: str, otherwise: str) -> int:
         if isinstance(column, str):
             if self.names is None:
                 raise ValueError(
-                    f"{argument} names the column {column!r}, but the columns of X have no names; pass its number"
+                    f"{argument} has the name {column!r}, but the columns of X have no names; pass a column number"
                 )
             if self.names.count(column) != 1:
                 count = self.names.count(column)
@@ -71,19 +71,19 @@ class Table:
         )
 
     def column(self, column: int) -> Any:
-        """One column as it was given: a series of a frame, or an array [n]."""
+        """One column in its original type: a series of a data frame, or an array [n]."""
         if self.names is not None:
             return self.X.iloc[:, column]
         values = self.X[:, column]
         return values.cpu().numpy() if isinstance(values, Tensor) else values
 
     def is_number(self, column: int, boolean: bool) -> bool:
-        """Whether a column holds numbers, among which truth values count if `boolean`."""
+        """Whether a column holds numbers; booleans are numbers if `boolean` is True."""
         kinds = "fiub" if boolean else "fiu"
         return self.names is None or getattr(self.X.dtypes.iloc[column], "kind", "O") in kinds
 
     def numbers(self, columns: Sequence[int]) -> Tensor:
-        """Finite numbers [n, m] of some columns."""
+        """The given columns as finite numbers [n, m]."""
         if self.names is not None:
             return as_batch(self.X.iloc[:, list(columns)]).tensor
         if len(columns) == self.width:
@@ -91,54 +91,55 @@ class Table:
         index = torch.tensor(columns, device=self.device) if isinstance(self.X, Tensor) else list(columns)
         return as_batch(self.X[:, index]).tensor
 
-    def gapped(self, column: int) -> Tensor:
-        """Numbers [n] of a column; NaN where they are missing."""
+    def numbers_with_gaps(self, column: int) -> Tensor:
+        """One column as numbers [n], with NaN for missing values."""
         if isinstance(self.X, Tensor):
             values = self.X[:, column].detach().to(compute_dtype(self.X.dtype))
         else:
             given = self.column(column)
             array = given if self.names is None else given.to_numpy(dtype=np.float64, na_value=np.nan)
-            values = torch.from_numpy(np.array(array))  # a copy: pandas has arrays that must not be written to
+            values = torch.from_numpy(np.array(array))  # copied, because arrays of pandas may be read-only
             values = values.to(compute_dtype(values.dtype))
         if bool(values.isinf().any()):
             raise ValueError(f"X has a value that is not finite in column {self.name(column)!r}: inf")
         return values
 
     def rows(self, index: np.ndarray) -> Any:
-        """Some rows in the type of X."""
+        """Select rows in the type of X."""
         if self.names is not None:
             return self.X.iloc[index]
         return self.X[torch.from_numpy(index).to(self.X.device)] if isinstance(self.X, Tensor) else self.X[index]
 
     def labels(self, values: np.ndarray) -> Any:
-        """One label per point as a tensor for a tensor, else as an array."""
+        """Labels as a tensor if X is one, otherwise as an array."""
         return torch.as_tensor(values, device=self.X.device) if isinstance(self.X, Tensor) else values
 
 
 def as_table(X: Any) -> Table:
-    """Read what is no estimator's: a frame, a tensor or an array of anything.
+    """Read a data frame, tensor or array of any type, without an estimator.
 
     Raises
     ------
     ValueError
-        No table, or no points.
+        If X is not a table or has no points.
     """
     if hasattr(X, "iloc") and hasattr(X, "columns"):
         table = Table(X, [str(name) for name in X.columns])
     else:
         table = Table(X.detach() if isinstance(X, Tensor) else np.asarray(X), None)
     if len(table.X.shape) != 2 or 0 in table.X.shape:
-        raise ValueError(f"X needs shape [points, features] and points, got {list(table.X.shape)}")
+        raise ValueError(f"X needs shape [points, features] with at least one point, got {list(table.X.shape)}")
     return table
 
 
 def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:
-    """Check what an estimator is given; `gaps`: numbers may be missing.
+    """Check the input of an estimator; numbers may be missing if `gaps` is True.
 
     Raises
     ------
     ValueError
-        No table, no points, another width or other names than at fit time, or bad values in an array.
+        If X is not a table or has no points, its columns differ from those in `fit`, or an array has invalid
+        values.
     """
     if hasattr(X, "iloc") and hasattr(X, "columns"):
         validate_data(model, X=X, reset=reset, skip_check_array=True)
@@ -147,7 +148,7 @@ def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:
         return Table(X, [str(name) for name in X.columns])
     if isinstance(X, Tensor):
         if X.layout != torch.strided or X.is_complex() or X.ndim != 2 or not X.numel():
-            as_batch(X)  # says what is wrong with the first two
+            as_batch(X)  # raises an error for other layouts and complex numbers
             raise ValueError(f"X needs shape [points, features], got {list(X.shape)}")
         validate_data(model, X=X, reset=reset, skip_check_array=True)
         return Table(X.detach(), None)

@@ -1,4 +1,4 @@
-"""Farthest-first traversal: centers, each of which is the point farthest from those before."""
+"""Farthest-first traversal, in which each new center is the point farthest from the previous ones."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .distances import Points
+from .distances import EncodedPoints
 
 
 @dataclass(frozen=True)
 class Cover:
-    """Some points as centers, and where the others are."""
+    """Centers, which are points, and the distances of all points to them."""
 
     centers: list[int]
-    labels: Tensor  # [n]: position of the nearest center
-    far: Tensor  # [n]: distance to it
+    labels: Tensor  # [n], index of the nearest center
+    distances: Tensor  # [n], distance to the nearest center
 
     @property
     def radius(self) -> float:
-        """The largest distance to the nearest center."""
-        return float(self.far.amax())
+        """Largest distance of a point to its nearest center."""
+        return float(self.distances.amax())
 
 
 def farthest_first(
-    points: Points, k: int, first: int, choose: Callable[[Tensor], int] | None = None
+    points: EncodedPoints, k: int, first: int, choose: Callable[[Tensor], int] | None = None
 ) -> Iterator[Cover]:
-    """Covers by 1, 2, ... k centers, each with those before it; it ends early where every point is a center.
+    """Yield covers with 1, 2, ... k centers, each of which adds a center; end early if the radius is 0.
 
-    `choose` picks the next center by the distances to those before; default: the farthest. Then, in a metric
-    space, the radius is at most twice the least that so many centers can have (T. Gonzalez, "Clustering to
-    minimize the maximum intercluster distance", 1985).
+    `choose` selects the next center from the distances to the previous ones; by default, the farthest point. Then,
+    in a metric space, the radius is at most twice the smallest possible radius for the number of centers (T.
+    Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
     """
-    far = points.column(first)
+    far = points.distances_to_point(first)
     cover = Cover([first], torch.zeros(len(points), dtype=torch.int64, device=far.device), far)
     yield cover
     for position in range(1, k):
         if not cover.radius > 0:
             return
-        center = int(cover.far.argmax()) if choose is None else choose(cover.far)
-        far = points.column(center)
-        labels = torch.where(far < cover.far, position, cover.labels)
-        cover = Cover([*cover.centers, center], labels, torch.minimum(far, cover.far))
+        center = int(cover.distances.argmax()) if choose is None else choose(cover.distances)
+        far = points.distances_to_point(center)
+        labels = torch.where(far < cover.distances, position, cover.labels)
+        cover = Cover([*cover.centers, center], labels, torch.minimum(far, cover.distances))
         yield cover
 
 
-def draw_far(power: int, random: np.random.RandomState) -> Callable[[Tensor], int]:
-    """Draws the next center with probabilities proportional to a power of the distances (k-means++)."""
+def draw_by_distance(power: int, random: np.random.RandomState) -> Callable[[Tensor], int]:
+    """Create a function that draws the next center with probability proportional to a power of the distance."""
 
     def draw(far: Tensor) -> int:
         chance = far.double().cpu().numpy() ** power
@@ -59,13 +59,15 @@ def draw_far(power: int, random: np.random.RandomState) -> Callable[[Tensor], in
     return draw
 
 
-def starts(points: Points, init: str, n_init: int, random: np.random.RandomState) -> list[int]:
-    """First centers: for "farthest" one that does not depend on the order of the points, the others at random."""
+def first_centers(points: EncodedPoints, init: str, n_init: int, random: np.random.RandomState) -> list[int]:
+    """First centers of `n_init` runs: an outermost point for the first run of "farthest", else random points."""
     fixed = [points.space.outermost(points.rows)] if init == "farthest" else []
     return fixed + [int(random.randint(len(points))) for _ in range(n_init - len(fixed))]
 
 
-def best_cover(points: Points, k: int, init: str, n_init: int, random: np.random.RandomState) -> Cover:
-    """The cover by up to k centers with the least radius of several starts."""
-    found: list[Any] = [[*farthest_first(points, k, first)][-1] for first in starts(points, init, n_init, random)]
+def best_cover(points: EncodedPoints, k: int, init: str, n_init: int, random: np.random.RandomState) -> Cover:
+    """The cover with up to k centers that has the smallest radius over several runs."""
+    found: list[Any] = [
+        [*farthest_first(points, k, first)][-1] for first in first_centers(points, init, n_init, random)
+    ]
     return min(found, key=lambda cover: cover.radius)

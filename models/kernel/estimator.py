@@ -227,7 +227,18 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return distances.to(X.device) if isinstance(X, Tensor) else distances.cpu().numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective on X."""
+        """Minus the objective on X.
+
+        Parameters
+        ----------
+        X : array, data frame or Tensor [N, d]
+            Points.
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
         return -float(self._distances(self._read(X, reset=False).tensor).amin(1).sum())
 
     @property

@@ -1,4 +1,4 @@
-"""SCAN: a network learns to cluster images, from what their neighbours have in common."""
+"""SCAN, a network that learns to cluster images so that nearest neighbors are in the same cluster."""
 
 from __future__ import annotations
 

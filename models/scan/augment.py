@@ -1,4 +1,4 @@
-"""Random views of images: what must not change the cluster."""
+"""Random augmentation of images, which should not change their cluster."""
 
 from __future__ import annotations
 
@@ -12,37 +12,36 @@ from torch import Tensor
 
 __all__ = ["RandomWarp"]
 
-KNOTS = 4  # per side of the elastic deformation's grid
+KNOTS = 4  # grid points per side of the elastic deformation
 
 
 @dataclass(frozen=True)
 class RandomWarp:
-    """Rotate, scale, shear, shift, bend and flip each image of a batch, change its contrast, hide a part of it.
+    """Randomly rotate, scale, shear, shift, deform and flip images, change their contrast, and erase a part.
 
-    Each image is changed in its own way, all of a batch at once on their device, by one bilinear sampling
-    (transforms of torchvision draw one set of parameters per batch, and take many times as long image by image).
-    Amounts are drawn uniformly (scales: their logarithms) from torch's global generators.
+    Each image of a batch is transformed differently, all of them at once on their device by a single bilinear
+    sampling. (The transforms of torchvision draw one set of parameters per batch, and are much slower if applied
+    image by image.) Parameters are drawn uniformly, scales on a logarithmic scale, from torch's global generators.
 
     Parameters
     ----------
     rotation, shear : float, default=15
-        The greatest angle in degrees, either way.
+        Maximum angle in degrees, in both directions.
     scale : float, default=0.25
-        Height and width change by a factor of at most ``1 + scale``, either way. Half of the change, in
-        logarithms, is common to both.
+        Height and width are multiplied or divided by a factor of at most ``1 + scale``. On a logarithmic scale,
+        half of the change is common to both.
     translation : float, default=0.1
-        The greatest shift, as a share of the image's sides.
+        Maximum shift, as a fraction of the image's height and width.
     elastic : float, default=0.03
-        Standard deviation of a smooth displacement, as a share of the sides.
+        Standard deviation of a smooth displacement, as a fraction of height and width.
     flip : bool, default=False
-        Mirror every second image, left to right. Digits should not be mirrored.
+        Whether to mirror images horizontally with probability 1/2. Digits should not be mirrored.
     contrast : float, default=0.2
-        The distance of each channel from its mean changes by at most this share. Channels change differently,
-        which changes the colours of colour images.
+        Maximum relative change of the contrast. Channels are changed independently, which changes the colors.
     erase : float, default=0
-        Side of a square that is set to the image's mean, as a share of the image's sides.
+        Side of a rectangle that is set to the image's mean, as a fraction of the image's height and width.
     padding : {"border", "zeros", "reflection"}, default="border"
-        What lies outside the image.
+        Values outside the image.
 
     Examples
     --------
@@ -63,11 +62,11 @@ class RandomWarp:
     padding: Literal["border", "zeros", "reflection"] = "border"
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Views [N, C, H, W] of images [N, C, H, W], in their dtype and on their device."""
+        """Return augmented views [N, C, H, W] of images [N, C, H, W], with their dtype and device."""
         grid = F.affine_grid(self._affine(images), list(images.shape), align_corners=False)
         if self.elastic:
             knots = torch.randn(len(images), 2, KNOTS, KNOTS, dtype=images.dtype, device=images.device)
-            # coordinates run from -1 to 1: a side is 2
+            # Coordinates run from -1 to 1, so a side has length 2
             bend = F.interpolate(2 * self.elastic * knots, images.shape[2:], mode="bicubic", align_corners=True)
             grid = grid + bend.movedim(1, -1)
         views = F.grid_sample(images, grid, padding_mode=self.padding, align_corners=False)
@@ -76,7 +75,7 @@ class RandomWarp:
         return torch.where(self._hidden(images), mean, views) if self.erase else views
 
     def _affine(self, images: Tensor) -> Tensor:
-        """Matrices [N, 2, 3] from a view's coordinates to the image's."""
+        """Affine matrices [N, 2, 3] from coordinates of the view to coordinates of the image."""
         n = len(images)
         angle, shear = (math.radians(most) * _uniform(images, n) for most in (self.rotation, self.shear))
         scale = torch.exp(math.log1p(self.scale) * (_uniform(images, n, 1) + _uniform(images, n, 2)) / 2)
@@ -84,12 +83,12 @@ class RandomWarp:
             scale[:, 0] = scale[:, 0].copysign(_uniform(images, n))
         cos, sin, slant = angle.cos(), angle.sin(), shear.tan()
         matrix = torch.stack([cos, cos * slant - sin, sin, sin * slant + cos], 1).view(n, 2, 2) * scale[:, None]
-        sides = images.new_tensor(images.shape[:1:-1])  # a circle stays round where the image is no square
+        sides = images.new_tensor(images.shape[:1:-1])  # so that rotations are not distorted in oblong images
         matrix = matrix * sides / sides[:, None]
         return torch.cat([matrix, 2 * self.translation * _uniform(images, n, 2, 1)], 2)
 
     def _hidden(self, images: Tensor) -> Tensor:
-        """Where the square lies, [N, 1, H, W]."""
+        """Mask of the erased rectangle, [N, 1, H, W]."""
         masks = []
         for side in images.shape[2:]:
             start = torch.rand(len(images), 1, device=images.device) * (1 - self.erase) * side
@@ -99,5 +98,5 @@ class RandomWarp:
 
 
 def _uniform(like: Tensor, *shape: int) -> Tensor:
-    """Between -1 and 1."""
+    """Uniform random numbers between -1 and 1."""
     return 2 * torch.rand(*shape, dtype=like.dtype, device=like.device) - 1

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a training in one file, with the settings that a continued one must agree on."""
+"""Checkpoints: the state of a training in a file, with the settings that have to agree when it is continued."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from neonxc.estimators import plain_parameters
 from neonxc.files import read, write
 
+from .augment import RandomWarp
+
 FILE, KIND = "scan.safetensors", "SCAN checkpoint"
-SELF_LABELLING = 3  # the number of the last stage
-LAST = ("self_label_epochs", "self_label_threshold")  # settings that matter only once it has begun
+SELF_LABELLING = 3  # index of the last stage
+SAMPLE = 256  # number of images whose fingerprint tells whether a checkpoint belongs to the same data
+LAST = ("self_label_epochs", "self_label_threshold")  # settings that may change until the last stage begins
 
 
 class Checkpoint:
-    """A file for the state of a training, in a folder that is made if needed; without a folder, none."""
+    """A file for the state of a training; with ``folder=None``, nothing is saved."""
 
     def __init__(self, folder: Any, settings: Mapping[str, Any]) -> None:
         self.path = None if folder is None else Path(folder) / FILE
         self.settings = settings
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Replace the file by a nested state of tensors and JSON values, as a whole or not at all."""
+        """Write a nested state of tensors and JSON values, replacing the file atomically."""
         if self.path is None:
             return
         begun = (state["progress"]["stage"], state["progress"]["epoch"]) > (SELF_LABELLING, 0)
@@ -38,36 +42,36 @@ class Checkpoint:
         write(self.path, KIND, {"settings": settings, "state": plain}, tensors)
 
     def load(self) -> dict[str, Any]:
-        """Read the state back; an empty one if there is no file, a ValueError if it is of another training."""
+        """Read the state; empty if there is no file. A checkpoint of another training is a ValueError."""
         if self.path is None or not self.path.exists():
             return {}
         _, plain, tensors = read(self.path, [KIND])
         found = plain["settings"]
         needed = {name: value for name, value in self.settings.items() if name in found or name not in LAST}
         changed = [
-            f"{name} was {found.get(name)!r}, is {needed.get(name)!r}"
+            f"{name} was {found.get(name)!r} and is now {needed.get(name)!r}"
             for name in sorted(found.keys() | needed.keys())
             if found.get(name) != needed.get(name)
         ]
         if changed:
             raise ValueError(
-                f"{self.path} is a checkpoint of another training: {'; '.join(changed)}. "
-                "Give checkpoint another folder, or delete the file"
+                f"{self.path} is a checkpoint of another training: {'; '.join(changed)}; pass another folder as "
+                "checkpoint, or delete the file"
             )
         return nested({**plain["state"], **tensors})
 
 
 def flattened(state: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Values of a nested state by the paths that lead to them."""
+    """Flatten a nested state to a dictionary from paths to values."""
     flat: dict[str, Any] = {}
     for key, value in state.items():
-        inner = isinstance(value, dict) and value  # an empty one is a value
+        inner = isinstance(value, dict) and value  # an empty dictionary is a value
         flat |= flattened(value, f"{prefix}{key}/") if inner else {f"{prefix}{key}": value}
     return flat
 
 
 def nested(flat: Mapping[str, Any]) -> dict[Any, Any]:
-    """Put back what `flattened` took apart; keys that are numbers, as those of optimizers, are numbers again."""
+    """Undo `flattened`; keys that are numbers, such as those of optimizers, are converted back to integers."""
     state: dict[Any, Any] = {}
     for path, value in flat.items():
         *keys, last = (int(key) if key.isdigit() else key for key in path.split("/"))
@@ -79,6 +83,20 @@ def nested(flat: Mapping[str, Any]) -> dict[Any, Any]:
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Hash of names, shapes, types and values."""
+    """Hash of the names, shapes, dtypes and values of tensors."""
     copies = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     return hashlib.sha256(safetensors.torch.save(copies)).hexdigest()[:16]
+
+
+def training_settings(model: Any, images: Tensor) -> dict[str, Any]:
+    """Parameters and data of a training as JSON values, which have to agree when a checkpoint is continued."""
+    backbone, augment = model.backbone, model.augment or RandomWarp()
+    described = repr(augment) if isinstance(augment, RandomWarp) else None
+    weights = {} if backbone is None else backbone.state_dict()
+    sample = images[:: len(images) // SAMPLE + 1]
+    settings = plain_parameters(model) | {
+        "backbone": f"{type(backbone).__name__} {fingerprint(weights)}",
+        "augment": described or getattr(augment, "__qualname__", type(augment).__qualname__),
+        "images": f"{list(images.shape)} {fingerprint({'images': sample})}",
+    }
+    return {name: value for name, value in settings.items() if name not in ("device", "checkpoint", "verbose")}

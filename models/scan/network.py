@@ -1,4 +1,4 @@
-"""What SCAN trains: an embedding, a projector that only the pretext needs, and clustering heads."""
+"""The network that SCAN trains (embedding, projector for the pretext task, clustering heads) and its data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from neonxc.modules import unwrapped
 from ..backbones.vgg_small import vgg_small
 from ..features import FeatureExtractor
 
-PROJECTED = 64  # dimensions in which the pretext compares views
+PROJECTED = 64  # dimension in which the pretext task compares views
 
 
 class ScanNetwork(nn.Module):
-    """All tensors of a training on n images [n, C, H, W], so that one state dict holds them."""
+    """All tensors of a training on n images [n, C, H, W], so that a single state dict holds them."""
 
-    neighbours: Tensor  # [n, k]: indices of the neighbours of each image
+    neighbours: Tensor  # [n, k], indices of the nearest neighbors of each image
     losses: Tensor  # [n_heads]
 
     def __init__(
@@ -33,7 +33,7 @@ class ScanNetwork(nn.Module):
         projector = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, PROJECTED))
         self.projector = projector.to(images.dtype)
         heads = nn.ModuleList(nn.Linear(d, n_clusters, dtype=images.dtype) for _ in range(n_heads))
-        self.heads: Sequence[nn.Linear] = heads  # type: ignore[assignment]  # a ModuleList has no type of items
+        self.heads: Sequence[nn.Linear] = heads  # type: ignore[assignment]  # the items of a ModuleList are untyped
         n = len(images)
         self.register_buffer("neighbours", torch.zeros(n, min(n_neighbors, n - 1), dtype=torch.int64))
         self.register_buffer("losses", torch.zeros(n_heads, dtype=images.dtype))
@@ -44,7 +44,7 @@ class ScanNetwork(nn.Module):
         return self.heads[int(self.losses.argmin())]
 
     def train(self, mode: bool = True) -> ScanNetwork:
-        """Set training mode, except for frozen parts: their statistics must not move either."""
+        """Set training mode, except for frozen parts, whose batch statistics must not change either."""
         super().train(mode)
         for module in self.embedding.modules():
             trained = [parameter.requires_grad for parameter in module.parameters()]
@@ -54,8 +54,8 @@ class ScanNetwork(nn.Module):
 
 
 @dataclass(frozen=True)
-class Data:
-    """Images, their views, and what the network makes of them."""
+class TrainingData:
+    """The training images, their augmented views and their features."""
 
     network: ScanNetwork
     images: Tensor
@@ -64,11 +64,11 @@ class Data:
     amp: bool
 
     def batch(self, index: Tensor) -> Tensor:
-        """Images of these indices, on the device and in the dtype of the network."""
+        """Images with the given indices, on the device and in the dtype of the network."""
         return self.images[index.to(self.images.device)].to(self.network.losses, non_blocking=True)
 
     def views(self, index: Tensor) -> Tensor:
-        """One augmented view of each of these images."""
+        """One augmented view of each image with the given indices."""
         images = self.batch(index)
         with torch.no_grad():
             views = self.augment(images)
@@ -78,28 +78,28 @@ class Data:
         return views
 
     def pairs(self, index: Tensor) -> Tensor:
-        """Indices [2 B] of images, and after them of a random neighbour of each, on the network's device."""
+        """Indices [2 B] of images, followed by a random neighbor of each, on the network's device."""
         neighbours = self.network.neighbours
         choice = torch.randint(neighbours.shape[1], (len(index),), device=neighbours.device)
         index = index.to(neighbours.device)
         return torch.cat([index, neighbours[index, choice]])
 
     def features(self, images: Tensor) -> Tensor:
-        """Features [B, d] to learn from; only the embedding is ever computed in bfloat16."""
+        """Features [B, d] for training; with `amp`, only the embedding is computed in bfloat16."""
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.amp):
             features: Tensor = self.network.embedding(images)
         return features.to(images.dtype)
 
     @torch.no_grad()
     def embed(self) -> Tensor:
-        """Features [n, d] of all images as they are; leaves the network in evaluation mode."""
+        """Features [n, d] of all images without augmentation; sets the network to evaluation mode."""
         self.network.eval()
         parts = torch.arange(len(self.images)).split(self.batch_size)
         return torch.cat([self.network.embedding(self.batch(part)) for part in parts])
 
 
 def make_embedding(backbone: nn.Module | None, images: Tensor) -> tuple[nn.Module, int]:
-    """Copy a backbone so that it gives features [N, d] of images such as these two; also returns d."""
+    """Copy a backbone so that it returns features [N, d]; also return d. `images` are two examples."""
     if backbone is None:
         embedding: nn.Module = vgg_small(images.shape[1])[:-1]
         embedding.recipe = {"builder": "vgg_small", "in_channels": images.shape[1]}  # type: ignore[assignment]
@@ -108,14 +108,14 @@ def make_embedding(backbone: nn.Module | None, images: Tensor) -> tuple[nn.Modul
     try:
         with torch.no_grad():
             features: Any = embedding.eval()(images.to(next(embedding.parameters(), images)))
-    except RuntimeError as error:  # how torch's layers say that they need other shapes
+    except RuntimeError as error:  # raised by torch's layers for unsupported shapes
         raise ValueError(f"backbone does not take images of shape {list(images.shape[1:])}: {error}") from error
     if not isinstance(features, Tensor):
-        raise TypeError(f"backbone gives a {type(features).__name__}; needed is a tensor of features [N, d]")
+        raise TypeError(f"backbone needs to return a tensor of features [N, d], got {type(features).__name__}")
     if features.ndim < 2 or len(features) != len(images) or features.shape[1] < 1:
         raise ValueError(
-            f"backbone needs to give features [N, d] or [N, d, h, w]; it gives {list(features.shape)} "
-            f"for {len(images)} images"
+            f"backbone needs to return features [N, d] or [N, d, h, w], got shape {list(features.shape)} for "
+            f"{len(images)} images"
         )
     if features.ndim > 2:
         if not isinstance(embedding, FeatureExtractor):

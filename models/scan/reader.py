@@ -1,4 +1,4 @@
-"""SCAN as a network: its clustering head on its own embedding."""
+"""Converts a fitted SCAN to a linear head on its embedding for :func:`neonxc.neuralize`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of SCAN and their losses: pretext, heads alone, clustering, self-labelling."""
+"""The four stages of SCAN and their losses: pretext task, heads alone, clustering, self-labeling."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from neonxc.blocks import blocks
+from neonxc.progress_bars import progress_bar
 
-from .network import Data
-from .training import Stage
+from .network import TrainingData
+from .training import TrainingStage
 
-SLOWER = 5  # what is learned by the time heads are there is good, and is only refined
-HEADS_FASTER = 10  # heads alone are a linear model, which stands a higher rate
-HEADS_BATCH = 1024  # the entropy of the mean wants large batches, and those of heads alone cost little
+SLOWER = 5  # divisor of the learning rate of stages that only fine-tune the embedding
+HEADS_FASTER = 10  # factor of the learning rate of heads alone, a linear model
+HEADS_BATCH = 1024  # batch size for heads alone; the entropy of the mean assignment needs large batches
 
 
-def pretext(data: Data, epochs: int, rate: float, temperature: float) -> Stage:
-    """Learn an embedding by SimCLR; the neighbours of all images are mined in it."""
+def pretext(data: TrainingData, epochs: int, rate: float, temperature: float) -> TrainingStage:
+    """Learn an embedding by SimCLR, then find the nearest neighbors of all images in it."""
     network = data.network
 
     def step(index: Tensor) -> tuple[Tensor, int]:
@@ -33,20 +33,20 @@ def pretext(data: Data, epochs: int, rate: float, temperature: float) -> Stage:
         network.neighbours.copy_(nearest(data.embed(), network.neighbours.shape[1]))
 
     modules = [network.embedding, network.projector]
-    return Stage("pretext", epochs, modules, rate, data.batch_size, step, finish=mine)
+    return TrainingStage("pretext", epochs, modules, rate, data.batch_size, step, finish=mine)
 
 
-def heads_alone(data: Data, epochs: int, rate: float, entropy_weight: float) -> Stage:
-    """Minimise SCAN's loss over the heads alone: cheap, and it spares the embedding the gradients of random heads.
+def heads_alone(data: TrainingData, epochs: int, rate: float, entropy_weight: float) -> TrainingStage:
+    """Minimize SCAN's loss over the heads only, so that random heads do not disturb the embedding; this is cheap.
 
-    They learn on standardised features, whose dimensions may differ by orders of magnitude; afterwards the
-    standardisation becomes part of their weights.
+    Features are standardized for this stage, because their dimensions may differ by orders of magnitude.
+    Afterwards the standardization is folded into the weights of the heads.
     """
     network, features = data.network, data.embed()
     mean, spread = features.mean(0), features.std(0)
     if not float(spread.max()) > 0:
         raise ValueError(
-            "the embedding is the same for all images: there is nothing to cluster; are they all alike?"
+            "the embedding is the same for all images, so they can't be clustered; check that the images differ"
         )
     spread = spread.clamp(min=1e-6 * float(spread.max()))
     features = (features - mean) / spread
@@ -65,13 +65,15 @@ def heads_alone(data: Data, epochs: int, rate: float, entropy_weight: float) -> 
                 head.bias.sub_(head.weight @ mean)
 
     modules, rate = [*network.heads], HEADS_FASTER * rate
-    return Stage("heads", epochs, modules, rate, HEADS_BATCH, step, finish=finish)
+    return TrainingStage("heads", epochs, modules, rate, HEADS_BATCH, step, finish=finish)
 
 
-def clustering(data: Data, epochs: int, rate: float, entropy_weight: float, learned: bool) -> Stage:
-    """Minimise SCAN's loss of augmented images and augmented neighbours over the embedding and its heads.
+def clustering(
+    data: TrainingData, epochs: int, rate: float, entropy_weight: float, learned: bool
+) -> TrainingStage:
+    """Minimize SCAN's loss of augmented images and augmented neighbors over the embedding and its heads.
 
-    The embedding follows the best of the heads if they have `learned` alone, at a lower rate, else all of them.
+    If the heads have been trained alone before (`learned`), only the best one is used, with a lower learning rate.
     """
     network = data.network
     heads = [network.best] if learned else network.heads
@@ -87,17 +89,17 @@ def clustering(data: Data, epochs: int, rate: float, entropy_weight: float, lear
             network.losses.copy_(scan_loss_of_all(every, network.neighbours, entropy_weight))
 
     modules, rate = [network.embedding, *heads], rate / SLOWER if learned else rate
-    return Stage("clustering", epochs, modules, rate, data.batch_size, step, finish=finish)
+    return TrainingStage("clustering", epochs, modules, rate, data.batch_size, step, finish=finish)
 
 
-def self_labelling(data: Data, epochs: int, rate: float, threshold: float) -> Stage:
-    """Minimise the cross-entropy of augmented images with the clusters that they are confidently in as they are.
+def self_labelling(data: TrainingData, epochs: int, rate: float, threshold: float) -> TrainingStage:
+    """Minimize the cross-entropy between augmented images and the confident predictions for the original images.
 
-    The paper asks for an image's label in the step that trains on it. The network then follows what it has just
-    learned, at high rates into one single cluster; labels that stay for an epoch forbid that.
+    In the paper, the label of an image is computed in the step that trains on it. At high learning rates, the
+    network may then collapse to a single cluster. Labels that are fixed for an epoch prevent this.
     """
     network, best = data.network, data.network.best
-    labels = torch.empty(0, dtype=torch.int64)  # of each image; -1 where no cluster is sure
+    labels = torch.empty(0, dtype=torch.int64)  # label of each image; -1 if no cluster has a high probability
 
     @torch.no_grad()
     def label() -> None:
@@ -107,19 +109,19 @@ def self_labelling(data: Data, epochs: int, rate: float, threshold: float) -> St
 
     def step(index: Tensor) -> tuple[Tensor | None, int]:
         index = index[labels[index] >= 0]
-        if len(index) < 2:  # batch normalisation needs two
+        if len(index) < 2:  # batch normalization needs at least two images
             return None, 0
         scores = best(data.features(data.views(index)))
         return self_label_loss(scores, labels[index].to(scores.device)), len(index)
 
     modules = [network.embedding, best]
-    return Stage("self-labelling", epochs, modules, rate / SLOWER, data.batch_size, step, prepare=label)
+    return TrainingStage("self-labelling", epochs, modules, rate / SLOWER, data.batch_size, step, prepare=label)
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
-    """Contrastive loss of SimCLR (Chen et al. 2020, Eq. 1), the mean over 2 B views.
+    """Contrastive loss of SimCLR (Chen et al. 2020, Eq. 1), averaged over 2 B views with projections [B, p].
 
-    Each view must find the other view of its image among all views, by the direction of their projections [B, p].
+    The loss of a view is low if, by cosine similarity, the other view of its image is its nearest one.
     """
     views = F.normalize(torch.cat([first, second]), dim=1)
     similarity = (views @ views.T / temperature).fill_diagonal_(-torch.inf)
@@ -128,14 +130,15 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
 
 
 def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float = 5.0) -> Tensor:
-    """Loss of SCAN (Van Gansbeke et al. 2020, Eq. 2) from scores [..., B, K] of images and a neighbour of each.
+    """Loss of SCAN (Van Gansbeke et al. 2020, Eq. 2) from scores [..., B, K] of images and of a neighbor of each.
 
-    ``-mean_i log <p(x_i), p(x'_i)> - entropy_weight * H(mean_i p(x_i))``: neighbours are to be in one cluster,
-    images in all clusters. Leading dimensions (heads) are kept.
+    The loss is ``-mean_i log <p(x_i), p(x'_i)> - entropy_weight * H(mean_i p(x_i))``. The first term is low if
+    neighbors are in the same cluster, the second one if all clusters are used. It is computed for each head, the
+    leading dimensions.
     """
     anchors, neighbours = anchors.log_softmax(-1), neighbours.log_softmax(-1)
-    together = (anchors + neighbours).logsumexp(-1)  # the log of the inner product, finite where that underflows
-    mean = anchors.logsumexp(-2) - math.log(anchors.shape[-2])  # p log p has no finite slope at p = 0
+    together = (anchors + neighbours).logsumexp(-1)  # log of the inner product, without underflow
+    mean = anchors.logsumexp(-2) - math.log(anchors.shape[-2])  # log p, because p log p has no gradient at p = 0
     return -together.mean(-1) + entropy_weight * (mean.exp() * mean).sum(-1)
 
 
@@ -145,23 +148,23 @@ def scores(heads: Iterable[nn.Module], features: Tensor) -> Tensor:
 
 
 def scan_loss_of_all(scores: Tensor, neighbours: Tensor, entropy_weight: float) -> Tensor:
-    """Loss of SCAN [...] from scores [..., n, K] of all images, over all their neighbours [n, k]."""
+    """Loss of SCAN [...] from scores [..., n, K] of all images, averaged over all their neighbors [n, k]."""
     losses = [scan_loss(scores, scores[..., column, :], entropy_weight) for column in neighbours.unbind(1)]
     return torch.stack(losses).mean(0)
 
 
 def self_label_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy [] of scores [B, K] with labels [B] in which every cluster that occurs counts the same."""
+    """Cross-entropy [] of scores [B, K] with labels [B], with equal weights for all clusters that occur."""
     sizes = torch.bincount(labels, minlength=scores.shape[1])
     return F.cross_entropy(scores, labels, weight=sizes.clamp(min=1).to(scores.dtype).reciprocal())
 
 
 def nearest(features: Tensor, k: int) -> Tensor:
-    """Indices [n, k] of the other images whose features [n, d] have the most similar directions, those first."""
+    """Indices [n, k] of the k nearest other images by cosine similarity of features [n, d], the nearest first."""
     points = F.normalize(features, dim=1)
     rows = blocks(len(points), len(points) * points.element_size(), points.device)
     found = []
-    for row in tqdm([*rows], desc="SCAN: neighbours", delay=2, leave=False):
+    for row in progress_bar([*rows], desc="SCAN: neighbours"):
         similarity = points[row] @ points.T
         similarity.diagonal(row.start).fill_(-torch.inf)
         found.append(similarity.topk(k, dim=1).indices)

@@ -1,4 +1,4 @@
-"""How a fitted SCAN is stored."""
+"""Saving and loading of a fitted SCAN."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def _pack(obj: SCAN) -> Values:
     values = pack_estimator(obj, FITTED)
     if not can_pack(obj.embedding_):
         raise TypeError(
-            "can't save a SCAN whose backbone is a network of your own; save the network that neonxc.neuralize "
-            "makes of it, which neonxc.load takes back with features=scan.embedding_"
+            "can't save a SCAN with a custom backbone; save the network that neonxc.neuralize returns for it, and "
+            "load that with neonxc.load(path, features=scan.embedding_)"
         )
     return values | {"weight": obj.cluster_head_.weight, "bias": obj.cluster_head_.bias}
 
@@ -30,7 +30,7 @@ def _unpack(cls: type[SCAN], values: Values) -> SCAN:
     obj.cluster_head_.load_state_dict({name: values[name] for name in ("weight", "bias")}, assign=True)
     obj.embedding_.eval()
     obj.image_shape_ = tuple(obj.image_shape_)
-    obj.predict(torch.zeros(1, *obj.image_shape_))  # what does not fit together shows now
+    obj.predict(torch.zeros(1, *obj.image_shape_))  # fails now if the stored tensors are inconsistent
     return obj
 
 

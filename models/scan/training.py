@@ -1,4 +1,4 @@
-"""One loop for all stages: epochs of minibatches, a schedule, progress, checkpoints."""
+"""The training loop of all stages, with a learning-rate schedule, a progress bar and checkpoints."""
 
 from __future__ import annotations
 
@@ -14,41 +14,43 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 
+from neonxc.progress_bars import progress_bar
+
 from .checkpoint import Checkpoint
 
-SAVE_EVERY = 5  # epochs
-WARM_UP = 0.1  # share of a stage's steps in which the rate rises
+SAVE_EVERY = 5  # number of epochs between checkpoints
+WARM_UP = 0.1  # share of a stage's steps during which the learning rate increases
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A part of training."""
+class TrainingStage:
+    """A stage of the training."""
 
     name: str
     epochs: int
-    modules: Sequence[nn.Module]  # which are trained, as far as they require a gradient
-    rate: float  # the highest learning rate
+    modules: Sequence[nn.Module]  # modules whose parameters are trained if they require a gradient
+    rate: float  # maximum learning rate
     batch_size: int
-    step: Callable[[Tensor], tuple[Tensor | None, int]]  # indices of images -> loss, and how many took part
+    step: Callable[[Tensor], tuple[Tensor | None, int]]  # maps indices of images to the loss and their number
     prepare: Callable[[], None] = lambda: None  # called before each epoch
-    finish: Callable[[], None] = lambda: None  # called after the last epoch, also if there was none
+    finish: Callable[[], None] = lambda: None  # called after the last epoch, even if there are no epochs
 
 
 @dataclass
 class Progress:
-    """How far training has come: all of it that is no tensor, as JSON values."""
+    """The part of a training's state that consists of JSON values."""
 
     seed: int
-    stage: int = 0  # the number of the one that is under way
-    epoch: int = 0  # how many of its epochs are done
+    stage: int = 0  # index of the current stage
+    epoch: int = 0  # number of its epochs that are completed
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
 class Training:
-    """A training on n images that can be saved after any epoch, and continued from there.
+    """A training on n images, which can be saved after any epoch and continued from there.
 
-    Each epoch has a seed of its own, so that the epochs after an interruption are those that would have come.
+    Each epoch has its own seed, so an interrupted training gives the same result as an uninterrupted one.
     """
 
     network: nn.Module
@@ -58,8 +60,8 @@ class Training:
     checkpoint: Checkpoint
     verbose: bool
 
-    def run(self, stages: Sequence[Callable[[], Stage]]) -> None:
-        """Run the stages that are not done yet; each is made when its turn comes."""
+    def run(self, stages: Sequence[Callable[[], TrainingStage]]) -> None:
+        """Run the stages that have not been completed; each is created when the previous one has finished."""
         state = self.checkpoint.load()
         if state:
             self.network.load_state_dict(state["network"])
@@ -72,15 +74,15 @@ class Training:
             self.progress.stage, self.progress.epoch, state = self.progress.stage + 1, 0, {}
             self._save()
 
-    def _train(self, stage: Stage, state: dict[str, Any] | None) -> None:
-        """Train a stage from the epoch at which `state`, that of the optimizer, was saved."""
+    def _train(self, stage: TrainingStage, state: dict[str, Any] | None) -> None:
+        """Train a stage, continuing from the saved `state` of the optimizer if there is one."""
         optimizer = AdamW(nn.ModuleList(stage.modules).parameters(), lr=stage.rate, weight_decay=1e-4)
         if state is not None:
             optimizer.load_state_dict(state)
         done, steps = self.progress.epoch, math.ceil(self.n / stage.batch_size)
         total = steps * stage.epochs
         scheduler = LambdaLR(optimizer, lambda step: schedule((step + 0.5) / total), last_epoch=done * steps - 1)
-        with tqdm(total=stage.epochs, initial=done, desc=f"SCAN: {stage.name}", delay=2, leave=False) as bar:
+        with progress_bar(total=stage.epochs, initial=done, desc=f"SCAN: {stage.name}") as bar:
             for epoch in range(done + 1, stage.epochs + 1):
                 set_seed([self.progress.seed, self.progress.stage, epoch], self.device)
                 stage.prepare()
@@ -91,11 +93,13 @@ class Training:
                 if epoch % SAVE_EVERY == 0:
                     self._save(optimizer)
 
-    def _epoch(self, stage: Stage, steps: int, optimizer: Optimizer, scheduler: LambdaLR) -> tuple[float, float]:
-        """Mean loss over the images that took part (nan if none did), and their share."""
+    def _epoch(
+        self, stage: TrainingStage, steps: int, optimizer: Optimizer, scheduler: LambdaLR
+    ) -> tuple[float, float]:
+        """Train one epoch; return the mean loss over the images that were used (NaN if none), and their share."""
         self.network.train()
         total, used = torch.zeros((), device=self.device), 0
-        for batch in torch.randperm(self.n).tensor_split(steps):  # of nearly one size
+        for batch in torch.randperm(self.n).tensor_split(steps):  # batches of nearly equal size
             loss, count = stage.step(batch)
             optimizer.zero_grad()
             if loss is not None:
@@ -110,7 +114,7 @@ class Training:
             raise ValueError(
                 f"training diverged: the loss of epoch {epoch} of {stage} is {loss}; lower learning_rate"
             )
-        mean = loss if share else None  # JSON has no nan
+        mean = loss if share else None  # JSON has no NaN
         self.progress.history.append({"stage": stage, "epoch": epoch, "loss": mean, "share": share})
         self.progress.epoch = epoch
         if self.verbose:
@@ -122,14 +126,14 @@ class Training:
 
 
 def schedule(done: float) -> float:
-    """Factor of the learning rate when so much of a stage is done, 0 ... 1: a ramp up, then half a cosine."""
+    """Factor of the learning rate after a fraction `done` of a stage: a linear warm-up, then half a cosine."""
     if done < WARM_UP:
         return done / WARM_UP
     return (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))) / 2
 
 
 def set_seed(seed: int | Sequence[int], device: torch.device) -> None:
-    """Seed the generators of the CPU and of `device` alone; torch.manual_seed would touch those of all devices."""
+    """Seed the generators of the CPU and of `device`; torch.manual_seed would seed those of all devices."""
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     torch.default_generator.manual_seed(number)
     if device.type == "cuda":

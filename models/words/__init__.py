@@ -1,4 +1,4 @@
-"""Texts as means of word vectors."""
+"""Word vectors: texts are represented by the mean of their word vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as means of word vectors: relevance goes back to the words."""
+"""Carries relevance of a text's mean word vector back to its words."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from .vocabulary import as_ids
 
 
 class _Texts(Record):
-    """A decision is linear in the mean vector, and so it is a mean over the words.
+    """Batch of texts whose relevance is attributed to words.
 
-    The mean and the neurons ``a_m`` are merged into one linear layer of all words, whose relevance is pooled over
-    the dimensions: ``R_t = w_t / sum(w) * sum_m c_m a_m(phi_t)`` (NEON paper, VI-A). A text's sum is
+    The decision is linear in the mean vector, so it is a weighted mean over the words. The mean and the neurons
+    ``a_m`` are merged into one linear layer on all words, whose relevance is summed over the dimensions:
+    ``R_t = w_t / sum(w) * sum_m c_m a_m(phi_t)`` (NEON paper, section VI-A). The relevance of a text sums to
     ``sum_m c_m a_m(x)``.
     """
 
@@ -44,11 +45,11 @@ class _Texts(Record):
         decision, ids = decide(some), self.ids[some]
         if not isinstance(decision.detection, LinearDetection) or decision.detection.norm is not None:
             raise ValueError(
-                "this clustering is not linear in the mean of word vectors: words have no shares of it"
+                "this clustering is not linear in the mean word vector: its relevance can't be divided among words"
             )
         known = ids >= 0
         ids = ids.clamp(min=0)
-        # every distinct word is detected once; no array over texts, words and dimensions is laid out
+        # The neurons are computed once per distinct word, without an array [texts, words, dimensions]
         used, place = ids.unique(return_inverse=True)
         neurons = decision.detection(self.words.vectors[used]) - decision.detection.unshared
         evidence = decision.weights @ neurons.to(decision.weights).T
@@ -58,13 +59,13 @@ class _Texts(Record):
 
 
 class Words(Carrier):
-    """Texts, as strings or as the word numbers of :meth:`WordVectors.encode`."""
+    """Carrier of texts, which are strings or word indices from :meth:`WordVectors.encode`."""
 
     missing = "word"
     module: WordVectors
 
     def batch(self, X: Any) -> Batch:
-        """Word numbers [N, T]."""
+        """Word indices [N, T]."""
         texts = _texts(X)
         if texts is None:
             return as_batch(X, device=self.device)
@@ -76,11 +77,11 @@ class Words(Carrier):
         return self.module(x)
 
     def record(self, x: Tensor, several: bool = False) -> Record:
-        """Mean vectors, and which words they are of."""
+        """Record the mean vectors and the words of the texts."""
         return _Texts(self, x)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
-        """Word numbers, part by part: each is as wide as its own longest text."""
+        """Yield word indices for parts of the texts, each padded to the longest text of its part."""
         texts = _texts(X)
         if texts is None:
             yield from super().parts(X)
@@ -88,9 +89,20 @@ class Words(Carrier):
         for part in blocks(len(texts), 64 * max(map(len, texts)), self.device):
             yield self.batch(texts[part]).tensor
 
+    in_texts = True
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> SparseRows:
+        """1 for the words that a text contains, 0 for others, [N, words]."""
+        counts = self._counts(x)
+        counts.data[:] = 1.0
+        return SparseRows(counts, x.device)
+
     def columns(self, X: Any) -> csr_matrix:
-        """How often each word is in the texts, [N, words]."""
-        ids = self.batch(X).tensor.long().cpu()
+        """Number of occurrences of every word in the texts, [N, words]."""
+        return self._counts(self.batch(X).tensor)
+
+    def _counts(self, x: Tensor) -> csr_matrix:
+        ids = x.long().cpu()
         text, place = (ids >= 0).nonzero(as_tuple=True)
         counts = csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.module.words)))
         counts.sum_duplicates()
@@ -102,20 +114,20 @@ class Words(Carrier):
         return list(self.module.words)
 
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
-        """Add the relevance of each word, all its occurrences together."""
+        """Add the relevance of every word, summed over its occurrences."""
         relevance = next(self.record(x).relevance([decide], "midpoint")).double()
-        place = column[:, None] * total.shape[1] + x.long().clamp(min=0)  # unknown words have no relevance
+        place = column[:, None] * total.shape[1] + x.long().clamp(min=0)  # the relevance of unknown words is 0
         total.view(-1).index_add_(0, place.flatten().cpu(), relevance.flatten().cpu())
 
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
-        """Relevance [n, words]."""
-        found = torch.zeros(len(x) + 1, len(self.units), dtype=torch.float64)  # the last row is that of noise
+        """Relevance of the words of every text, [n, words]."""
+        found = torch.zeros(len(x) + 1, len(self.units), dtype=torch.float64)  # the last row is for noise
         self.tally(x, dense(points), decide, torch.arange(len(x), device=x.device), found)
         return found[:-1]
 
 
 def _texts(X: Any) -> list[str] | None:
-    """Texts as a list; None for word numbers."""
+    """Texts as a list; None if X holds word indices."""
     if isinstance(X, Tensor) or hasattr(X, "columns") or getattr(getattr(X, "dtype", None), "kind", "O") in "fiub":
         return None
     texts = X if isinstance(X, str) else list(X)

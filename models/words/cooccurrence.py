@@ -1,4 +1,4 @@
-"""Word vectors from which words stand near each other: counts, mutual information, singular vectors."""
+"""Trains word vectors: co-occurrence counts, positive pointwise mutual information, truncated SVD."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sklearn.utils.extmath import svd_flip
 
 from .vocabulary import frequent_words
 
-SMOOTHING = 0.75  # of context frequencies: without it rare contexts get the largest mutual information
+SMOOTHING = 0.75  # exponent of context frequencies; 1 would give rare contexts the largest mutual information
 
 
-def trained(
+def train_vectors(
     tokens: Sequence[Sequence[str]],
     n_dimensions: int,
     window: int,
@@ -24,7 +24,7 @@ def trained(
     stop_words: frozenset[str],
     random_state: Any,
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Words of texts, their vectors [V, d], and in how many texts each is; :meth:`WordVectors.from_texts`."""
+    """Train word vectors; return the words, their vectors [V, d], and the number of texts with every word [V]."""
     words = frequent_words(tokens, min_count, max_words, stop_words)
     if len(words) < 2:
         raise ValueError(f"texts need two different words with a count of {min_count} or more, got {words}")
@@ -39,16 +39,16 @@ def trained(
     documents = np.repeat(np.arange(len(known)), [len(text) for text in known])
     information = positive_pmi(cooccurrences(ids, documents, len(words), window))
     if not information.nnz:
-        raise ValueError("in these texts no word stands near another; word vectors need longer texts")
+        raise ValueError("no two words of the vocabulary occur within a window; word vectors need longer texts")
     n_texts = np.bincount([i for text in known for i in set(text)], minlength=len(words))
     return words, embed(information, n_dimensions, random_state), n_texts
 
 
 def cooccurrences(ids: np.ndarray, documents: np.ndarray, n_words: int, window: int) -> sparse.csr_matrix:
-    """How often two words stand at most `window` words from each other in a document, [V, V] and symmetric.
+    """Count pairs of words that are at most `window` words apart in a document, [V, V], symmetric.
 
-    `ids` [L] are the words of all documents in one row, `documents` [L] to which document each of them belongs,
-    in ascending order. Two words that are o words apart count ``1 - (o - 1) / window``.
+    `ids` [L] are the words of all documents, concatenated; `documents` [L] are the documents to which they belong,
+    in ascending order. Two words that are o words apart count as ``1 - (o - 1) / window``.
     """
     counts = sparse.csr_matrix((n_words, n_words))
     for offset in range(1, min(window, len(ids) - 1) + 1):
@@ -60,10 +60,10 @@ def cooccurrences(ids: np.ndarray, documents: np.ndarray, n_words: int, window: 
 
 
 def positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Positive pointwise mutual information [V, V] of words and their contexts, from counts [V, V].
+    """Positive pointwise mutual information of words and contexts, [V, V], from co-occurrence counts [V, V].
 
-    It is ``max(0, log(p(word, context) / (p(word) q(context))))`` in nats, with q proportional to the context's
-    frequency to the power 0.75 (Levy, Goldberg, Dagan, TACL 2015).
+    It is ``max(0, log(p(word, context) / (p(word) q(context))))`` in nats, where q is proportional to the
+    context's frequency to the power of 0.75 (Levy, Goldberg, Dagan, TACL 2015).
     """
     words = np.asarray(counts.sum(axis=1)).ravel()
     contexts = np.asarray(counts.sum(axis=0)).ravel() ** SMOOTHING
@@ -75,9 +75,9 @@ def positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
 
 
 def embed(matrix: sparse.csr_matrix, n_dimensions: int, random_state: Any = None) -> np.ndarray:
-    """Rows of the best approximation of low rank, as vectors [V, n_dimensions]: ``U sqrt(S)``."""
+    """Truncated SVD of a matrix, as vectors ``U sqrt(S)``, [V, n_dimensions]."""
     svd = TruncatedSVD(n_dimensions, n_iter=10, random_state=random_state)
     scaled = svd.fit_transform(matrix)  # U S
     size = np.sqrt(np.linalg.norm(scaled, axis=0))
     vectors = np.divide(scaled, size, out=np.zeros_like(scaled), where=size > 0)
-    return svd_flip(vectors, None)[0]  # a direction and its opposite are the same one
+    return svd_flip(vectors, None)[0]  # makes the signs deterministic

@@ -1,4 +1,4 @@
-"""Documents as the mean of their word vectors: features that attribute to words."""
+"""Word vectors, and the network that maps documents to the mean of their word vectors."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from torch import Tensor, nn
 from neonxc.inputs import as_texts
 from neonxc.parameters import check_whole
 
-from .cooccurrence import trained
+from .cooccurrence import train_vectors
 from .vocabulary import WORD, as_floats, as_ids, check_table, read_vectors, stop_word_set, tokenize
 
 __all__ = ["WordVectors"]
 
 
 class WordVectors(nn.Module):
-    """Mean vectors of documents, ``x = sum_t w_t phi_t / sum_t w_t`` over their known words.
+    """Feature network that maps a document to the weighted mean of its word vectors.
 
-    It is a feature network for :func:`neonxc.neuralize`. As it is linear in the word vectors, it is merged with
-    the first layer of the clustering's network, and :class:`neonxc.NEON` gives one relevance per word (NEON paper,
-    section VI-A).
+    The mean ``x = sum_t w_t phi_t / sum_t w_t`` is over the words that are in the vocabulary. Use it as `features`
+    of :func:`neonxc.neuralize`. Because the mean is linear in the word vectors, it is merged with the first layer
+    of the clustering's network, and :class:`neonxc.NEON` returns one relevance per word (NEON paper, section
+    VI-A).
 
     Parameters
     ----------
     words : sequence of V str
-        The vocabulary, lower case and distinct.
+        The vocabulary: distinct words in lower case.
     vectors : array or Tensor [V, d]
-        A vector for each word, float32 or float64 (other types become float32).
+        Vector of every word, float32 or float64 (other types are converted to float32).
     weights : array or Tensor [V], optional
-        Positive weights of the words in the mean; by default all are alike.
+        Positive weights of the words in the mean. Default: equal weights.
 
     Attributes
     ----------
@@ -45,12 +46,13 @@ class WordVectors(nn.Module):
     Raises
     ------
     ValueError
-        No words, repeated words, shapes that don't fit, values that are not finite, weights that are not positive.
+        If there are no words, words are repeated, shapes do not match, vectors are not finite or weights are not
+        positive.
 
     Notes
     -----
-    A word is a sequence of at least three letters, in lower case. Words outside the vocabulary, such as the stop
-    words of :meth:`from_texts`, are left out of the mean and get no relevance.
+    A word is a sequence of at least three letters, converted to lower case. Words outside the vocabulary, such as
+    the stop words of :meth:`from_texts`, are ignored in the mean and get no relevance.
 
     Examples
     --------
@@ -80,7 +82,7 @@ class WordVectors(nn.Module):
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """All that it takes to rebuild it apart from its tensors, as JSON values."""
+        """JSON values from which the network is rebuilt, apart from its tensors."""
         return {"builder": "WordVectors", "words": self.words}
 
     @classmethod
@@ -97,41 +99,44 @@ class WordVectors(nn.Module):
         unit_norm: bool = False,
         random_state: Any = None,
     ) -> WordVectors:
-        """Word vectors from which words stand near each other in the texts.
+        """Train word vectors on the co-occurrence of words in texts.
 
-        They are the leading singular vectors of positive pointwise mutual information, scaled by the roots of the
-        singular values (O. Levy, Y. Goldberg, I. Dagan, "Improving distributional similarity with lessons learned
-        from word embeddings", TACL 2015).
+        The vectors are the leading singular vectors of the words' positive pointwise mutual information,
+        multiplied by the square roots of the singular values (O. Levy, Y. Goldberg, I. Dagan, "Improving
+        distributional similarity with lessons learned from word embeddings", TACL 2015).
 
         Parameters
         ----------
         texts : sequence of str
         n_dimensions : int
-            d, below the number of words in the vocabulary.
+            Number of dimensions d, below the number of words in the vocabulary.
         window : int
-            Words at most so many known words apart are near; the nearer they are, the more they count.
+            Maximum distance of two co-occurring words, counted in words of the vocabulary. Closer words have more
+            weight.
         min_count : int
-            Leave out words that occur less often.
+            Minimum number of occurrences of a word in the vocabulary.
         max_words : int or None
-            Leave out all but so many of the most frequent words.
+            Maximum size of the vocabulary; the most frequent words are kept. None: no limit.
         stop_words : "english", collection of str or None
             Words to leave out; "english" is scikit-learn's list.
         idf : bool
-            Weigh a word by ``1 + log((1 + N) / (1 + N_word))``, where N_word of the N texts contain it.
+            Whether to weight words by ``1 + log((1 + N) / (1 + N_word))``, where N_word of the N texts contain the
+            word.
         unit_norm : bool
-            Scale the vectors to unit length, so that frequent words don't count more for being frequent.
+            Whether to scale the vectors to unit length. Otherwise frequent words tend to have longer vectors.
         random_state : int or RandomState, optional
-            Seed of the search for singular vectors.
+            Seed of the randomized SVD.
 
         Returns
         -------
         WordVectors
-            float32; frequent words first.
+            In float32, with the most frequent words first.
 
         Raises
         ------
         ValueError
-            No more words than dimensions, no word near another, numbers below 1, no sequence of strings.
+            If there are not more words than dimensions, no words co-occur, a number is below 1 or `texts` is not a
+            sequence of strings.
 
         Examples
         --------
@@ -145,7 +150,9 @@ class WordVectors(nn.Module):
             check_whole(name, value)
         check_whole("max_words", max_words, optional=True)
         tokens, out = tokenize(texts), stop_word_set(stop_words)
-        words, vectors, n_texts = trained(tokens, n_dimensions, window, min_count, max_words, out, random_state)
+        words, vectors, n_texts = train_vectors(
+            tokens, n_dimensions, window, min_count, max_words, out, random_state
+        )
         weights = 1 + np.log((1 + len(tokens)) / (1 + n_texts)) if idf else None
         return cls(words, _scaled(vectors, unit_norm), weights)
 
@@ -159,48 +166,75 @@ class WordVectors(nn.Module):
         stop_words: Literal["english"] | Collection[str] | None = "english",
         unit_norm: bool = False,
     ) -> WordVectors:
-        """Word vectors of a text file, as word2vec, GloVe and fastText write them.
+        """Read word vectors from a text file in the format of word2vec, GloVe and fastText.
 
         Parameters
         ----------
         path : path-like
-            Each line holds a word and its d numbers, separated by spaces. A first line ``V d`` is skipped, as are
-            lines of what is no word in the sense of the class. ``.gz`` is unpacked.
+            Text file, which may be compressed (``.gz``). Each line has a word and its d numbers, separated by
+            spaces. A first line ``V d`` is skipped, and so are lines of entries that are not words in the sense of
+            this class.
         keep : collection of str, optional
-            The only words to keep, such as those of a corpus.
+            Read only these words, such as those of a corpus.
         max_words : int, optional
-            Stop after so many words; files begin with the most frequent ones.
+            Stop after this number of words. Files usually begin with the most frequent words.
         stop_words, unit_norm
             As for :meth:`from_texts`.
 
         Returns
         -------
         WordVectors
-            float32.
+            In float32.
 
         Raises
         ------
         ValueError
-            No such file, no word to keep, or a line, which the message names, without d finite numbers.
+            If the file does not exist, no words are left, or a line does not have d finite numbers.
         """
         check_whole("max_words", max_words, optional=True)
         words, vectors = read_vectors(path, keep, max_words, stop_word_set(stop_words))
         return cls(words, _scaled(vectors, unit_norm))
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Where the words of each text stand, ``text[start:stop]``, in the order of :meth:`encode`."""
+        """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            N texts.
+
+        Returns
+        -------
+        list of list of (int, int)
+        """
         return [[match.span() for match in WORD.finditer(text)] for text in as_texts(texts)]
 
     def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
-        """Words of each text, known or not, in the order of :meth:`encode`."""
+        """Words of each text, in or outside the vocabulary, in the order of :meth:`encode`.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            N texts.
+
+        Returns
+        -------
+        list of list of str
+        """
         return tokenize(texts)
 
     def covers(self, texts: Sequence[str]) -> np.ndarray:
-        """Whether each text has a word of the vocabulary, [N]; without one it has no mean vector."""
+        """Whether each text has a word of the vocabulary, [N] of bool. Texts without one have no mean vector.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            N texts.
+        """
         return np.array([any(word in self._index for word in text) for text in tokenize(texts)], dtype=bool)
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """Texts as numbers, which the network takes.
+        """Convert texts to word indices, the inputs of the network.
 
         Parameters
         ----------
@@ -209,56 +243,62 @@ class WordVectors(nn.Module):
         Returns
         -------
         Tensor [N, T] of int64
-            Place of each word in the vocabulary, on the device of the vectors; -1 for unknown words and after the
-            last one. T is the number of words of the longest text.
+            Index of every word in the vocabulary, on the device of the vectors; -1 for unknown words and for
+            padding. T is the number of words of the longest text.
 
         Raises
         ------
         ValueError
-            A text without any word of the vocabulary; the message names it.
+            If a text has no word of the vocabulary.
         """
         found = self._known(texts)
         rows = [torch.tensor(row, dtype=torch.long) for row in found]
         return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1).to(self.vectors.device)
 
     def points(self, texts: Sequence[str]) -> Tensor:
-        """Mean vectors [N, d] of texts of any length, on which a clusterer is fitted.
+        """Mean vectors [N, d] of texts, to fit a clusterer on them.
 
-        They are ``words(words.encode(texts))``, without padding all texts to the length of the longest.
+        The result equals ``words(words.encode(texts))``, but texts are not padded to the length of the longest
+        one.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            N texts of any length, each with a word of the vocabulary.
         """
         known = [[i for i in row if i >= 0] for row in self._known(texts)]
         ids = torch.tensor([i for row in known for i in row], device=self.vectors.device)
         return self._mean(ids, torch.tensor([len(row) for row in known], device=self.vectors.device))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Mean vectors of documents.
+        """Compute the mean vectors of documents.
 
         Parameters
         ----------
         ids : Tensor [N, T]
-            Numbers of :meth:`encode`, in any type.
+            Word indices from :meth:`encode`, of any dtype.
 
         Returns
         -------
         Tensor [N, d]
-            In the type of the vectors.
+            In the dtype of the vectors.
 
         Raises
         ------
         ValueError
-            Another shape, numbers outside the vocabulary, a document without known words.
+            If the shape is wrong, an index is outside the vocabulary or a document has no known word.
         """
         ids = as_ids(ids, len(self.words))
         known = ids >= 0
         return self._mean(ids[known], known.sum(dim=1))
 
     def extra_repr(self) -> str:
-        """Size of the vocabulary (for ``print``)."""
+        """Describe the size of the vocabulary (for ``print``)."""
         return f"{len(self.words)} words, {self.vectors.shape[1]} dimensions"
 
     def _mean(self, ids: Tensor, counts: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and not bool((counts > 0).all()):
-            raise ValueError("a document has no known word; WordVectors.covers(texts) tells which do")
+            raise ValueError("a document has no word of the vocabulary; WordVectors.covers(texts) finds it")
         starts = counts.cumsum(0) - counts
         weights = self.weights[ids]
         total = F.embedding_bag(ids, self.vectors, starts, mode="sum", per_sample_weights=weights)
@@ -270,7 +310,7 @@ class WordVectors(nn.Module):
         for n, row in enumerate(found):
             if max(row, default=-1) < 0:
                 raise ValueError(
-                    f"text {n} has no word of the vocabulary: {texts[n][:50]!r}; covers(texts) tells which do"
+                    f"text {n} has no word of the vocabulary: {texts[n][:50]!r}; covers(texts) finds such texts"
                 )
         return found
 

@@ -1,4 +1,4 @@
-"""What a word is, and which there are: counted in texts or read from a file of vectors."""
+"""Vocabularies: tokenization, the frequent words of texts, and reading word vectors from files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from neonxc.inputs import as_texts
 
-WORD = re.compile(r"[^\W\d_]{3,}")  # letters of any script, at least three
+WORD = re.compile(r"[^\W\d_]{3,}")  # at least three letters of any script
 
 
 def tokenize(texts: Iterable[str]) -> list[list[str]]:
     """Words of each text in lower case."""
-    # lower case after cutting: of some letters it has another length, and spans would not fit
+    # Words are converted after splitting: lower() may change the length of a text, which would shift the spans
     return [[word.lower() for word in WORD.findall(text)] for text in as_texts(texts)]
 
 
@@ -30,7 +30,7 @@ def stop_word_set(stop_words: Any) -> frozenset[str]:
     """Words to leave out, in lower case."""
     if isinstance(stop_words, str):
         if stop_words != "english":
-            raise ValueError(f"stop_words is 'english', a collection of words or None, got {stop_words!r}")
+            raise ValueError(f"stop_words needs 'english', a collection of words or None, got {stop_words!r}")
         return frozenset(ENGLISH_STOP_WORDS)
     return frozenset(word.lower() for word in stop_words or ())
 
@@ -38,7 +38,7 @@ def stop_word_set(stop_words: Any) -> frozenset[str]:
 def frequent_words(
     tokens: Sequence[Sequence[str]], min_count: int, max_words: int | None, stop_words: frozenset[str]
 ) -> list[str]:
-    """Words that occur `min_count` times or more, most frequent first and alphabetically among equals."""
+    """Words that occur at least `min_count` times, sorted by decreasing frequency, then alphabetically."""
     counts = Counter(word for text in tokens for word in text if word not in stop_words)
     kept = [word for word, count in counts.items() if count >= min_count]
     return sorted(kept, key=lambda word: (-counts[word], word))[:max_words]
@@ -50,7 +50,7 @@ def read_vectors(
     max_words: int | None,
     stop_words: frozenset[str],
 ) -> tuple[list[str], np.ndarray]:
-    """Words and vectors [V, d], float32, of a word2vec or GloVe text file; a word given twice counts once."""
+    """Read words and vectors [V, d] of float32 from a text file; only the first vector of a word is used."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"no such file: {path}")
@@ -64,7 +64,7 @@ def read_vectors(
             if number == 1 and len(cells) == 1 and word.isdigit() and cells[0].isdigit():
                 continue
             d = d or len(cells)
-            # capitalised entries are never looked up, and entries of several words have no place in a mean
+            # Entries with capital letters or several words can never occur as words of a text
             if len(cells) > d or word != word.lower() or not WORD.fullmatch(word):
                 continue
             if word in stop_words or word in found or (wanted is not None and word not in wanted):
@@ -74,22 +74,22 @@ def read_vectors(
             except ValueError:
                 found[word] = np.array([np.nan])
             if not 0 < len(cells) == d or not np.isfinite(found[word]).all():
-                raise ValueError(f"{path}, line {number}: a word and {max(d, 1)} finite numbers are needed")
+                raise ValueError(f"{path}, line {number} needs a word and {max(d, 1)} finite numbers")
             if len(found) == max_words:
                 break
     if not found:
-        raise ValueError(f"{path} has no word to keep")
+        raise ValueError(f"{path} has none of the words to keep")
     return list(found), np.stack(list(found.values()))
 
 
 def check_table(words: list[str], vectors: Tensor, weights: Tensor) -> None:
-    """Raise ValueError unless every word has a finite vector and a positive weight, once."""
+    """Raise a ValueError unless words are distinct and all have finite vectors and positive weights."""
     V = len(words)
     if V == 0 or len(set(words)) < V:
-        raise ValueError("words is empty" if V == 0 else "words has a word twice")
+        raise ValueError("words is empty" if V == 0 else "words has repeated words")
     bad = next((word for word in words if len(word) < 3 or word != word.lower()), None)
     if bad is not None:
-        raise ValueError(f"{bad!r} is found in no text: words are of three letters or more, in lower case")
+        raise ValueError(f"words needs lower-case words of at least three letters, got {bad!r}")
     if vectors.ndim != 2 or len(vectors) != V or weights.shape != (V,):
         got = f"{list(vectors.shape)} and {list(weights.shape)}"
         raise ValueError(f"{V} words need vectors [{V}, d] and weights [{V}], got {got}")
@@ -101,19 +101,19 @@ def check_table(words: list[str], vectors: Tensor, weights: Tensor) -> None:
 
 
 def as_floats(values: Any) -> Tensor:
-    """Own copy of numbers, float32 unless they are float64."""
+    """Copy numbers to a tensor of float32, or float64 if they are float64."""
     tensor = torch.as_tensor(values).detach()
     return tensor.clone() if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def as_ids(ids: Tensor, V: int) -> Tensor:
-    """Word numbers [N, T] as int64; -1 for words outside a vocabulary of V."""
+    """Check word indices [N, T] for a vocabulary of V words, and convert them to int64; -1 is an unknown word."""
     if not isinstance(ids, Tensor) or ids.ndim != 2:
         got = list(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__
         raise ValueError(f"ids needs a tensor [documents, words] from encode(texts), got {got}")
     whole = ids.long()
-    if torch.compiler.is_compiling():  # an exported network can't look at its data
+    if torch.compiler.is_compiling():  # values can't be checked while the network is exported
         return whole
     if not bool((whole == ids).all()) or not bool(((whole >= -1) & (whole < V)).all()):
-        raise ValueError(f"ids needs whole numbers from -1 to {V - 1}, from encode(texts)")
+        raise ValueError(f"ids needs integers from -1 to {V - 1}, as returned by encode(texts)")
     return whole

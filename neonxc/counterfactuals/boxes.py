@@ -1,4 +1,4 @@
-"""Clusters of threshold trees: unions of boxes, in which every column goes its own shortest way."""
+"""Counterfactuals of threshold trees, whose clusters are unions of boxes: every column is projected on its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Edges = tuple[Tensor, Tensor, Tensor]
 
 
 class Leaf(NamedTuple):
-    """A leaf: the cluster it belongs to, and which numbers its path allows the columns to have."""
+    """A leaf of the tree: its cluster, and the intervals that its path allows for the columns it tests."""
 
     cluster: int
     columns: list[int]
@@ -28,7 +28,7 @@ class Leaf(NamedTuple):
 
 
 class Boxes:
-    """The leaves of a tree whose tests are of one column each.
+    """The leaves of a tree whose tests use one column each.
 
     Parameters
     ----------
@@ -45,39 +45,39 @@ class Boxes:
 
     @property
     def room(self) -> int:
-        """How many points are worked on at once."""
+        """Number of points that fit into memory at once."""
         widest = max(sum(map(len, leaf.intervals)) + len(leaf.intervals) for leaf in self.leaves)
         return at_once(8 * 8 * (widest + 1), self.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
-        """The nearest points that are by a margin [n], in spreads, inside of a leaf."""
+        """Find the nearest points that are inside a leaf by a margin [n], in spreads."""
         best = task.x.new_full((len(task.x),), torch.inf)
         points = task.x.clone()
         for leaf in self.leaves:
-            some = (task.target == leaf.cluster).nonzero()[:, 0]
-            part = task.take(some)
-            found, there = _inside(part, leaf, margin[some])
-            distance = torch.where(there, part.distance(found), torch.inf)
-            better = distance < best[some]
-            best[some[better]], points[some[better]] = distance[better], found[better]
-        there = best.isfinite()
-        return Found(points, there, torch.ones_like(there), there)
+            rows = (task.target == leaf.cluster).nonzero()[:, 0]
+            part = task.take(rows)
+            found, possible = _inside(part, leaf, margin[rows])
+            distance = torch.where(possible, part.distance(found), torch.inf)
+            better = distance < best[rows]
+            best[rows[better]], points[rows[better]] = distance[better], found[better]
+        reached = best.isfinite()
+        return Found(points, reached, torch.ones_like(reached), reached)
 
 
 def _inside(task: Task, leaf: Leaf, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest points of a leaf, [n, d], and whether there are any."""
+    """The nearest points [n, d] inside a leaf, and whether there are any."""
     y = torch.where(task.integer, task.x.round(), task.x)
-    there = torch.ones_like(margin, dtype=torch.bool)
+    possible = torch.ones_like(margin, dtype=torch.bool)
     for column, intervals in zip(leaf.columns, leaf.intervals, strict=True):
-        y[:, column], possible = _into(task, column, intervals, margin)
-        there &= possible
+        y[:, column], column_possible = _nearest_value(task, column, intervals, margin)
+        possible &= column_possible
     if task.most is not None:
-        there &= (y != task.x).sum(dim=1) <= task.most
-    return y, there
+        possible &= (y != task.x).sum(dim=1) <= task.most
+    return y, possible
 
 
-def _into(task: Task, column: int, intervals: Intervals, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest numbers [n] that a column may have, and whether there are any."""
+def _nearest_value(task: Task, column: int, intervals: Intervals, margin: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest values [n] of a column inside a union of intervals, and whether there are any."""
     x, spread = task.x[:, column], task.spread[column]
     ends = torch.tensor(intervals, dtype=torch.float64, device=x.device).reshape(-1, 2)
     shift = (margin * spread)[:, None]
@@ -92,15 +92,15 @@ def _into(task: Task, column: int, intervals: Intervals, margin: Tensor) -> tupl
     possible = low <= high
     if bool(task.fixed[column]):
         possible &= nearest == x[:, None]
-    way = torch.where(possible, (nearest - x[:, None]).abs(), torch.inf)
+    distance = torch.where(possible, (nearest - x[:, None]).abs(), torch.inf)
     if not len(intervals):
         return x, torch.zeros_like(x, dtype=torch.bool)
-    least, which = way.min(dim=1)
+    least, which = distance.min(dim=1)
     return torch.where(least.isfinite(), nearest.gather(1, which[:, None])[:, 0], x), least.isfinite()
 
 
 def _above(low: Tensor, dtype: torch.dtype) -> Tensor:
-    """The least numbers of a type that are greater."""
+    """The smallest numbers of a dtype that are greater than `low`."""
     rounded = low.to(dtype)
     return torch.where(
         rounded > low, rounded, torch.nextafter(rounded, torch.full_like(rounded, torch.inf))
@@ -108,7 +108,7 @@ def _above(low: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _up_to(high: Tensor, dtype: torch.dtype) -> Tensor:
-    """The greatest numbers of a type that are not greater."""
+    """The greatest numbers of a dtype that are at most `high`."""
     rounded = high.to(dtype)
     return torch.where(
         rounded <= high, rounded, torch.nextafter(rounded, torch.full_like(rounded, -torch.inf))
@@ -116,6 +116,7 @@ def _up_to(high: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _leaves(head: Head, edges: Edges) -> list[Leaf]:
+    """The leaves of a tree, with the intervals of the columns on their paths."""
     assert isinstance(head.competition, Path)
     tests = _tests(head, edges)
     found = []
@@ -130,7 +131,7 @@ def _leaves(head: Head, edges: Edges) -> list[Leaf]:
 
 
 def _tests(head: Head, edges: Edges) -> list[tuple[int, Intervals]]:
-    """Column and numbers that every test sends left."""
+    """The column of every test, and the intervals of values that it sends left."""
     halves: list[tuple[int, Intervals]] = [
         (column, ((-inf, edge),) if sign > 0 else ((edge, inf),))
         for column, edge, sign in zip(*(part.tolist() for part in edges), strict=True)

@@ -1,4 +1,4 @@
-"""Clusters with curved boundaries: sequential quadratic programs on linearised contrasts."""
+"""Counterfactuals of clusters with curved boundaries, by sequential quadratic programming."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from neonxc.head import Head, Noise
 
 STEPS = 100
 TOLERANCE = 1e-6
-"""Of the last step, relative to the distance."""
+"""Length of the last step, relative to the distance, at which a descent has converged."""
 HALVINGS = 30
 CURVATURES = (0.1, 1e6)
 KNOWN = 8
-"""Known points of a cluster that are tried as places to start from."""
+"""Number of known points of a cluster that are tried as starting points."""
 MOST_NODES = 8
-"""What search comes upon then is good, and never certain to be the best."""
+"""Number of nodes that the branch and bound solves; its result is a local minimum in any case."""
 
 Contrasts = Callable[[Tensor, Tensor], Tensor]
-"""Contrasts [m, L] after changes [m, d], of some of the nodes [m]."""
+"""Computes the contrasts [m, L] of some nodes [m] after changes [m, d]."""
 
 
 class Curved:
-    """The clusters of any head that can be differentiated.
+    """The clusters of any differentiable head.
 
     Parameters
     ----------
     head : Head
     noise : Noise or None
-        Points of clusters are not noise.
+        If given, points of the target may not be noise either.
     """
 
     first_margin = 1e-9
@@ -53,34 +53,34 @@ class Curved:
 
     @property
     def room(self) -> int:
-        """How many points are worked on at once."""
+        """Number of points that fit into memory at once."""
         width = (self.pieces.signs.shape[1] + KNOWN) * self.head.n_features + 4 * self.head.detection.width
         return at_once(8 * COPIES * width, self.head.detection.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
-        """Points that are by a margin [n], in spreads, inside, and near: none that differs a little is nearer."""
+        """Find points inside their targets by a margin [n], in spreads, at a local minimum of the distance."""
 
         def solve(nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
             known = self._known_points(task, nodes)
-            best = Best(task, self, nodes, margin)
+            best = BestChanges(task, self, nodes, margin)
             every = torch.arange(len(nodes.point), device=margin.device)
             inner = best.inside(known)
             best.descend(every, torch.zeros_like(inner), inner)
             best.descend(every, inner, inner)
-            for start in known.unbind(dim=1):  # where all else failed
+            for start in known.unbind(dim=1):  # for nodes without a solution so far
                 left = every[best.length.isinf()]
                 best.descend(left, start[left], inner[left])
             return best.u, best.length.isfinite(), best.sure
 
         starts = pairs(self.pieces, task.target)
         nodes = roots(task, *starts, torch.zeros_like(task.x[:, 0])[starts[0]])
-        # pieces have no bounds here: all of them are tried
+        # curved pieces have no lower bounds, so all of them are tried
         pieces = max(1, int(torch.bincount(starts[0], minlength=1).max())) if len(starts[0]) else 1
         found = search(task, nodes, solve, self.room, MOST_NODES + pieces)
         return replace(found, exact=torch.zeros_like(found.exact))
 
     def contrasts(self, task: Task, point: Tensor, piece: Tensor, u: Tensor) -> Tensor:
-        """Contrasts [m, L] of points after changes [m, d]: positive inside of a piece [m] that is not noise."""
+        """Contrasts [m, L] of points after changes [m, d]: positive inside their pieces and not noise."""
         y = task.x[point] + u * task.spread
         found = self.pieces.contrasts(self.head.compared(y), piece)
         if self.noise is None:
@@ -89,7 +89,7 @@ class Curved:
         return torch.cat([found, self.noise.margin(self.head, y).gather(1, cluster[:, None])], dim=1)
 
     def _known_points(self, task: Task, nodes: Nodes) -> Tensor:
-        """Changes [m, k, d] to the nearest known points of the target, as far as the box allows; or zeros."""
+        """Changes [m, k, d] to the nearest known points of the target, clamped to the box; else zeros."""
         here = task.x[nodes.point]
         unit = torch.where(task.fixed, torch.inf, task.spread)
         distance = torch.cdist(here / unit, self.known / unit)
@@ -99,16 +99,17 @@ class Curved:
         return torch.where(least.isfinite()[:, :, None], way, 0.0).clamp(nodes.low[:, None], nodes.high[:, None])
 
 
-class Best:
-    """The least changes of some nodes so far.
+class BestChanges:
+    """The smallest changes found so far for some nodes.
 
     Attributes
     ----------
     u : Tensor [m, d]
+        The changes in spreads.
     length : Tensor [m]
-        Infinite where no point of the target was found.
+        Their lengths; infinite if no point of the target was found.
     sure : Tensor [m] of bool
-        Whether the last step was short.
+        Whether the descent converged.
     """
 
     def __init__(self, task: Task, curved: Curved, nodes: Nodes, margin: Tensor) -> None:
@@ -118,11 +119,11 @@ class Best:
         self.sure = torch.zeros_like(self.length, dtype=torch.bool)
 
     def contrasts(self, u: Tensor, some: Tensor) -> Tensor:
-        """Contrasts [l, L] of some nodes [l] after changes [l, d]."""
+        """The contrasts [l, L] of some nodes [l] after changes [l, d]."""
         return self.curved.contrasts(self.task, self.nodes.point[some], self.nodes.piece[some], u)
 
     def inside(self, known: Tensor) -> Tensor:
-        """Of the known points of each node, [m, k, d], the first that is inside of the target; or zeros."""
+        """The first of each node's known points [m, k, d] that is inside the target; zeros if none is."""
         result = torch.zeros_like(self.u)
         live = torch.arange(len(result), device=result.device)
         for u in known.unbind(dim=1):
@@ -132,7 +133,7 @@ class Best:
         return result
 
     def descend(self, some: Tensor, start: Tensor, inner: Tensor) -> None:
-        """Keep what is found for some nodes [l] from a start [l, d], if it is better."""
+        """Descend from starting points [l, d] of some nodes [l], and keep the results that are better."""
         if not len(some):
             return
         nodes = self.nodes.take(some)
@@ -142,7 +143,7 @@ class Best:
 
         start = start.clamp(nodes.low, nodes.high)
         u, converged = _descend(contrasts, start, nodes, self.margin[nodes.point])
-        u = _pulled_in(contrasts, u, inner)
+        u = _moved_inside(contrasts, u, inner)
         length = torch.linalg.vector_norm(u, dim=1)
         better = (self.contrasts(u, some).amin(dim=1) >= 0) & (length < self.length[some])
         won = some[better]
@@ -150,12 +151,12 @@ class Best:
 
 
 def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """Solve one quadratic program after another: where that ends, [m, d], and whether it converged.
+    """Solve a sequence of quadratic programs; return the last changes [m, d], and whether they converged.
 
-    A step goes to the nearest point of the linearised problem, as far as that lessens the squared distance plus
-    what contrasts are negative by, times penalties above their multipliers (Nocedal and Wright, Numerical
-    Optimization, 2006, section 18.4). The Hessian of the Lagrangian is a multiple of the identity: its slope along
-    the last step (Barzilai and Borwein, IMA Journal of Numerical Analysis 8, 1988).
+    A step goes to the nearest point of the linearized problem. A line search reduces a merit function: the squared
+    distance plus the violations of the contrasts, times penalties above their multipliers (Nocedal and Wright,
+    Numerical Optimization, 2006, section 18.4). The Hessian of the Lagrangian is approximated by a multiple of the
+    identity, its slope along the last step (Barzilai and Borwein, IMA Journal of Numerical Analysis 8, 1988).
     """
     u = u.clone()
     converged = torch.zeros(len(u), dtype=torch.bool, device=u.device)
@@ -164,8 +165,8 @@ def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> t
     for _ in range(STEPS):
         if not len(live):
             break
-        here, of_live = u[live], partial(_of_some, contrasts, live)
-        h, slopes = _linearised(of_live, here)
+        here, live_contrasts = u[live], partial(_contrasts_of, contrasts, live)
+        h, slopes = _linearized(live_contrasts, here)
         length = torch.linalg.vector_norm(slopes, dim=2)
         curvature, penalty = torch.ones_like(h[:, :1]), torch.zeros_like(h)
         if state:
@@ -187,10 +188,9 @@ def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> t
             _merit, there, torch.where(there[:, None], penalty, 1 / slope), margin[live, None] * length
         )
         enough = 1e-4 * curvature[:, 0] * step.square().sum(dim=1)
-        enough = torch.where(
-            there, enough, 0.1 * merit(here, h)
-        )  # back to where there is a solution, or not at all
-        t = _step_length(partial(_merit_at, merit, of_live), here, step, enough)
+        # if the linearized problem has no solution, the step needs to reduce the violation substantially
+        enough = torch.where(there, enough, 0.1 * merit(here, h))
+        t = _step_length(partial(_merit_at, merit, live_contrasts), here, step, enough)
         u[live] = here + t[:, None] * step
         size = curvature[:, 0].clamp(min=1) * torch.linalg.vector_norm(step, dim=1)
         ended = there & (size <= TOLERANCE * (1 + torch.linalg.vector_norm(here, dim=1)))
@@ -203,30 +203,30 @@ def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> t
 
 
 def _pull(slopes: Tensor, multipliers: Tensor) -> Tensor:
-    """Sum [m, d] of the contrasts' slopes [m, L, d] times their multipliers [m, L]."""
+    """The sum [m, d] of the contrasts' gradients [m, L, d] times their multipliers [m, L]."""
     return torch.einsum("nhd,nh->nd", slopes, multipliers)
 
 
-def _of_some(contrasts: Contrasts, some: Tensor, u: Tensor) -> Tensor:
-    return contrasts(u, some)
+def _contrasts_of(contrasts: Contrasts, nodes: Tensor, u: Tensor) -> Tensor:
+    return contrasts(u, nodes)
 
 
 def _nearest_to(center: Tensor, normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
-    """Like :func:`shortest`, with distances from a center [n, d]."""
+    """Solve the quadratic programs of :func:`shortest` with distances from a center [n, d]."""
     shifted = limits - torch.einsum("nhd,nd->nh", normals, center)
     u, found, multipliers = shortest(normals, shifted, low - center, high - center)
     return u + center, found, multipliers
 
 
 def _worst(normals: Tensor, limits: Tensor, here: Tensor) -> Tensor:
-    """Limits that leave only the half-space that is farthest away: where all of them have no point in common."""
+    """Limits that keep only the most violated half-space, for problems without a solution."""
     beyond = torch.einsum("nhd,nd->nh", normals, here) - limits
     worst = beyond.argmax(dim=1, keepdim=True)
     return torch.full_like(limits, torch.inf).scatter(1, worst, limits.gather(1, worst))
 
 
 def _merit(there: Tensor, penalty: Tensor, margin: Tensor, u: Tensor, h: Tensor) -> Tensor:
-    """Half the squared distance [n], unless `there` is nothing yet to be near to, and penalties of contrasts."""
+    """The merit function [n]: half the squared distance, if the problem is solvable, plus penalized violations."""
     short = torch.where(h.isfinite(), (margin - h).clamp(min=0), 0.0)
     return there * u.square().sum(dim=1) / 2 + (penalty * short).sum(dim=1)
 
@@ -238,7 +238,7 @@ def _merit_at(
 
 
 def _step_length(merit: Callable[[Tensor], Tensor], u: Tensor, step: Tensor, enough: Tensor) -> Tensor:
-    """The first of 1, 1/2, 1/4 ... at which the merit falls as it should; 0 where none does."""
+    """The first step length of 1, 1/2, 1/4 ... at which the merit decreases enough; 0 if there is none."""
     before = merit(u)
     t, open_ = torch.ones_like(before), torch.ones_like(before, dtype=torch.bool)
     for _ in range(HALVINGS):
@@ -249,8 +249,8 @@ def _step_length(merit: Callable[[Tensor], Tensor], u: Tensor, step: Tensor, eno
     return torch.where(open_, 0.0, t)
 
 
-def _pulled_in(contrasts: Contrasts, u: Tensor, inner: Tensor) -> Tensor:
-    """Points that are outside, moved towards one inside until they are there."""
+def _moved_inside(contrasts: Contrasts, u: Tensor, inner: Tensor) -> Tensor:
+    """Move points that are outside towards points `inner` inside, by bisection, until they are inside."""
     every = torch.arange(len(u), device=u.device)
     outside = contrasts(u, every).amin(dim=1) < 0
     live = (outside & (contrasts(inner, every).amin(dim=1) >= 0)).nonzero()[:, 0]
@@ -265,8 +265,8 @@ def _pulled_in(contrasts: Contrasts, u: Tensor, inner: Tensor) -> Tensor:
     return u.index_copy(0, live, start + high * way)
 
 
-def _linearised(contrasts: Callable[[Tensor], Tensor], u: Tensor) -> tuple[Tensor, Tensor]:
-    """Contrasts [m, L] and their slopes [m, L, d]."""
+def _linearized(contrasts: Callable[[Tensor], Tensor], u: Tensor) -> tuple[Tensor, Tensor]:
+    """The contrasts [m, L] and their gradients [m, L, d]."""
     with torch.enable_grad():
         leaf = u.clone().requires_grad_()
         found = contrasts(leaf)

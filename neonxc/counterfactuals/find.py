@@ -1,4 +1,4 @@
-"""The nearest point that belongs to another cluster."""
+"""The public function :func:`counterfactual`, which finds the nearest points in other clusters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_whole
 
 GROWTH, TRIES = 8.0, 14
-"""By what the hair grows by which points are inside, until the network agrees that they are."""
+"""Growth factor of the margin inside the target until the network confirms a point, and number of tries."""
 
 Region = Boxes | Polyhedra | Curved
 
@@ -40,62 +40,64 @@ def counterfactual(
     columns: int | None = None,
     spread: Any = None,
 ) -> Counterfactual:
-    """Find the nearest points that belong to other clusters: what would have to change, and by how much.
+    """Find the nearest points in other clusters: which columns have to change, and by how much.
 
     Parameters
     ----------
     net : NeuralizedClustering
-        From :func:`neonxc.neuralize`, of raw columns: without a feature network.
-    x : array, frame or tensor [N, d]
-        Points, one or many. In a table with categories, which the network encodes, these stay as they are, and so
-        do numbers that it encodes in several ways.
-    target : label, or N labels, optional
-        Of ``net.classes_``: where points shall belong. Points that do already stay. Default: each point's
-        runner-up, the cluster of the second greatest logit; of noise, the nearest cluster.
-    fixed : column, or sequence of columns
-        Names or positions of columns that don't change.
-    integer : column, or sequence of columns
-        Columns that are whole numbers, also where x is not; those that are fixed stay as they are.
+        From :func:`neonxc.neuralize`, without a feature network.
+    x : array, data frame or tensor [N, d]
+        The points. In tables that the network encodes, categories do not change, and neither do numbers that are
+        encoded in several ways.
+    target : label or sequence of N labels, optional
+        The target clusters, among ``net.classes_``; points that are in their target already do not change.
+        Default: the cluster with the second largest logit of each point; for noise, the nearest cluster.
+    fixed : column or sequence of columns
+        Names or positions of columns that may not change.
+    integer : column or sequence of columns
+        Columns that need whole numbers in the result, even if they are fractional in x. Fixed columns keep their
+        values.
     bounds : dict, optional
-        From columns to pairs ``(low, high)``, either of which may be None; x has to be inside.
+        Maps columns to pairs ``(low, high)``; either may be None. x needs to be inside.
     columns : int, optional
-        How many columns of a point may change. Default: all.
-    spread : array [d], or data [n, d], optional
-        What a change of each column is measured in, in the units of the column (of an encoded column, behind its
-        functions), or data whose standard deviations are taken. Default: those of the X that
-        :func:`~neonxc.neuralize` was given, ``net.spread_``; without it, of the centers, supports or means that
-        the clustering consists of, or what a threshold tree remembers, and 1 for columns in which these don't
-        differ.
+        Largest number of columns of a point that may change. Default: all.
+    spread : array [d] or data [n, d], optional
+        The unit in which changes of each column are measured, or data whose standard deviations are used. For a
+        column that a pipeline passes to a function such as a logarithm, the unit is that of the function's values.
+        Default: the standard deviations of the X given to :func:`~neonxc.neuralize`, ``net.spread_``. Without X,
+        those of the centers, supports or means of the clustering, or the spreads that a threshold tree stores; 1
+        for columns where these are constant.
 
     Returns
     -------
     Counterfactual
-        Points of the type of x, their changes, distances in spreads, and whether they are certain. ``net.predict``
-        was asked for every point that is found, in the type that it is handed back in.
+        Points with the type of x, their changes, distances in spreads, and whether they are exact. Every point
+        found was checked with ``net.predict`` in the dtype in which it is returned.
 
     Raises
     ------
     TypeError
-        No network from :func:`~neonxc.neuralize`.
+        `net` is no network from :func:`~neonxc.neuralize`.
     ValueError
-        A feature network, unusable x, an unknown label or column, bounds that cross or that x is outside of,
+        A network with a feature network, invalid x, an unknown label or column, bounds that cross or exclude x, or
         spreads that are not positive.
 
     Notes
     -----
-    It computes in float64 on the device of the network.
+    The computation is in float64 on the device of the network.
 
-    The nearest point is exact where boundaries are flat in the raw columns: nearest centers and subcentroids, also
-    behind affine pipelines, linear layers, mixtures with one covariance for all, hierarchies. Their clusters are
-    unions of polyhedra, to each of which points are projected by a dual active-set method (Goldfarb and Idnani,
-    Mathematical Programming 27, 1983); whole numbers, few columns and the polyhedra are searched by branch and
-    bound (Land and Doig, Econometrica 28, 1960), which ends with the best point so far, and ``exact`` False, after
-    1,000 projections. In threshold trees, whose clusters are unions of boxes, every column goes its own shortest
-    way. Points are then inside by a hair, the least of some sizes at which the network agrees.
+    The nearest point is exact if the cluster boundaries are linear in the raw columns: nearest centers and
+    subcentroids (also after affine pipelines), linear layers, mixtures with one shared covariance, hierarchies.
+    Their clusters are unions of polyhedra, and points are projected to each of them by a dual active-set method
+    (Goldfarb and Idnani, Mathematical Programming 27, 1983). Whole numbers, a limited number of columns, and the
+    choice of the polyhedron are solved by branch and bound (Land and Doig, Econometrica 28, 1960); after 1,000
+    projections the search returns the best point so far, with ``exact`` False. In threshold trees, whose clusters
+    are unions of boxes, the columns are independent. Points are moved inside the target by a small margin, the
+    smallest of several at which the network confirms them.
 
-    Other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise) are linearised step by step,
-    from the point itself and from a known point of the target. What that finds is a local minimum: ``exact`` is
-    False, and a point may exist where ``found`` is False.
+    Other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise) are linearized step by step,
+    starting from the point itself and from known points of the target. The result is a local minimum: ``exact`` is
+    False, and a point may exist even if ``found`` is False.
 
     Examples
     --------
@@ -113,7 +115,7 @@ def counterfactual(
     if not isinstance(net, NeuralizedClustering):
         raise TypeError(f"counterfactual needs a network from neonxc.neuralize, got {type(net).__name__}")
     if net.features is not None:
-        raise ValueError("counterfactual changes raw columns, and this network has a feature network before them")
+        raise ValueError("counterfactual needs a network on raw columns, this one has a feature network")
     batch = net.batch(x)
     space = space_of(net, x, batch)
     given, device = batch.tensor, batch.tensor.device
@@ -157,7 +159,7 @@ def counterfactual(
 
 
 def region_of(net: NeuralizedClustering) -> Region:
-    """How the clusters of a network are made up."""
+    """Return the geometry of a network's clusters: boxes, polyhedra, or regions with curved boundaries."""
     slopes = net.head.slopes()
     if slopes is None or net.noise is not None:
         return Curved(net.head, net.noise)
@@ -176,7 +178,7 @@ def _(competition: Path, head: Head, slopes: Tensor) -> Region:
 
 
 def _nearest(net: NeuralizedClustering, task: Task, own: Tensor) -> Found:
-    """The nearest points of all points, those that are where they should be already left out."""
+    """Find the nearest points of all points that are not in their targets yet."""
     region = region_of(net)
     n, device = len(task.x), task.x.device
     settled = (own == task.target) & ((task.x == task.x.round()) | ~task.integer).all(dim=1)
@@ -196,7 +198,7 @@ def _nearest(net: NeuralizedClustering, task: Task, own: Tensor) -> Found:
 
 
 def _confirmed(net: NeuralizedClustering, region: Region, task: Task) -> Found:
-    """Nearest points that the network itself, in the type of the given points, finds in their targets."""
+    """Find nearest points that the network confirms, in the dtype of the given points, growing the margin."""
     n, device = len(task.x), task.x.device
     result = Found(task.x.clone(), *(torch.zeros(n, dtype=torch.bool, device=device) for _ in range(3)))
     open_ = torch.arange(n, device=device)
@@ -220,17 +222,17 @@ def _confirmed(net: NeuralizedClustering, region: Region, task: Task) -> Found:
 
 
 def _columns(net: NeuralizedClustering, x: Tensor) -> Tensor:
-    """Column of each point's cluster, K for noise."""
+    """The column [n] of each point's cluster; K for noise."""
     column = net.assign(x)
     return column if net.noise is None else torch.where(net.outside(x), net.head.n_clusters, column)
 
 
 def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> Tensor:
-    """Columns [n] of labels, one or one per point; the runner-up by default, of noise the nearest cluster."""
+    """The columns [n] of the target labels; by default the runner-up, and for noise the nearest cluster."""
     if target is None:
         parts = [net.head(x[some]) for some in net.carrier.of_points(x)]
         logits = torch.cat(parts)
-        logits = torch.cat([logits, logits[:, :1]], dim=1)  # noise has a column, too
+        logits = torch.cat([logits, logits[:, :1]], dim=1)  # a column for noise, so that K can be masked below
         return logits.scatter(1, own[:, None], -torch.inf)[:, :-1].argmax(dim=1)
     labels = as_array(target)
     if labels.shape not in ((), (1,), (len(x),)):
@@ -238,6 +240,6 @@ def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> 
     places = {label: column for column, label in enumerate(net.classes_.tolist())}
     unknown = [label for label in labels.ravel().tolist() if label not in places]
     if unknown:
-        raise ValueError(f"target {unknown[0]!r} is no cluster; clusters are {net.classes_.tolist()}")
+        raise ValueError(f"target {unknown[0]!r} is no cluster; the clusters are {net.classes_.tolist()}")
     found = torch.tensor([places[label] for label in labels.ravel().tolist()], device=x.device)
     return found.expand(len(x))

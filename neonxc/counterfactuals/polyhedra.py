@@ -1,4 +1,4 @@
-"""Clusters that are unions of polyhedra: nearest centers, linear layers, hierarchies."""
+"""Counterfactuals of clusters that are unions of polyhedra: nearest centers, linear layers, hierarchies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
 from neonxc.pieces import Pieces
 
-COPIES = 6  # of the half-spaces of a node that solving it holds
+COPIES = 6  # copies of a node's half-spaces in memory while it is solved
 
 
 class Polyhedra:
@@ -32,11 +32,11 @@ class Polyhedra:
 
     @property
     def room(self) -> int:
-        """How many points are worked on at once."""
+        """Number of points that fit into memory at once."""
         return at_once(8 * COPIES * (self.values.numel() + len(self.pieces.cluster)), self.values.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
-        """The nearest points that are by a margin [n], in spreads, inside of a piece."""
+        """Find the nearest points that are inside a piece of the target by a margin [n], in spreads."""
         values = self.head.compared(task.x)
         slopes = self.values * task.spread
         starts = pairs(self.pieces, task.target)
@@ -49,7 +49,7 @@ class Polyhedra:
             u, found, _ = shortest(*half_spaces(nodes.point, nodes.piece), nodes.low, nodes.high)
             return u, found, found
 
-        if len(starts[0]) == len(task.x):  # one piece each: nothing to choose from
+        if len(starts[0]) == len(task.x):  # one piece per point: no bounds are needed
             bound = torch.zeros_like(margin)
         else:
             parts = zip(*(index.split(self.room) for index in starts), strict=True)
@@ -58,13 +58,13 @@ class Polyhedra:
 
 
 def pairs(pieces: Pieces, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Points and the pieces of their targets."""
+    """All pairs of a point and a piece of its target, as two index tensors."""
     point, piece = (pieces.cluster == target[:, None]).nonzero(as_tuple=True)
     return point, piece
 
 
 def normalised(contrasts: Tensor, slopes: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """Half-spaces ``normals u <= limits`` where contrasts [n, M] of slopes [n, M, d] are beyond a margin [n]."""
+    """Half-spaces ``normals u <= limits`` where contrasts [n, M] with gradients [n, M, d] exceed a margin [n]."""
     length = torch.linalg.vector_norm(slopes, dim=2)
     flat = length == 0
     length = torch.where(flat, 1.0, length)

@@ -1,4 +1,4 @@
-"""The nearest points of polyhedra: quadratic programs of many points at once, by a dual active-set method."""
+"""Projection of many points to polyhedra at once: quadratic programs, solved by a dual active-set method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 ROUNDING = 1e-12
-"""A squared length up to which a normal of length 1 depends on the active ones; distances up to it are zero."""
+"""Squared length up to which a unit normal counts as dependent on the active ones, and distances as zero."""
 
 
 def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -17,31 +17,32 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     Parameters
     ----------
     normals : Tensor [n, H, d] of float64
-        Of length 1, or 0 where there is no half-space.
+        Normals of length 1; zeros where there is no half-space.
     limits : Tensor [n, H]
         Infinite where there is no half-space.
     low, high : Tensor [n, d]
-        May be infinite. Columns with ``low == high`` don't move.
+        Bounds, which may be infinite. Columns with ``low == high`` are fixed.
 
     Returns
     -------
     u : Tensor [n, d]
+        The solutions.
     found : Tensor [n] of bool
-        False where no point fulfils them all.
+        False if the constraints have no solution.
     multipliers : Tensor [n, H]
-        Of the half-spaces, not negative.
+        Lagrange multipliers of the half-spaces, not negative.
 
     Notes
     -----
-    The method of Goldfarb and Idnani (Mathematical Programming 27, 1983), for the identity as quadratic form: it
-    starts where half-spaces don't count, and takes in the one that is violated most, while those that are in the
-    way are let go. No step shortens the distance, so that it ends at the nearest point, or shows that there is
-    none.
+    This is the method of Goldfarb and Idnani (Mathematical Programming 27, 1983) for the identity as quadratic
+    form. It starts at the solution without half-spaces, and adds the most violated constraint in every step, while
+    active constraints with a multiplier of zero are dropped. The distance never decreases, so the method ends at
+    the nearest point or proves that there is none.
     """
     n, H, d = normals.shape
     low, high = low.expand(n, d), high.expand(n, d)
     u = torch.zeros_like(low).clamp(low, high)
-    side = torch.where(low == high, 0, -u.sign()).to(u)  # 0 lies below the lower bound: that one is active
+    side = torch.where(low == high, 0, -u.sign()).to(u)  # a lower bound above 0 is active, or an upper one below
     state = _State(
         torch.arange(n, device=u.device), normals, limits, low, high, (low == high), u, torch.zeros_like(limits),
         limits.new_zeros(n, H, dtype=torch.bool), u.abs() * (side != 0), side,
@@ -65,7 +66,7 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
 
 @dataclass
 class _State:
-    """Where the points that are not done are; changed in place."""
+    """The state of the points that are not solved yet; modified in place."""
 
     point: Tensor
     normals: Tensor
@@ -74,19 +75,19 @@ class _State:
     high: Tensor
     fixed: Tensor
     u: Tensor
-    multiplier: Tensor  # [n, H], of the half-spaces
+    multiplier: Tensor  # [n, H], multipliers of the half-spaces
     active: Tensor  # [n, H]
-    pull: Tensor  # [n, d], multiplier of the bounds
+    pull: Tensor  # [n, d], multipliers of the bounds
     side: Tensor  # [n, d]: 1 at the upper bound, -1 at the lower one, 0 at neither
     entering: Tensor  # [n]: half-space, or H + column for a lower bound, H + d + column for an upper one; or -1
-    weight: Tensor  # [n], multiplier of what is entering
+    weight: Tensor  # [n], multiplier of the entering constraint
 
     def take(self, some: Tensor) -> _State:
         return self if bool(some.all()) else _State(*(getattr(self, f.name)[some] for f in fields(self)))
 
 
 def _step(s: _State) -> tuple[Tensor, Tensor]:
-    """Go on by one constraint, taken in or let go: whether points may have a solution, and which have theirs."""
+    """Add or drop one constraint per point; return which points may have a solution, and which are solved."""
     H, d, rows = s.limits.shape[1], s.u.shape[1], torch.arange(len(s.u), device=s.u.device)
     beyond = torch.einsum("nhd,nd->nh", s.normals, s.u) - s.limits
     beyond = torch.cat([beyond.masked_fill(s.active, -torch.inf), s.low - s.u, s.u - s.high], dim=1)
@@ -94,15 +95,15 @@ def _step(s: _State) -> tuple[Tensor, Tensor]:
     entering = torch.where(s.entering < 0, worst, s.entering)
     excess = beyond[rows, entering]
     finished = (s.entering < 0) & (excess <= ROUNDING * (1 + s.u.abs().amax(dim=1)))
-    of_bound = (entering - H).clamp(min=0)
-    column, sign = of_bound % d, torch.where(of_bound < d, -1.0, 1.0)
+    bound = (entering - H).clamp(min=0)
+    column, sign = bound % d, torch.where(bound < d, -1.0, 1.0)
     normal = torch.zeros_like(s.u).scatter(1, column[:, None], sign.to(s.u)[:, None])
     normal = (
         torch.where((entering < H)[:, None], s.normals[rows, entering.clamp(max=H - 1)], normal) if H else normal
     )
     free = ((s.side == 0) & ~s.fixed).to(s.u)
     change = _change(s, normal, free)
-    along = torch.where((change > 0) & s.active, s.multiplier / change, torch.inf)  # until a multiplier is zero
+    along = torch.where((change > 0) & s.active, s.multiplier / change, torch.inf)  # step until a multiplier is 0
     rest = normal - torch.einsum("nhd,nh->nd", s.normals, change)
     loss = s.side * rest
     until = torch.where((loss > 0) & (s.side != 0), s.pull / loss, torch.inf)
@@ -118,15 +119,15 @@ def _step(s: _State) -> tuple[Tensor, Tensor]:
     s.pull = ((s.pull - t * loss).clamp(min=0)) * (s.side != 0)
     s.weight = torch.where(s.entering < 0, 0.0, s.weight) + t[:, 0]
     moving = feasible & ~finished
-    _take_in(s, rows, entering, moving & (full <= least), column, sign)
+    _add_constraint(s, rows, entering, moving & (full <= least), column, sign)
     dropped = moving & (full > least)
-    _let_go(s, rows, leaving, dropped)
+    _drop_constraint(s, rows, leaving, dropped)
     s.entering = torch.where(dropped, entering, -1)
     return feasible, finished
 
 
 def _change(s: _State, normal: Tensor, free: Tensor) -> Tensor:
-    """How fast the multipliers [n, H] of the active half-spaces fall as one more pulls along its normal."""
+    """The rate [n, H] at which the multipliers of active half-spaces decrease while a constraint enters."""
     width = int(s.active.sum(dim=1).max()) if s.active.numel() else 0
     change = torch.zeros_like(s.multiplier)
     if width == 0:
@@ -138,7 +139,7 @@ def _change(s: _State, normal: Tensor, free: Tensor) -> Tensor:
     return change.scatter(1, index, solved * there)
 
 
-def _take_in(s: _State, rows: Tensor, entering: Tensor, some: Tensor, column: Tensor, sign: Tensor) -> None:
+def _add_constraint(s: _State, rows: Tensor, entering: Tensor, some: Tensor, column: Tensor, sign: Tensor) -> None:
     H = s.limits.shape[1]
     half, bound = some & (entering < H), some & (entering >= H)
     s.active[rows[half], entering[half]] = True
@@ -148,7 +149,7 @@ def _take_in(s: _State, rows: Tensor, entering: Tensor, some: Tensor, column: Te
     s.u[r, c] = torch.where(side < 0, s.low[r, c], s.high[r, c])
 
 
-def _let_go(s: _State, rows: Tensor, leaving: Tensor, some: Tensor) -> None:
+def _drop_constraint(s: _State, rows: Tensor, leaving: Tensor, some: Tensor) -> None:
     H = s.limits.shape[1]
     half, bound = some & (leaving < H), some & (leaving >= H)
     s.active[rows[half], leaving[half]] = False

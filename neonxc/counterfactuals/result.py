@@ -1,4 +1,4 @@
-"""Counterfactuals as they are handed back."""
+"""The result of :func:`neonxc.counterfactual`."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ MOST_CHANGES = 5
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Counterfactual:
-    """What :func:`neonxc.counterfactual` finds; ``str`` of it has a line for each of the first 20 points.
+    """The result of :func:`neonxc.counterfactual`; its ``str`` has one line for each of the first 20 points.
 
     Attributes
     ----------
-    points : array, frame or Tensor [N, d]
-        The nearest points in the target clusters; the given ones where there is none.
-    changes : array, frame or Tensor [N, d]
+    points : array, data frame or Tensor [N, d]
+        The nearest points in the target clusters; the given points where none was found.
+    changes : array, data frame or Tensor [N, d]
         ``points - x``; 0 for categories.
     labels : array or Tensor [N]
-        What ``net.predict`` gives for `points`.
+        The result of ``net.predict(points)``.
     distance : ndarray [N] of float64
-        Length of the changes, each in units of its column's spread; infinite where there is no point.
+        Euclidean length of the changes, each in units of its column's spread; infinite where no point was found.
     found : ndarray [N] of bool
-        Whether a point of the target cluster was found within the limits, as ``net.predict`` confirmed.
+        Whether a point of the target cluster was found within the limits and confirmed by ``net.predict``.
     exact : bool
-        Whether all these points are the nearest ones, up to rounding and a hair by which they are inside. False
-        where boundaries are curved, or a search was cut short.
+        Whether all points are the nearest ones, up to rounding and a small margin inside the target. False if
+        boundaries are curved or a search ended early.
     converged : ndarray [N] of bool
-        Whether the last step was short. False says that a nearer point is likely to be close by, or that there is
-        none at all.
+        Whether the search for a point converged. False means that a nearer point is likely to be close, or that
+        none exists.
     target : ndarray [N]
-        Labels of the clusters that were asked for.
+        Labels of the target clusters.
     """
 
     points: Any
@@ -65,7 +65,7 @@ class Counterfactual:
         before, after = (values[row] for values in self._values)
         moved = np.flatnonzero(self._size[row])
         if not len(moved):
-            return f"{way}: it is there already"
+            return f"{way}: already in this cluster"
         order = moved[np.argsort(-np.abs(self._size[row])[moved], kind="stable")]
         parts = [_change(self._names[i], before[i], after[i]) for i in order[:MOST_CHANGES]]
         more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
@@ -73,6 +73,6 @@ class Counterfactual:
 
 
 def _change(name: str, before: float, after: float) -> str:
-    """Both numbers with as many digits as tell them apart."""
+    """Format two numbers with as many digits as are needed to distinguish them."""
     digits = next((k for k in range(3, 17) if f"{before:.{k}g}" != f"{after:.{k}g}"), 17)
     return f"{name} {before:.{digits}g} -> {after:.{digits}g}"

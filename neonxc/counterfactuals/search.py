@@ -1,4 +1,4 @@
-"""Branch and bound: over the pieces of a cluster, whole numbers, and which columns change."""
+"""Branch and bound over the pieces of a cluster, whole numbers, and the choice of columns that change."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from neonxc.counterfactuals.task import Task
 
 MOST_NODES = 1000
-"""Problems that are solved for a point before the best answer so far has to do."""
+"""Number of problems solved per point, after which the search returns the best solution so far."""
 UNCHANGED = 1e-9
-"""A change of a column, in spreads, that counts as none; of a whole number, in its own units."""
+"""Changes up to this size, in spreads (of whole numbers in their own units), count as none."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Nearest points [n, d], whether there is one, whether it is the nearest for certain, whether it converged."""
+    """Nearest points [n, d], and whether they were found, are exact, and have converged, [n] each."""
 
     points: Tensor
     found: Tensor
@@ -28,17 +28,17 @@ class Found:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Convex problems: a piece, and a box of changes in spreads."""
+    """Nodes of the search tree: the problem of reaching a piece within a box of changes, in spreads."""
 
     point: Tensor  # [m]
     piece: Tensor  # [m]
-    bound: Tensor  # [m], no nearer point is in there
+    bound: Tensor  # [m], lower bound of the distance
     low: Tensor  # [m, d]
     high: Tensor  # [m, d]
-    chosen: Tensor  # [m, d], columns that count as changed, whether they are or not
+    chosen: Tensor  # [m, d], columns that count as changed
 
     def take(self, some: Tensor) -> Nodes:
-        """Some of the nodes."""
+        """Select nodes."""
         return Nodes(*(getattr(self, field.name)[some] for field in fields(self)))
 
     def __add__(self, other: Nodes) -> Nodes:
@@ -47,13 +47,13 @@ class Nodes:
 
 
 Solve = Callable[[Nodes], tuple[Tensor, Tensor, Tensor]]
-"""Least changes [m, d] in spreads, whether there are any, and whether they converged."""
+"""Solves nodes: returns the least changes [m, d] in spreads, whether there are any, and whether they converged."""
 
 
 def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
-    """Nodes of points and pieces where all that may change is still free."""
+    """The root nodes of pairs of points and pieces, where nothing is decided yet."""
     low, high = task.box()
-    whole = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # these have to change
+    whole = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # fractional, so they have to change
     chosen = whole[point]
     low, high = _no_more(task, low[point], high[point], chosen)
     return Nodes(point, piece, bound, low, high, chosen)
@@ -66,13 +66,17 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_N
     ----------
     task : Task
     nodes : Nodes
-        Where to begin.
+        The root nodes.
     solve : callable
         Solves nodes.
     room : int
-        How many nodes may be solved at once.
+        Number of nodes that fit into memory at once.
     most : int
-        How many nodes may be solved for a point.
+        Number of nodes that may be solved per point.
+
+    Returns
+    -------
+    Found
     """
     n = len(task.x)
     best = task.x.new_full((n,), torch.inf)
@@ -99,7 +103,7 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_N
 
 
 def _next(nodes: Nodes, room: int) -> Tensor:
-    """The best nodes of every point: one, or as many as there is room for."""
+    """Mask of the nodes to solve next: the best ones of every point, as many as fit into memory."""
     order = nodes.bound.argsort(stable=True)
     order = order[nodes.point[order].argsort(stable=True)]
     point = nodes.point[order]
@@ -118,7 +122,7 @@ def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tens
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
-    """Solutions with the greatest changes alone, and with whole numbers rounded."""
+    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded."""
     low, high = nodes.low, nodes.high
     if task.most is not None:
         size = u.abs().masked_fill(nodes.chosen, torch.inf)
@@ -135,7 +139,7 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
 
 
 def _children(task: Task, nodes: Nodes, u: Tensor, length: Tensor) -> Nodes:
-    """Nodes that between them have all that is left: a column changes or not, a number is below or above."""
+    """Branch: on whether a column changes, or on whether a whole number is below or above its value."""
     x = task.x[nodes.point]
     value = x + u * task.spread
     uneven = torch.where(task.integer, (value - value.round()).abs(), 0.0)
@@ -157,7 +161,7 @@ def _children(task: Task, nodes: Nodes, u: Tensor, length: Tensor) -> Nodes:
 
 
 def _by_column(task: Task, nodes: Nodes, column: Tensor) -> Nodes:
-    """Two nodes each: the column does not change, or it is chosen to."""
+    """Two nodes for each: in one the column may not change, in the other it counts as changed."""
     at = column[:, None]
     without = replace(nodes, low=nodes.low.scatter(1, at, 0.0), high=nodes.high.scatter(1, at, 0.0))
     chosen = nodes.chosen.scatter(1, at, True)
@@ -166,10 +170,10 @@ def _by_column(task: Task, nodes: Nodes, column: Tensor) -> Nodes:
 
 
 def _no_more(task: Task, low: Tensor, high: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Where all columns that may change are chosen, the others don't."""
+    """Fix the other columns of nodes in which as many columns as allowed are chosen."""
     if task.most is None:
         return low, high
     count = chosen.sum(dim=1, keepdim=True)
     still = (count >= task.most) & ~chosen
     low, high = torch.where(still, 0.0, low), torch.where(still, 0.0, high)
-    return torch.where(count > task.most, torch.inf, low), high  # an empty box
+    return torch.where(count > task.most, torch.inf, low), high  # too many are chosen: an empty box

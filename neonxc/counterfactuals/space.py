@@ -1,4 +1,4 @@
-"""The columns that change: raw ones, or those that tables are encoded by."""
+"""Conversion between the user's columns and those of the head, which counterfactuals change."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from neonxc.network import NeuralizedClustering
 
 
 class Space:
-    """Columns of numbers as they are.
+    """Numeric columns, which the head uses as they are.
 
     Parameters
     ----------
-    x : array, frame or Tensor
-        What the user gave.
+    x : array, data frame or Tensor
+        The user's points.
     batch : Batch
+        The same points as a tensor of the head's columns.
     names : sequence of str
-        Of the columns that the user gave.
+        Names of the user's columns.
     """
 
     def __init__(self, x: Any, batch: Batch, names: Sequence[str]) -> None:
@@ -34,32 +35,32 @@ class Space:
 
     @property
     def still(self) -> Tensor:
-        """Columns [D] of the head that never change."""
+        """Mask [D] of the head's columns that can't change."""
         return torch.zeros(self.batch.tensor.shape[1], dtype=torch.bool)
 
     def place(self, column: int, name: str) -> int:
-        """Position of a column among the head's."""
+        """Return the position of a user's column among the head's columns."""
         return column
 
     def apply(self, place: int, value: float) -> float:
-        """A number of the user's as one of the head's."""
+        """Convert a value of a user's column to one of the head's column."""
         return value
 
     def raw(self, points: Tensor) -> np.ndarray:
-        """Numbers [N, D] as the user knows them."""
+        """Convert points [N, D] of the head's columns to the units of the user's columns."""
         return points.double().cpu().numpy()
 
     def points(self, points: Tensor) -> Any:
-        """Points [N, D] as the user gave them."""
+        """Convert points [N, D] of the head's columns to the type of the user's points."""
         return self.batch.restore(points)
 
     def changes(self, points: Tensor) -> Any:
-        """By how much points differ from those that were given."""
+        """Compute the differences of points from the given ones, in the type of the user's points."""
         return self.batch.restore(points - self.batch.tensor)
 
 
 class Codes(Space):
-    """Encoded columns that were given as a tensor: those of categories never change."""
+    """Encoded columns given as a tensor; those of categories can't change."""
 
     def __init__(self, x: Any, batch: Batch, encoding: Encoding) -> None:
         super().__init__(x, batch, encoding.names)
@@ -67,38 +68,41 @@ class Codes(Space):
 
     @property
     def still(self) -> Tensor:
-        """Columns of categories, and those that a column of the table shares with others."""
+        """Mask [D] of the columns of categories, and of columns that encode the same table column."""
         alone = self.encoding.owner.bincount()[self.encoding.owner] == 1
         numbers = [isinstance(part, Number) for part in self.encoding.parts]
         return ~(torch.tensor(numbers) & alone)
 
 
 class Table(Codes):
-    """A table by its encoding: numbers change, categories stay."""
+    """A table that is encoded: its numbers can change, and its categories can't."""
 
     def __init__(self, x: Any, batch: Batch, encoding: Encoding) -> None:
         super().__init__(x, batch, encoding)
         self.names = encoding.columns
 
     def place(self, column: int, name: str) -> int:
-        """Position of a column among the encoded ones, if it may change."""
+        """Return the position of a column among the encoded ones, if it can change."""
         own = (self.encoding.owner == column).nonzero()[:, 0].tolist()
         if len(own) != 1 or bool(self.still[own[0]]):
             if name == "fixed":
                 return -1
-            raise ValueError(f"{name}: column {self.names[column]!r} is no number that can change")
+            raise ValueError(f"{name} needs numeric columns, column {self.names[column]!r} is encoded otherwise")
         part = self.encoding.parts[own[0]]
         if name == "integer" and isinstance(part, Number) and part.functions:
-            raise ValueError(f"integer: the clustering sees {part.functions} of column {self.names[column]!r}")
+            raise ValueError(
+                f"integer can't hold column {self.names[column]!r}: the pipeline takes its "
+                f"{' and '.join(part.functions)}"
+            )
         return own[0]
 
     def apply(self, place: int, value: float) -> float:
-        """A number as the encoding has it."""
+        """Apply the encoding's functions to a number."""
         part = self.encoding.parts[place]
         return part.clipped(value) if isinstance(part, Number) else value
 
     def raw(self, points: Tensor) -> np.ndarray:
-        """Encoded numbers before the functions."""
+        """Invert the encoding's functions."""
         values = points.double().cpu().numpy().copy()
         for i, part in enumerate(self.encoding.parts):
             if isinstance(part, Number):
@@ -106,20 +110,20 @@ class Table(Codes):
         return values
 
     def points(self, points: Tensor) -> Any:
-        """The table with the numbers that changed."""
+        """Return the table with the changed numbers."""
         table = as_frame(self.x, self.encoding.columns if not hasattr(self.x, "iloc") else None).copy()
         after, moved = self.raw(points), (points != self.batch.tensor).cpu().numpy()
         for i, part in enumerate(self.encoding.parts):
             if isinstance(part, Number) and moved[:, i].any():
                 column = table.iloc[:, part.column]
                 values = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-                there = moved[:, i] & np.isfinite(after[:, i])  # exp(x) is never 0
-                values[there] = after[there, i]
+                valid = moved[:, i] & np.isfinite(after[:, i])  # a function's inverse may be infinite
+                values[valid] = after[valid, i]
                 table.isetitem(part.column, pd.Series(values, index=table.index))
         return self._like_x(table)
 
     def changes(self, points: Tensor) -> Any:
-        """Differences of the numbers, 0 for categories."""
+        """Compute the differences of the numbers; 0 for categories."""
         difference = self.raw(points) - self.raw(self.batch.tensor)
         difference = np.where((points == self.batch.tensor).cpu().numpy(), 0.0, difference)
         return self.batch.restore(self.encoding.collected(torch.as_tensor(difference)))
@@ -131,18 +135,16 @@ class Table(Codes):
 
 
 def space_of(net: NeuralizedClustering, x: Any, batch: Batch) -> Space:
-    """What changes where this network is given x.
+    """Return the columns that counterfactuals of x can change.
 
     Raises
     ------
     ValueError
-        A network that counts the terms of texts.
+        The inputs of the network are texts.
     """
     if net.encoding is None:
         names = net.feature_names_ or batch.names or [f"x{i}" for i in range(batch.tensor.shape[1])]
         return Space(x, batch, names)
     if not isinstance(net.encoding, Encoding):
-        raise ValueError(
-            "counterfactual changes the numbers of tables, and this network counts the terms of texts"
-        )
+        raise ValueError("counterfactual needs a network on tables, the inputs of this one are texts")
     return (Codes if isinstance(x, Tensor) else Table)(x, batch, net.encoding)

@@ -1,4 +1,4 @@
-"""What is looked for: points, their targets, and what may change."""
+"""The task of :func:`neonxc.counterfactual`: points, their targets, and constraints on the changes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from neonxc.network import NeuralizedClustering
 
 @dataclass(frozen=True)
 class Task:
-    """Points and what may change of them.
+    """Points and the constraints on their changes.
 
     Attributes
     ----------
     x : Tensor [n, d] of float64
+        The points.
     dtype : torch.dtype
-        Of the points as they were given, and will be handed back.
+        The dtype in which the points were given and are returned.
     target : Tensor [n] of int64
-        Columns of clusters.
+        Columns of the target clusters.
     spread : Tensor [d] of float64
-        What a change of a column is measured in.
+        Units of the changes.
     low, high : Tensor [d] of float64
         Bounds of the columns.
     fixed, integer : Tensor [d] of bool
-        Columns that don't change, and those that are whole numbers where they are not fixed.
+        Columns that can't change, and columns that need whole numbers.
     most : int or None
-        How many columns of a point may change.
+        Largest number of columns of a point that may change.
     """
 
     x: Tensor
@@ -47,41 +48,41 @@ class Task:
     most: int | None
 
     def take(self, some: Tensor | slice) -> Task:
-        """The same for some of the points."""
+        """Return the task of some of the points."""
         return replace(self, x=self.x[some], target=self.target[some])
 
     @property
     def discrete(self) -> bool:
-        """Whether there is more to choose than a point of a convex set."""
+        """Whether the problem has discrete choices: whole numbers, or columns to change."""
         return self.most is not None or bool(self.integer.any())
 
     def box(self) -> tuple[Tensor, Tensor]:
-        """How far columns may go down and up, [n, d], in spreads."""
+        """Return the lower and upper bounds [n, d] of the changes, in spreads."""
         low = torch.where(self.integer, self.low.ceil(), self.low)
         high = torch.where(self.integer, self.high.floor(), self.high)
-        still = torch.zeros_like(self.x)
+        zero = torch.zeros_like(self.x)
         return (
-            torch.where(self.fixed, still, (low - self.x) / self.spread),
-            torch.where(self.fixed, still, (high - self.x) / self.spread),
+            torch.where(self.fixed, zero, (low - self.x) / self.spread),
+            torch.where(self.fixed, zero, (high - self.x) / self.spread),
         )
 
     def moved(self, u: Tensor) -> Tensor:
-        """Points [n, d] after changes by so many spreads."""
+        """Return the points [n, d] after changes u, in spreads."""
         y = torch.where(u == 0, self.x, (self.x + u * self.spread).clamp(self.low, self.high))
         return torch.where(self.integer, y.round(), y)
 
     def distance(self, y: Tensor) -> Tensor:
-        """Distances [n] of points from others, in spreads."""
+        """Return the distances [n] of points y from x, in spreads."""
         return torch.linalg.vector_norm((y - self.x) / self.spread, dim=1)
 
 
 def positions(value: Any, names: Sequence[str], name: str) -> list[int]:
-    """Positions of columns that are named, or numbered, one or several.
+    """Return the positions of one or several columns, given by name or position.
 
     Raises
     ------
     ValueError
-        An unknown column.
+        There is no such column.
     """
     several = [value] if isinstance(value, (str, int, np.integer)) else list(value)
     found = []
@@ -96,7 +97,7 @@ def positions(value: Any, names: Sequence[str], name: str) -> list[int]:
 
 
 def mask(value: Any, space: Space, name: str) -> Tensor:
-    """Whether each column of the head is among some, [D]."""
+    """Return the mask [D] of the head's columns that a user's argument selects."""
     places = [space.place(column, name) for column in positions(value, space.names, name)]
     result = torch.zeros_like(space.still)
     result[[place for place in places if place >= 0]] = True
@@ -104,12 +105,12 @@ def mask(value: Any, space: Space, name: str) -> Tensor:
 
 
 def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, Tensor]:
-    """Lower and upper bounds [D] of float64, infinite where there are none.
+    """Return the lower and upper bounds [D] of the head's columns in float64; infinite where there are none.
 
     Raises
     ------
     ValueError
-        Unknown columns, no pairs of numbers in order, or a point outside.
+        Unknown columns, values that are no ordered pairs of numbers, or points outside the bounds.
     """
     x, names = space.batch.tensor, space.names
     low, high = (
@@ -145,12 +146,12 @@ def _pair(pair: Any, column: str) -> tuple[float, float]:
 
 
 def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
-    """What columns of the head are measured in, [D] of float64: as given, of data, or what the network knows.
+    """Return the units [D] of the head's columns in float64: as given, from data, or from the network.
 
     Raises
     ------
     ValueError
-        Another number of columns, or one that is not positive and finite.
+        Another number of values than columns, or values that are not positive and finite.
     """
     D = net.head.n_features
     if spread is None:

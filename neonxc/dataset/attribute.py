@@ -1,4 +1,4 @@
-"""Attributions of a whole data set, by one process or several, kept in files."""
+"""Attribution of a whole data set, by one process or several, into a folder of shard files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neonxc.attribution import NEON
 from neonxc.blocks import at_once, network_bytes
 from neonxc.carriers import Backbone, Columns, rows, unrows
 from neonxc.dataset.formats import FORMATS, arrow
-from neonxc.dataset.items import source_of
+from neonxc.dataset.items import as_row_source
 from neonxc.dataset.run import manifest_of, run
 from neonxc.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.inputs import NOISE, as_array
@@ -27,7 +27,7 @@ from neonxc.ranks import Ranks
 from neonxc.targets import as_columns, some_columns
 from neonxc.terms import is_texts
 
-COPIES = 3  # of the rows of a shard while it is written: batches, the whole, and the one in the file's order
+COPIES = 3  # copies of a shard's rows in memory while it is written: batches, their concatenation, the file's
 
 
 def attribute_dataset(
@@ -43,64 +43,64 @@ def attribute_dataset(
     progress: bool = True,
     group: Any = None,
 ) -> None:
-    """Attribute the cluster decisions of a whole data set, which need not fit into memory, and keep them in files.
+    """Attribute the cluster decisions of a whole data set, which may be larger than memory, and save them.
 
-    The folder `out` gets shards of rows, each of which is there whole or not at all. Where a run was ended, the
-    same call goes on: rows that are in a shard are not explained again, also if the number of processes is another
-    one. :func:`read_attributions` reads the folder.
+    The results are saved in the folder `out` as shards, files that hold some rows each. A shard is always
+    complete. If a run was interrupted, the same call continues it, even with another number of processes: rows
+    that are in a shard are not explained again. :func:`read_attributions` reads the folder.
 
     Parameters
     ----------
     net : NeuralizedClustering or NEON
-        From :func:`neonxc.neuralize`; or a :class:`NEON` of it, with rules of its own.
-    data : Dataset, DataLoader, array, sparse matrix, frame, tensor or list of str
-        Of the rows, or of items x or (x, ...) of which x is explained. Of a DataLoader the dataset, `batch_size`,
-        `collate_fn` and workers are used, and not the sampler: every item is explained once. Rows are numbered as
-        they are in the data. The items of an iterable data set are numbered as they come, which has to be the same
-        order every time; every process goes through all of them, without workers, and explains its own.
+        From :func:`neonxc.neuralize`, or a :class:`NEON` of it with options of its own.
+    data : Dataset, DataLoader, array, sparse matrix, data frame, tensor or list of str
+        The rows. The items of a data set are x, or tuples (x, ...) whose x is explained. From a DataLoader, the
+        data set, `batch_size`, `collate_fn` and the worker options are used, but not the sampler: every item is
+        explained once. Rows are numbered in the order of the data. An iterable data set has to yield its items in
+        the same order every time; each process iterates over all of them, without workers, and explains its own.
     out : path-like
-        A folder; made if need be. Several processes need to share it.
-    target, competitor : optional
-        As in :meth:`NEON.attribute`: one for all rows, or a sequence with one for each row of the data.
+        The folder, created if it does not exist. Several processes need to share it.
+    target, competitor : int or sequence, optional
+        As in :meth:`NEON.attribute`: one for all rows, or one for each row of the data.
     clusters : sequence of int, optional
-        Columns of clusters. Where the network has a feature network: keep the heatmaps of these clusters,
-        :meth:`NEON.heatmaps`, and not the relevance of one target.
+        For networks with a feature network: save the heatmaps of these clusters (:meth:`NEON.heatmaps`) instead of
+        the relevance for one target.
     format : {"safetensors", "parquet"}
-        Of the shards. Parquet keeps what is not a number by the row as lists, row-major, and needs pyarrow.
+        File format of the shards. Parquet stores arrays as lists in row-major order, and needs pyarrow.
     rows_per_shard : int, optional
-        At most; default: as many as memory is set aside for, some 40 MB. A process that is killed loses the rows
-        of the shard that it has begun; one that fails with an error loses at most a batch.
+        Largest number of rows in a shard. Default: about 40 MB of results. A process that is killed loses the rows
+        of its current shard; one that fails with an error loses at most one batch.
     progress : bool
-        Show a progress bar, of the first process's rows.
+        Show a progress bar with the rows of the first process.
     group : torch.distributed.ProcessGroup, optional
-        The processes that share the work: that of rank r explains the rows r, r + size, r + 2 size ... Default:
-        all processes, if :func:`torch.distributed.init_process_group` was called, else this one alone.
+        The processes that share the work: rank r explains the rows r, r + size, r + 2 size ... Default: all
+        processes if :func:`torch.distributed.init_process_group` was called, otherwise this process alone.
 
     Raises
     ------
     ValueError
-        Unusable data (the message names the item), an unknown target, or a folder with attributions by another
-        network, of other data or with other options. With a group, in all its processes; those that have no error
-        of their own first explain their own rows.
+        Invalid data (the message names the item), an unknown target, or a folder with attributions of another
+        network, other data or other options. In a group, all processes raise the error; those without an error of
+        their own finish their rows first.
     RuntimeError
-        Another process of the group has ended. The rows that this one explained are kept.
+        Another process of the group has ended. The rows that this process has explained are kept.
     ImportError
-        Parquet without pyarrow.
+        The format is Parquet, and pyarrow is not installed.
 
     Notes
     -----
-    The columns of a shard are, for n rows:
+    A shard with n rows has these columns:
 
-    - ``row`` [n]: the number of the row in the data, ascending;
-    - ``cluster`` [n] (or [n, ...] on a map): the column of the cluster that the clustering assigns, -1 for noise;
-      the clusterer's labels are ``classes`` in the manifest;
+    - ``row`` [n]: number of the row in the data, ascending;
+    - ``cluster`` [n] (or [n, ...] on a map): column of the cluster that the row is assigned to, -1 for noise; the
+      clusterer's labels are ``classes`` in the manifest;
     - ``logits`` [n, K] (or [n, K, ...]);
     - ``target`` [n], and ``competitor`` [n] if one was given: the columns that were explained; on a map without
-      a target [n, ...], every location's own;
-    - ``relevance`` [n, ...]: as :meth:`NEON.attribute` gives it, or the heatmaps [n, clusters, ...].
+      a target [n, ...], the own cluster of every location;
+    - ``relevance`` [n, ...]: the result of :meth:`NEON.attribute`, or the heatmaps [n, clusters, ...].
 
-    Memory holds one batch, one shard and a byte for each row of the process. Types are those of
-    :meth:`NEON.attribute`; the work is done on the network's device.
+    Memory holds one batch, one shard and one byte per row of the process. The dtypes are those of
+    :meth:`NEON.attribute`; the computation runs on the network's device.
 
     Examples
     --------
@@ -127,18 +127,18 @@ def attribute_dataset(
             arrow()
         if rows_per_shard is not None:
             check_whole("rows_per_shard", rows_per_shard)
-        source = source_of(data)
-        question = _Question(neon, target, competitor, clusters, source.n)
+        source = as_row_source(data)
+        explainer = _RowExplainer(neon, target, competitor, clusters, source.n)
         _, x = next(source.batches([0], 1), (None, None))
         if x is None:
             raise ValueError("data is empty")
-        first = question([0], x)
-        manifest = manifest_of(source, format, {**question.described(), "columns": _described(first)})
+        first = explainer([0], x)
+        manifest = manifest_of(source, format, {**explainer.described(), "columns": _described(first)})
         most = rows_per_shard or at_once(COPIES * sum(value.nbytes for value in first.values()))
         some = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)
     run(
         source,
-        question,
+        explainer,
         folder,
         manifest,
         ranks,
@@ -149,8 +149,8 @@ def attribute_dataset(
 
 
 @dataclass
-class _Question:
-    """What is asked of every row."""
+class _RowExplainer:
+    """Explains batches of rows, with the target, competitor or clusters that the user asked for."""
 
     neon: NEON
     target: Any
@@ -170,7 +170,7 @@ class _Question:
             setattr(self, name, columns if np.ndim(as_array(value)) else int(columns))
         if self.clusters is not None:
             if self.target is not None or self.competitor is not None:
-                raise ValueError("heatmaps of clusters have no other target and no competitor")
+                raise ValueError("clusters can't be combined with a target or a competitor")
             self.clusters = some_columns(self.clusters, K)
 
     @property
@@ -178,13 +178,13 @@ class _Question:
         return isinstance(self.neon.net.carrier, Backbone)
 
     def __call__(self, numbers: list[int], x: Any) -> dict[str, Tensor]:
-        """What is kept of the rows of these numbers [n]."""
+        """Compute the columns to save for a batch of rows x with these row numbers [n]."""
         if self.neon.net.carrier.missing == "word" and is_texts(x):
             raise ValueError(
-                "data has texts of different lengths, and their relevance is by the word; pass word numbers of "
-                "one width, net.features.encode(texts)"
+                "data needs word indices of one width, as the relevance of texts has a value per word; pass "
+                "net.features.encode(texts)"
             )
-        target, competitor = (_of_rows(value, numbers) for value in (self.target, self.competitor))
+        target, competitor = (_rows_targets(value, numbers) for value in (self.target, self.competitor))
         found = _decided(self.neon.net, x)
         if self.clusters is None:
             relevance = self.neon.attribute(x, target, competitor)
@@ -199,7 +199,7 @@ class _Question:
         return {**found, "relevance": relevance}
 
     def described(self) -> dict[str, Any]:
-        """What is asked, in JSON values."""
+        """The question as JSON values, for the manifest."""
         net, neon = self.neon.net, self.neon
         names = net.carrier.units if isinstance(net.carrier, Columns) else None
         along = None if neon.along is None else hash_of(None, {"along": neon.along})
@@ -220,7 +220,7 @@ class _Question:
 
 @torch.no_grad()
 def _decided(net: NeuralizedClustering, X: Any) -> dict[str, Tensor]:
-    """Logits [n, K, ...] of rows, their own clusters [n, ...], and the same with noise told apart."""
+    """Compute the logits [n, K, ...] of rows, their clusters [n, ...], and these with -1 for noise."""
     parts = []
     carrier = net.carrier
     for x in carrier.parts(X):
@@ -241,12 +241,12 @@ def _decided(net: NeuralizedClustering, X: Any) -> dict[str, Tensor]:
     }
 
 
-def _of_rows(value: Any, numbers: list[int]) -> Any:
-    """The target of some rows, if each has one of its own."""
+def _rows_targets(value: Any, numbers: list[int]) -> Any:
+    """Select the targets of some rows, if every row has one of its own."""
     if not isinstance(value, Tensor):
         return value
     if numbers[-1] >= len(value):
-        raise ValueError(f"target or competitor has {len(value)} entries, and there is a row {numbers[-1]}")
+        raise ValueError(f"target or competitor has {len(value)} entries, but the data has a row {numbers[-1]}")
     return value[numbers]
 
 

@@ -1,4 +1,4 @@
-"""Files of numbers by the row: safetensors, or Parquet with lists of a fixed length."""
+"""File formats of shards: safetensors, or Parquet with lists of fixed length."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch import Tensor
 from neonxc.files import KEY, staged_file, write_tensors
 
 Columns = dict[str, np.ndarray]
-"""Arrays [n, ...] of n rows by their names."""
+"""Arrays [n, ...] of n rows, by name."""
 GROUP = 1 << 23
-"""Bytes of rows that a reader of Parquet has to take at once."""
+"""Size in bytes of a row group, which Parquet readers read as a whole."""
 
 
 class Format(NamedTuple):
-    """How a file of columns is written, with a text about them, and some rows of some columns are read."""
+    """Functions that write columns with a header text to a file, and read some rows of some columns."""
 
     write: Callable[[Path, dict[str, Tensor], str], None]
     read: Callable[[Path, list[str], slice], tuple[str | None, Columns]]
@@ -49,7 +49,7 @@ def _write_parquet(path: Path, columns: dict[str, Tensor], header: str) -> None:
 
 
 def _listed(pa: Any, values: np.ndarray) -> Any:
-    """Rows [n, ...] as lists of one length."""
+    """Convert rows [n, ...] to an Arrow array of lists of fixed length."""
     if values.ndim == 1:
         return pa.array(values)
     return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values[0].size)
@@ -77,7 +77,7 @@ def _read_parquet(path: Path, names: list[str], some: slice) -> tuple[str | None
 
 
 def _array(column: Any, shape: list[int], n: int) -> np.ndarray:
-    """Rows [n, ...] of lists."""
+    """Convert an Arrow column of lists to an array [n, ...]."""
     values = column.combine_chunks()
     while hasattr(values, "flatten") and hasattr(values.type, "value_type"):
         values = values.flatten()
@@ -85,12 +85,12 @@ def _array(column: Any, shape: list[int], n: int) -> np.ndarray:
 
 
 def arrow() -> tuple[Any, Any]:
-    """Import pyarrow and its Parquet.
+    """Import pyarrow and pyarrow.parquet.
 
     Raises
     ------
     ImportError
-        It is not installed.
+        pyarrow is not installed.
     """
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
@@ -102,4 +102,4 @@ FORMATS = {
     "safetensors": Format(_write_safetensors, _read_safetensors),
     "parquet": Format(_write_parquet, _read_parquet),
 }
-"""Formats by the suffixes of their files."""
+"""Formats by file suffix."""

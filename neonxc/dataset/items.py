@@ -1,4 +1,4 @@
-"""The rows of a data set in batches, each with its number, as far as they are wanted."""
+"""Batches of selected rows of a data set, with their row numbers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from neonxc.sparse import is_sparse
 from neonxc.terms import is_texts
 
 OPTIONS = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
-"""What else of a DataLoader is used."""
+"""Options of a user's DataLoader that are kept."""
 
 
-class Wanted(Protocol):
-    """Rows that are wanted; in their order, where it is known how many there are."""
+class RowSelection(Protocol):
+    """A selection of rows; iterating over it requires that the number of rows is known."""
 
     def __contains__(self, row: int, /) -> bool: ...
     def __iter__(self) -> Iterator[int]: ...
 
 
 @dataclass
-class Share:
-    """The rows of one process: every `size`-th from `rank` on, without those that are done.
+class PendingRows:
+    """The rows of one process that are not done: every `size`-th row from row `rank` on.
 
     Attributes
     ----------
     rank, size : int
+        Number of this process, and number of processes.
     n : int or None
-        How many rows there are in all, if that is known.
+        Number of rows of the data, if known.
     done : ndarray of bool
-        For the process's own rows, as far as any is done.
+        Whether the process's own rows are done, up to the last one that is.
     """
 
     rank: int
@@ -53,60 +54,60 @@ class Share:
 
     @property
     def total(self) -> int | None:
-        """How many rows are the process's own."""
+        """Number of rows of this process, done or not."""
         return None if self.n is None else len(range(self.rank, self.n, self.size))
 
 
-class Source(Protocol):
-    """Where rows come from."""
+class RowSource(Protocol):
+    """A data set whose rows can be read in batches."""
 
     n: int | None
-    """How many there are; None: that is not known."""
+    """Number of rows; None if unknown."""
     batch_size: int | None
-    """How many a batch has; None: as many as memory has room for."""
+    """Number of rows per batch; None: as many as fit into memory."""
 
-    def batches(self, wanted: Wanted, size: int) -> Iterator[tuple[list[int], Any]]:
-        """Numbers of rows and these rows, at most `size` at a time."""
+    def batches(self, wanted: RowSelection, size: int) -> Iterator[tuple[list[int], Any]]:
+        """Yield the numbers of the selected rows and the rows themselves, at most `size` at a time."""
 
 
-def source_of(data: Any) -> Source:
-    """What a user gives as data, as a source of rows.
+def as_row_source(data: Any) -> RowSource:
+    """Return the row source of a user's data.
 
     Raises
     ------
     TypeError, ValueError
-        Nothing that has rows, no rows at all, or a loader that makes batches in a way of its own.
+        Data without rows, an unsupported type, or a DataLoader with a batch sampler.
     """
     if isinstance(data, DataLoader):
         if data.batch_size is None:
             raise ValueError(
-                "data needs a DataLoader with a batch_size, so that items have numbers; got one whose batches are "
-                "those of its dataset or of a batch_sampler"
+                "data needs a DataLoader with a batch_size, so that items can be numbered; got one with a "
+                "batch_sampler or with batches from its data set"
             )
         options = {name: getattr(data, name) for name in OPTIONS}
-        return _filled(Items(data.dataset, data.batch_size, data.collate_fn, options))
+        return _filled(DatasetRows(data.dataset, data.batch_size, data.collate_fn, options))
     if isinstance(data, Dataset):
-        return _filled(Items(data))
+        return _filled(DatasetRows(data))
     if is_texts(data) and isinstance(data, str):
         raise ValueError("data needs a sequence of strings; a single one is [text]")
     if isinstance(data, Tensor | np.ndarray) or is_sparse(data) or hasattr(data, "iloc"):
-        return _filled(Rows(data.tocsr() if is_sparse(data) else data))
+        return _filled(ArrayRows(data.tocsr() if is_sparse(data) else data))
     if isinstance(data, list | tuple):
-        return _filled(Rows(list(data) if is_texts(data) else np.asarray(data)))
+        return _filled(ArrayRows(list(data) if is_texts(data) else np.asarray(data)))
     raise TypeError(
         "data needs a torch Dataset or DataLoader, an array, a tensor, a data frame or a list of texts, got "
         f"{type(data).__name__}"
     )
 
 
-def _filled(source: Source) -> Source:
+def _filled(source: RowSource) -> RowSource:
     if source.n == 0:
         raise ValueError("data is empty")
     return source
 
 
-class Rows:
-    """Rows of an array, tensor, frame, sparse matrix or list of texts."""
+class ArrayRows:
+    """Rows of an array, tensor, data frame, sparse matrix or list of texts."""
 
     n: int | None
     batch_size: int | None = None
@@ -116,26 +117,25 @@ class Rows:
             raise ValueError("data needs rows, got a single number")
         self.X, self.n = X, len(X) if isinstance(X, list) else int(X.shape[0])
 
-    def batches(self, wanted: Wanted, size: int) -> Iterator[tuple[list[int], Any]]:
-        """See :class:`Source`."""
+    def batches(self, wanted: RowSelection, size: int) -> Iterator[tuple[list[int], Any]]:
+        """See :class:`RowSource`."""
         rows = iter(wanted)
         while some := list(islice(rows, size)):
-            yield some, taken(self.X, some)
+            yield some, take_rows(self.X, some)
 
 
-def taken(X: Any, rows: list[int]) -> Any:
-    """Some rows of data."""
+def take_rows(X: Any, rows: list[int]) -> Any:
+    """Select rows of an array, tensor, data frame, sparse matrix or list."""
     if isinstance(X, list | tuple):
         return [X[row] for row in rows]
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 @dataclass
-class Items:
-    """Items of a data set, put into batches by a DataLoader.
+class DatasetRows:
+    """Items of a torch data set, batched by a DataLoader.
 
-    An iterable data set is gone through by every process from its beginning, in the process itself: the i-th item
-    is row i.
+    Every process iterates over an iterable data set from its beginning, without workers: the i-th item is row i.
     """
 
     dataset: Any
@@ -152,40 +152,40 @@ class Items:
             except (TypeError, NotImplementedError) as error:
                 raise TypeError(f"data needs a dataset with a length: {error}") from None
 
-    def batches(self, wanted: Wanted, size: int) -> Iterator[tuple[list[int], Any]]:
-        """See :class:`Source`."""
-        together: Any = _Together(self.collate)
+    def batches(self, wanted: RowSelection, size: int) -> Iterator[tuple[list[int], Any]]:
+        """See :class:`RowSource`."""
+        together: Any = _NumberedCollate(self.collate)
         if self.n is None:
-            loader = DataLoader(_Stream(self.dataset, wanted), batch_size=size, collate_fn=together)
+            loader = DataLoader(_NumberedStream(self.dataset, wanted), batch_size=size, collate_fn=together)
         else:
             rows: Any = wanted
             loader = DataLoader(
-                _Numbered(self.dataset), batch_size=size, sampler=rows, collate_fn=together, **self.options
+                _NumberedDataset(self.dataset), batch_size=size, sampler=rows, collate_fn=together, **self.options
             )
         for numbers, batch in loader:
-            yield numbers, first_of(batch)
+            yield numbers, first_input(batch)
 
 
-def first_of(batch: Any) -> Any:
-    """The inputs of a batch: the batch itself, or its first part.
+def first_input(batch: Any) -> Any:
+    """Return the inputs of a batch: the batch itself, or the first element of a tuple.
 
     Raises
     ------
     TypeError
-        Something without a first part, such as a dictionary.
+        The batch is of another type, such as a dictionary.
     """
     while isinstance(batch, list | tuple) and batch and not isinstance(batch[0], str):
         batch = batch[0]
     if isinstance(batch, Tensor | np.ndarray | list | tuple) or is_sparse(batch) or hasattr(batch, "iloc"):
         return list(batch) if isinstance(batch, tuple) else batch
     raise TypeError(
-        f"items of data need to be x or (x, ...), got {type(batch).__name__}; a DataLoader with a collate_fn can "
-        "make x of them"
+        f"items of data need to be x or (x, ...), got {type(batch).__name__}; pass a DataLoader with a collate_fn "
+        "that returns x"
     )
 
 
-class _Numbered(Dataset[tuple[int, Any]]):
-    """Items with their numbers, which errors name."""
+class _NumberedDataset(Dataset[tuple[int, Any]]):
+    """Items with their row numbers; errors name the item."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -194,13 +194,13 @@ class _Numbered(Dataset[tuple[int, Any]]):
         try:
             return row, self.dataset[row]
         except Exception as error:
-            raise ValueError(f"item {row} of data can't be read: {_told(error)}") from error
+            raise ValueError(f"item {row} of data can't be read: {_error_text(error)}") from error
 
 
-class _Stream(IterableDataset[tuple[int, Any]]):
-    """Those items of an iterable data set that are wanted, with their numbers."""
+class _NumberedStream(IterableDataset[tuple[int, Any]]):
+    """The selected items of an iterable data set, with their row numbers."""
 
-    def __init__(self, dataset: Iterable[Any], wanted: Wanted) -> None:
+    def __init__(self, dataset: Iterable[Any], wanted: RowSelection) -> None:
         self.dataset, self.wanted = dataset, wanted
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
@@ -211,11 +211,11 @@ class _Stream(IterableDataset[tuple[int, Any]]):
                     yield row, item
                 row += 1
         except Exception as error:
-            raise ValueError(f"item {row} of data can't be read: {_told(error)}") from error
+            raise ValueError(f"item {row} of data can't be read: {_error_text(error)}") from error
 
 
-class _Together:
-    """Items in a batch, and their numbers."""
+class _NumberedCollate:
+    """Collates items, and lists their row numbers."""
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
         self.collate = collate
@@ -226,13 +226,14 @@ class _Together:
             return rows, self.collate([item for _, item in pairs])
         except Exception as error:
             hint = "; items of different sizes need a DataLoader with batch_size=1" if len(rows) > 1 else ""
-            raise ValueError(f"{named(rows)} of data can't be put together: {_told(error)}{hint}") from error
+            what = f"{item_names(rows)} of data can't be put into one batch"
+            raise ValueError(f"{what}: {_error_text(error)}{hint}") from error
 
 
-def named(rows: list[int]) -> str:
-    """Numbers of items, in short."""
+def item_names(rows: list[int]) -> str:
+    """The numbers of items as text for errors."""
     return f"item {rows[0]}" if len(rows) == 1 else f"items {rows[0]} ... {rows[-1]}"
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

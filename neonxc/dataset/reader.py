@@ -1,4 +1,4 @@
-"""Attributions of a data set, read from the folder that they were kept in."""
+"""Reader of the attributions that :func:`neonxc.attribute_dataset` has saved."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from neonxc.blocks import at_once
 from neonxc.dataset.formats import Columns
-from neonxc.dataset.shards import index, read, read_manifest
+from neonxc.dataset.shards import index_rows, read_manifest, read_shard
 from neonxc.parameters import check_whole
 
 
 def read_attributions(folder: str | os.PathLike[str]) -> Attributions:
-    """Open a folder that :func:`attribute_dataset` has filled, or has begun to fill.
+    """Open a folder of attributions that :func:`attribute_dataset` has saved, completely or in part.
 
     Parameters
     ----------
@@ -31,30 +31,30 @@ def read_attributions(folder: str | os.PathLike[str]) -> Attributions:
     Raises
     ------
     FileNotFoundError
-        There is no such folder, or it has no manifest.
+        The folder does not exist, or has no manifest.
     ValueError
-        A shard that is damaged, belongs to other attributions, or has a row in common with another one; the
-        message names the file.
+        A shard is damaged, belongs to other attributions, or shares a row with another shard; the message names
+        the file.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
-    return Attributions(folder, manifest, *index(folder, manifest))
+    return Attributions(folder, manifest, *index_rows(folder, manifest))
 
 
 @dataclass(frozen=True, repr=False)
 class Attributions:
-    """What :func:`attribute_dataset` kept, in the order of the data's rows.
+    """Attributions that :func:`attribute_dataset` has saved, in the order of the data's rows.
 
-    Only the numbers of the rows are in memory, some 24 bytes for each; the rest is read when it is asked for.
+    Only an index of about 24 bytes per row is held in memory; columns are read from the files on access.
 
     Attributes
     ----------
     folder : Path
     manifest : dict
-        What was explained: a hash of the network, options, and the columns with the type and the shape [...] that
-        they have at row 0.
+        Description of the run: a hash of the network, the options, and the dtype and shape of every column at row
+        0.
     rows : ndarray [n] of int64
-        The rows that there are, ascending.
+        Numbers of the rows that are saved, ascending.
     """
 
     folder: Path
@@ -69,63 +69,63 @@ class Attributions:
 
     @property
     def columns(self) -> list[str]:
-        """What there is of every row, such as ``"relevance"``; see :func:`attribute_dataset`."""
+        """Names of the columns, such as ``"relevance"``; see :func:`attribute_dataset`."""
         return list(self.manifest["columns"])
 
     @property
     def classes(self) -> np.ndarray:
-        """The clusterer's labels [K]: what the numbers of clusters mean."""
+        """The clusterer's labels [K], in the order of the cluster columns."""
         return np.array(self.manifest["classes"])
 
     @property
     def feature_names(self) -> list[str] | None:
-        """Names of the columns of a table, and of its relevance."""
+        """Column names of the explained table; None if the inputs are no table."""
         return self.manifest["feature_names"]
 
     @property
     def missing(self) -> int | None:
-        """How many rows of the data are not there yet; None if the data was iterable and had no length."""
+        """Number of rows of the data that are not saved yet; None if the data has no length."""
         n = self.manifest["rows"]
         return None if n is None else n - len(self.rows)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """A column [n, ...] of all rows.
+        """Read a column [n, ...] of all rows.
 
         Raises
         ------
         KeyError
             There is no such column.
         ValueError
-            Rows have different shapes; :meth:`blocks` gives those of one shape together.
+            Rows have different shapes; :meth:`blocks` reads rows of one shape at a time.
         """
         if name == "row":
             return self.rows
         if name not in self.columns:
-            raise KeyError(f"{name!r}; there are {['row', *self.columns]}")
+            raise KeyError(f"{name!r}; the columns are {['row', *self.columns]}")
         found = [block[name] for block in self.blocks([name])]
         if len({part.shape[1:] for part in found}) > 1:
-            raise ValueError(f"rows have {name} of different shapes; go through them by blocks()")
+            raise ValueError(f"rows have {name} of different shapes; read them with blocks()")
         about = self.manifest["columns"][name]
         return np.concatenate(found) if found else np.zeros((0, *about["shape"]), about["dtype"])
 
     def blocks(self, columns: Sequence[str] | None = None, size: int | None = None) -> Iterator[Columns]:
-        """Go through all rows in their order without holding them in memory.
+        """Iterate over all rows in order, block by block.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            Those to read; default: all.
+            Names of the columns to read. Default: all.
         size : int, optional
-            Rows to read at once, at most; default: as many as memory is set aside for.
+            Largest number of rows per block. Default: as many as the memory budget allows.
 
         Yields
         ------
         dict of str to ndarray
-            ``row`` [m] and the columns [m, ...] of the next m rows; rows of different shapes are not in one block.
+            ``row`` [m] and the columns [m, ...] of the next m rows. All rows of a block have the same shape.
         """
         names = self.columns if columns is None else [name for name in columns if name != "row"]
         if unknown := [name for name in names if name not in self.columns]:
-            raise ValueError(f"columns needs some of {['row', *self.columns]}, got {unknown}")
+            raise ValueError(f"columns needs names among {['row', *self.columns]}, got {unknown}")
         if size is not None:
             check_whole("size", size)
         size = size or at_once(2 * sum(_bytes(self.manifest["columns"][name]) for name in names))
@@ -133,7 +133,7 @@ class Attributions:
             yield from self._read(names, slice(first, first + size))
 
     def _read(self, names: list[str], some: slice) -> Iterator[Columns]:
-        """Rows of a part of the index, in one block unless their shapes differ."""
+        """Read the rows of a slice of the index, as one block unless their shapes differ."""
         rows, shard, place = self.rows[some], self._shard[some], self._place[some]
         shapes: dict[tuple[Any, ...], int] = {}
         kind, parts = np.zeros(len(rows), dtype=np.int64), []
@@ -141,7 +141,7 @@ class Attributions:
             mine = shard == number
             wanted = place[mine]
             low = int(wanted.min())
-            found = read(self._paths[number], self.manifest, names, slice(low, int(wanted.max()) + 1))
+            found = read_shard(self._paths[number], self.manifest, names, slice(low, int(wanted.max()) + 1))
             found = {name: values[wanted - low] for name, values in found.items()}
             kind[mine] = shapes.setdefault(tuple(found[name].shape[1:] for name in names), len(shapes))
             parts.append((mine, found))

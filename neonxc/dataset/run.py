@@ -1,4 +1,4 @@
-"""Rows that are explained batch by batch, by one process or several, into one folder of shards."""
+"""The loop that explains the rows of a data set in batches, by one process or several, into a folder of shards."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any
 from torch import Tensor
 from tqdm import tqdm
 
-from neonxc.dataset.items import Share, Source, named, taken
-from neonxc.dataset.shards import KIND, VERSION, Writer, begin, done
+from neonxc.dataset.items import PendingRows, RowSource, item_names, take_rows
+from neonxc.dataset.shards import KIND, VERSION, ShardWriter, prepare_folder, rows_done
+from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 
 Explain = Callable[[list[int], Any], dict[str, Tensor]]
-"""From the numbers [n] of some rows and the rows themselves to what is kept of them, tensors [n, ...]."""
+"""Computes the columns to save, tensors [n, ...], from row numbers [n] and the rows themselves."""
 
 
-def manifest_of(source: Source, format: str, described: dict[str, Any]) -> dict[str, Any]:
-    """What is explained, in JSON values: all that has to be the same when a folder is filled up."""
+def manifest_of(source: RowSource, format: str, described: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest: JSON values that need to be the same when an interrupted run is continued."""
     return {"kind": KIND, "version": VERSION, "format": format, "rows": source.n, **described}
 
 
 def run(
-    source: Source,
+    source: RowSource,
     explain: Explain,
     folder: Path,
     manifest: dict[str, Any],
@@ -36,68 +37,76 @@ def run(
     what: str = "rows",
     fresh: Callable[[], None] = lambda: None,
 ) -> None:
-    """Explain the rows that no shard in a folder has yet.
+    """Explain the rows that are in no shard of a folder yet.
 
-    Processes communicate at the beginning, when they agree on what is done, and at the end. A process that fails
-    waits there for the others, which go on with their own rows.
+    Processes communicate at the beginning, when they agree on the rows that are done, and at the end. A process
+    that fails waits at the end for the others, which finish their rows.
 
     Parameters
     ----------
+    source : RowSource
+    explain : callable
+        Computes the columns to save for a batch of rows.
+    folder : Path
+    manifest : dict
+        From :func:`manifest_of`.
+    ranks : Ranks
+    batch_size, rows_per_shard : int
+    progress : bool
+        Show a progress bar.
     what : str
-        What the bar calls the rows.
+        Name of the rows in the progress bar.
     fresh : callable
-        Called by the first process before the folder is made or looked at.
+        Called by the first process before the folder is created or read.
 
     Raises
     ------
     ValueError
-        The processes differ in what they explain, the folder holds something else, or a row can't be explained:
-        the message names it. In all processes.
+        In all processes: the processes explain different things, the folder holds other results, or a row is
+        invalid; the message names it.
     """
     ranks.same(**{name: json.dumps(value) for name, value in manifest.items()})
     with ranks.agreed():
         if ranks.rank == 0:
             fresh()
-            begin(folder, manifest)
+            prepare_folder(folder, manifest)
     with ranks.agreed():
-        own = Share(ranks.rank, ranks.size, source.n, done(folder, manifest, ranks.rank, ranks.size))
+        own = PendingRows(ranks.rank, ranks.size, source.n, rows_done(folder, manifest, ranks.rank, ranks.size))
     failure: Exception | None = None
     try:
         with ranks.agreed():
             try:
-                with _bar(own, what, progress) as bar, Writer(folder, manifest, rows_per_shard) as writer:
+                with _bar(own, what, progress) as bar, ShardWriter(folder, manifest, rows_per_shard) as writer:
                     for rows, x in source.batches(own, batch_size):
                         writer.add(rows, _explained(explain, rows, x))
                         bar.update(len(rows))
             except Exception as error:
                 failure = error
                 raise
-    except RuntimeError as told:  # that another process is gone matters less than what went wrong in this one
-        if failure is None or failure in (told, told.__cause__):
+    except RuntimeError as group_error:  # this process's own error says more than that another process has ended
+        if failure is None or failure in (group_error, group_error.__cause__):
             raise
-        raise failure from told
+        raise failure from group_error
 
 
-def _bar(own: Share, what: str, progress: bool) -> tqdm[Any]:
-    return tqdm(
+def _bar(own: PendingRows, what: str, progress: bool) -> tqdm[Any]:
+    return progress_bar(
         total=own.total,
         initial=int(own.done.sum()),
         desc=what if own.size == 1 else f"{what} of process 0 of {own.size}",
         unit=f" {what}",
-        delay=2,
-        leave=False,
         disable=not progress or own.rank > 0,
     )
 
 
 def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
-    """What is kept of some rows; an error names the first row that has one of its own."""
+    """Explain a batch of rows; if that fails, explain them one by one to name the first invalid row."""
     try:
         return explain(rows, x)
     except (ValueError, TypeError) as error:
         for i, row in enumerate(rows if len(rows) > 1 else []):
             try:
-                explain([row], taken(x, [i]))
+                explain([row], take_rows(x, [i]))
             except (ValueError, TypeError) as own:
                 raise ValueError(f"item {row} of data: {own}") from error
-        raise ValueError(f"{named(rows)} of data: {error}") from error
+        raise ValueError(f"{item_names(rows)} of data: {error}") from error

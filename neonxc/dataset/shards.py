@@ -1,7 +1,7 @@
-"""Shards: files that hold some rows each, in a folder with a manifest that says what they are about.
+"""Shards: files that hold some rows of a data set each, in a folder with a manifest that describes them.
 
-A shard is there whole or not at all, and names its rows, so that a folder can be filled by several processes and
-filled up after all of them were killed. No two shards have a row in common.
+Shards are written atomically and store their row numbers, so that several processes can write to one folder, and
+an interrupted run can be continued. No row is in two shards.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ KIND = "attributions"
 STEM = "rows-"
 
 
-class Writer:
-    """Collects batches of rows, writes a shard whenever there are enough, and at the end what is left.
+class ShardWriter:
+    """Collects batches of rows and writes them to shards; a context manager that writes the last shard at its end.
 
-    A shard holds whole batches, so that a run that goes on where another one ended has the same batches: a row's
-    numbers may depend on its company in their last digits.
+    A shard holds whole batches, so that a continued run computes the same batches: the last digits of a row's
+    results may depend on the other rows of its batch.
 
     Parameters
     ----------
     folder : Path
     manifest : dict
-        As :func:`begin` was given it.
+        The manifest given to :func:`prepare_folder`.
     most : int
-        Rows that a shard holds at most; no batch may have more. Rows of different shapes are in different shards.
+        Largest number of rows in a shard and in a batch. Rows of different shapes are in different shards.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any], most: int) -> None:
         self.folder, self.manifest, self.most = folder, manifest, most
         self.parts: list[dict[str, Tensor]] = []
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> ShardWriter:
         return self
 
     def __exit__(
@@ -53,16 +53,16 @@ class Writer:
         self._write()
 
     def add(self, rows: list[int], columns: dict[str, Tensor]) -> None:
-        """Take rows [n] and what there is of them, tensors [n, ...]."""
+        """Add rows with these numbers [n], and their columns, tensors [n, ...]."""
         part = {"row": torch.tensor(rows), **{name: value.detach().cpu() for name, value in columns.items()}}
-        if self.parts and (self._held + len(rows) > self.most or _shapes(part) != _shapes(self.parts[0])):
+        if self.parts and (self._n_rows + len(rows) > self.most or _shapes(part) != _shapes(self.parts[0])):
             self._write()
         self.parts.append(part)
-        if self._held + len(rows) > self.most:  # there is no room for another batch
+        if self._n_rows + len(rows) > self.most:  # another batch would not fit
             self._write()
 
     @property
-    def _held(self) -> int:
+    def _n_rows(self) -> int:
         return sum(len(part["row"]) for part in self.parts)
 
     def _write(self) -> None:
@@ -70,49 +70,49 @@ class Writer:
             return
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in self.parts[0]}
         self.parts = []
-        path = path_of(self.folder, self.manifest, int(columns["row"][0]))
+        path = shard_path(self.folder, self.manifest, int(columns["row"][0]))
         FORMATS[self.manifest["format"]].write(path, columns, json.dumps(_header(self.manifest)))
 
 
-def begin(folder: Path, manifest: dict[str, Any]) -> None:
-    """Make a folder of shards, or find out whether one that is there can be filled up.
+def prepare_folder(folder: Path, manifest: dict[str, Any]) -> None:
+    """Create a folder of shards, or check that an existing one belongs to the same run.
 
     Raises
     ------
     ValueError
-        The folder is a file, or holds something else.
+        The path is a file, or the folder holds other results.
     """
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; a folder is needed")
+        raise ValueError(f"out needs a folder, {folder} is a file")
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(f"{STEM}*.part"):  # by processes that were killed
-        left.unlink()
+    for leftover in folder.glob(f"{STEM}*.part"):  # of processes that were killed
+        leftover.unlink()
     if not (folder / MANIFEST).exists():
-        if found := files(folder):
-            raise ValueError(f"{folder} holds {found[0].name} and no {MANIFEST}; take another folder")
+        if found := shard_files(folder):
+            raise ValueError(f"{folder} holds {found[0].name} but no {MANIFEST}; use another folder")
         with staged_file(folder / MANIFEST) as partial:
             partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    elif name := differing(folder, manifest):
-        there, now = (_short(some.get(name)) for some in (read_manifest(folder), manifest))
+    elif name := first_difference(folder, manifest):
+        saved, now = (_short(values.get(name)) for values in (read_manifest(folder), manifest))
         raise ValueError(
-            f"{folder} holds attributions that differ in {name}: {there} there, {now} now; take another folder, "
-            "or remove it"
+            f"{folder} holds attributions with another {name}: {saved} there, {now} now; use another folder, or "
+            "remove it"
         )
 
 
-def differing(folder: Path, manifest: dict[str, Any]) -> str | None:
-    """The first of the names in a manifest for which a folder's own says something else."""
+def first_difference(folder: Path, manifest: dict[str, Any]) -> str | None:
+    """Return the first name in a manifest whose value differs from the folder's manifest, or None."""
     known, wanted = read_manifest(folder), _json(manifest)
     return next((name for name in wanted if wanted[name] != known.get(name)), None)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the shards of a folder are about.
+    """Read the manifest of a folder.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        No manifest, one that is damaged, or one of another program or version.
+        There is no manifest, or it is damaged, or of another program or version.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -124,33 +124,33 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND or manifest.get("format") not in FORMATS:
         raise ValueError(f"{path} was not written by neonxc.attribute_dataset, or is damaged")
     if manifest.get("version") != VERSION:
-        raise ValueError(f"{path} is of version {manifest.get('version')}, known is {VERSION}")
+        raise ValueError(f"{path} has version {manifest.get('version')}, this neonxc reads version {VERSION}")
     return manifest
 
 
-def path_of(folder: Path, manifest: dict[str, Any], row: int) -> Path:
-    """The shard whose first row this is; no other one has it."""
+def shard_path(folder: Path, manifest: dict[str, Any], row: int) -> Path:
+    """Return the path of the shard with this first row."""
     return folder / f"{STEM}{row:012d}.{manifest['format']}"
 
 
-def files(folder: Path) -> list[Path]:
-    """The shards of a folder, by their first rows."""
+def shard_files(folder: Path) -> list[Path]:
+    """Return the shards of a folder, in the order of their first rows."""
     return sorted(path for form in FORMATS for path in folder.glob(f"{STEM}*.{form}"))
 
 
-def rows_of(path: Path, manifest: dict[str, Any]) -> np.ndarray:
-    """The rows [n] of a shard, which ascend.
+def shard_rows(path: Path, manifest: dict[str, Any]) -> np.ndarray:
+    """Read the row numbers [n] of a shard, in ascending order.
 
     Raises
     ------
     ValueError
-        A damaged file, or one that belongs to something else.
+        The file is damaged, or belongs to other results.
     """
-    return read(path, manifest, ["row"])["row"]
+    return read_shard(path, manifest, ["row"])["row"]
 
 
-def read(path: Path, manifest: dict[str, Any], names: list[str], some: slice = slice(None)) -> Columns:
-    """Columns of some of a shard's rows; the file is named by what is wrong with it."""
+def read_shard(path: Path, manifest: dict[str, Any], names: list[str], some: slice = slice(None)) -> Columns:
+    """Read columns of some of a shard's rows; errors name the file."""
     form = FORMATS.get(path.suffix[1:])
     if form is None or path.suffix[1:] != manifest["format"]:
         raise ValueError(f"{path} is no shard of {path.parent}, whose format is {manifest['format']}")
@@ -158,31 +158,31 @@ def read(path: Path, manifest: dict[str, Any], names: list[str], some: slice = s
         header, columns = form.read(path, names, some)
         known = json.loads(header or "null")
     except (OSError, ValueError, LookupError, RuntimeError) as error:
-        raise ValueError(f"{path} is damaged, or no shard: {error}") from None
+        raise ValueError(f"{path} is damaged or no shard: {error}") from None
     if known != _header(manifest):
-        raise ValueError(f"{path} is no shard of {path.parent}: it belongs to something else")
+        raise ValueError(f"{path} is no shard of {path.parent}: it belongs to other attributions")
     return columns
 
 
-def done(folder: Path, manifest: dict[str, Any], rank: int, size: int) -> np.ndarray:
-    """Which of a process's own rows, every `size`-th from `rank` on, are in a shard; as far as any is."""
-    every = (rows_of(path, manifest) for path in files(folder))
+def rows_done(folder: Path, manifest: dict[str, Any], rank: int, size: int) -> np.ndarray:
+    """Return which of a process's own rows, every `size`-th from `rank` on, are in a shard, up to the last one."""
+    every = (shard_rows(path, manifest) for path in shard_files(folder))
     own = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[rows % size == rank] // size for rows in every)])
     found = np.zeros(int(own.max(initial=-1)) + 1, dtype=bool)
     found[own] = True
     return found
 
 
-def index(folder: Path, manifest: dict[str, Any]) -> tuple[list[Path], np.ndarray, np.ndarray, np.ndarray]:
-    """All shards; and all rows [n] in their order, the number of each one's shard, and its place in that.
+def index_rows(folder: Path, manifest: dict[str, Any]) -> tuple[list[Path], np.ndarray, np.ndarray, np.ndarray]:
+    """Return the paths of the shards and, for all rows in order: row, index of its shard, position in it [n].
 
     Raises
     ------
     ValueError
-        Two shards that have a row in common.
+        Two shards have a row in common.
     """
-    paths = files(folder)
-    each = [rows_of(path, manifest) for path in paths]
+    paths = shard_files(folder)
+    each = [shard_rows(path, manifest) for path in paths]
     rows = np.concatenate(each) if each else np.zeros(0, dtype=np.int64)
     shard = np.repeat(np.arange(len(paths)), [len(some) for some in each])
     place = np.concatenate([np.arange(len(some)) for some in each]) if each else rows

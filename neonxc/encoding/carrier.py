@@ -1,39 +1,38 @@
-"""Tables with strings and missing values before a head of numbers; relevance goes back to the table's columns."""
+"""Carrier of encoded tables: the head works on encoded columns, and relevance is summed by table column."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 from torch import Tensor
 
 from neonxc.carriers import Columns, carrier_of
-from neonxc.encoding.encoding import Encoding
+from neonxc.encoding.encoding import Encoding, as_frame
+from neonxc.encoding.parts import Number
 from neonxc.inputs import Batch, as_batch, check_width
-from neonxc.sparse import is_sparse
+from neonxc.sparse import SparseRows, is_sparse
 
 
 class EncodedTable(Columns):
-    """A table by way of its encoding.
+    """Carrier of tables with categories and missing values.
 
-    Frames and arrays [N, d] are tables, tensors [N, D] are encoded columns already, as ``net(x)`` takes them.
-    Relevance of a table is by its own columns, that of a tensor by the encoded ones.
+    Data frames and arrays [N, d] are tables; tensors [N, D] hold encoded columns, as ``net(x)`` takes them. The
+    relevance of a table has its columns, that of a tensor the encoded columns.
     """
 
     module: Encoding
 
     def batch(self, X: Any) -> Batch:
-        """Encoded columns [N, D] of float64, or those of a tensor in its own type."""
+        """Encode a table as [N, D] of float64, or check a tensor of encoded columns."""
         if isinstance(X, Tensor):
             return self._encoded_already(X)
         if is_sparse(X):
-            return as_batch(X)  # says that it needs to be an array
+            return as_batch(X)  # raises the error about sparse data
         table: Any = X if hasattr(X, "iloc") and hasattr(X, "columns") else np.asarray(X)
-        given = table
-        if self.names is None and hasattr(X, "iloc"):  # columns without names go by their positions
-            check_width(table.shape[1], len(self.module.columns))
-            given = table.set_axis(self.module.columns, axis=1)
-        tensor = self.module.encode(given).to(self.device)
+        tensor = self.module.encode(self._frame(X)).to(self.device)
         self.head.detection.check(tensor, self.module.names)
 
         def restore(result: Tensor) -> Any:
@@ -46,18 +45,26 @@ class EncodedTable(Columns):
 
         return Batch(tensor, list(self.module.columns), restore, lambda values: values, self.module.collected)
 
+    def _frame(self, X: Any) -> pd.DataFrame:
+        """A frame or array as a frame with the names that the encoding knows."""
+        if self.names is None and hasattr(X, "iloc") and hasattr(X, "columns"):  # columns go by their positions
+            check_width(X.shape[1], len(self.module.columns))
+            X = X.set_axis(self.module.columns, axis=1)
+        return as_frame(X, self.module.columns)
+
     def _encoded_already(self, X: Tensor) -> Batch:
+        """Check a tensor of encoded columns."""
         batch, D = as_batch(X, device=self.device), self.module.width
         if batch.tensor.ndim != 2 or batch.tensor.shape[1] != D:
             raise ValueError(
-                f"X is a tensor of shape {list(X.shape)}, and needs the {D} encoded columns of "
-                "net.batch(table).tensor; pass the table itself as a data frame or an array"
+                f"X needs the {D} encoded columns of net.batch(table).tensor if it is a tensor, got shape "
+                f"{list(X.shape)}; pass the table itself as a data frame or an array"
             )
         self.head.detection.check(batch.tensor, self.module.names)
         return batch
 
     def stored(self, X: Any) -> Batch:
-        """The same as :meth:`batch`: encoded columns are dense."""
+        """Encode a table; the encoded columns are dense."""
         return self.batch(X)
 
     @property
@@ -66,12 +73,30 @@ class EncodedTable(Columns):
         return list(self.module.columns)
 
     @property
+    def categories(self) -> list[int]:
+        """Columns of the table that are encoded, and not as numbers."""
+        numbers = {part.column for part in self.module.parts if isinstance(part, Number)}
+        return sorted({part.column for part in self.module.parts} - numbers)
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor:
+        """Nothing, as NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
+        return torch.full((len(x), len(self.module.columns)), torch.nan, dtype=torch.float64)
+
+    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
+        """The table as it was given; None for a tensor, which holds encoded columns."""
+        if isinstance(X, Tensor):
+            return None
+        frame = self._frame(X)
+        numbers = {part.column for part in self.module.parts if isinstance(part, Number)}
+        return frame, {column: self.module.numbers(frame, column) for column in sorted(numbers)}
+
+    @property
     def groups(self) -> Tensor:
-        """Encoded columns of one column of the table are flipped together; columns without any are left out."""
+        """The unit [D] of each encoded column in pixel-flipping: the index of its table column."""
         return self.module.owner.unique(return_inverse=True)[1]
 
     def spread(self, relevance: Any) -> Any:
-        """Relevance by the table's columns, in equal shares of the encoded columns; of a tensor as it is."""
+        """Divide the relevance of each table column equally among its encoded columns."""
         if isinstance(relevance, Tensor):
             return relevance
         values = as_batch(relevance, name="relevance").tensor
@@ -80,7 +105,7 @@ class EncodedTable(Columns):
         return values[:, owner] / owner.bincount()[owner]
 
     def collected(self, relevance: Tensor) -> Tensor:
-        """Relevance by the table's columns."""
+        """Sum the relevance of the encoded columns by table column."""
         return self.module.collected(relevance)
 
 

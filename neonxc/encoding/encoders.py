@@ -1,4 +1,4 @@
-"""Which parts of an encoding the encoders of scikit-learn are, and what such parts become behind each other."""
+"""Encoders of scikit-learn as parts of an :class:`~neonxc.encoding.Encoding`, and their composition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.encoding.encoding import plain
+from neonxc.encoding.encoding import category
 from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
 from neonxc.inputs import is_missing
 
@@ -23,14 +23,14 @@ ENCODERS = "OneHotEncoder, OrdinalEncoder, SimpleImputer, FunctionTransformer of
 
 @dataclass(frozen=True)
 class Encoded:
-    """What an encoder makes of the columns that it is given.
+    """The effect of an encoder on its input columns.
 
     Attributes
     ----------
     parts : list of Number, Indicator or Code
-        One for every column that it gives, each made of one that it is given.
+        Definitions of the output columns, each in terms of one input column.
     known : dict of int to tuple
-        The only values that a column may have.
+        Allowed values of input columns.
     """
 
     parts: list[Part]
@@ -39,7 +39,7 @@ class Encoded:
 
 @singledispatch
 def encoded(step: Any) -> Encoded | None:
-    """What a fitted step is as an encoder; None where it is none."""
+    """Return the effect of a fitted pipeline step that is an encoder; None for other steps."""
     return None
 
 
@@ -53,8 +53,8 @@ def _(step: FunctionTransformer) -> Encoded | None:
         what = getattr(step.func, "__name__", repr(step.func))
         what += f" with kw_args {step.kw_args}" if step.kw_args else ""
         raise ValueError(
-            f"FunctionTransformer of {what} can't be folded; known are the increasing functions of NumPy "
-            f"{', '.join(f'np.{name}' for name in FUNCTIONS)}, without kw_args, and func=None"
+            f"FunctionTransformer of {what} can't be folded; supported are func=None and the increasing functions "
+            f"{', '.join(f'np.{name}' for name in FUNCTIONS)} without kw_args"
         )
     return Encoded([Number(i, functions=(name,)) for i in range(step.n_features_in_)])
 
@@ -64,10 +64,10 @@ def _(step: SimpleImputer) -> Encoded:
     check_is_fitted(step)
     if not is_missing(step.missing_values):
         raise ValueError(
-            f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: a missing value needs to be "
-            "NaN or None, as pandas reads it with na_values="
+            f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: missing values need to be "
+            "NaN or None; pandas reads them with na_values="
         )
-    fills = [plain(value) for value in step.statistics_]
+    fills = [category(value) for value in step.statistics_]
     parts: list[Part] = [Number(i, fill) for i, fill in enumerate(fills) if fill is not None]
     if step.indicator_ is not None:
         parts += [Indicator(int(i), (None,)) for i in step.indicator_.features_]
@@ -81,7 +81,7 @@ def _(step: OneHotEncoder) -> Encoded:
     for i, (values, rare) in enumerate(_categories(step)):
         frequent = tuple(value for value in values if value not in rare)
         parts: list[Part] = [Indicator(i, (value,)) for value in frequent]
-        if rare and step.handle_unknown in ("infrequent_if_exist", "warn"):  # unknown values belong to them
+        if rare and step.handle_unknown in ("infrequent_if_exist", "warn"):  # unknown values count as infrequent
             parts.append(Code(i, frequent, 1.0, (0.0,) * len(frequent)))
         elif rare:
             parts.append(Indicator(i, tuple(rare)))
@@ -100,7 +100,7 @@ def _(step: OrdinalEncoder) -> Encoded:
     result = Encoded([])
     unknown = None if is_missing(step.unknown_value) else float(step.unknown_value)
     for i, (values, rare) in enumerate(_categories(step)):
-        apart = values[-1] is None and step.categories_[i][-1] is not None  # NaN, not None, has its own code
+        apart = values[-1] is None and step.categories_[i][-1] is not None  # NaN has a code of its own, None not
         frequent = [value for value in (values[:-1] if apart else values) if value not in rare]
         numbers = {value: float(code) for code, value in enumerate(frequent)}
         numbers |= dict.fromkeys(rare, float(len(frequent)))
@@ -113,22 +113,28 @@ def _(step: OrdinalEncoder) -> Encoded:
 
 
 def _categories(step: OneHotEncoder | OrdinalEncoder) -> Iterator[tuple[tuple[Any, ...], dict[Any, None]]]:
-    """For each column its categories, and those that are so rare that they are one."""
+    """Yield the categories of each column, and the infrequent ones, which are encoded as one."""
     rare = getattr(step, "infrequent_categories_", [None] * len(step.categories_))
     for i, categories in enumerate(step.categories_):
-        values = tuple(plain(value) for value in categories)
+        values = tuple(category(value) for value in categories)
         if len(set(values)) < len(values):
-            raise ValueError(f"its column {i} has both None and NaN as categories, which are not told apart")
-        yield values, {} if rare[i] is None else dict.fromkeys(plain(value) for value in rare[i])
+            raise ValueError(f"its column {i} has both None and NaN as categories; use one of them")
+        yield values, {} if rare[i] is None else dict.fromkeys(category(value) for value in rare[i])
 
 
 def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, float, float]:
-    """A part of the column ``slope * source + shift``, as ``slope' * part' + shift'`` of the source's own column.
+    """Compose two parts: a part of the column ``slope * source + shift``, in terms of the source's own column.
+
+    Returns
+    -------
+    part : Number, Indicator or Code
+    slope, shift : float
+        The composition is ``slope * part + shift``.
 
     Raises
     ------
     ValueError
-        A function or categories of a column that was scaled, say.
+        The composition is no such function, for example the categories of a scaled column.
     """
     as_it_is = (slope, shift) == (1.0, 0.0)
     if isinstance(part, Number) and not part.functions:
@@ -139,20 +145,20 @@ def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, 
         codes = tuple(_value(part, slope * number + shift) for number in numbers.values())
         other = _value(part, slope * unknown + shift)
         return Code(source.column, tuple(numbers), None if np.isnan(other) else other, codes), 1.0, 0.0
-    if part == Indicator(part.column, (None,)):  # whatever became of the numbers
+    if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
         return Indicator(source.column, (None,) if source.fill is None else ()), 1.0, 0.0
     if not as_it_is:
-        raise ValueError("it needs columns as they are, and a step before it scales them; put that step after it")
+        raise ValueError("it needs unscaled columns, but a step before it scales them; put that step after it")
     if isinstance(part, Number):
         filled = source if part.fill is None else _filled_number(source, part.fill)
         return replace(filled, functions=source.functions + part.functions), 1.0, 0.0
     if source.functions:
-        raise ValueError(f"it needs columns as they are, and a step before it takes their {source.functions[0]}")
+        raise ValueError(f"it needs untransformed columns, but a step before it takes their {source.functions[0]}")
     return _of_filled(part, source), 1.0, 0.0
 
 
 def known_behind(values: tuple[Any, ...], source: Part, slope: float, shift: float) -> tuple[Any, ...] | None:
-    """The values of the source's own column that give one of some values; None: all do."""
+    """The values of the source's own column that are mapped to one of some values; None: all are."""
     if isinstance(source, Number):
         return values if source.fill is None or source.fill not in values else (*values, None)
     numbers, unknown = _numbers(source)
@@ -162,7 +168,7 @@ def known_behind(values: tuple[Any, ...], source: Part, slope: float, shift: flo
 
 
 def _filled(source: Part, fill: Any) -> Part:
-    """A source in which a number stands in for a missing one."""
+    """A source whose missing values are filled with a number."""
     if isinstance(source, Indicator) or fill is None:
         return source
     if isinstance(source, Code):
@@ -172,22 +178,24 @@ def _filled(source: Part, fill: Any) -> Part:
 
 
 def _filled_number(source: Number, fill: Any) -> Number:
-    """A source whose functions give a number where it is missing."""
+    """A numeric source filled so that its functions map missing values to a number."""
     if source.fill is not None:
         return source
     number = float(source.undo(np.asarray(fill))) if source.functions else fill
     filled = replace(source, fill=number)
     if source.functions and not np.isclose(_value(filled, None), fill, rtol=1e-9, atol=1e-12):
-        raise ValueError(f"it fills with {fill:g}, which {' and '.join(source.functions)} before it never gives")
+        raise ValueError(
+            f"it fills with {fill:g}, which is no value of {' and '.join(source.functions)} before it"
+        )
     return filled
 
 
 def _of_filled(part: Indicator | Code, source: Number) -> Part:
-    """A part that tells values apart, of a column whose missing values are filled."""
+    """A categorical part of a column whose missing values are filled."""
     if source.fill is None:
         return replace(part, column=source.column)
     if None in part.values:
-        raise ValueError("it knows missing values that a SimpleImputer before it left: None and NaN in one column")
+        raise ValueError("it has a category for missing values, but a SimpleImputer before it fills them")
     if isinstance(part, Indicator):
         missing = (None,) if source.fill in part.values else ()
         return Indicator(source.column, part.values + missing)
@@ -198,15 +206,15 @@ def _of_filled(part: Indicator | Code, source: Number) -> Part:
 
 
 def _numbers(source: Indicator | Code) -> tuple[dict[Any, float], float]:
-    """The number of each value, and that of any other; NaN where there is none."""
+    """The code of each value, and that of unknown values; NaN where there is none."""
     if isinstance(source, Indicator):
         return dict.fromkeys(source.values, 1.0), 0.0
     return source.numbers, np.nan if source.unknown is None else source.unknown
 
 
 def _value(part: Part, value: Any) -> float:
-    """The number that a part makes of a value; NaN where it makes none."""
-    value = plain(value)
+    """The encoded number of a value; NaN where there is none."""
+    value = category(value)
     if not isinstance(part, Number):
         numbers, unknown = _numbers(part)
         return numbers.get(value, unknown)

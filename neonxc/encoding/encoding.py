@@ -1,4 +1,4 @@
-"""Tables of numbers and categories as columns of numbers: which number stands for what of which column."""
+"""Encoding of tables with categories and missing values as columns of numbers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 
 from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
-from neonxc.inputs import as_array, check_names, check_width, is_missing
+from neonxc.inputs import as_array, check_names, check_width, plain
 from neonxc.registry import Values, register
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the columns of a table become numbers.
+    """A map from the columns of a table to columns of numbers.
 
     Attributes
     ----------
     columns : tuple of str
-        Names of all columns of the table.
+        Names of the table's columns.
     parts : tuple of Number, Indicator or Code
-        One for every column of numbers, in their order.
+        Definitions of the encoded columns, in order.
     known : dict of int to tuple
-        By the position of a column, the only values that it may have: another one is an error.
+        Allowed values of some columns, by the column's position; other values are an error.
     """
 
     columns: tuple[str, ...]
@@ -37,42 +37,42 @@ class Encoding:
 
     @property
     def width(self) -> int:
-        """Columns of numbers D."""
+        """Number of encoded columns D."""
         return len(self.parts)
 
     @cached_property
     def owner(self) -> Tensor:
-        """Position in the table of the column that every column of numbers is made from, [D] of int64."""
+        """Position of the table column that each encoded column is computed from, [D] of int64."""
         return torch.tensor([part.column for part in self.parts], dtype=torch.int64)
 
     @cached_property
     def names(self) -> list[str]:
-        """A name for every column of numbers: ``age``, ``workclass_Private``."""
+        """Names of the encoded columns, such as ``age`` or ``workclass_Private``."""
         return [self._name(part) for part in self.parts]
 
     def of(self, positions: Sequence[int]) -> Encoding:
-        """Of the same table, some of the columns of numbers."""
+        """Return the encoding with some of the encoded columns only."""
         return replace(self, parts=tuple(self.parts[i] for i in positions))
 
     def encode(self, X: Any, *, name: str = "X") -> Tensor:
-        """Turn a table into numbers.
+        """Encode a table.
 
         Parameters
         ----------
         X : data frame, array or tensor [N, d]
         name : str
-            What the errors call the argument.
+            Name of the argument in errors.
 
         Returns
         -------
-        Tensor [N, D] of float64, on the CPU
+        Tensor [N, D]
+            The encoded columns in float64, on the CPU.
 
         Raises
         ------
         ValueError
-            Other columns, no number where one is needed, a number outside the domain of a function, a missing
-            value that nothing stands in for, or a value that was not known when the encoding was made. The message
-            names the column.
+            Other columns, values that are no numbers, numbers outside the domain of a function, missing values
+            that the encoding does not fill, or unknown categories. The message names the column.
         """
         frame = as_frame(X, self.columns, name=name)
         result = np.empty((len(frame), self.width))
@@ -81,7 +81,7 @@ class Encoding:
         for i, part in enumerate(self.parts):
             if isinstance(part, Number):
                 if part.column not in numbers:
-                    numbers[part.column] = self._numbers(frame, part.column, name)
+                    numbers[part.column] = self.numbers(frame, part.column, name)
                 result[:, i] = self._number(part, numbers[part.column], name)
                 continue
             if part.column not in codes:
@@ -90,7 +90,7 @@ class Encoding:
         return torch.from_numpy(result)
 
     def collected(self, relevance: Tensor) -> Tensor:
-        """Relevance [N, D] of the columns of numbers, added up by the columns of the table, [N, d]."""
+        """Sum the relevance [N, D] of the encoded columns by table column, [N, d]."""
         result = relevance.new_zeros(len(relevance), len(self.columns))
         return result.index_add_(1, self.owner.to(relevance.device), relevance)
 
@@ -100,8 +100,8 @@ class Encoding:
             return own
         return f"{own}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
 
-    def _numbers(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
-        """A column in float64, NaN where a value is missing."""
+    def numbers(self, frame: pd.DataFrame, column: int, name: str = "X") -> np.ndarray:
+        """A column of a table in float64, NaN where a value is missing."""
         given = frame.iloc[:, column]
         try:
             values = given.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -115,13 +115,14 @@ class Encoding:
         return values
 
     def _number(self, part: Number, values: np.ndarray, name: str) -> np.ndarray:
+        """Fill missing values of a numeric column and apply its functions."""
         column = self.columns[part.column]
         missing = np.isnan(values)
         if missing.any():
             if part.fill is None:
                 raise ValueError(
-                    f"{name} has a missing value in row {int(missing.argmax())}, column {column!r}, and there was "
-                    "none when the clustering was fitted: nothing stands in for it"
+                    f"{name} has a missing value in row {int(missing.argmax())}, column {column!r}, which had "
+                    "none when the clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
                 )
             values = np.where(missing, part.fill, values)
         given = values
@@ -129,13 +130,14 @@ class Encoding:
         if part.functions and not np.isfinite(values).all():
             bad = given[~np.isfinite(values)][0]
             raise ValueError(
-                f"{name}: {' and '.join(part.functions)} of {bad:g} in column {column!r} is no number"
+                f"{name} has the value {bad:g} in column {column!r}, whose {' and '.join(part.functions)} is no "
+                "finite number"
             )
         return values
 
     @cached_property
     def _vocabulary(self) -> dict[int, dict[Any, int]]:
-        """By the position of a column, the codes of all values that are told apart in it, the missing one last."""
+        """Codes of the distinct values of every categorical column, by its position; missing values come last."""
         found: dict[int, dict[Any, None]] = {}
         for part in self.parts:
             if not isinstance(part, Number):
@@ -148,7 +150,7 @@ class Encoding:
         }
 
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> np.ndarray:
-        """Codes of a column's values in the vocabulary, -1 for those that are not in it."""
+        """Codes of a column's values in the vocabulary; -1 for unknown values."""
         given, vocabulary = frame.iloc[:, column], self._vocabulary[column]
         codes = pd.Index(list(vocabulary)[:-1], dtype=object).get_indexer(given.astype(object)).astype(np.int64)
         missing = given.isna().to_numpy()
@@ -156,21 +158,22 @@ class Encoding:
         if column in self.known:
             allowed = self._mask(column, self.known[column])
             if (bad := ~allowed[codes]).any():
-                value = plain(given.iloc[int(bad.argmax())])
+                value = category(given.iloc[int(bad.argmax())])
                 raise ValueError(
                     f"{name} has the value {value!r} in row {int(bad.argmax())}, column {self.columns[column]!r}; "
-                    f"known are {list(self.known[column])}"
+                    f"the known values are {list(self.known[column])}"
                 )
         return codes
 
     def _mask(self, column: int, values: Iterable[Any]) -> np.ndarray:
-        """Which codes stand for some values; the last entry is that of unknown ones, -1."""
+        """Mask of the codes of some values; the last entry belongs to code -1, unknown values."""
         vocabulary = self._vocabulary[column]
         mask = np.zeros(len(vocabulary) + 1, dtype=bool)
         mask[[vocabulary[value] for value in values]] = True
         return mask
 
     def _looked_up(self, part: Indicator | Code, codes: np.ndarray, name: str) -> np.ndarray:
+        """The encoded column of a categorical part, from the codes of its values."""
         if isinstance(part, Indicator):
             return self._mask(part.column, part.values)[codes].astype(np.float64)
         vocabulary, numbers = self._vocabulary[part.column], part.numbers
@@ -184,12 +187,12 @@ class Encoding:
 
 
 def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X") -> pd.DataFrame:
-    """A table as a data frame, whose columns are those that are expected, if some are.
+    """Return a table as a data frame, after checking it against the expected columns, if there are any.
 
     Raises
     ------
     ValueError
-        No table, no points, or other columns.
+        The data is no table, is empty, or has other columns.
     """
     if hasattr(X, "iloc") and hasattr(X, "columns"):
         names = [str(column) for column in X.columns]
@@ -207,19 +210,17 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
     return frame
 
 
-def plain(value: Any) -> Any:
-    """A category as a value that JSON has: None for a missing one, Python's own numbers, truth values and text.
+def category(value: Any) -> Any:
+    """Convert a category to a JSON value: None for a missing one, or a number, truth value or string of Python.
 
     Raises
     ------
     ValueError
-        Any other object.
+        The category is another object.
     """
-    if is_missing(value):
-        return None
-    value = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(value, bool | int | float | str):
-        raise ValueError(f"a category needs to be text, a number or a truth value, got {value!r}")
+    value = plain(value)
+    if not isinstance(value, bool | int | float | str | None):
+        raise ValueError(f"a category needs to be a string, a number or a truth value, got {value!r}")
     return value
 
 
@@ -233,10 +234,10 @@ def _unpack(cls: type[Encoding], values: Values) -> Encoding:
     described = [[tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]]
     parts = tuple(kinds[str(kind)](*rest) for kind, *rest in described)
     known = {column: tuple(allowed) for column, allowed in values["known"]}
-    there = all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)])
+    exist = all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)])
     functions = {name for part in parts for name in getattr(part, "functions", ())}
-    if not (there and all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
-        raise TypeError("its encoding has columns that are not there, without a name, or unknown functions")
+    if not (exist and all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
+        raise TypeError("its encoding names columns that do not exist, or unknown functions")
     return cls(columns, parts, known)
 
 

@@ -1,4 +1,4 @@
-"""What a column of numbers is made of: the numbers of another column, an indicator of values, or their codes."""
+"""Definitions of encoded columns: the numbers of a table column, an indicator of its values, or their codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "expm1": np.expm1,
     "arcsinh": np.arcsinh,
 }
-"""Increasing functions by their name in NumPy."""
+"""Increasing functions by their NumPy names."""
 
 INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "log": np.exp,
@@ -32,24 +32,24 @@ INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "expm1": np.log1p,
     "arcsinh": np.sinh,
 }
-"""What takes :data:`FUNCTIONS` back."""
+"""Inverses of :data:`FUNCTIONS`."""
 
 LEAST = {"log": 0.0, "log1p": -1.0, "log2": 0.0, "log10": 0.0, "sqrt": 0.0}
-"""Where the functions begin that are not defined for all numbers."""
+"""Lower ends of the domains of functions that are not defined for all numbers."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """The numbers of a column, behind increasing functions.
+    """The numbers of a table column, to which increasing functions may be applied.
 
     Attributes
     ----------
     column : int
         Position of the column in the table.
     fill : float or None
-        Stands in for a missing number, before the functions. None: a missing number is an error.
+        Replaces missing numbers, before the functions. None: a missing number is an error.
     functions : tuple of str
-        Names of :data:`FUNCTIONS`, the first one applied first.
+        Names among :data:`FUNCTIONS`, in the order of application.
     """
 
     column: int
@@ -57,21 +57,21 @@ class Number:
     functions: tuple[str, ...] = ()
 
     def apply(self, values: np.ndarray) -> np.ndarray:
-        """Numbers behind the functions, NaN or infinite outside of their domain."""
+        """Apply the functions to numbers; outside of the domain the result is NaN or infinite."""
         with np.errstate(all="ignore"):
             for function in self.functions:
                 values = FUNCTIONS[function](values)
         return values
 
     def clipped(self, value: float) -> float:
-        """A number behind the functions, each at the end of its domain that is nearest."""
+        """Apply the functions to a number, clipped to each function's domain."""
         with np.errstate(all="ignore"):
             for function in self.functions:
                 value = float(FUNCTIONS[function](np.array(max(value, LEAST.get(function, -np.inf)))))
         return value
 
     def undo(self, values: np.ndarray) -> np.ndarray:
-        """The numbers that :meth:`apply` takes to some."""
+        """Invert :meth:`apply`."""
         with np.errstate(all="ignore"):
             for function in reversed(self.functions):
                 values = INVERSES[function](values)
@@ -80,7 +80,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Indicator:
-    """1 where a column has one of some values (None: a missing one), 0 elsewhere."""
+    """1 where a column has one of some values (None is a missing value), 0 elsewhere."""
 
     column: int
     values: tuple[Any, ...]
@@ -88,9 +88,9 @@ class Indicator:
 
 @dataclass(frozen=True)
 class Code:
-    """The number of a column's value among some (None: a missing one): its code, by default its position.
+    """A numeric code of a column's value (None is a missing value), by default its position in `values`.
 
-    Any other value is `unknown`, or an error if that is None.
+    Other values get the code `unknown`; if that is None, they are an error.
     """
 
     column: int
@@ -100,7 +100,7 @@ class Code:
 
     @property
     def numbers(self) -> dict[Any, float]:
-        """The number of each value."""
+        """The code of each value."""
         codes = range(len(self.values)) if self.codes is None else self.codes
         return dict(zip(self.values, map(float, codes), strict=True))
 

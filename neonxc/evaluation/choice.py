@@ -14,10 +14,10 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.distinct import n_distinct
 from neonxc.inputs import as_batch
+from neonxc.progress_bars import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ class Choice:
         - ``silhouette``: -1 ... 1, how much nearer points are to their own cluster than to the next one;
         - ``stability``: mean adjusted Rand index, at most 1, of the clusters with those that k-means finds on
           random halves of the rows;
-        - ``tree_price``: k-means cost of a tree with a leaf for each cluster, over the inertia; 1 and more.
+        - ``cost_ratio``: k-means cost of a tree with a leaf for each cluster, over the inertia; 1 and more.
     k : int
         The number that is suggested.
     reason : str
@@ -138,7 +138,7 @@ def choose_k(
     seed = int(random.randint(1 << 30))
     measured = {
         k: _measured(k, X, points, preprocessing, halves, seed)
-        for k in tqdm(numbers, desc="numbers of clusters", delay=2, leave=False)
+        for k in progress_bar(numbers, desc="numbers of clusters")
     }
     frame = pd.DataFrame.from_dict(measured, orient="index").rename_axis("k")
     return Choice(frame, *_suggested(frame), len(points))
@@ -159,7 +159,7 @@ def _measured(
         "inertia": float(model.inertia_),
         "silhouette": float(silhouette_score(points, model.labels_, sample_size=sample, random_state=seed)),
         "stability": float(np.mean([adjusted_rand_score(model.labels_, refit) for refit in refits])),
-        "tree_price": tree.inertia_ / model.inertia_,
+        "cost_ratio": tree.inertia_ / model.inertia_,
     }
 
 

@@ -72,14 +72,14 @@ def kcenter_cost(
     2.0
     """
     from neonxc.models.interpretable.centers import Objective
-    from neonxc.models.interpretable.distances import metric_of
+    from neonxc.models.interpretable.metric import fit_metric
     from neonxc.models.interpretable.table import as_table
 
     table = as_table(X)
-    points = metric_of(table, metric, metric_params).points(table)
+    points = fit_metric(table, metric, metric_params).points(table)
     index, classes = _numbered(labels, points.rows)
     objective = Objective("kcenter")
-    own = objective.far(points, objective.centers(points, index, len(classes)).rows).gather(1, index[:, None])
+    own = objective.costs(points, objective.centers(points, index, len(classes)).rows).gather(1, index[:, None])
     return objective.value(own)
 
 

@@ -27,7 +27,13 @@ class Imputer(ABC):
 
     @abstractmethod
     def start(self, x: Tensor) -> Filling:
-        """Take up inputs [B, ...]; nothing of them is known yet."""
+        """Take up inputs [B, ...]; nothing of them is known yet.
+
+        Parameters
+        ----------
+        x : Tensor [B, ...]
+            The inputs whose features are missing first.
+        """
 
     def points_at_once(self) -> int:
         """Inputs that may be taken up at once."""

@@ -133,11 +133,23 @@ class Composite:
         return self.default
 
     def function_rule(self, name: str) -> FunctionRule | Constant | None:
-        """Return the rule for functions of this name, or None."""
+        """Return the rule for functions of this name, or None.
+
+        Parameters
+        ----------
+        name : str
+            Name of the function.
+        """
         return next((rule for f, rule in self.functions.items() if f.__name__ == name), None)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Raise ValueError if a name among the keys of `layers` matches no layer with weights."""
+        """Raise ValueError if a name among the keys of `layers` matches no layer with weights.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Names of the layers with weights.
+        """
         names = list(names)
         for key in self.layers:
             if isinstance(key, str) and not any(fnmatchcase(name, key) for name in names):

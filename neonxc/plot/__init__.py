@@ -7,7 +7,8 @@ training script may draw thousands. Show one in a notebook by naming it, keep on
 
 from neonxc.plot.bars import bars, summary_bars
 from neonxc.plot.curves import flipping_curves
-from neonxc.plot.images import contact_sheet, heatmap_limit, overlay
+from neonxc.plot.heat import heatmap_limit
+from neonxc.plot.images import contact_sheet, overlay
 from neonxc.plot.text import HighlightedText, text
 
 __all__ = [

@@ -14,6 +14,8 @@ from neonxc.plot.shared import AGAINST, FOR, as_array, check_finite
 if TYPE_CHECKING:
     from neonxc.summary import ClusterSummary
 
+BESIDE: dict[str, Any] = {"fontsize": 7, "color": "0.35", "parse_math": False}
+
 
 def bars(
     relevance: Any, names: Sequence[str] | None = None, *, most: int = 15, title: str | None = None
@@ -77,30 +79,43 @@ def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
 
 
 def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
-    """One bar chart for every cluster of a :class:`neonxc.ClusterSummary`, each on a scale of its own.
+    """Draw one bar chart for every cluster of a :class:`neonxc.ClusterSummary`, each on a scale of its own.
+
+    Beside each bar stands the direction: the mean of the feature in the cluster and in all points, with an arrow,
+    or the category that is more frequent in the cluster.
 
     Parameters
     ----------
     summary : ClusterSummary
     most : int
-        Features per cluster.
+        Number of features per cluster, those with the largest absolute relevance. The sum of the others is one
+        more bar.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     K, names = len(summary.classes), summary.feature_names
     columns = min(K, 3)
     rows = -(-K // columns)
     height = 0.55 + 0.21 * min(len(names), most + 1)
-    figure = Figure(figsize=(3.6 * columns, height * rows + 0.2), layout="constrained")
+    figure = Figure(figsize=(4.6 * columns, height * rows + 0.2), layout="constrained")
     for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True)):
         title = f"cluster {label}: {size} point{'' if size == 1 else 's'}"
-        _draw(figure.add_subplot(rows, columns, k + 1), summary.relevance[k], names, most, title)
-    figure.supxlabel("mean relevance", fontsize=8)
+        axes = figure.add_subplot(rows, columns, k + 1)
+        drawn = _draw(axes, summary.relevance[k], names, most, title)
+        for place, feature in enumerate(drawn.tolist()):
+            beside = _short(summary.values.comparison(k, feature), 40)
+            axes.text(1.02, place, beside, transform=axes.get_yaxis_transform(), va="center", **BESIDE)
+    figure.supxlabel("mean relevance; beside it the mean, or share, in the cluster vs in all points", fontsize=8)
     return figure
 
 
-def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> None:
+def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> np.ndarray:
+    """Draw bars, and return the features that have one of their own, from the top."""
     order = np.argsort(-np.abs(values), kind="stable")
     heights = values[order[:most]].tolist()
-    labels = [name if len(name) <= 28 else name[:27] + "…" for name in (names[i] for i in order[:most])]
+    labels = [_short(names[i]) for i in order[:most]]
     if len(order) > most:
         heights.append(float(values[order[most:]].sum()))
         labels.append(f"{len(order) - most} others")
@@ -113,3 +128,8 @@ def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title
     axes.spines[["top", "right", "left"]].set_visible(False)
     if title:
         axes.set_title(title, fontsize=9, parse_math=False)
+    return order[:most]
+
+
+def _short(label: str, longest: int = 28) -> str:
+    return label if len(label) <= longest else label[: longest - 1] + "…"

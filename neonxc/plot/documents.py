@@ -1,14 +1,17 @@
-"""Documents in pieces, and how they are written: as HTML, and for a terminal."""
+"""Documents in pieces, written as HTML or for a terminal."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.color import Color, blend_rgb
 from rich.color_triplet import ColorTriplet
 from rich.console import COLOR_SYSTEMS, Console
@@ -18,9 +21,9 @@ from rich.text import Text
 from neonxc.plot.shared import AGAINST, FOR
 
 OPAQUE = 0.62  # of the full colour: both black and white letters can be read on it
-WEAK, STRONG = 0.1, 0.5  # shares of the full colour from which marks show a word, and as strong
+MOST = 0.5  # share of a text's absolute relevance that the marked words carry
 BLACK, WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
-# Characters that a terminal would obey, and those that turn round the direction of what follows
+# Control characters of terminals, and characters that change the direction of the text behind them
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -42,14 +45,31 @@ class Document:
     note: str | None = None
 
     @property
+    def total(self) -> str:
+        """The sum of the words' relevance."""
+        return f"sum {number(sum(piece.relevance or 0.0 for piece in self.pieces))}"
+
+    @property
     def scale(self) -> str:
-        """What the words' relevance adds up to, and what the full colour stands for."""
-        total = sum(piece.relevance or 0.0 for piece in self.pieces)
-        return f"sum {number(total)}, full colour {self.limit:.3g}"
+        """The sum of the words' relevance, and the relevance that gets the full colour."""
+        return f"{self.total}, full colour {self.limit:.3g}"
+
+    @cached_property
+    def _least(self) -> float:
+        return least_marked([piece.relevance or 0.0 for piece in self.pieces])
 
     def strength(self, piece: Piece) -> float:
-        """Share of the full colour, -1 ... 1."""
-        return max(-1.0, min(1.0, (piece.relevance or 0.0) / self.limit))
+        """Share of the full colour, -1 ... 1; 0 for words that are not marked."""
+        relevance = piece.relevance or 0.0
+        return max(-1.0, min(1.0, relevance / self.limit)) if abs(relevance) >= self._least else 0.0
+
+
+def least_marked(relevance: Sequence[float]) -> float:
+    """Absolute relevance from which words are marked: the fewest that carry half of all absolute relevance."""
+    sizes = np.sort(np.abs(np.asarray(relevance, dtype=np.float64)))[::-1]
+    if not sizes.any():
+        return math.inf
+    return float(sizes[np.searchsorted(sizes.cumsum(), MOST * sizes.sum())])
 
 
 def number(value: float) -> str:
@@ -67,13 +87,14 @@ def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str
 
 
 def as_terminal(documents: Sequence[Document], title: str | None, color: str | bool | None) -> str:
-    """Write lines for a terminal, in colours or with marks."""
+    """Write text for a terminal, in colours or with marks."""
     system: Any = _color_system(color)
     blocks = [] if title is None else [Text(_printable(title), "bold")]
     for document in documents:
         heading, note = (_printable(f"{part}  ") if part else "" for part in (document.heading, document.note))
         words = [_word(piece, document.strength(piece), system) for piece in document.pieces]
-        blocks.append(Text.assemble((heading, "bold"), f"{note}({document.scale})\n", *words))
+        scale = document.total if system is None else document.scale
+        blocks.append(Text.assemble((heading, "bold"), f"{note}({scale})\n", *words))
     written = StringIO()
     console = Console(file=written, force_terminal=True, color_system=system, no_color=False, legacy_windows=False)
     console.print(Text("\n\n").join(blocks), soft_wrap=True, end="")
@@ -81,7 +102,7 @@ def as_terminal(documents: Sequence[Document], title: str | None, color: str | b
 
 
 def _color_system(color: str | bool | None) -> str | None:
-    """How many colours to write, in rich's words; None for none."""
+    """The colour system of rich to write in; None for no colours."""
     if color not in ("truecolor", "256", True, False, None):
         raise ValueError(f"color is True, False, 'truecolor', '256' or None, got {color!r}")
     if not isinstance(color, bool | None):
@@ -95,10 +116,12 @@ def _color_system(color: str | bool | None) -> str | None:
 def _word(piece: Piece, strength: float, system: str | None) -> tuple[str, Style]:
     text = _printable(piece.text)
     if system is None:
-        mark = ("+" if strength > 0 else "-") * ((abs(strength) >= WEAK) + (abs(strength) >= STRONG))
+        mark = "+" if strength > 0 else "-" if strength < 0 else ""
         return f"{mark}{text}{mark}", Style()
     if piece.relevance is None:
         return text, Style(color="bright_black")
+    if strength == 0:
+        return text, Style()
     # On white, whatever the terminal's own background is: so it is known which letters can be read on the colour.
     paper = blend_rgb(WHITE, _full(strength), abs(strength))
     dark = 0.299 * paper.red + 0.587 * paper.green + 0.114 * paper.blue < 140

@@ -11,13 +11,37 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
-from neonxc.plot.shared import as_array, check_finite
+from neonxc.plot.heat import (
+    SMOOTH,
+    add_scale,
+    as_image,
+    bare,
+    draw_contour,
+    draw_heatmap,
+    frame,
+    pale,
+    smoothed,
+)
+from neonxc.plot.photo_groups import grouped_sheet
+from neonxc.plot.shared import as_array
 
-DIVERGING = "bwr"  # white at zero: red speaks for the cluster, blue against it
-PALE = 0.22  # how much of the photo's contrast is left under a heatmap
+PRINT = 200  # dots per inch that a figure is saved with
+CELL = 1.9  # inches
+GAP = 0.04  # between typical patches, as a share of their side
+ACROSS = 3  # typical patches in a row
+ALIKE = 0.9  # cosine of maps that lie on the same pixels
 
 
-def overlay(image: Any, heatmap: Any, *, limit: float | None = None, title: str | None = None) -> Figure:
+def overlay(
+    image: Any,
+    heatmap: Any,
+    *,
+    limit: float | None = None,
+    title: str | None = None,
+    smooth: float = SMOOTH,
+    region: Any = None,
+    color: Any = "0.2",
+) -> Figure:
     """One heatmap over its pale grey photo.
 
     Parameters
@@ -29,17 +53,29 @@ def overlay(image: Any, heatmap: Any, *, limit: float | None = None, title: str 
     limit : float, optional
         Relevance that gets the full colour; default: :func:`heatmap_limit`. The scale is centred at zero.
     title : str, optional
+    smooth : float
+        The picture is blurred by a Gaussian whose standard deviation is this share of the shorter side; 0 draws
+        the relevance as it is. The default is the width at which pixel-flipping finds the heatmaps most faithful.
+    region : bool array or Tensor [h, w], optional
+        The locations of the cluster; a line is drawn around them.
+    color : matplotlib color
+        Color of that line.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
-    photo = _as_image(image)
+    photo = as_image(image)
     height = 4 * photo.shape[0] / photo.shape[1]
-    figure = Figure(figsize=(4, height + (0.3 if title else 0)), layout="constrained")
-    _draw_overlay(figure.add_subplot(), photo, _as_heatmap(heatmap), limit)
+    figure = Figure(figsize=(4.5, height + (0.3 if title else 0)), layout="compressed", dpi=PRINT)
+    axes = figure.add_subplot()
+    drawn = draw_heatmap(axes, photo, _as_heatmap(heatmap), smooth, limit)
+    if region is not None:
+        draw_contour(axes, as_array(region), photo.shape, color)
     if title:
-        figure.axes[0].set_title(title, fontsize=9, parse_math=False)
+        axes.set_title(title, fontsize=9, parse_math=False)
+    low, high = drawn.get_clim()
+    add_scale(figure, axes, None if limit is None else [f"{low:.2g}", "0", f"{high:.2g}"])
     return figure
 
 
@@ -50,62 +86,82 @@ def contact_sheet(
     *,
     row_titles: Sequence[str] | None = None,
     column_titles: Sequence[str] | None = None,
+    patches: Sequence[Sequence[Any]] | None = None,
+    smooth: float = SMOOTH,
 ) -> Figure:
-    """Photos, their cluster maps and all their heatmaps, one photo a row.
+    """Photos, their cluster maps and all their heatmaps, one photo a row; or whole photos by cluster.
 
     Parameters
     ----------
     images : sequence of N arrays or tensors [3, H, W] or [H, W, 3]
         In 0..1; sizes may differ.
-    heatmaps : sequence of N arrays or tensors [K, H, W]
-        Each on a scale of its own, zero-centred and robust (:func:`heatmap_limit`).
-    cluster_maps : sequence of N integer arrays or tensors [h, w], optional
-        Column of the cluster at every location; cluster k has the colour that frames heatmap k.
+    heatmaps : sequence of N arrays or tensors [K, H, W] or [H, W]
+        The heatmaps of K clusters of locations, as :meth:`neonxc.NEON.heatmaps` returns them; or one heatmap per
+        photo where whole photos are clustered, which is :meth:`neonxc.NEON.attribute` summed over the channels.
+        Each has a scale of its own, zero-centred and robust (:func:`heatmap_limit`).
+    cluster_maps : sequence of N integer arrays or tensors [h, w], or [N] integers, optional
+        Column of the cluster at every location; cluster k has the colour that frames heatmap k, and a line around
+        its region. With one heatmap per photo: the cluster of every photo, by which the photos are grouped.
     row_titles, column_titles : sequence of str, optional
         Of the photos, and of the K heatmaps (default: "cluster k").
+    patches : sequence of K sequences of images, optional
+        Typical patches of every cluster, drawn above its heatmaps.
+    smooth : float
+        As in :func:`overlay`.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not match; relevance of the red, green and blue channels in place of heatmaps of clusters.
     """
-    photos, stacks = [_as_image(image) for image in images], [as_array(stack) for stack in heatmaps]
+    photos, stacks = [as_image(image) for image in images], [as_array(stack) for stack in heatmaps]
     maps = None if cluster_maps is None else [as_array(cluster_map) for cluster_map in cluster_maps]
     _check_sheet(photos, stacks, maps)
+    if stacks[0].ndim == 2:
+        if maps is None or any(one.ndim for one in maps):
+            raise ValueError("one heatmap per photo needs cluster_maps with one integer per photo, its cluster")
+        labels = np.array(maps).tolist()
+        colors = cluster_colors(max(labels) + 1)
+        return grouped_sheet(photos, stacks, labels, colors, row_titles, smooth, PRINT)
     K = len(stacks[0])
+    _check_clusters(stacks, maps, column_titles)
     titles = list(column_titles) if column_titles is not None else [f"cluster {k}" for k in range(K)]
     colors = cluster_colors(K)
     lead = 1 if maps is None else 2
     heights = [photo.shape[0] / photo.shape[1] for photo in photos]
-    figure = Figure(figsize=(1.9 * (lead + K), 1.9 * sum(heights) + 0.3), layout="constrained")
-    grid = figure.subplots(len(photos), lead + K, squeeze=False, gridspec_kw={"height_ratios": heights})
+    mosaics = None if patches is None else [_mosaic([as_image(patch) for patch in some]) for some in patches]
+    first = 0 if mosaics is None else 1
+    if mosaics is not None:
+        heights.insert(0, max(mosaic.shape[0] / mosaic.shape[1] for mosaic in mosaics))
+    size = CELL * (lead + K), CELL * sum(heights) + 0.75
+    figure = Figure(figsize=size, layout="constrained", dpi=PRINT)
+    grid = figure.subplots(len(heights), lead + K, squeeze=False, gridspec_kw={"height_ratios": heights})
+    if mosaics is not None:
+        _draw_mosaics(grid[0], mosaics, lead, colors)
     for row, (photo, stack) in enumerate(zip(photos, stacks, strict=True)):
-        _bare(grid[row, 0]).imshow(photo)
+        cells = grid[first + row]
+        bare(cells[0]).imshow(photo)
         if row_titles is not None:
-            grid[row, 0].set_ylabel(row_titles[row], fontsize=9, parse_math=False)
+            cells[0].set_ylabel(row_titles[row], fontsize=9, parse_math=False)
         if maps is not None:
-            _draw_cluster_map(_bare(grid[row, 1]), photo, maps[row], colors)
-        for k in range(K):
-            axes = grid[row, lead + k]
-            _draw_overlay(axes, photo, stack[k], None)
-            for spine in axes.spines.values():
-                spine.set(visible=True, color=colors(k), linewidth=1.5)
-    for axes, title in zip(grid[0], ["photo", "clusters"][:lead] + titles, strict=True):
+            _draw_cluster_map(bare(cells[1]), photo, maps[row], colors)
+        for k, axes in enumerate(cells[lead:]):
+            draw_heatmap(axes, photo, stack[k], smooth)
+            if maps is not None and not (own := maps[row] == k).any():
+                axes.set_xlabel("not in this photo", fontsize=7, color="0.4", labelpad=2)
+            elif maps is not None:
+                draw_contour(axes, own, photo.shape, colors(k))
+            frame(axes, colors(k))
+    for axes, title in zip(
+        [*grid[first, :lead], *grid[0, lead:]], ["photo", "clusters"][:lead] + titles, strict=True
+    ):
         axes.set_title(title, fontsize=9, parse_math=False)
+    add_scale(figure, grid, below=True)
     return figure
-
-
-def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
-    """Size of a heatmap's values: a quantile of the absolute ones, so that no single pixel sets the scale.
-
-    Parameters
-    ----------
-    heatmap : array or Tensor
-    quantile : float, 0..1
-    """
-    size = np.abs(as_array(heatmap))
-    check_finite(size, "heatmap")
-    limit = float(np.quantile(size, quantile))
-    return limit or float(size.max()) or 1.0
 
 
 def cluster_colors(K: int) -> Colormap:
@@ -113,15 +169,6 @@ def cluster_colors(K: int) -> Colormap:
     if K <= 10:
         return ListedColormap(colormaps["tab10"].colors[:K])  # type: ignore[attr-defined]
     return ListedColormap(colormaps["tab20" if K <= 20 else "hsv"](np.linspace(0, 1, K, endpoint=K <= 20)))
-
-
-def _draw_overlay(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: float | None) -> None:
-    if heatmap.shape != photo.shape[:2]:
-        raise ValueError(f"heatmap of shape {list(heatmap.shape)} on a photo of {list(photo.shape[:2])} pixels")
-    limit = limit or heatmap_limit(heatmap)
-    strength = np.clip(np.abs(heatmap) / limit, 0, 1)
-    _bare(axes).imshow(pale(photo))
-    axes.imshow(heatmap, cmap=DIVERGING, vmin=-limit, vmax=limit, alpha=np.sqrt(strength))
 
 
 def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, colors: Colormap) -> None:
@@ -138,18 +185,35 @@ def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, co
     )
 
 
-def pale(photo: Any) -> np.ndarray:
-    """A photo, [3, H, W] or [H, W, 3] in 0..1, as the pale grey that heatmaps lie on, [H, W, 3]."""
-    photo = _as_image(photo)
-    grey = photo @ np.array([0.299, 0.587, 0.114])
-    return np.repeat((1 - PALE + PALE * grey)[..., None], 3, axis=-1)
+def _mosaic(patches: list[np.ndarray]) -> np.ndarray:
+    """Patches of one size beside each other, three in a row, with white between them."""
+    if not patches:
+        return np.ones((1, 1, 3))
+    side = patches[0].shape[0]
+    gap = max(1, round(GAP * side))
+    rows = -(-len(patches) // ACROSS)
+    paper = np.ones((rows * (side + gap) - gap, ACROSS * (side + gap) - gap, 3))
+    for number, patch in enumerate(patches):
+        top, left = (number // ACROSS) * (side + gap), (number % ACROSS) * (side + gap)
+        paper[top : top + side, left : left + side] = patch
+    return paper
 
 
-def _bare(axes: Axes) -> Axes:
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    return axes
+def _draw_mosaics(cells: Sequence[Axes], mosaics: list[np.ndarray], lead: int, colors: Colormap) -> None:
+    for axes in cells[:lead]:
+        bare(axes)
+    cells[lead - 1].text(
+        0.95,
+        0.5,
+        "most typical\npatches",
+        ha="right",
+        va="center",
+        fontsize=9,
+        transform=cells[lead - 1].transAxes,
+    )
+    for k, (axes, mosaic) in enumerate(zip(cells[lead:], mosaics, strict=True)):
+        bare(axes).imshow(mosaic)
+        frame(axes, colors(k))
 
 
 def _check_sheet(photos: list[np.ndarray], stacks: list[np.ndarray], maps: list[np.ndarray] | None) -> None:
@@ -158,20 +222,34 @@ def _check_sheet(photos: list[np.ndarray], stacks: list[np.ndarray], maps: list[
     if len(stacks) != len(photos) or (maps is not None and len(maps) != len(photos)):
         raise ValueError(f"{len(photos)} photos need as many stacks of heatmaps (and cluster maps)")
     shapes = [stack.shape for stack in stacks]
-    if any(len(shape) != 3 or shape[0] != shapes[0][0] for shape in shapes):
-        raise ValueError(f"heatmaps need shape [K, H, W] with one K, got {[list(shape) for shape in shapes]}")
+    if any(len(shape) not in (2, 3) or shape[:-2] != shapes[0][:-2] for shape in shapes):
+        raise ValueError(
+            f"heatmaps need shape [K, H, W] with one K, or [H, W], got {[list(shape) for shape in shapes]}"
+        )
 
 
-def _as_image(image: Any) -> np.ndarray:
-    array = as_array(image)
-    if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:
-        array = array.transpose(1, 2, 0)
-    if array.ndim != 3 or array.shape[2] != 3:
-        raise ValueError(f"an image needs shape [3, H, W] or [H, W, 3], got {list(array.shape)}")
-    array = array.astype(np.float64) / (255 if array.dtype == np.uint8 else 1)
-    if not (array.min() >= -1e-6 and array.max() <= 1 + 1e-6):
-        raise ValueError(f"an image needs values in 0..1, got {array.min():.3g} to {array.max():.3g}")
-    return array.clip(0, 1)
+def _check_clusters(stacks: list[np.ndarray], maps: list[np.ndarray] | None, titles: Sequence[str] | None) -> None:
+    """Raise a ValueError where stacks [K, H, W] can't be heatmaps of K clusters, in the columns that are named."""
+    K = len(stacks[0])
+    if titles is not None:
+        if len(titles) != K:
+            raise ValueError(f"{K} heatmaps per photo need as many column_titles, got {len(titles)}")
+        return
+    most = -1 if maps is None else int(max(np.max(one) for one in maps))
+    if most >= K or (K == 3 and all(map(_channels, stacks))):
+        got = f"{K} maps per photo for {most + 1} clusters" if most >= K else "three maps with the same pattern"
+        raise ValueError(
+            f"got {got}: heatmaps must be those of NEON.heatmaps, one for each cluster, while NEON.attribute has "
+            "the red, green and blue channels (sum over them to draw one heatmap per photo); column_titles name "
+            "other maps"
+        )
+
+
+def _channels(stack: np.ndarray) -> bool:
+    """Whether three maps [3, H, W] lie on the same pixels, as the relevance of the three channels does."""
+    size = [smoothed(np.abs(one)) for one in stack]
+    size = [one / (np.linalg.norm(one) or 1.0) for one in size]
+    return min(float((size[i] * size[j]).sum()) for i, j in ((0, 1), (0, 2), (1, 2))) > ALIKE
 
 
 def _as_heatmap(heatmap: Any) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neonxc.inputs import NOISE
 from neonxc.plot.documents import Document, Piece, as_html, as_terminal
 from neonxc.plot.shared import as_array, check_finite
 
@@ -21,16 +22,24 @@ Spans = Sequence[tuple[int, int]]
 class HighlightedText:
     """Documents with their words highlighted; :func:`text` makes it.
 
-    A notebook shows it when it is named, ``print`` writes it to a terminal.
+    A notebook shows it, and ``print`` writes it to a terminal.
     """
 
     documents: tuple[Document, ...]
     title: str | None = None
 
     def html(self, *, page: bool = False) -> str:
-        """Write HTML without scripts or anything that is loaded: a fragment, or a whole page.
+        """Write HTML, without scripts and without anything to load.
 
-        A fragment takes its colours of text and background from the page around it. Texts are escaped.
+        Parameters
+        ----------
+        page : bool
+            Write a whole page, and not a fragment, which takes its text and background colours from the page that
+            it is put into. Texts are escaped.
+
+        Returns
+        -------
+        str
         """
         return as_html(self.documents, self.title, page)
 
@@ -40,14 +49,24 @@ class HighlightedText:
         Parameters
         ----------
         color : bool, "truecolor" or "256", optional
-            False: marks instead, ``++word++`` and ``+word+`` for the cluster, ``--word--`` and ``-word-`` against
-            it. True: as many colours as the terminal has. None: colours if the standard output is a terminal and
-            NO_COLOR is not set.
+            False: marks in place of colours, ``+word+`` for a word that speaks for the cluster and ``-word-`` for
+            one that speaks against it. True: as many colours as the terminal has. None: colours if the standard
+            output is a terminal and NO_COLOR is not set.
+
+        Returns
+        -------
+        str
         """
         return as_terminal(self.documents, self.title, color)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a self-contained HTML page, light or dark as the reader's system is."""
+        """Write a self-contained HTML page, which follows the reader's light or dark setting.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; it is replaced if it exists.
+        """
         Path(path).write_text(self.html(page=True), encoding="utf-8")
 
     def _repr_html_(self) -> str:
@@ -63,51 +82,56 @@ def text(
     spans: Sequence[Spans] | None = None,
     *,
     known: Any = None,
-    headings: Sequence[str] | None = None,
+    headings: Sequence[Any] | None = None,
     notes: Sequence[str] | None = None,
     title: str | None = None,
     limit: float | Literal["joint"] | None = None,
 ) -> HighlightedText:
-    """Documents with every word in the colour of its relevance.
+    """Highlight the words of documents that matter for their clusters.
 
-    Red speaks for the cluster, blue against it. What is not in the vocabulary is grey. In HTML a word's relevance
-    is shown when the mouse is over it.
+    Marked are the fewest words that together carry half of the document's absolute relevance: red words speak for
+    the cluster, blue words against it. Words that are not in the vocabulary are grey. In HTML the relevance of any
+    word is shown when the mouse is over it.
 
     Parameters
     ----------
     texts : sequence of N str, or of N sequences of str
-        Documents as they were written, or as words.
+        Documents as strings, or as sequences of words.
     relevance : array or Tensor [N, T], or sequence of N sequences
-        Of every word, such as :class:`neonxc.NEON` attributes; what is behind the last word is passed over.
+        Relevance of each word, such as :class:`neonxc.NEON` attributes; entries after the last word are ignored.
     spans : sequence of N sequences of (start, stop), optional
-        Where the words stand in the documents (:meth:`neonxc.models.WordVectors.spans`). Needed where `texts` are
-        strings, and only there.
+        Positions of the words in the documents (:meth:`neonxc.models.WordVectors.spans`). Required if `texts` are
+        strings, and not allowed otherwise.
     known : array or Tensor [N, T] of bool, optional
-        Which words are in the vocabulary, such as ``ids >= 0``; default: those with relevance.
-    headings, notes : sequence of N str, optional
-        Above each document: what it is, and in smaller type what else there is to say, such as its own label.
+        Which words are in the vocabulary, such as ``ids >= 0``; by default those whose relevance is not 0.
+    headings : sequence of N str or int, optional
+        Heading of each document. Numbers are labels of clusters, such as ``net.predict(ids)`` gives: 2 becomes
+        "cluster 2", and -1 "noise".
+    notes : sequence of N str, optional
+        Remark on each document in smaller type, such as its own label.
     title : str, optional
-        Above all.
+        Title above all documents.
     limit : float or "joint", optional
-        Relevance that gets the full colour. None: each document's own largest; "joint": that of all of them.
+        Relevance that gets the full colour. None: the largest of each document; "joint": the largest of all
+        documents.
 
     Returns
     -------
     HighlightedText
-        Name it in a notebook, ``print`` it, or ``save`` it as a page.
+        A notebook shows it; ``print`` it, or ``save`` it as a page.
 
     Raises
     ------
     ValueError
-        Numbers of documents or words that don't fit, spans out of order, relevance that is not finite.
+        Numbers of documents or words that differ, spans out of order, or relevance that is not finite.
 
     Examples
     --------
     >>> import neonxc.plot
-    >>> page = neonxc.plot.text([["the", "cat", "barks"]], [[0.0, 0.4, -0.1]], headings=["cats"])
+    >>> page = neonxc.plot.text([["the", "cat", "barks"]], [[0.0, 0.4, -0.1]], headings=[2])
     >>> print(page.terminal(color=False))
-    cats  (sum +0.3, full colour 0.4)
-    the ++cat++ -barks-
+    cluster 2  (sum +0.3)
+    the +cat+ barks
     """
     if isinstance(texts, str):
         raise ValueError("texts needs a sequence of documents; a single one is [text]")
@@ -125,13 +149,21 @@ def text(
     for n, document in enumerate(texts):
         pieces = _pieces(document, values[n], flags[n], cuts[n], n)
         own = _largest([np.array([piece.relevance or 0.0 for piece in pieces])])
-        heading, note = (None if some is None else str(some) for some in (above[n], beside[n]))
+        heading, note = _heading(above[n]), None if beside[n] is None else str(beside[n])
         documents.append(Document(tuple(pieces), float(common or own), heading, note))
     return HighlightedText(tuple(documents), title)
 
 
+def _heading(given: Any) -> str | None:
+    """A heading; whole numbers are labels of clusters."""
+    label = given.item() if hasattr(given, "item") else given
+    if isinstance(label, int) and not isinstance(label, bool):
+        return "noise" if label == NOISE else f"cluster {label}"
+    return None if label is None else str(label)
+
+
 def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans | None, n: int) -> list[Piece]:
-    """The document cut into words with relevance, and what is between them."""
+    """The document cut into words with relevance and the text between them."""
     if isinstance(document, str) == (spans is None):
         raise ValueError("spans are needed where texts are strings, and only there")
     if spans is None:
@@ -153,7 +185,7 @@ def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans |
 
 
 def _each(some: Any, N: int, name: str) -> list[Any]:
-    """One entry for each document, in the order given, whatever the index of a pandas Series says."""
+    """One entry for each document, in the order given; the index of a pandas Series is ignored."""
     listed = [None] * N if some is None else list(some)
     if isinstance(some, str) or len(listed) != N:
         raise ValueError(f"{name} needs one entry for each of {N} documents, got {some!r:.60}")

@@ -1,5 +1,4 @@
-"""Readers: convert fitted clusterers to heads. There is one file per family, and :func:`read` dispatches to
-them."""
+"""Readers of fitted clusterers: each makes the head of a family of models, and is registered with :func:`read`."""
 
 from __future__ import annotations
 

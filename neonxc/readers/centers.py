@@ -27,10 +27,10 @@ def _(model: KMeans | MiniBatchKMeans | MeanShift) -> ClusterModel:
 def _(model: AffinityPropagation) -> ClusterModel:
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):
-        raise ValueError("AffinityPropagation on a precomputed affinity has no centers to explain by")
+        raise ValueError("AffinityPropagation needs features: with a precomputed affinity it has no centers")
     centers = model.cluster_centers_
     if centers.shape[0] == 0:
-        raise ValueError("AffinityPropagation did not converge and found no cluster")
+        raise ValueError("AffinityPropagation found no cluster, as it did not converge")
     return centroids(centers.toarray() if hasattr(centers, "toarray") else centers)
 
 
@@ -54,8 +54,7 @@ def bare(model: Any) -> ClusterModel:
 
 
 def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
-    """Model of the nearest of M centers [M, p]; `groups` [M] are the columns of the clusters to which they
-    belong."""
+    """Return a model of the nearest of some centers [M, p]; `groups` [M] are the columns of their clusters."""
     points = torch.as_tensor(centers).detach().double().cpu()
     if points.ndim != 2:
         raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")

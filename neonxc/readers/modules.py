@@ -1,5 +1,4 @@
-"""Readers for clustering heads of networks: a linear layer with a softmax, or centers (deep embedded
-clustering)."""
+"""Readers of clustering heads of networks: linear layers, and layers with centers (deep embedded clustering)."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ def _(model: nn.Sequential) -> ClusterModel:
 
 @read.register
 def _(model: nn.Module) -> ClusterModel:
-    """Read a layer with centers: the similarity of DEC, a Student t of the distance, is largest for the
-    nearest."""
+    """Read a layer with centers, such as DEC's, whose Student-t similarity is largest for the nearest center."""
     for name in CENTERS:
         centers = getattr(model, name, None)
         if isinstance(centers, Tensor) and centers.ndim == 2:
@@ -54,7 +52,7 @@ def _(model: nn.Module) -> ClusterModel:
             _check_nearest(model, name, centers.detach())
             return found
     raise TypeError(
-        f"can't neuralize a {type(model).__name__}: a clustering head is an nn.Linear, or a module with centers "
+        f"can't neuralize a {type(model).__name__}: the model needs to be an nn.Linear, or a module with centers "
         f"[K, d] as {' or '.join(CENTERS)}; pass the network before it as features="
     )
 
@@ -77,7 +75,6 @@ def _check_nearest(model: nn.Module, name: str, centers: Tensor) -> None:
         if bool((chosen <= far.amin(1) * (1 + TIED) + rounding).all()):
             return
     raise TypeError(
-        f"can't neuralize a {type(model).__name__}: called with points, its greatest output is not that of the "
-        f"nearest of its {name}; pass the network before them as features= and the similarity layer, or the "
-        f"{name} themselves, as the model"
+        f"can't neuralize a {type(model).__name__}: its largest output is not that of the nearest of its {name}; "
+        f"pass the network before them as features=, and the similarity layer or the {name} as the model"
     )

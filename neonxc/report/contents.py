@@ -32,7 +32,7 @@ class Figure:
 
 
 @dataclass
-class Warning:
+class Caution:
     """Something to know before the report is believed, in a sentence, and the clusters it is about."""
 
     text: str
@@ -363,7 +363,7 @@ class Contents:
     noise: int
     verdict: str
     figures: list[Figure]
-    warnings: list[Warning]
+    warnings: list[Caution]
     notes: list[str]
     columns: list[Column]
     cards: list[Card]

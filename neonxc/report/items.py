@@ -18,10 +18,11 @@ from torch import Tensor
 from neonxc.attribution import NEON
 from neonxc.contrast import some_rows
 from neonxc.highlights import highlights
-from neonxc.plot.images import DIVERGING, heatmap_limit, pale
+from neonxc.numerals import percent, rounded, text
+from neonxc.plot.documents import least_marked
+from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Item
-from neonxc.report.numbers import percent, rounded, text
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 
@@ -113,7 +114,7 @@ def _texts(subject: Subject, found: list[Item]) -> list[Item]:
 
 
 def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
-    """Texts and what speaks for their cluster in them: characters from, to, and relevance from -1 to 1."""
+    """Texts with the words to mark in them: first and last character, and relevance from -1 to 1."""
     texts, net = [str(one) for one in some_rows(subject.X, index)], subject.net
     target = subject.own[index].tolist()
     found = []
@@ -128,8 +129,10 @@ def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tupl
             for pair in zip(spans, relevance, strict=True)
         ]
     for one, marks in zip(texts, marked, strict=True):
-        most = max((abs(value) for *_, value in marks), default=0) or 1.0
-        kept = [(start, end, rounded([value / most])[0]) for start, end, value in marks if end <= CHARACTERS]
+        shown = [mark for mark in marks if mark[1] <= CHARACTERS]
+        sizes = [abs(value) for *_, value in shown]
+        most, least = max(sizes, default=0) or 1.0, least_marked(sizes)
+        kept = [(start, end, rounded([value / most])[0]) for start, end, value in shown if abs(value) >= least]
         found.append((one[:CHARACTERS], kept))
     return found
 
@@ -150,6 +153,7 @@ def photos(subject: Subject, x: Any) -> Tensor:
 
 def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:
     """A heatmap [H, W] over its pale grey photo [3, H, W], as a photo."""
+    heatmap = torch.from_numpy(smoothed(heatmap.numpy()))
     strength = (heatmap / heatmap_limit(heatmap)).clamp(-1, 1)
     colors = torch.from_numpy(colormaps[DIVERGING](strength.numpy() / 2 + 0.5)[..., :3]).permute(2, 0, 1)
     opacity = strength.abs().sqrt()

@@ -14,9 +14,9 @@ from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of
 from neonxc.inputs import as_array
+from neonxc.numerals import rounded, text
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Card, Change, Points
-from neonxc.report.numbers import rounded, text
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import is_category, printed
 from neonxc.report.subject import Subject, stratified

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from neonxc.files import staged_file
+from neonxc.numerals import percent
 from neonxc.report.contents import Contents
-from neonxc.report.numbers import percent
 
 if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering

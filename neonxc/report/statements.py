@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from neonxc.cluster_values import typical_category
 from neonxc.inputs import is_missing
+from neonxc.numerals import percent, rounded, text
 from neonxc.report.contents import Column, Statement
-from neonxc.report.numbers import percent, rounded, text
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 
@@ -107,12 +108,13 @@ def _of_categories(column: int, share: float, values: pd.Series, name: str, insi
     kept = list(frequent.index[:CATEGORIES])
     own = pd.Series(words[inside]).value_counts(normalize=True)
     others = pd.Series(words[~inside]).value_counts(normalize=True)
-    lift = (own - others.reindex(own.index).fillna(0)).sort_values(ascending=False)
-    if len(lift) and lift.index[0] not in kept:
-        kept[-1] = lift.index[0]
+    there = own.index
+    at = typical_category(own.to_numpy(), others.reindex(there).fillna(0).to_numpy()) if len(own) else None
+    if at is not None and there[at] not in kept:
+        kept[-1] = there[at]
     of_own, of_others = (rounded(part.reindex(kept).fillna(0)) for part in (own, others))
     typical = [str(part.index[0]) if len(part) else "" for part in (own, others)]
-    said = f"{name} is {lift.index[0]}" if len(lift) else name
+    said = name if at is None else f"{name} is {there[at]}"
     return Statement(column, share, said, kept, of_own, of_others, *typical)
 
 

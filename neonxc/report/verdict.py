@@ -9,8 +9,8 @@ from sklearn.pipeline import Pipeline
 
 from neonxc.competition import Path
 from neonxc.inputs import as_array
-from neonxc.report.contents import Figure, Warning
-from neonxc.report.numbers import percent
+from neonxc.numerals import percent
+from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
 from neonxc.report.subject import Subject
@@ -125,54 +125,54 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
 
 def warned(
     subject: Subject, tree: TreePart, relevance: Relevance, refits: RefitPart | None, titles: list[str]
-) -> list[Warning]:
+) -> list[Caution]:
     """What to know first, in plain words."""
     found = []
     held_out = subject.whole.fidelity_held_out_
     if held_out is not None and held_out < FAITHFUL:
         found.append(
-            Warning(
+            Caution(
                 f"The network that stands in for the labels gives {percent(1 - held_out)} of the points another "
                 "cluster: its attributions explain a clustering that differs from yours by that much."
             )
         )
     if held_out is not None and (lost := _lost(subject)):
         names = _listed([titles[k] for k in lost])
-        found.append(Warning(f"The stand-in loses points of {names}.", lost))
+        found.append(Caution(f"The stand-in loses points of {names}.", lost))
     total = np.abs(relevance.values).mean(0)
     own_tree = isinstance(subject.net.head.competition, Path)  # a tree goes by few columns anyway
     if not own_tree and total.sum() > 0 and total.max() / total.sum() >= ALONE and len(total) > 1:
         name = subject.units[relevance.shown[int(total.argmax())]]
-        found.append(Warning(f"One column decides nearly alone: {name}. Is it on another scale than the others?"))
+        found.append(Caution(f"One column decides nearly alone: {name}. Is it on another scale than the others?"))
     noise = int((subject.own < 0).sum())
     if noise > MUCH * subject.n:
         found.append(
-            Warning(f"{percent(noise / subject.n)} of the points are noise: rules and figures leave them out.")
+            Caution(f"{percent(noise / subject.n)} of the points are noise: rules and figures leave them out.")
         )
     if tree.held_out < FAITHFUL:
         found.append(
-            Warning(
+            Caution(
                 f"The rules give {percent(1 - tree.held_out)} of the points another cluster. More leaves cost "
                 "readability; see cost against length."
             )
         )
     if without := _without_rules(subject, tree):
-        found.append(Warning(f"No rule leads to {_listed([titles[k] for k in without])}.", without))
+        found.append(Caution(f"No rule leads to {_listed([titles[k] for k in without])}.", without))
     if refits is not None:
         mean = float(np.mean(refits.seeds))
         weak = [k for k in range(subject.k) if refits.kept[k] < KEPT]
         if mean < STABLE:
-            found.append(Warning(f"Clusters change from run to run: five refits agree to {mean:.2f} only.", weak))
+            found.append(Caution(f"Clusters change from run to run: five refits agree to {mean:.2f} only.", weak))
         elif weak:
             found.append(
-                Warning(
+                Caution(
                     f"Some clusters are not found again by refits: {_listed([titles[k] for k in weak])}.", weak
                 )
             )
     small = [k for k in range(subject.k) if 0 < subject.sizes[k] < SMALL]
     if small:
         found.append(
-            Warning(f"Clusters of fewer than {SMALL} points: what is said of them rests on little.", small)
+            Caution(f"Clusters of fewer than {SMALL} points: what is said of them rests on little.", small)
         )
     return found
 

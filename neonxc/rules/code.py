@@ -18,6 +18,13 @@ def {name}(row):
 {helpers}{columns}{tests}    return None
 '''
 ALWAYS = "(index == index or index != index)"  # of every row, also of one whose index is missing
+VALUE = """
+    def value(name):
+        try:
+            return row[name]
+        except KeyError:  # the column's name is a number
+            return row[int(name)]
+"""
 NUMBER = """
     def number(value):
         try:
@@ -64,7 +71,7 @@ def function(rules: Rules, name: str) -> str:
         (column, kind) for column in rules.columns for kind in ("number", "category") if (column, kind) in used
     ]
     variables = {use: f"x{i}" for i, use in enumerate(uses)}
-    columns = [f"    {variable} = {kind}(row[{column.key!r}])\n" for (column, kind), variable in variables.items()]
+    columns = [f"    {name} = {kind}({_read(column)})\n" for (column, kind), name in variables.items()]
 
     def test(rule: Rule) -> str:
         asked = [_test(one, variables[_use(one)]) for one in rule.conditions]
@@ -72,7 +79,8 @@ def function(rules: Rules, name: str) -> str:
         return f"    if {' and '.join(asked) or 'True'}:\n        return {label!r}\n"
 
     kinds = {kind for _, kind in uses}
-    helpers = NUMBER * ("number" in kinds) + CATEGORY * ("category" in kinds)
+    helpers = VALUE * any(_may_be_number(column) for column, _ in uses)
+    helpers += NUMBER * ("number" in kinds) + CATEGORY * ("category" in kinds)
     return FUNCTION.format(
         name=name,
         keys="names of columns"
@@ -82,6 +90,16 @@ def function(rules: Rules, name: str) -> str:
         columns="".join(columns),
         tests="".join(map(test, rules)),
     )
+
+
+def _may_be_number(column: Column) -> bool:
+    """Whether a name was made of a whole number, as those of data frames without names are."""
+    return isinstance(column.key, str) and column.key.isdecimal() and str(int(column.key)) == column.key
+
+
+def _read(column: Column) -> str:
+    """Write how a row's value of a column is read."""
+    return f"value({column.key!r})" if _may_be_number(column) else f"row[{column.key!r}]"
 
 
 def _use(condition: Condition) -> tuple[Column, str]:

@@ -191,15 +191,45 @@ class Rules(Sequence[Rule]):
         return replace(self, rules=rules, held_out_totals=totals)
 
     def to_text(self, precision: int | None = None) -> str:
-        """Write the rules as text; see :func:`render_rules`."""
+        """Write the rules as text; see :func:`render_rules`.
+
+        Parameters
+        ----------
+        precision : int, optional
+            Significant digits; default: as many as tell the values of the training data apart.
+
+        Returns
+        -------
+        str
+        """
         return self._render("text", precision)
 
     def to_markdown(self, precision: int | None = None) -> str:
-        """Write the rules as markdown; see :func:`render_rules`."""
+        """Write the rules as markdown; see :func:`render_rules`.
+
+        Parameters
+        ----------
+        precision : int, optional
+            Significant digits; default: as many as tell the values of the training data apart.
+
+        Returns
+        -------
+        str
+        """
         return self._render("markdown", precision)
 
     def to_html(self, precision: int | None = None) -> str:
-        """Write the rules as a fragment of HTML; see :func:`render_rules`."""
+        """Write the rules as a fragment of HTML; see :func:`render_rules`.
+
+        Parameters
+        ----------
+        precision : int, optional
+            Significant digits; default: as many as tell the values of the training data apart.
+
+        Returns
+        -------
+        str
+        """
         return self._render("html", precision)
 
     def to_frame(self) -> pd.DataFrame:
@@ -291,6 +321,11 @@ class Rules(Sequence[Rule]):
     @staticmethod
     def from_dict(described: Mapping[str, Any]) -> Rules:
         """Build the rules that :meth:`to_dict` described.
+
+        Parameters
+        ----------
+        described : dict
+            What :meth:`to_dict` returned, also after a round trip through JSON.
 
         Raises
         ------

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from neonxc.inputs import is_missing
+from neonxc.inputs import plain
 from neonxc.rules.intervals import EVERYTHING, Intervals, intersection, union
 from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, shortest
 
@@ -121,7 +121,7 @@ class Condition:
         object.__setattr__(self, "intervals", union(self.intervals) if self.values is None else EVERYTHING)
         if self.values is not None:
             object.__setattr__(self, "missing", False)
-            object.__setattr__(self, "values", tuple(map(_plain, self.values)))
+            object.__setattr__(self, "values", tuple(map(plain, self.values)))
 
     @property
     def feature(self) -> int:
@@ -162,11 +162,35 @@ class Condition:
         return self.text()
 
     def said(self, numbers: Numbers, escape: Callable[[str], str] = str) -> str:
-        """Say the condition with given texts of its bounds; `escape` is applied to names and categories."""
+        """Say the condition with given texts of its bounds; `escape` is applied to names and categories.
+
+        Parameters
+        ----------
+        numbers : sequence of str
+            Texts of the bounds.
+        escape : callable
+            Applied to the names of columns and categories.
+
+        Returns
+        -------
+        str
+        """
         return " or ".join(self.parts(numbers, escape))
 
     def parts(self, numbers: Numbers, escape: Callable[[str], str] = str) -> list[str]:
-        """Texts, any of which holds where the condition is met: one for each interval, one for categories."""
+        """Texts, any of which holds where the condition is met: one for each interval, one for categories.
+
+        Parameters
+        ----------
+        numbers : sequence of str
+            Texts of the bounds.
+        escape : callable
+            Applied to the names of columns and categories.
+
+        Returns
+        -------
+        list of str
+        """
         column, name = self.column, escape(self.column.name)
         if self.missing and not self.intervals:
             return [f"{name} is missing"]
@@ -181,17 +205,33 @@ class Condition:
         return [f"{name} is {', '.join(most)}{' or ' if most else ''}{last}"]
 
     def met_by(self, values: Any) -> Any:
-        """Whether values [N] meet the condition, [N] of bool: a tensor for a tensor of numbers, else an array."""
+        """Whether values [N] meet the condition, [N] of bool: a tensor for a tensor of numbers, else an array.
+
+        Parameters
+        ----------
+        values : array or Tensor [N]
+            Values of the column.
+        """
         if self.values is not None:
             asked = set(self.values)
-            return np.array([(_plain(value) in asked) ^ self.negated for value in values], dtype=bool)
+            return np.array([(plain(value) in asked) ^ self.negated for value in values], dtype=bool)
         numbers = values.double() if isinstance(values, Tensor) else np.asarray(values, np.float64)
         parts = [_between(numbers, low, high) for low, high in self.intervals]
         parts += [numbers != numbers] * self.missing
         return reduce(or_, parts) if parts else numbers == nan  # which no number is
 
     def both(self, other: Condition) -> Condition:
-        """Ask for this and another condition of the same column and kind at once."""
+        """Ask for this and another condition of the same column and kind at once.
+
+        Parameters
+        ----------
+        other : Condition
+            A condition of the same column and kind.
+
+        Returns
+        -------
+        Condition
+        """
         if self.values is None or other.values is None:
             met = intersection(self.intervals, other.intervals)
             return replace(self, intervals=met, missing=self.missing and other.missing)
@@ -209,12 +249,6 @@ def _between(numbers: Any, low: float, high: float) -> Any:
     if not isfinite(low):
         return numbers <= high if isfinite(high) else numbers == numbers
     return (numbers > low) & (numbers <= high) if isfinite(high) else numbers > low
-
-
-def _plain(value: Any) -> Any:
-    """A category as Python's own object; None for a missing one."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if is_missing(value) else value
 
 
 def _category(value: Any) -> str:

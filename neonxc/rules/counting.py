@@ -59,7 +59,7 @@ def some(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
         new = summed(counts)
         for label, number in now.items():
             if number == before[label]:
-                new[label] = old[label]
+                new[label] = old.get(label, new[label])
             elif number > 1 and not rules.divide:  # nobody knows how many points meet several of the patterns
                 new[label] = replace(new[label], samples=nan, mistakes=nan)
         return new

@@ -15,6 +15,7 @@ from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
 from neonxc.rules.wording import Numbers, counts, readable_number
 
+PRICE = 0.98  # least cost ratio that is a price: what a tree undercuts is no clustering by k-means
 WIDTH = 72  # characters of a printed rule before it goes on in the next line
 HTML = """\
 <style>
@@ -86,9 +87,10 @@ def render_rules(
     *Samples* are the training points that match a rule, and *mistakes* those of them that belong to other
     clusters. *Coverage* is the share of the cluster's points that match, *precision* the share of matching points
     that belong to the cluster. The last line adds up the rules of a tree: the *agreement* is the share of all
-    points whose rule names their cluster, and the *cost ratio* the price of explainability, the k-means cost of the
-    tree's clusters over that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`). After
-    :meth:`Rules.measure` the measures are also given for the held-out points.
+    points whose rule names their cluster. The *cost ratio* is the price of explainability, the k-means cost of the
+    tree's clusters over that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`); it is left out
+    where it is so low that the reference cannot be a clustering by k-means. After :meth:`Rules.measure` the
+    measures are also given for the held-out points.
 
     Parameters
     ----------
@@ -178,7 +180,7 @@ def _overall(rules: Rules) -> list[str]:
         total = overall(rules, held_out)
         if total is not None and len(rules) > 1:
             parts = [counts(total.samples, total.mistakes), f"agreement {_percent(total.precision)}"]
-            if rules.cost_ratio is not None and not held_out:
+            if rules.cost_ratio is not None and rules.cost_ratio >= PRICE and not held_out:
                 parts.append(f"cost ratio {readable_number(round(rules.cost_ratio, 3))}")
             lines.append(f"{title}: {', '.join(parts)}")
     if rules.n_noise:
@@ -191,7 +193,7 @@ def _overall(rules: Rules) -> list[str]:
 def _words(rules: Rules) -> list[tuple[str, str]]:
     """The words for the measures, explained, as far as they occur."""
     total = " ".join(_overall(rules))
-    used = {"coverage": True, "precision": True, "mistakes": rules.divide}
+    used = {"coverage": len(rules) > 0, "precision": len(rules) > 0, "mistakes": rules.divide and len(rules) > 0}
     return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
@@ -229,7 +231,8 @@ def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
             lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
         blocks.append("\n".join(lines))
     blocks += [f"**{title}**: {text}" for title, _, text in (line.partition(": ") for line in _overall(rules))]
-    return "\n\n".join([*blocks, " ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules))])
+    blocks.append(" ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules)))
+    return "\n\n".join(filter(None, blocks))
 
 
 def _no_markdown(name: str) -> str:

@@ -125,7 +125,17 @@ class Rule:
         return f"{self.name}: {self.text()} ({self.counts})"
 
     def said(self, say: Callable[[Condition], str]) -> list[str]:
-        """Texts of the conditions, to be joined by "and": with brackets around those that have an "or"."""
+        """Texts of the conditions, to be joined by "and": with brackets around those that have an "or".
+
+        Parameters
+        ----------
+        say : callable
+            Returns the text of a condition.
+
+        Returns
+        -------
+        list of str
+        """
         several = len(self.conditions) > 1
         return [f"({say(one)})" if several and _has_or(one) else say(one) for one in self.conditions]
 

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from neonxc.inputs import plain
 from neonxc.registry import register
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
@@ -69,7 +68,7 @@ def _rule(rule: Rule, position: Mapping[Column, int]) -> dict[str, Any]:
             what = {"values": list(condition.values), "negated": condition.negated}
         conditions.append({"column": position[condition.column], **what})
     return {
-        "label": _plain(rule.label),
+        "label": plain(rule.label),
         "name": rule.name,
         "conditions": conditions,
         "counts": _counts(rule.counts),
@@ -80,7 +79,7 @@ def _rule(rule: Rule, position: Mapping[Column, int]) -> dict[str, Any]:
 
 
 def _totals(totals: Mapping[Any, Counts]) -> list[dict[str, Any]]:
-    return [{"label": _plain(label)} | _counts(counts) for label, counts in totals.items()]
+    return [{"label": plain(label)} | _counts(counts) for label, counts in totals.items()]
 
 
 def _counts(counts: Counts) -> dict[str, float | None]:
@@ -89,10 +88,6 @@ def _counts(counts: Counts) -> dict[str, float | None]:
 
 def _bounds(numbers: tuple[float, ...]) -> list[float | None]:
     return [number if isfinite(number) else None for number in numbers]  # JSON has no infinity
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def restored(described: Mapping[str, Any]) -> Rules:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.cluster import KMeans
 from sklearn.pipeline import Pipeline, make_pipeline
-from tqdm import tqdm
 
 from neonxc.distinct import n_distinct
 from neonxc.given import GivenLabels
-from neonxc.inputs import NOISE
+from neonxc.inputs import NOISE, are_labels
 from neonxc.preparation import Preparation
+from neonxc.progress_bars import progress_bar
+
+NAMED = 3
+"""Points that are the same, at most so many of which a message names."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +35,59 @@ class Clusters:
         What a title calls it.
     given : bool
         Whether it is a column of the table.
+    notes : list of str
+        What the user should know about the labels.
     """
 
     model: Pipeline
     labels: np.ndarray
     what: str
     given: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clustered(self) -> np.ndarray:
+        """Positions of the rows that are in a cluster: those that are not noise and have a label."""
+        return np.flatnonzero(are_labels(self.labels))
 
     @property
     def k(self) -> int:
-        """Number of clusters; noise is none."""
-        return len(set(self.labels.tolist()) - {NOISE})
+        """Number of clusters."""
+        return len(set(self.labels[self.clustered].tolist()))
 
 
-def kmeans(points: Any, clusters: int, what: str) -> KMeans:
-    """K-means, fitted; an error calls the points `what`."""
-    n, different = points.shape[0], n_distinct(points)
+def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
+    """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
+    n, different = points.shape[0], n_distinct(_rounded(points))
     if different < clusters:
         got = f"got {n}" if different == n else f"only {different} of the {n} are different"
         got = f"all {n} are the same" if different == 1 < n else got
-        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}")
+        if names and 1 < different < n:
+            got += f" ({', '.join(_alike(points, names)[:NAMED])} are the same)"
+        ask = f"; ask for at most {different} clusters (--clusters)" if different > 1 else ""
+        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}{ask}")
     random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
-    starts = tqdm(range(10), desc="k-means", delay=2, leave=False)
+    starts = progress_bar(range(10), desc="k-means")
     best = min(
         (KMeans(clusters, n_init=1, random_state=random).fit(points) for _ in starts),
         key=lambda model: model.inertia_,
     )
     return best.set_params(n_init=10, random_state=0)
+
+
+def _rounded(points: Any) -> Any:
+    """Points of which those that differ by rounding errors are equal: features of one photo in two files."""
+    if getattr(points, "dtype", None) != np.float32 or hasattr(points, "tocsr"):
+        return points
+    return np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
+
+
+def _alike(points: Any, names: Sequence[str]) -> list[str]:
+    """Names of points that are the same, as many as there are."""
+    _, group = np.unique(_rounded(points), axis=0, return_inverse=True)
+    return [
+        name for name, own in zip(names, group.ravel() == np.bincount(group.ravel()).argmax(), strict=True) if own
+    ]
 
 
 def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
@@ -69,26 +99,33 @@ def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
 
 
 def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
-    """The clusters that a column of the table names; `prepared` is without it.
+    """The clusters that a column of the table names; `prepared` is the table without it.
+
+    Rows without a label are noise, as those with label -1.
 
     Raises
     ------
     ValueError
-        Missing labels, numbers that are not whole, a single cluster, or as many clusters as rows.
+        Numbers that are not whole, fewer than two clusters, or as many clusters as rows.
     """
-    if missing := int(labels.isna().sum()):
-        raise ValueError(
-            f"column {labels.name!r} of {name} has no label in {missing} rows: fill them in, or remove these rows"
-        )
-    values = labels.to_numpy()
+    values, missing = labels.to_numpy(), labels.isna().to_numpy()
     if values.dtype.kind == "f":
+        values = np.where(missing, NOISE, values)
         if (values != np.round(values)).any():
-            raise ValueError(f"column {labels.name!r} of {name} holds numbers that are not whole, not labels")
+            raise ValueError(
+                f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels"
+            )
         values = values.astype(np.int64)
-    values = values.astype(str).astype(object) if values.dtype.kind not in "iu" else values
-    k = len(set(values.tolist()) - {NOISE})
-    if k < 2 or k == len(values):
-        raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {len(values)} rows")
+    if values.dtype.kind not in "iu":
+        values = np.where(missing, None, values.astype(str).astype(object))
+    found = Clusters(make_pipeline(prepared.pipeline, GivenLabels(values)), values, "", given=True)
+    k, n = found.k, len(values)
+    if k < 2 or k == n:
+        raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {n} rows")
     prepared.pipeline.fit(prepared.frame)
-    model = make_pipeline(prepared.pipeline, GivenLabels(values).fit(prepared.frame))
-    return Clusters(model, values, f"{k} clusters of {name} by {labels.name}, {len(values)} rows", given=True)
+    found.model[-1].fit(prepared.frame)
+    notes = []
+    if noise := n - len(found.clustered):
+        why = f"{missing.sum()} of them have no label" if missing.any() else "their label is -1"
+        notes.append(f"{noise} of {n} rows are noise and in no cluster: {why}")
+    return replace(found, what=f"{k} clusters of {name} by {labels.name}, {n} rows", notes=notes)

@@ -6,28 +6,36 @@ ended can be gone on with.
 
 from __future__ import annotations
 
+import operator
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc import plot
-from neonxc.dataset.items import Items
+from neonxc.dataset.items import DatasetRows
 from neonxc.dataset.run import manifest_of, run
-from neonxc.dataset.shards import differing, files, path_of, read
+from neonxc.dataset.shards import first_difference, read_shard, shard_files, shard_path
 from neonxc.files import write_tensors
+from neonxc.plot.images import cluster_colors
 from neonxc.ranks import Ranks
 from neonxc.workflows.photos import Named, state_of
-from neonxc.workflows.result import Result
+from neonxc.workflows.result import Result, mark, remove_earlier
+from neonxc.workflows.typical import Place, patch, typical_places
 
-SHEET = 100
-"""Photos on one contact sheet; a picture has 65,536 pixels at most."""
+SHEET = 25
+"""Photos on one contact sheet, which are in memory together."""
+
+PATCHES = 6
+"""Typical patches of a cluster."""
+
+Mode = Literal["spatial", "per photo", "image"]
 
 
 @dataclass
@@ -50,14 +58,19 @@ class Drawing:
         Different ones, for the files.
     result : Result
         Gets the rows of the table and the names of the files.
-    whole : bool
-        Whether photos are in clusters, or their locations.
+    mode : {"spatial", "per photo", "image"}
+        Whether the locations of all photos are clustered together, those of each photo alone, or whole photos.
     """
 
     photos: Named
     names: list[str]
     result: Result
-    whole: bool
+    mode: Mode
+
+    @property
+    def whole(self) -> bool:
+        """Whether whole photos are in clusters, and not their locations."""
+        return self.mode == "image"
 
     @property
     def stage(self) -> Path:
@@ -69,16 +82,19 @@ class Drawing:
     ) -> None:
         """Explain each photo by the process that it belongs to, and draw it, unless that was done already."""
         with ranks.agreed():
-            source = Items(self.photos, 1, _photo)
+            source = DatasetRows(self.photos, 1, _photo)
             self.manifest = manifest_of(
-                source, "safetensors", {"whole": self.whole, "photos": state_of(self.photos), **described}
+                source, "safetensors", {"mode": self.mode, "photos": state_of(self.photos), **described}
             )
 
         def drawn(rows: list[int], x: Tensor) -> dict[str, Tensor]:
             one = explain(rows[0], x[0])
+            colors = cluster_colors(len(one.logits))
             for file, k, heatmap in self._pictures(rows[0], one):
                 title = f"{self.names[rows[0]]}, cluster {k}"
-                plot.overlay(x[0], heatmap, title=title).savefig(self.stage / file, dpi=200)
+                region = None if self.whole else one.logits.argmax(dim=0) == k
+                figure = plot.overlay(x[0], heatmap, title=title, region=region, color=colors(k))
+                figure.savefig(self.stage / file, metadata=mark(file))
             return {"logits": one.logits[None], "relevance": one.relevance[None]}
 
         try:
@@ -94,7 +110,7 @@ class Drawing:
                 fresh=self._forget_another,
             )
         except Exception:
-            if ranks.rank == 0 and self.stage.is_dir() and not files(self.stage):
+            if ranks.rank == 0 and self.stage.is_dir() and not shard_files(self.stage):
                 shutil.rmtree(self.stage)
             raise
 
@@ -107,10 +123,11 @@ class Drawing:
             order.sort(key=lambda row: (own[row], self.names[row]))
         sheets: list[str] = []
         pictures: list[str] = []
+        patches = self._patches() if self.mode == "spatial" else None
         for first in range(0, len(order), SHEET):
             some = [(row, self._again(row)) for row in order[first : first + SHEET]]
             sheets.append("contact-sheet.png" if not first else f"contact-sheet-{len(sheets) + 1}.png")
-            self._sheet(some).savefig(self.stage / sheets[-1], dpi=200)
+            self._sheet(some, patches).savefig(self.stage / sheets[-1], metadata=mark(sheets[-1]))
             for row, one in some:
                 self.result.rows += self._lines(row, one)
                 pictures += [file for file, _, _ in self._pictures(row, one)]
@@ -124,6 +141,7 @@ class Drawing:
         self.result.out.mkdir(parents=True, exist_ok=True)
         for file in self.stage.glob("*.png"):
             os.replace(file, self.result.out / file.name)
+        remove_earlier(self.result.out, self.result.files)
         shutil.rmtree(self.stage)
 
     def _forget_another(self) -> None:
@@ -131,28 +149,44 @@ class Drawing:
         if not self.stage.is_dir():
             return
         try:
-            another = differing(self.stage, self.manifest) is not None
+            another = first_difference(self.stage, self.manifest) is not None
         except (OSError, ValueError):
             another = True
         if another:
             shutil.rmtree(self.stage)
 
     def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
-        """Files, clusters and heatmaps of a photo."""
+        """Files, clusters and heatmaps of a photo, for the clusters that are in it."""
+        name, own = self.names[row], one.logits.argmax(dim=0)
         for k, heatmap in zip(one.columns, one.relevance, strict=True):
-            name = self.names[row]
+            if not (own == k).any():
+                continue
             yield f"cluster-{k}-{name}.png" if self.whole else f"{name}-cluster-{k}.png", k, heatmap
 
-    def _sheet(self, some: list[tuple[int, Explained]]) -> Any:
+    def _patches(self) -> list[list[Tensor]]:
+        """The most typical patches of every cluster in all photos; only the best so far are in memory."""
+        best: list[list[Place]] = []
+        for row in range(len(self.photos)):
+            found = typical_places(self._logits(row), row, PATCHES)
+            together = map(operator.add, best, found) if best else found
+            best = [sorted(places, key=lambda place: -place.logit)[:PATCHES] for places in together]
+        return [[patch(self.photos[place.photo][1], place) for place in places] for places in best]
+
+    def _sheet(self, some: list[tuple[int, Explained]], patches: list[list[Tensor]] | None) -> Any:
         photos = [self.photos[row][1] for row, _ in some]
         names = [self.names[row] for row, _ in some]
-        maps = [one.relevance for _, one in some]
-        if not self.whole:
-            return plot.contact_sheet(
-                photos, maps, [one.logits.argmax(dim=0) for _, one in some], row_titles=names
-            )
-        titles = [f"{name}\ncluster {one.columns[0]}" for name, (_, one) in zip(names, some, strict=True)]
-        return plot.contact_sheet(photos, maps, row_titles=titles, column_titles=["why this cluster"])
+        if self.whole:
+            own, maps = [one.columns[0] for _, one in some], [one.relevance[0] for _, one in some]
+            return plot.contact_sheet(photos, maps, own, row_titles=names)
+        titles = [f"own cluster {k}" if self.mode == "per photo" else f"cluster {k}" for k in some[0][1].columns]
+        return plot.contact_sheet(
+            photos,
+            [one.relevance for _, one in some],
+            [one.logits.argmax(dim=0) for _, one in some],
+            row_titles=names,
+            column_titles=titles,
+            patches=patches,
+        )
 
     def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:
         """Lines of the table."""
@@ -161,17 +195,20 @@ class Drawing:
             return
         for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
             own = one.logits.argmax(dim=0) == k
+            if not own.any():
+                yield [self.names[row], str(k), "none", "", ""]
+                continue
             share, mean, inside = own.double().mean(), logit[own].mean(), positive_inside(heatmap, own)
             yield [self.names[row], str(k), f"{share:.0%}", f"{mean:.3g}", f"{inside:.0%}"]
 
     def _logits(self, row: int) -> Tensor:
-        path = path_of(self.stage, self.manifest, row)
-        return torch.from_numpy(read(path, self.manifest, ["logits"])["logits"][0])
+        path = shard_path(self.stage, self.manifest, row)
+        return torch.from_numpy(read_shard(path, self.manifest, ["logits"])["logits"][0])
 
     def _again(self, row: int) -> Explained:
-        logits, path = self._logits(row), path_of(self.stage, self.manifest, row)
+        logits, path = self._logits(row), shard_path(self.stage, self.manifest, row)
         columns = [int(logits.argmax())] if self.whole else list(range(len(logits)))
-        relevance = read(path, self.manifest, ["relevance"])["relevance"][0]
+        relevance = read_shard(path, self.manifest, ["relevance"])["relevance"][0]
         return Explained(logits, columns, torch.from_numpy(relevance))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from neonxc.attribution import NEON
 from neonxc.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.lrp import Composite, presets
 from neonxc.neuralize import neuralize
+from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 from neonxc.workflows.clusters import kmeans
 from neonxc.workflows.drawing import Drawing, Explained
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
 
 # Layers for whole photos, where the default one, chosen for locations, is too early in the network
 WHOLE_IMAGES = {"efficientnet_lite0": "blocks.15"}
+
+SAMPLE = 20_000
+"""Points at most that k-means is fitted on; the memory for them is bounded, however many photos there are."""
+
+PHOTOS = 500
+"""Photos at most that locations are sampled from."""
+
+NONE = torch.empty(0, dtype=torch.int64)
 
 
 def demo_photo() -> Tensor:
@@ -57,8 +67,8 @@ def extractor(backbone: str, layer: str | None, weights: str, device: str, mode:
         )
     except NoWeights as error:
         raise RuntimeError(
-            f"{error.reason}. Give neonxc heatmap a file of weights (--weights FILE), or leave out --backbone: the "
-            "default network needs no download"
+            f"{error.reason}. Give neonxc heatmap a file of weights (--weights FILE), or leave out --backbone: "
+            "the default network needs no download"
         ) from error
     return features.to(device)
 
@@ -77,24 +87,34 @@ def spatial_heatmaps(
     rules: Composite | None = None,
     keep: str | Path | None = None,
     group: Any = None,
+    per_photo: bool = False,
 ) -> Result:
-    """Cluster the locations of each photo and draw one heatmap per cluster (NEON paper, VI-B).
+    """Cluster the locations of photos and draw one heatmap per photo and cluster (NEON paper, VI-B).
 
-    The file `keep` takes the heatmaps [clusters, H, W] and the logits [clusters, h, w] of every photo.
+    The locations of all photos are clustered together, or those of each photo alone (`per_photo`). The file `keep`
+    takes the heatmaps [clusters, H, W] and the logits [clusters, h, w] of every photo.
     """
     features = features or extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
     ranks, names = Ranks(group), names_of(photos)
+    if per_photo:
+        described = {"network": hash_of(plain_text(features), features.state_dict()), "clusters": clusters}
+    else:
+        net = _together(photos, clusters, features, ranks, "spatial")
+        described = {"network": fingerprint(net)}
 
     def explain(row: int, photo: Tensor) -> Explained:
         x = _batch(features, photo)
+        if not per_photo:
+            return _explained(net, rules, x, whole=False)
         model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {names[row]} at this layer")
         return _explained(neuralize(model, x, features), rules, x, whole=False)
 
+    of = "each of " if per_photo else ""
+    of = f" of {of}{len(photos)} photos" if len(photos) > 1 else ""
     header = ["photo", "cluster", "locations", "mean logit", "inside"]
-    result = Result(f"{clusters} spatial clusters at {_place(features)}", header, Path(out))
-    network = hash_of(plain_text(features), features.state_dict())
-    drawing = Drawing(photos, names, result, whole=False)
-    drawing.explain_all(explain, {"network": network, "clusters": clusters, "rules": plain_text(rules)}, ranks)
+    result = Result(f"{clusters} spatial clusters{of} at {_place(features)}", header, Path(out))
+    drawing = Drawing(photos, names, result, "per photo" if per_photo else "spatial")
+    drawing.explain_all(explain, {**described, "rules": plain_text(rules)}, ranks)
     if ranks.rank == 0:
         drawing.finish(keep, _place(features))
     return result
@@ -114,36 +134,57 @@ def image_heatmaps(
     The file `keep` takes the heatmap [H, W] and the logits [clusters] of every photo.
     """
     ranks = Ranks(group)
-    points = _pooled(photos, features, ranks).cpu().numpy()
-    with ranks.agreed():
-        model = kmeans(points, clusters, "photos")
-    if not ranks.alone:  # processes on different machines may differ in the last digits
-        model.cluster_centers_ = ranks.gather(torch.from_numpy(model.cluster_centers_))[0].numpy()
-    net = neuralize(model, features=features)
-    net.beta = neuralize(model, points).beta  # the photos' sizes differ: calibrate on their features
+    net = _together(photos, clusters, features, ranks, "image")
 
     def explain(row: int, photo: Tensor) -> Explained:
         return _explained(net, rules, _batch(features, photo), whole=True)
 
     title = f"{clusters} clusters of {len(photos)} photos at {_place(features)}"
     result = Result(title, ["photo", "cluster", "logit"], Path(out))
-    drawing = Drawing(photos, names_of(photos), result, whole=True)
+    drawing = Drawing(photos, names_of(photos), result, "image")
     drawing.explain_all(explain, {"network": fingerprint(net), "rules": plain_text(rules)}, ranks)
     if ranks.rank == 0:
         drawing.finish(keep, _place(features))
     return result
 
 
-def _pooled(photos: Named, features: FeatureExtractor, ranks: Ranks) -> Tensor:
-    """Features [n, d] of all photos, each by the process that it belongs to."""
+def _together(photos: Named, clusters: int, features: FeatureExtractor, ranks: Ranks, mode: str) -> Any:
+    """The network of clusters that all photos share, the same in all processes."""
+    points = _sample(photos, features, ranks, SAMPLE if mode == "image" else PHOTOS).cpu().numpy()
+    names = names_of(photos)
+    of = names[0] if len(names) == 1 else "the photos"
+    what = "photos" if mode == "image" else f"locations of {of} at this layer"
     with ranks.agreed():
-        own = range(ranks.rank, len(photos), ranks.size)
-        parts = [features.points(_batch(features, photos[row][1])) for row in (own or [0])]
-        found = torch.cat(parts)[: len(own)]  # of a process without photos the width of features alone
-    points = found.new_empty(len(photos), found.shape[1])
-    for rank, part in enumerate(ranks.gather(found)):
-        points[rank :: ranks.size] = part
-    return points
+        model = kmeans(points, clusters, what, names if len(points) == len(names) else ())
+    if not ranks.alone:  # processes on different machines may differ in the last digits
+        model.cluster_centers_ = ranks.gather(torch.from_numpy(model.cluster_centers_))[0].numpy()
+    net = neuralize(model, features=features)
+    net.beta = neuralize(model, points).beta  # the photos' sizes differ: calibrate on their features
+    return net
+
+
+def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) -> Tensor:
+    """Points [n, d] of at most so many photos, in their order; each photo is read by one process."""
+    rows = np.arange(len(photos))
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+    each = max(1, SAMPLE // len(rows))
+
+    def taken(place: int) -> Tensor:
+        points = features.points(_batch(features, photos[int(rows[place])][1]))
+        if len(points) <= each:
+            return points
+        chosen = np.random.default_rng(place).choice(len(points), each, replace=False)
+        return points[torch.from_numpy(np.sort(chosen)).to(points.device)]
+
+    with ranks.agreed():
+        own = range(ranks.rank, len(rows), ranks.size)
+        places = progress_bar(own or [0], desc="features", disable=ranks.rank > 0)
+        parts = [taken(place) for place in places]
+        found = torch.cat(parts if own else [parts[0][:0]])  # a process without photos knows the width alone
+        place = torch.cat([torch.full((len(part),), p) for p, part in zip(own, parts, strict=False)] or [NONE])
+    order = torch.cat(ranks.gather(place.to(found.device))).argsort(stable=True)
+    return torch.cat(ranks.gather(found))[order]
 
 
 def _explained(net: Any, rules: Composite | None, x: Tensor, whole: bool) -> Explained:

@@ -27,7 +27,9 @@ TERMS = 5000
 def table_report(prepared: Preparation, clusters: Clusters) -> Report:
     """Explain the clusters of a table."""
     title = clusters.what[:1].upper() + clusters.what[1:]
-    return explain(clusters.model, prepared.frame, title=title, notes=prepared.notes, progress=True)
+    return explain(
+        clusters.model, prepared.frame, title=title, notes=[*prepared.notes, *clusters.notes], progress=True
+    )
 
 
 def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: int, whole: bool) -> Report:

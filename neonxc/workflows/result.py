@@ -13,6 +13,12 @@ from rich.text import Text
 if TYPE_CHECKING:
     from neonxc.evaluation import Choice
 
+OURS = "neonxc heatmap"
+"""Software that made a picture, in its metadata."""
+
+MOST = 20
+"""Files at most that are listed in the terminal."""
+
 
 @dataclass
 class Result:
@@ -25,19 +31,44 @@ class Result:
     files: list[str] = field(default_factory=list)
 
 
+def mark(file: str) -> dict[str, str]:
+    """Metadata of a picture, by which a later run of the command knows it as its own."""
+    return {"Software": OURS, "Title": file}
+
+
+def remove_earlier(out: Path, kept: list[str]) -> None:
+    """Remove the pictures that an earlier run has left in a folder; other files, also those of one name, stay."""
+    from PIL import Image
+
+    for path in sorted(out.glob("*.png")):
+        if path.name in kept:
+            continue
+        try:
+            with Image.open(path) as picture:
+                ours = mark(path.name).items() <= picture.info.items()
+        except OSError:
+            continue
+        if ours:
+            path.unlink()
+
+
 def show(result: Result) -> None:
     """Print what was computed and where the files are."""
-    table = Table(title=Text(result.title), title_justify="left")
+    console = Console()
+    console.print(Text(result.title), soft_wrap=True)
+    table = Table()
     for name in result.header:
         table.add_column(name, overflow="fold")
     for row in result.rows:
         table.add_row(*map(Text, row))  # as it is: names may look like markup
-    console = Console()
     console.print(table)
     if "inside" in result.header:
         console.print("inside: share of the positive relevance that lies in the cluster's own region")
-    for file in result.files:
+    shown = result.files if len(result.files) <= MOST else result.files[: MOST - 1]
+    for file in shown:
         console.print(str(result.out / file), soft_wrap=True, highlight=False, markup=False)
+    if left := len(result.files) - len(shown):
+        console.print(f"and {left} more files in {result.out}", soft_wrap=True, highlight=False, markup=False)
 
 
 def show_choice(choice: Choice, stderr: bool = False) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from neonxc.files import save
-from neonxc.inputs import NOISE
 from neonxc.preparation import Preparation
 from neonxc.rules import Rules
 from neonxc.workflows.clusters import Clusters
@@ -36,7 +35,7 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     from neonxc.trees import CART, ExShallow
 
     table, labels = prepared.frame, clusters.labels
-    seen, held_out = _split(labels)
+    seen, held_out = (clusters.clustered[rows] for rows in _split(labels[clusters.clustered]))
     if clusters.given:
         most = 2 * clusters.k if leaves is None else leaves
         tree = CART(n_clusters=clusters.k, max_leaves=most).fit(table.iloc[seen], labels=labels[seen]).tree_
@@ -48,8 +47,8 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
 
 
 def without_rules(rules: Rules, clusters: Clusters) -> list[str]:
-    """Clusters that no rule is for; noise is no cluster."""
-    labels = set(clusters.labels.tolist()) - {NOISE}
+    """Clusters that no rule leads to."""
+    labels = set(clusters.labels[clusters.clustered].tolist())
     return [str(label) for label in sorted(labels - set(rules.clusters))]
 
 

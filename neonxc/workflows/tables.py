@@ -20,7 +20,7 @@ from neonxc.workflows.result import Result
 def table_attributions(
     prepared: Preparation, clusters: Clusters, out: str | Path, choice: Choice | None = None
 ) -> Result:
-    """Explain the clusters of a table by its raw columns."""
+    """Explain the clusters of a table by its raw columns, and write the results into the folder `out`."""
     table = prepared.frame
     net = neuralize(clusters.model, table)
     neon = NEON(net)
@@ -29,23 +29,28 @@ def table_attributions(
     rows = pd.DataFrame({"cluster": net.predict(table), "logit": relevance.sum(axis=1)})
     if clusters.given:
         rows.insert(0, "label", clusters.labels)
-    means = pd.DataFrame({"cluster": summary.classes, "rows": summary.sizes})
-    means["prototype_rows"] = [" ".join(map(str, typical + 1)) for typical in summary.prototypes]
-    mean_relevance = pd.DataFrame(summary.relevance, columns=summary.feature_names)
-    files = ["relevance.csv", "clusters.csv", "clusters.png", "model.safetensors"]
+    described = pd.DataFrame({"cluster": summary.classes, "rows": summary.sizes})
+    described["prototype_rows"] = [" ".join(map(str, typical + 1)) for typical in summary.prototypes]
+    described["what_speaks_for_it"] = [", ".join(summary.reasons(k)) for k in range(len(described))]
+    files = ["relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors"]
     with staged_folder(out) as folder:
         pd.concat([rows, relevance], axis=1).to_csv(folder / files[0], index=False)
-        pd.concat([means, mean_relevance], axis=1).to_csv(folder / files[1], index=False)
-        plot.summary_bars(summary).savefig(folder / files[2], dpi=200)
-        save(net, folder / files[3])
+        described.to_csv(folder / files[1], index=False)
+        summary.to_frame().rename_axis(["cluster", "column"]).to_csv(folder / files[2])
+        plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
+        save(net, folder / files[4])
         if choice is not None:
             files += ["choose-k.csv", "choose-k.png"]
             choice.frame.to_csv(folder / files[-2])
             choice.plot().savefig(folder / files[-1], dpi=200)
-    result = Result(clusters.what, ["cluster", "rows", "what speaks for it"], Path(out), files=files)
+    result = Result(
+        clusters.what,
+        ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"],
+        Path(out),
+        files=files,
+    )
     for k, size in enumerate(summary.sizes):
-        reasons = ", ".join(f"{name} {value:+.3g}" for name, value in summary.top(k, 4))
-        result.rows.append([str(summary.classes[k]), str(size), reasons])
+        result.rows.append([str(summary.classes[k]), str(size), "\n".join(summary.reasons(k, 4))])
     return result
 
 

@@ -15,23 +15,42 @@ from tests.benchmarks import along, beta, growth, neon_paper, segmentation
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-MOST = 150  # longest table on the page; longer ones stay in the JSON file
 MARKS = ("<!-- figures of the benchmark -->", "<!-- end of figures -->")
 INTRODUCTION = """# Benchmarks
 
-Figures of `python -m tests.benchmarks.NAME --json docs/benchmarks/NAME.json` for NAME one of `along`,
-`attribution`, `beta`, `flipping`, `growth`, `heatmaps`, `head_rules`, `kernel`, `report`, `sparse`, `streams` and
-`trees`, and of the experiments `examples/flipping.py` (`neon_paper.json`), `examples/segmentation.py`,
-`examples/scan.py`, `examples/spex.py` and `examples/beta_interpretable.py` (`interpretable.json`), written to this
-page by `python -m tests.benchmarks.page`. Contestants take turns in one process, and a ratio is the median over
-rounds of ratios within a round: on a machine that does other things as well, only ratios mean anything. Figures on
-a GPU have not been measured yet.
+Each section has the command that measures it, and its main tables. The complete tables are in the JSON files in
+`docs/benchmarks`. `python -m tests.benchmarks.page` writes this page and the tables in the guides from them.
+
+All times were measured on a CPU. Contestants take turns in one process, and a ratio is the median over rounds of
+the ratios within a round. The machine may have been busy with other work, so compare ratios rather than times.
 """
+SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with its figures, tables to show here
+    "attribution": ("-m tests.benchmarks.attribution", "", ["Relevance, digits", "Logits, digits", "Memory"]),
+    "kernel": ("-m tests.benchmarks.kernel", "kernel.md", ["Attribution", "Surrogates"]),
+    "heatmaps": ("-m tests.benchmarks.heatmaps", "heatmaps.md", ["4 clusters", "One class"]),
+    "head_rules": ("-m tests.benchmarks.head_rules", "heatmaps.md", ["Locations, blocks", "Images, blocks"]),
+    "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
+    "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
+    "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
+    "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),
+    "streams": ("-m tests.benchmarks.streams", "distributed.md", ["20,000,000"]),
+    "growth": ("-m tests.benchmarks.growth", "cost.md", ["The machine"]),
+    "flipping": ("-m tests.benchmarks.flipping", "flipping.md", ["wine"]),
+    "beta": ("-m tests.benchmarks.beta --full", "flipping.md", []),
+    "along": ("-m tests.benchmarks.along", "flipping.md", ["Gains"]),
+    "neon_paper": ("examples/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
+    "segmentation": ("examples/segmentation.py", "segmentation.md", []),
+    "scan": ("examples/scan.py", "scan.md", ["MNIST", "Fashion-MNIST"]),
+    "spex": ("examples/spex.py", "spex_results.md", []),
+    "interpretable": ("examples/beta_interpretable.py", "interpretable.md", ["Figure 3"]),
+}
 
 
 def page(folder: Path = DOCS / "benchmarks") -> str:
     """Return the page in markdown."""
-    return "\n".join([INTRODUCTION, *(_section(json.loads(p.read_text())) for p in sorted(folder.glob("*.json")))])
+    return "\n".join(
+        [INTRODUCTION, *(_section(name, json.loads((folder / f"{name}.json").read_text())) for name in SECTIONS)]
+    )
 
 
 TREES = {  # columns of the table in the guide to trees, and their names in the benchmark
@@ -103,13 +122,15 @@ def with_figures_of(text: str, name: str, figures: Callable[[dict[str, Any]], st
     return f"{before}{start}\n\n{figures(report)}\n\n{end}{rest.split(end)[1]}"
 
 
-def _section(report: dict[str, Any]) -> str:
-    machine = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
-    parts = [f"## {report['title']}", machine]
+def _section(name: str, report: dict[str, Any]) -> str:
+    command, guide, shown = SECTIONS[name]
+    machine = ", ".join(f"{key} {value}" for key, value in report["machine"].items() if not key.startswith("load"))
+    known = f"More figures are in [the guide]({guide})." if guide else ""
+    parts = [f"## {report['title']}", f"```bash\npython {command}\n```", f"{known} Machine: {machine}.".strip()]
     for heading, table in report["tables"].items():
-        long = f"{len(table['rows'])} rows, which are in the file."
-        parts += [f"### {heading}", table["note"], markdown(table["rows"]) if len(table["rows"]) < MOST else long]
-    return "\n\n".join(part for part in parts if part) + "\n"
+        if any(heading.startswith(start) for start in shown):
+            parts += [f"**{heading}.** {table['note']}", markdown(table["rows"])]
+    return "\n\n".join(parts) + "\n"
 
 
 GUIDES = {

@@ -25,7 +25,7 @@ def blurred(image: Tensor) -> Tensor:
 def areas(
     score: Score, image: Tensor, heatmaps: dict[str, Tensor], seed: int, side: int = PATCH
 ) -> Iterator[tuple[str, dict]]:
-    """Return the areas under the flipping curves of one decision, for each heatmap [H, W]; patches have `side` pixels."""
+    """Return the areas under the flipping curves of one decision, for each heatmap [H, W]; `side` is a patch's."""
     fill = blurred(image)
     start, end = score(torch.stack([image, fill])).tolist()
     heatmaps = {**heatmaps, "random": torch.rand(image.shape[1:], generator=torch.Generator().manual_seed(seed))}

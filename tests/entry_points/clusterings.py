@@ -99,9 +99,10 @@ def neuralized(make, at):
     ]
 
 
+SAME_HEADS = {"MiniBatchKMeans", "MeanShift", "AffinityPropagation"}  # as that of KMeans
 for name, make in FAMILIES.items():
     covers = ["neuralize", "NEON", "NeuralizedClustering", "ClusterSummary"]
-    entry(*covers, name=f"neuralize: {name}")(partial(neuralized, make))
+    entry(*covers, name=f"neuralize: {name}", slow=name in SAME_HEADS)(partial(neuralized, make))
 
 
 @entry("neuralize")

@@ -62,10 +62,11 @@ def grown(Explainer, at):
     return [*found, neon.summary(x).relevance]
 
 
+SAME_SEARCH = {"EMN", "KernelIMM", "KernelExpand"}  # as those of IMM and KernelExKMC
 for name in neonxc.trees.__all__:
     Explainer = getattr(neonxc.trees, name)
     if hasattr(Explainer, "fit"):
-        entry(f"trees.{name}", name=name)(partial(grown, Explainer))
+        entry(f"trees.{name}", name=name, slow=name in SAME_SEARCH)(partial(grown, Explainer))
 
 
 @entry("trees.IMM", "trees.EMN", "trees.ExGreedy", "trees.ExKMC", "trees.CART")

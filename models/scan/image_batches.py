@@ -1,4 +1,4 @@
-"""Images come as arrays, tensors, datasets or loaders; all are read as batches of one shape."""
+"""Reads images from arrays, tensors, datasets and loaders as batches of the same shape."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from neonxc.inputs import as_batch
 
 
 def is_loaded(X: Any) -> bool:
-    """Whether images come in batches from elsewhere, not as one array."""
+    """Whether X is a dataset or a loader, and not an array of images."""
     array_like = isinstance(X, (Tensor, np.ndarray, list, tuple, str)) or hasattr(X, "__array__")
     return isinstance(X, Dataset) or (not array_like and hasattr(X, "__iter__"))
 
 
 def read_batches(X: Any, batch_size: int, shape: tuple[int, ...] | None = None) -> Iterator[Tensor]:
-    """Finite floating batches [B, C, H, W] of images, on the device where they were; an array is one batch.
+    """Yield batches of finite floating-point images [B, C, H, W] on their device; an array is a single batch.
 
-    Entries of a dataset and batches of a loader may be tuples that begin with images. `batch_size` is that of
-    datasets; `shape` (C, H, W) is what images must have, by default that of the first batch.
+    The items of a dataset and the batches of a loader may be tuples that begin with images. `batch_size` is used
+    for datasets. `shape` (C, H, W) is the required shape of the images; by default, that of the first batch.
     """
     loaded, images = is_loaded(X), None
     for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
         images = batch[0] if loaded and isinstance(batch, (tuple, list)) else batch
         if loaded and not isinstance(images, (Tensor, np.ndarray)):
             got = type(images).__name__
-            raise TypeError(f"X needs a loader of images as tensors, or of tuples of them; got {got}")
+            raise TypeError(
+                f"X as a loader needs to return images as tensors, or tuples that begin with them; got {got}"
+            )
         images = as_batch(images).tensor
         if images.ndim != 4:
             raise ValueError(f"X needs images [N, C, H, W], got shape {list(images.shape)}")
         shape = tuple(images.shape[1:]) if shape is None else shape
         if tuple(images.shape[1:]) != shape:
-            raise ValueError(f"X has images of shape {list(images.shape[1:])}, needed is {list(shape)}")
+            raise ValueError(f"X needs images of shape {list(shape)}, got {list(images.shape[1:])}")
         yield images
     if images is None:
         raise ValueError("X is empty: the loader has no batches")

@@ -1,0 +1,124 @@
+"""How a heatmap is drawn: smoothed, over its pale photo, with a scale and the outline of a region."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patheffects import withStroke
+
+from neonxc.plot.shared import as_array, check_finite
+
+DIVERGING = "RdBu_r"  # white at zero: red speaks for the cluster, blue against it
+PALE = 0.45  # how much of the photo's contrast is left under a heatmap
+SMOOTH = 1 / 80  # of the shorter side: the best width by pixel-flipping, see tests/benchmarks/smoothing.py
+
+FINE = 4  # points for the line around a region, per location and direction
+
+
+def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
+    """Size of a heatmap's values: a quantile of the absolute ones, so that no single pixel sets the scale.
+
+    Parameters
+    ----------
+    heatmap : array or Tensor
+    quantile : float, 0..1
+    """
+    size = np.abs(as_array(heatmap))
+    check_finite(size, "heatmap")
+    limit = float(np.quantile(size, quantile))
+    return limit or float(size.max()) or 1.0
+
+
+def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
+    """A heatmap [H, W] under a Gaussian whose width is a share of the shorter side; the sum stays the same."""
+    from scipy.ndimage import gaussian_filter
+
+    if not 0 <= smooth < 1:
+        raise ValueError(f"smooth must be a share of the shorter side, at least 0 and below 1; got {smooth!r}")
+    return gaussian_filter(heatmap, smooth * min(heatmap.shape)) if smooth else heatmap
+
+
+def draw_heatmap(
+    axes: Axes, photo: np.ndarray, heatmap: np.ndarray, smooth: float, limit: float | None = None
+) -> AxesImage:
+    """Draw a heatmap [H, W] over its photo [H, W, 3]; strong relevance hides the photo, weak shows it."""
+    if heatmap.shape != photo.shape[:2]:
+        raise ValueError(f"heatmap of shape {list(heatmap.shape)} on a photo of {list(photo.shape[:2])} pixels")
+    check_finite(heatmap, "heatmap")
+    heatmap = smoothed(heatmap, smooth)
+    limit = limit or heatmap_limit(heatmap)
+    strength = np.clip(np.abs(heatmap) / limit, 0, 1)
+    bare(axes).imshow(pale(photo))
+    return axes.imshow(heatmap, cmap=DIVERGING, vmin=-limit, vmax=limit, alpha=0.9 * np.sqrt(strength))
+
+
+def draw_contour(axes: Axes, region: np.ndarray, shape: Sequence[int], color: Any) -> None:
+    """Draw a rounded line around a region [h, w] of a photo of this shape; it passes over single locations."""
+    from scipy.ndimage import gaussian_filter
+
+    height, width = shape[:2]
+    fine = np.kron(region.astype(float), np.ones((FINE, FINE)))
+    fine = np.pad(gaussian_filter(fine, 0.6 * FINE, mode="nearest"), 1, mode="edge")
+    if not fine.min() < 0.5 < fine.max():
+        return
+    y, x = (
+        (np.arange(count) - 0.5) * side / (count - 2) - 0.5
+        for count, side in zip(fine.shape, (height, width), strict=True)
+    )
+    line = axes.contour(x, y, fine, [0.5], colors=[color], linewidths=1)
+    line.set_path_effects([withStroke(linewidth=2, foreground="white")])
+    axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
+
+
+def add_scale(figure: Figure, axes: Any, labels: Sequence[str] | None = None, below: bool = False) -> None:
+    """Put the scale of heatmaps, from the most negative to the most positive relevance, beside or below them."""
+    scale = ScalarMappable(Normalize(-1, 1), colormaps[DIVERGING])
+    if below:
+        bar = figure.colorbar(scale, ax=axes, location="bottom", aspect=40, shrink=0.4, pad=0.02)
+    else:
+        bar = figure.colorbar(scale, ax=axes, aspect=30, pad=0.02)
+    bar.set_ticks([-1, 0, 1], labels=list(labels or ("against", "0", "for")))
+    bar.ax.tick_params(labelsize=8, length=2)
+    bar.outline.set_visible(False)
+
+
+def pale(photo: Any) -> np.ndarray:
+    """A photo, [3, H, W] or [H, W, 3] in 0..1, as the pale grey that heatmaps lie on, [H, W, 3]."""
+    photo = as_image(photo)
+    grey = photo @ np.array([0.299, 0.587, 0.114])
+    return np.repeat((1 - PALE + PALE * grey)[..., None], 3, axis=-1)
+
+
+def bare(axes: Axes) -> Axes:
+    """Axes without ticks and frame."""
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return axes
+
+
+def frame(axes: Axes, color: Any) -> None:
+    """Draw a frame around axes."""
+    for spine in axes.spines.values():
+        spine.set(visible=True, color=color, linewidth=1.5)
+
+
+def as_image(image: Any) -> np.ndarray:
+    """An image [H, W, 3] in 0..1 of an array or tensor, channels first or last, of numbers in 0..1 or bytes."""
+    array = as_array(image)
+    if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:
+        array = array.transpose(1, 2, 0)
+    if array.ndim != 3 or array.shape[2] != 3:
+        raise ValueError(f"an image needs shape [3, H, W] or [H, W, 3], got {list(array.shape)}")
+    array = array.astype(np.float64) / (255 if array.dtype == np.uint8 else 1)
+    if not (array.min() >= -1e-6 and array.max() <= 1 + 1e-6):
+        raise ValueError(f"an image needs values in 0..1, got {array.min():.3g} to {array.max():.3g}")
+    return array.clip(0, 1)

@@ -1,0 +1,57 @@
+"""Whole photos by cluster: each beside the heatmap that says why it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.colors import Colormap
+from matplotlib.figure import Figure
+
+from neonxc.plot.heat import add_scale, bare, draw_heatmap, frame
+
+ACROSS = 4  # photos in a row
+CELL = 1.6  # inches
+
+
+def grouped_sheet(
+    photos: list[np.ndarray],
+    heatmaps: list[np.ndarray],
+    labels: list[int],
+    colors: Colormap,
+    names: Sequence[str] | None,
+    smooth: float,
+    dpi: int,
+) -> Figure:
+    """Draw a block for every cluster: its photos, each with its heatmap, in frames of the cluster's colour."""
+    groups = {label: [i for i, own in enumerate(labels) if own == label] for label in sorted(set(labels))}
+    across = min(ACROSS, max(map(len, groups.values())))
+    lines = [
+        (label, group[i : i + across]) for label, group in groups.items() for i in range(0, len(group), across)
+    ]
+    heights = [max(photos[i].shape[0] / photos[i].shape[1] for i in line) for _, line in lines]
+    titles = 0.1 if names is None else 0.3
+    size = 2.1 * CELL * across, sum(CELL * height + titles for height in heights) + 0.5
+    figure = Figure(figsize=size, layout="constrained", dpi=dpi)
+    widths = [1, 1, 0.1] * across  # the last one is a gap
+    ratios = {"height_ratios": heights, "width_ratios": widths}
+    grid = figure.subplots(len(lines), len(widths), squeeze=False, gridspec_kw=ratios)
+    shown = None
+    for cells, (label, line) in zip(grid, lines, strict=True):
+        for axes in cells:
+            bare(axes)
+        for number, i in enumerate(line):
+            photo, heat = cells[3 * number : 3 * number + 2]
+            photo.imshow(photos[i])
+            draw_heatmap(heat, photos[i], heatmaps[i], smooth)
+            frame(photo, colors(label))
+            frame(heat, colors(label))
+            if names is not None:
+                photo.set_title(names[i], fontsize=8, parse_math=False)
+        if label != shown:
+            n = len(groups[label])
+            count = f"{n} photo{'s' if n > 1 else ''}"
+            cells[0].set_ylabel(f"cluster {label}\n{count}", fontsize=9, color=colors(label), fontweight="bold")
+        shown = label
+    add_scale(figure, grid, below=True)
+    return figure

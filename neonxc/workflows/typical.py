@@ -1,0 +1,48 @@
+"""The places that are most typical of a cluster: those with its largest logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+SHARE = 4
+"""The side of a patch is this part of the photo's shorter side."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a photo: the photo's number, and where the middle of the place is, as shares of the sides."""
+
+    logit: float
+    photo: int
+    y: float
+    x: float
+
+
+def typical_places(logits: Tensor, photo: int, most: int) -> list[list[Place]]:
+    """Of each cluster the places [h, w] of a photo with the largest logits [K, h, w], apart from each other."""
+    height, width = logits.shape[1:]
+    apart = max(1, min(height, width) // SHARE)
+    own = logits.argmax(dim=0)
+    found: list[list[Place]] = []
+    for k, logit in enumerate(logits):
+        left = logit.where(own == k, -float("inf"))
+        places: list[Place] = []
+        while len(places) < most and left.max() > -float("inf"):
+            i, j = divmod(int(left.argmax()), width)
+            places.append(Place(float(logit[i, j]), photo, (i + 0.5) / height, (j + 0.5) / width))
+            left[max(0, i - apart + 1) : i + apart, max(0, j - apart + 1) : j + apart] = -float("inf")
+        found.append(places)
+    return found
+
+
+def patch(photo: Tensor, place: Place) -> Tensor:
+    """The square around a place of a photo [3, H, W]; at the edge it is moved inwards."""
+    height, width = photo.shape[1:]
+    side = max(1, min(height, width) // SHARE)
+    top, left = (
+        min(max(round(middle * length - side / 2), 0), length - side)
+        for middle, length in ((place.y, height), (place.x, width))
+    )
+    return photo[:, top : top + side, left : left + side]

@@ -1,0 +1,75 @@
+"""The way of points through a threshold tree, from the root to their leaves."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.blocks import at_once, blocks
+from neonxc.inputs import as_batch, check_names, check_width
+
+if TYPE_CHECKING:
+    from neonxc.trees.tree import ThresholdTree
+
+
+def tested_columns(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, Any]:
+    """Read the columns that are tested, [used], their values [N, used], and how to hand back results."""
+    used = tree.feature[tree.feature >= 0].unique()
+    if tree.encoding is not None:
+        return used, tree.encoding.of(used.tolist()).encode(X), partial(like, X)
+    if hasattr(X, "tocsc"):
+        check_width(X.shape[1], tree.n_features)
+        values = as_batch(X.tocsc()[:, used.numpy()].toarray()).tensor if len(used) else torch.empty(X.shape[0], 0)
+        return used, values, lambda result: result if isinstance(result, np.ndarray) else result.numpy()
+    batch = as_batch(X)
+    check_width(batch.tensor.shape[1], tree.n_features)
+    check_names(batch.names, tree.feature_names)
+    values = batch.tensor[:, used.to(batch.tensor.device)]
+
+    def labels(result: Any) -> Any:
+        return batch.labels(result if isinstance(result, np.ndarray) else result.cpu().numpy())
+
+    return used, values, labels
+
+
+def leaves_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Any]:
+    """Find the leaf of every point, and how to hand back results; a sparse matrix is read some rows at a time."""
+    parts, bytes_per_row = [slice(None)], 32 * tree.n_leaves  # at most a test less, and copies
+    if hasattr(X, "tocsr") and X.shape[0] > at_once(bytes_per_row):
+        X, parts = X.tocsr(), list(blocks(X.shape[0], bytes_per_row))
+    leaf = []
+    for part in parts:
+        used, values, labels = tested_columns(tree, X if len(parts) == 1 else X[part])
+        leaf.append(ways(tree, used, values)[-1])
+    return torch.cat(leaf), labels
+
+
+def ways(tree: ThresholdTree, used: Tensor, values: Tensor) -> list[Tensor]:
+    """Find the node of every point at every depth, on the CPU; points stay at their leaf, which is the last."""
+    device = values.device
+    column = torch.searchsorted(used, tree.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
+    feature, left, right = tree.feature.to(device), tree.left.to(device), tree.right.to(device)
+    threshold = tree.threshold.to(device)
+    intervals = None if tree.intervals is None else tree.intervals.to(device)
+    node = torch.zeros(len(values), dtype=torch.int64, device=device)
+    way = [node]
+    for _ in range(tree.depth):
+        value = values.gather(1, column[node][:, None])
+        goes_left = value[:, 0] <= threshold[node]
+        if intervals is not None:
+            low, high = intervals[node].unbind(-1)  # no number is less or greater than NaN
+            goes_left |= ((value > low) & (value <= high)).any(1)
+        node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
+        way.append(node)
+    return [nodes.cpu() for nodes in way]
+
+
+def like(X: Any, values: np.ndarray | Tensor) -> Any:
+    """Give one value per point as an array; as a tensor where X is one, unless they are names."""
+    if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
+        return torch.as_tensor(values, device=X.device)
+    return values if isinstance(values, np.ndarray) else values.numpy()
