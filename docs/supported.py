@@ -19,8 +19,8 @@ matter whether a module or a function calls an operation, and whether it works i
 """
 FOOT = """
 Parameters are constants, as are values that are detached or computed under `torch.no_grad()`. If a weight
-depends on the input, it is treated as a factor of a product. Other arguments that depend on the input, such as the bounds of
-`clamp` or the grid of `grid_sample`, are refused.
+XX
+the bounds of `clamp` or the grid of `grid_sample`, are refused.
 
 All other nonlinear operations are held constant and marked. Their results may serve as gates, that is, as
 factors or divisors of other values, as in squeeze-excitation, attention gates, or a normalisation or GELU

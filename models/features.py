@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from neonxc.modules import check_evaluating
+from neonxc.progress_bars import progress_bar
 
 from .layers import find_module, layer_output, unwrap
 from .layout import Pool, arrange, check_pool
@@ -183,7 +183,7 @@ class FeatureExtractor(nn.Module):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; got {batch_size}")
         check_evaluating(self.net, "net")
-        chunks = tqdm(torch.split(images, batch_size), desc="features", delay=2, leave=False)
+        chunks = progress_bar(torch.split(images, batch_size), desc="features")
         with torch.no_grad():
             return torch.cat([self(chunk).movedim(1, -1).flatten(0, -2) for chunk in chunks])
 

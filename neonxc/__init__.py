@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from neonxc.highlights import highlights
     from neonxc.network import NeuralizedClustering
     from neonxc.neuralize import neuralize
+    from neonxc.progress_bars import progress
     from neonxc.report.explain import explain
     from neonxc.report.report import Report
     from neonxc.shap_explanation import to_shap
@@ -47,6 +48,7 @@ __all__ = [
     "highlights",
     "load",
     "neuralize",
+    "progress",
     "read_attributions",
     "save",
     "to_shap",
@@ -67,6 +69,7 @@ _HOMES = {
     "counterfactual": "counterfactuals",
     "load": "files",
     "neuralize": "neuralize",
+    "progress": "progress_bars",
     "read_attributions": "dataset",
     "save": "files",
     "to_shap": "shap_explanation",

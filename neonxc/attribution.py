@@ -11,7 +11,6 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.baselines import as_baseline, relevance_from_baseline
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
@@ -23,6 +22,7 @@ from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
 from neonxc.parameters import check_whole
+from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 from neonxc.shards import common_type
 from neonxc.sparse import check_room, dense
@@ -405,7 +405,7 @@ class NEON(Attribution):
         """Explain inputs block by block."""
         blocks, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
         found = []
-        for block in tqdm(blocks, desc="NEON", delay=2, leave=False, disable=len(blocks) < 2):
+        for block in progress_bar(blocks, desc="NEON", disable=len(blocks) < 2):
 
             def part_of(argument: Any, name: str, block: slice = block) -> Any:
                 return part(argument, name, block, n)

@@ -30,6 +30,7 @@ from neonxc.options import (
     safetensors_file,
 )
 from neonxc.photo_files import photo_files
+from neonxc.progress_bars import hide, progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,11 +60,14 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Take the options that all commands share."""
+    if quiet or not _in_terminal():
+        hide()
 
 
 @app.command()
@@ -293,6 +297,8 @@ def _prepared(
     prepared = prepare(frame, scale=scale, keep=keep or [])
     for note in prepared.notes:
         _note(note)
+    if any(": left out" in note or "like a label" in note for note in prepared.notes):
+        _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
     if clusters is not None and len(frame) < clusters[-1]:
         raise ValueError(
             f"{clusters[-1]} clusters need at least as many different rows of {_name(file)}; got {len(frame)}"
@@ -324,6 +330,10 @@ def _clusters(
     return workflows.by_kmeans(prepared, choice.k, _name(file)), choice
 
 
+def _in_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
 def _name(file: Path) -> str:
     return "standard input" if str(file) == "-" else file.name
 
@@ -340,7 +350,7 @@ def _note(text: str) -> None:
 def main() -> None:
     """Run the command; an error the user can mend is one line on stderr and exit code 2."""
     try:
-        with warnings.catch_warnings():
+        with progress(True), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: _note(str(message))
             code = app(standalone_mode=False)
     except (ValueError, OSError, ImportError, RuntimeError) as error:

@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def fingerprint(net: NeuralizedClustering) -> str:
-    """Return a hash of a network's structure and numbers, the same on every device and in every process."""
+    """Return a hash of a network's structure and values, the same on every device and in every process."""
     try:
         described, tensors = pack(net)
     except TypeError:  # the class of the head is not registered

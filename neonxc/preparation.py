@@ -119,7 +119,7 @@ def prepare(
     numbers = [name for name in frame.columns if _is_number(frame[name])]
     if huge := [name for name in numbers if frame[name].abs().max() > LARGEST]:
         raise ValueError(
-            f"columns {huge} have numbers greater than {LARGEST:g}, too large to square: rescale or --ignore them"
+            f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
     categories = [name for name in frame.columns if name not in numbers]
     notes += _on_numbers(frame[numbers]) + _on_categories(frame[categories]) + _on_labels(frame)
@@ -196,7 +196,6 @@ def _reasons(useless: dict[str, str]) -> list[str]:
 
 def _reason(why: str, names: list[str]) -> str:
     listed, one = _listed(names), len(names) == 1
-    back = f"{' '.join(f'--keep {name}' for name in names)} keeps {'it' if one else 'them'}"
     if why == "no values":
         return f"{listed} {'has' if one else 'have'} no values: left out"
     if why == "one value alone":
@@ -205,8 +204,8 @@ def _reason(why: str, names: list[str]) -> str:
         return f"{listed} {'holds' if one else 'hold'} dates: left out; write what matters of them as a number"
     if why == "identifier":
         looks = "looks like an identifier" if one else "look like identifiers"
-        return f"{listed} {looks} (every value is different): left out; {back}"
-    return f"{listed} {'is' if one else 'are'} different in most rows: left out; {back}"
+        return f"{listed} {looks} (every value is different): left out"
+    return f"{listed} {'is' if one else 'are'} different in most rows: left out"
 
 
 def _on_numbers(numbers: pd.DataFrame) -> list[str]:
@@ -249,10 +248,7 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
         named = LABEL.search(str(name)) is not None and whole and values <= len(frame) / 2
         if named or (last and values <= FEW_VALUES):
             why = "its name" if named else "the last column"
-            notes.append(
-                f"{name} looks like a label ({values} values, {why}) and counts all the same; "
-                f"--ignore {name} leaves it out"
-            )
+            notes.append(f"{name} looks like a label ({values} values, {why}) and counts all the same")
     return notes
 
 

@@ -85,7 +85,7 @@ class SparseRows:
         return torch.from_numpy(product).to(self.device)
 
     def norms(self, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
-        """Return float64 norms [N] (l1, l2 or max) of ``weight x + bias``; weight is a diagonal [d] or [p, d]."""
+        """Compute the norms [N] (l1, l2 or max) of ``weight x + bias`` for a weight [d] or [p, d], in float64."""
         if weight.ndim == 1 and not bool(bias.any()):
             rows, columns = self.places()
             sizes = (self.entries.double() * weight.cpu().double()[columns]).abs() ** min(ORDERS[kind], 2)
@@ -142,7 +142,7 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
 
 
 def moments(X: Any) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations [d] of the columns of sparse points; 1 for constant columns."""
+    """Compute the means and standard deviations [d] of sparse columns; the latter are 1 for constant columns."""
     batch = X if isinstance(X, SparseRows) else sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
     rows = cast(SparseRows, batch)
     n, (_, columns), entries = len(rows), rows.places(), rows.entries.double()

@@ -112,7 +112,7 @@ class _Table:
             place = f"{self.name}, {self._place(bad)}, column {column!r}"
             cell = str(self.columns[column].iloc[bad]).strip()
             what = "a finite number" if is_number(cell) else "a number, as the others are"
-            raise ValueError(f"{place}: {cell!r} is not {what}; correct it, or leave the column out (--ignore)")
+            raise ValueError(f"{place}: {cell!r} is not {what}; correct it, or leave the column out")
         if commas is not None:
             kind, example = commas
             self.commas.setdefault(kind, []).append(f"{column} ({example})")

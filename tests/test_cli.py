@@ -375,6 +375,17 @@ def test_photos_that_are_the_same(neonxc_command, photos, tmp_path):
     assert not (tmp_path / "maps").exists()
 
 
+def test_a_very_long_photo_is_one_line(neonxc_command, tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (300, 1)).save(tmp_path / "line.png")
+    code, _, err = neonxc_command("heatmap", "line.png", *SMALL)
+    assert code == 2
+    assert err.startswith(
+        "neonxc: cannot read the image 'line.png': an image of 1 x 300 pixels is more than 8 times"
+    )
+
+
 def test_a_later_run_removes_its_earlier_pictures_alone(neonxc_command, photos, tmp_path):
     args = (photos[1], *SMALL, "--layer", "features.2", "--out", "maps")
     assert neonxc_command("heatmap", *args, "-k", 4)[0] == 0

@@ -14,8 +14,10 @@ import neonxc
 from neonxc.models import BetaInterpretable, KCenter, KernelKMeans, StronglyInterpretable
 from neonxc.trees import (
     CART,
+    CUBT,
     EMN,
     IMM,
+    CLTree,
     ExGreedy,
     ExKMC,
     ExShallow,
@@ -28,30 +30,13 @@ from neonxc.trees import (
     SpExKNN,
 )
 
-KINDS = [
-    IMM(),
-    SpExClique(),
-    KernelExpand(),
-    KernelKMeans(),
-    KCenter(),
-    StronglyInterpretable(),
-    BetaInterpretable(),
-]
-OTHERS = [
-    *(
-        EMN(),
-        ExGreedy(),
-        ExShallow(),
-        ExKMC(),
-        CART(),
-        KDTree(),
-        KernelIMM(),
-        KernelExKMC(),
-        SpExKNN(),
-        SpExGraph(),
-    ),
-    *(KernelKMeans(3, max_iter=20, objective="feature"), KernelKMeans(3, max_iter=20, objective="spherical")),
-    *(KCenter(init="random", metric="manhattan"), BetaInterpretable(objective="kmeans")),
+KINDS = [IMM, SpExClique, KernelExpand, CUBT, KernelKMeans, KCenter, StronglyInterpretable, BetaInterpretable]
+OTHERS = [EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, KernelIMM, KernelExKMC, SpExKNN, SpExGraph, CLTree]
+WITH_OPTIONS = [
+    KernelKMeans(3, max_iter=20, objective="feature"),
+    KernelKMeans(3, max_iter=20, objective="spherical"),
+    KCenter(init="random", metric="manhattan"),
+    BetaInterpretable(objective="kmeans"),
     BetaInterpretable(objective="kmedian", init="random"),
 ]
 
@@ -74,15 +59,15 @@ def failures(model):
     return failed, skipped
 
 
-@pytest.mark.parametrize("model", KINDS, ids=lambda model: type(model).__name__)
-def test_one_of_a_kind(model):
-    failed, skipped = failures(model)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_one_of_a_kind(kind):
+    failed, skipped = failures(kind())
     assert failed == []
     assert set(skipped) <= {"check_array_api_input"}  # which needs SciPy to start with its support
 
 
 def check_all():
-    for model in [*KINDS, *OTHERS]:
+    for model in [*[kind() for kind in (*KINDS, *OTHERS)], *WITH_OPTIONS]:
         failed, skipped = failures(model)
         assert failed == skipped == []
 

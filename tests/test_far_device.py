@@ -21,7 +21,7 @@ NOT_CALLED = {
         " terms.Terms rules.Column rules.Condition rules.Counts rules.Rule rules.SQL "
         "trees.Column trees.Condition trees.Rule "
         "lrp.UnsupportedOperation trees.parameters.explainer trees.saving.register_explainer "
-        "registry.register registry.storable"
+        "registry.register registry.storable progress"
     ),
     "every network consists of them": (
         "head.Head head.Decision detection.LinearDetection quadratic.QuadraticDetection "

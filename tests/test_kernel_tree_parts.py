@@ -158,14 +158,14 @@ def test_surrogate_columns_do_not_depend_on_exact_exponentials(kind, function):
         columns = surrogate_columns(x[:, None], kind, 1.0, **made)
     torch.testing.assert_close(columns, surrogate_columns(x[:, None], kind, 1.0, **made), rtol=1e-12, atol=0)
     for column in columns.T:
-        for threshold in column.unique():
+        for threshold in column.unique()[::3]:
             intervals, swapped = intervals_of(column <= threshold, x)
             assert torch.equal(within(x, intervals), (column <= threshold) != swapped)
 
 
 @pytest.mark.parametrize("kind", ["taylor", "anchors"])
 def test_surrogate_columns_keep_their_shape_in_float32(kind):
-    x = torch.from_numpy(np.random.default_rng(3).normal(size=(300, 1)))
+    x = torch.from_numpy(np.random.default_rng(3).normal(size=(100, 1)))
     columns = surrogate_columns(x, kind, 1.0, **options(kind, x, 8)).float()
     for column in columns.T:
         for threshold in column.unique()[::7]:
@@ -194,8 +194,8 @@ def test_anchors_are_quantiles_of_distinct_values(seed, n, d, most, dtype):
         ({"gamma": 0.0}, "gamma needs to be positive, got 0.0"),
         ({"terms": 0}, "terms needs to be at least 1, got 0"),
         ({"kernel": "laplace"}, "kernel needs to be gaussian for Taylor features, got 'laplace'"),
-        ({"kind": "anchors"}, r"anchors needs shape \[2, A\] .*got None"),
-        ({"kind": "anchors", "anchors": torch.ones(3, 4)}, r"anchors needs shape \[2, A\] .*got \[3, 4\]"),
+        ({"kind": "anchors"}, r"anchors needs shape \[2, A\].*got None"),
+        ({"kind": "anchors", "anchors": torch.ones(3, 4)}, r"anchors needs shape \[2, A\].*got \[3, 4\]"),
         (
             {"kind": "anchors", "anchors": torch.ones(2, 4), "kernel": "cosine"},
             "kernel needs to be gaussian or laplace, got 'cosine'",

@@ -12,7 +12,6 @@ from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
-from sklearn.utils.estimator_checks import check_estimator
 from turns import in_turns
 
 from neonxc.trees import CUBT, CLTree, KDTree, reference
@@ -282,14 +281,6 @@ def test_n_clusters_takes_the_first_cuts():
 
 
 # Both
-
-
-@pytest.mark.parametrize("Explainer", EXPLAINERS)
-def test_check_estimator(Explainer):
-    results = check_estimator(Explainer(), on_skip=None, on_fail="raise")
-    assert {result["status"] for result in results} <= {"passed", "skipped"}
-    skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
-    assert skipped <= {"check_array_api_input"}  # needs SCIPY_ARRAY_API in the environment
 
 
 @pytest.mark.parametrize("Explainer", EXPLAINERS)

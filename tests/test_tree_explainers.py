@@ -1,6 +1,6 @@
 """Every cut of a fitted tree is the best one by its criterion, found by trying all of them."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import numpy as np
@@ -29,29 +29,29 @@ from tree_witnesses import (
 
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree
 from neonxc.trees import codes as codes_module
-from neonxc.trees import stored_sums as stored_sums_module
-from neonxc.trees import sums as sums_module
-from neonxc.trees import table as table_module
-from neonxc.trees import value_ranks as value_ranks_module
-from neonxc.trees.criteria import surrogate as surrogate_module
 
 SEPARATING = {"IMM": IMM, "EMN": EMN, "ExGreedy": ExGreedy, "ExShallow": ExShallow}
 GROWING = [ExKMC, CART, KDTree]
 ALL = [*SEPARATING.values(), *GROWING]
 DTYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32, np.int64]
+# Constants of the code, by their modules, and values of them
+SORTED = {"value_ranks.INTEGERS": 0}
+BINS = {"codes.BINS": 2, "codes.COARSE": 2, "codes.HISTOGRAM": 1}
+MORE_BINS = {"codes.BINS": 5, "codes.COARSE": 5, "codes.HISTOGRAM": 1}
+NOTHING_KEPT = {"stored_sums.SMALL": 0, "stored_sums.ROOM": 0}
+FEW_CENTERS = {"criteria.surrogate.FEW": 0}
 PATHS = {
     "as_it_is": {},
-    "sorted": {"INTEGERS": 0},
-    "bins": {"INTEGERS": 0, "BINS": 2, "COARSE": 2, "HISTOGRAM": 1},
-    "more_bins": {"INTEGERS": 0, "BINS": 5, "COARSE": 5, "HISTOGRAM": 1},
-    "chunks": {"BUFFER": 3, "BUDGET": 40, "CHUNK": 30, "INDICES": 3},
-    "small_cache": {"CACHED": 20, "INTEGERS": 0},
-    "nothing_kept": {"SMALL": 0, "ROOM": 0},
-    "nothing_kept_in_bins": {"SMALL": 0, "ROOM": 0, "INTEGERS": 0, "BINS": 3, "COARSE": 3, "HISTOGRAM": 1},
-    "few_centers": {"FEW": 0},
-    "few_centers_in_chunks": {"FEW": 0, "CACHED": 20},
+    "sorted": SORTED,
+    "bins": SORTED | BINS,
+    "more_bins": SORTED | MORE_BINS,
+    "chunks": {"sums.BUFFER": 3, "sums.BUDGET": 40, "table.CHUNK": 30, "value_ranks.INDICES": 3},
+    "small_cache": SORTED | {"sums.CACHED": 20},
+    "nothing_kept": NOTHING_KEPT,
+    "nothing_kept_in_bins": SORTED | MORE_BINS | NOTHING_KEPT,
+    "few_centers": FEW_CENTERS,
+    "few_centers_in_chunks": FEW_CENTERS | {"sums.CACHED": 20},
 }
-MODULES = [codes_module, value_ranks_module, stored_sums_module, sums_module, table_module, surrogate_module]
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -77,16 +77,13 @@ def separable(draw):
     return case
 
 
-class limits(ExitStack):
-    """Constants so small that a table takes another way through the code."""
-
-    def __init__(self, path):
-        super().__init__()
+@contextmanager
+def limits(path):
+    """Constants so small that a table takes another way through the code; all of them have to be there."""
+    with ExitStack() as stack:
         for name, value in PATHS[path].items():
-            owners = [module for module in MODULES if hasattr(module, name)]
-            assert owners, f"no module has the constant {name}"
-            for module in owners:
-                self.enter_context(mock.patch.object(module, name, value))
+            stack.enter_context(mock.patch(f"neonxc.trees.{name}", value))
+        yield
 
 
 def assert_optimal(tree, case, scorer):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
-from tqdm import tqdm
 
 from neonxc.inputs import are_labels, label_array
+from neonxc.progress_bars import progress_bar
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
@@ -198,7 +198,7 @@ def trade_off(
             weight = np.where(counts, 1.0 if weight is None else np.asarray(weight), 0.0)
     found: list[Candidate] = []
     candidates = explainers(len(centers) if centers is not None else k) if candidates is None else candidates
-    for name, explainer in tqdm(candidates.items(), desc="trees", disable=not progress):
+    for name, explainer in progress_bar(candidates.items(), desc="trees", disable=not progress):
         explainer = clone(explainer)
         if reference is not None:
             explainer.set_params(reference=reference)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from neonxc.inputs import as_labels, label_array
+from neonxc.progress_bars import progress_bar
 from neonxc.rules import Condition, Rule, Rules
 from neonxc.rules.counting import counted, totals_of
 
@@ -97,7 +97,7 @@ def patterns(
     rules: list[Rule] = []
     masks: list[np.ndarray] = []
     own, weight = label_array(labels), np.ones(len(table))
-    for position, label in enumerate(tqdm(classes.tolist(), desc="patterns", delay=2, leave=False)):
+    for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns")):
         inside = clustered & (positions == position)
         name = label if isinstance(label, str) else f"cluster {label}"
         for pattern in _choose(has, inside, min_support, max_length):

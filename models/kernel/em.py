@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from neonxc.progress_bars import progress_bar
 from neonxc.ranks import ALONE, Ranks
 from neonxc.shards import greatest
 
@@ -63,7 +63,7 @@ def em(
     `weighted`. Sums are those over the points of all `ranks`, which add them up in one call an iteration.
     """
     history: list[float] = []
-    for _ in tqdm(range(max_iter), desc="kernel k-means", delay=2, leave=False, disable=ranks.rank > 0):
+    for _ in progress_bar(range(max_iter), desc="kernel k-means", disable=ranks.rank > 0):
         statistics = expectation(x, supports, labels, weight, ranks)
         history.append(statistics.objective)
         if _converged(history, tol):
@@ -89,7 +89,7 @@ def mini_batch_em(
     A support is the running mean of all that it has been responsible for.
     """
     seen, history = torch.zeros_like(supports.points[..., 0]), []
-    for _ in tqdm(range(max_iter), desc="kernel k-means", delay=2, leave=False):
+    for _ in progress_bar(range(max_iter), desc="kernel k-means"):
         objective = 0.0
         for rows in drawn(weight, len(x), generator).split(batch_size):
             statistics = expectation(x[rows], supports, None, None)

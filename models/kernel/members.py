@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.blocks import blocks
+from neonxc.progress_bars import progress_bar
 
 from .supports import squared_distances
 
@@ -50,7 +50,7 @@ def feature_kmeans(
     have unit length where `spherical`; with ``max_iter=0`` the labels stay as they are.
     """
     history: list[float] = []
-    for iteration in tqdm(range(max_iter + 1), desc="kernel k-means", delay=2, leave=False):
+    for iteration in progress_bar(range(max_iter + 1), desc="kernel k-means"):
         sums = _kernel_sums(x, x, labels, k, mass, gamma)
         members = _means(x, labels, k, mass, gamma, spherical, sums)
         far = members.far(sums)

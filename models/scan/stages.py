@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from neonxc.blocks import blocks
+from neonxc.progress_bars import progress_bar
 
 from .network import TrainingData
 from .training import TrainingStage
@@ -164,7 +164,7 @@ def nearest(features: Tensor, k: int) -> Tensor:
     points = F.normalize(features, dim=1)
     rows = blocks(len(points), len(points) * points.element_size(), points.device)
     found = []
-    for row in tqdm([*rows], desc="SCAN: neighbours", delay=2, leave=False):
+    for row in progress_bar([*rows], desc="SCAN: neighbours"):
         similarity = points[row] @ points.T
         similarity.diagonal(row.start).fill_(-torch.inf)
         found.append(similarity.topk(k, dim=1).indices)

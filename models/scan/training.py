@@ -14,6 +14,8 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 
+from neonxc.progress_bars import progress_bar
+
 from .checkpoint import Checkpoint
 
 SAVE_EVERY = 5  # number of epochs between checkpoints
@@ -80,7 +82,7 @@ class Training:
         done, steps = self.progress.epoch, math.ceil(self.n / stage.batch_size)
         total = steps * stage.epochs
         scheduler = LambdaLR(optimizer, lambda step: schedule((step + 0.5) / total), last_epoch=done * steps - 1)
-        with tqdm(total=stage.epochs, initial=done, desc=f"SCAN: {stage.name}", delay=2, leave=False) as bar:
+        with progress_bar(total=stage.epochs, initial=done, desc=f"SCAN: {stage.name}") as bar:
             for epoch in range(done + 1, stage.epochs + 1):
                 set_seed([self.progress.seed, self.progress.stage, epoch], self.device)
                 stage.prepare()

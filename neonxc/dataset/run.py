@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from neonxc.dataset.items import PendingRows, RowSource, item_names, take_rows
 from neonxc.dataset.shards import KIND, VERSION, ShardWriter, prepare_folder, rows_done
+from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 
 Explain = Callable[[list[int], Any], dict[str, Tensor]]
@@ -89,13 +90,11 @@ def run(
 
 
 def _bar(own: PendingRows, what: str, progress: bool) -> tqdm[Any]:
-    return tqdm(
+    return progress_bar(
         total=own.total,
         initial=int(own.done.sum()),
         desc=what if own.size == 1 else f"{what} of process 0 of {own.size}",
         unit=f" {what}",
-        delay=2,
-        leave=False,
         disable=not progress or own.rank > 0,
     )
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.evaluation.comparison import mean_error
 from neonxc.evaluation.flipping import fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.evaluation.methods import neon_with
 from neonxc.network import NeuralizedClustering
+from neonxc.progress_bars import progress_bar
 
 FACTORS = tuple(2.0**i for i in range(-6, 3))
 
@@ -131,7 +131,7 @@ def calibrate_by_flipping(
         target = targets_of(net, x, None)
     options: dict[str, Any] = {"groups": groups, "target": target, "random_state": fixed_seed(random_state)}
     areas = []
-    for beta in tqdm(betas, desc="betas", delay=2, leave=False):
+    for beta in progress_bar(betas, desc="betas"):
         relevance = neon_with(beta=float(beta))(net, x, target)
         areas.append(pixel_flipping(net, x, relevance, imputer, repeats, **options).auc_per_input)
     means = [float(area.mean()) for area in areas]

@@ -14,10 +14,10 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.distinct import n_distinct
 from neonxc.inputs import as_batch
+from neonxc.progress_bars import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,7 +138,7 @@ def choose_k(
     seed = int(random.randint(1 << 30))
     measured = {
         k: _measured(k, X, points, preprocessing, halves, seed)
-        for k in tqdm(numbers, desc="numbers of clusters", delay=2, leave=False)
+        for k in progress_bar(numbers, desc="numbers of clusters")
     }
     frame = pd.DataFrame.from_dict(measured, orient="index").rename_axis("k")
     return Choice(frame, *_suggested(frame), len(points))

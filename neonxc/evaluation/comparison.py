@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from neonxc.evaluation.chosen import chosen, relevance_of
 from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
@@ -21,6 +20,7 @@ from neonxc.evaluation.methods import Method, default_methods, word_methods
 from neonxc.evaluation.units import groups_of, own_groups
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
+from neonxc.progress_bars import progress_bar
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,7 +211,7 @@ def compare(
         own = targets_of(net, x, None) if target is None else targets_of(net, every, target)[rows.to(x.device)]
     options = {"groups": groups, "target": own, "steps": steps, "random_state": seed}
     results, backwards, seconds = {}, {}, {}
-    for name, method in tqdm(methods.items(), desc="methods", delay=2, leave=False, disable=not progress):
+    for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
         start = time.perf_counter()
         relevance = (
             relevance_of(name, method, net, x, own)

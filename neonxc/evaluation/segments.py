@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
 from neonxc.lrp import LRP, Composite
 from neonxc.neuralize import neuralize
+from neonxc.progress_bars import progress_bar
 
 
 def cluster_maps(
@@ -123,7 +123,7 @@ def unit_thresholds(features: nn.Module, images: Tensor | Iterable[Tensor], top:
     if not 0 < top < 1:
         raise ValueError(f"top needs a share between 0 and 1, got {top!r}")
     batches = images.split(1) if isinstance(images, Tensor) else images
-    parts = [rows(_map(features, batch)) for batch in tqdm(batches, desc="units", delay=2, leave=False)]
+    parts = [rows(_map(features, batch)) for batch in progress_bar(batches, desc="units")]
     if not parts:
         raise ValueError("images is empty; needed is at least one")
     activations = torch.cat(parts)

@@ -15,7 +15,6 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor, nn
-from tqdm import tqdm
 
 import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
 from neonxc.blocks import at_once, network_bytes
@@ -26,6 +25,7 @@ from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.table import check_eval
 from neonxc.lrp.tracer import Tracer
 from neonxc.modules import check_evaluating, unwrapped
+from neonxc.progress_bars import progress_bar
 from neonxc.targets import as_columns, part
 
 
@@ -243,7 +243,7 @@ def _full_precision(device: torch.device) -> Any:
 def chunks(x: Tensor, what: str) -> Iterator[tuple[Tensor, int]]:
     """Parts of a batch that fit into memory, each with its first index; long runs show a progress bar."""
     starts = range(0, max(1, len(x)), size := at_once(network_bytes(x), x.device))
-    for first in tqdm(starts, desc=what, delay=2, leave=False, disable=len(starts) < 2):
+    for first in progress_bar(starts, desc=what, disable=len(starts) < 2):
         yield x[first : first + size], first
 
 

@@ -1,4 +1,4 @@
-"""Readers convert fitted clusterers to heads: one file per family, registered with :func:`read`."""
+"""Readers of fitted clusterers: each makes the head of a family of models, and is registered with :func:`read`."""
 
 from __future__ import annotations
 

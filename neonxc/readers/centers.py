@@ -54,7 +54,7 @@ def bare(model: Any) -> ClusterModel:
 
 
 def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = None) -> ClusterModel:
-    """Model of the nearest of M centers [M, p]; `groups` [M] are the columns of their clusters."""
+    """Return a model of the nearest of some centers [M, p]; `groups` [M] are the columns of their clusters."""
     points = torch.as_tensor(centers).detach().double().cpu()
     if points.ndim != 2:
         raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")

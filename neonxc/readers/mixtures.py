@@ -49,7 +49,7 @@ def _log_determinants(model: BayesianGaussianMixture) -> np.ndarray:
 
 
 def _tied(means: Tensor, root: Tensor, priors: Tensor, chain: Preprocessing | None) -> Head:
-    """Model with one covariance: the nearest center after whitening, with log priors as offsets."""
+    """Model with one covariance: the nearest center after whitening, with the priors as offsets."""
     chain = (chain or Preprocessing.identity(means.shape[1])).then(root, torch.zeros(len(root), dtype=root.dtype))
     return Head(centroids(means @ root.T, chain, factor=0.5, offsets=priors))
 

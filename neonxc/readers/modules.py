@@ -1,4 +1,4 @@
-"""Readers for clustering heads of networks: a linear layer with a softmax, or centers as in DEC."""
+"""Readers of clustering heads of networks: linear layers, and layers with centers (deep embedded clustering)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _(model: nn.Sequential) -> ClusterModel:
 
 @read.register
 def _(model: nn.Module) -> ClusterModel:
-    """Read a layer with centers; DEC's similarity, a Student t of the distance, is largest for the nearest."""
+    """Read a layer with centers, such as DEC's, whose Student-t similarity is largest for the nearest center."""
     for name in CENTERS:
         centers = getattr(model, name, None)
         if isinstance(centers, Tensor) and centers.ndim == 2:

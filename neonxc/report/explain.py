@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from torch import nn
-from tqdm import tqdm
 
+from neonxc.progress_bars import progress as showing
+from neonxc.progress_bars import progress_bar
 from neonxc.report.cards import cards
 from neonxc.report.colors import colors
 from neonxc.report.contents import Contents, Trust
@@ -73,7 +74,7 @@ def explain(
     projection : {"pca", "tsne", "umap"}
         How the map is made. "umap" needs umap-learn.
     progress : bool
-        Show a progress bar.
+        Show progress bars.
 
     Returns
     -------
@@ -105,7 +106,7 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection needs "pca", "tsne" or "umap", got {projection!r}')
-    with tqdm(total=8, desc="report", disable=not progress, leave=False) as bar:
+    with showing(progress), progress_bar(total=8, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
             bar.set_postfix_str(name)
@@ -120,7 +121,7 @@ def explain(
         step("pixel-flipping")
         flipping = flip(subject)
         step("refits")
-        refits = refit(subject, progress)
+        refits = refit(subject)
         step("clusters")
         table, given = subject.values(relevance.index, relevance.shown), _row_names(subject.X, row_names)
         rows = None if subject.kind == "locations" else given  # a photo has many points
@@ -134,7 +135,7 @@ def explain(
         for card, value in zip(found, correlation.tolist(), strict=True):
             card.agreement = None if np.isnan(value) else value
         step("pairs")
-        against = pairs(subject, relevance, progress)
+        against = pairs(subject, relevance)
         step("map")
         sample = points(subject, relevance, table, rows, found, tree.leaf, projection)
     doubtful = np.flatnonzero(np.isin(relevance.index, differing))[:DISAGREEMENTS]

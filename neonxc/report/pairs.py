@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-from tqdm import tqdm
 
 from neonxc.contrast import contrasted, some_of
 from neonxc.numerals import rounded
+from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Pair
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import typical
@@ -20,12 +20,12 @@ MOST = 40_000  # points of all pairs together
 FEWEST = 60  # of a cluster
 
 
-def pairs(subject: Subject, relevance: Relevance, progress: bool) -> list[Pair]:
+def pairs(subject: Subject, relevance: Relevance) -> list[Pair]:
     """All pairs of clusters that have points."""
     found = list(combinations(np.flatnonzero(subject.sizes).tolist(), 2))
     most = max(FEWEST, MOST // max(1, 2 * len(found)))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
-    bar = tqdm(found, desc="pairs of clusters", leave=False, delay=2, disable=not progress)
+    bar = progress_bar(found, desc="pairs of clusters")
     return [_pair(subject, a, b, most, place) for a, b in bar]
 
 

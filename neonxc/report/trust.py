@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
-from tqdm import tqdm
 
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
 from neonxc.evaluation.comparison import mean_error
 from neonxc.numerals import rounded
+from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Curve
 from neonxc.report.subject import Subject, stratified
 from neonxc.report.tree import TreePart
@@ -97,14 +97,14 @@ class RefitPart:
     kept: np.ndarray
 
 
-def refit(subject: Subject, progress: bool) -> RefitPart | None:
+def refit(subject: Subject) -> RefitPart | None:
     """Cluster again five times, each on four fifths of the points; None where it can't be."""
     model = subject.model
     if subject.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # a network of its own takes too long to train
     index = stratified(subject.own, REFITTED)
     seeds, kept = [], []
-    for seed in tqdm(range(REFITS), desc="refits", leave=False, delay=2, disable=not progress):
+    for seed in progress_bar(range(REFITS), desc="refits"):
         rows = np.sort(np.random.default_rng(seed).permutation(index)[: max(subject.k, int(SHARE * len(index)))])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # convergence of a refit is not the reader's concern

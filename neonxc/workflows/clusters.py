@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from sklearn.cluster import KMeans
 from sklearn.pipeline import Pipeline, make_pipeline
-from tqdm import tqdm
 
 from neonxc.distinct import n_distinct
 from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE, are_labels
 from neonxc.preparation import Preparation
+from neonxc.progress_bars import progress_bar
 
 NAMED = 3
 """Points that are the same, at most so many of which a message names."""
@@ -67,7 +67,7 @@ def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> 
         ask = f"; ask for at most {different} clusters (--clusters)" if different > 1 else ""
         raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}{ask}")
     random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
-    starts = tqdm(range(10), desc="k-means", delay=2, leave=False)
+    starts = progress_bar(range(10), desc="k-means")
     best = min(
         (KMeans(clusters, n_init=1, random_state=random).fit(points) for _ in starts),
         key=lambda model: model.inertia_,

@@ -1,0 +1,45 @@
+"""Progress bars of long work, and the one switch that turns them off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tqdm import tqdm
+
+_SHOWN: ContextVar[bool] = ContextVar("progress", default=True)
+
+
+@contextmanager
+def progress(shown: bool) -> Iterator[None]:
+    """Show, or hide, all progress bars of the package inside a ``with`` block.
+
+    Parameters
+    ----------
+    shown : bool
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from sklearn.datasets import load_iris
+    >>> with neonxc.progress(False):
+    ...     model = neonxc.models.KernelKMeans(3, random_state=0).fit(load_iris().data)
+    """
+    token = _SHOWN.set(bool(shown))
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
+
+
+def hide() -> None:
+    """Hide all progress bars from here on."""
+    _SHOWN.set(False)
+
+
+def progress_bar(iterable: Iterable[Any] | None = None, *, disable: bool = False, **options: Any) -> tqdm[Any]:
+    """A progress bar that appears after two seconds, and vanishes at the end."""
+    options = {"delay": 2, "leave": False} | options
+    return tqdm(iterable, disable=disable or not _SHOWN.get(), **options)
