@@ -264,7 +264,10 @@ def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, t
 def test_what_has_no_clusters_is_not_applied(neonxc_command, people_csv, tmp_path):
     neonxc.save(Encoding(("age",), (Number(0),)), tmp_path / "encoding.safetensors")
     code, _, err = neonxc_command("apply", "encoding.safetensors", people_csv)
-    assert (code, err) == (2, "neonxc: encoding.safetensors holds no clustering but Encoding\n")
+    assert (code, err) == (
+        2,
+        "neonxc: encoding.safetensors contains no clustering, but an object of class Encoding\n",
+    )
     code, _, err = neonxc_command("apply", people_csv, people_csv)
     assert code == 2
     assert err.count("\n") == 1
@@ -428,7 +431,7 @@ def test_a_report_of_texts_and_of_photos(neonxc_command, tmp_path):
     texts.write_text("the\nof\nand\n")
     code, _, err = neonxc_command("explain", texts, "--clusters", "2", "--out", tmp_path / "texts.json")
     assert code == 2
-    assert "texts.txt has no terms to cluster by" in err
+    assert "texts.txt has no terms besides English stop words" in err
     (tmp_path / "photos").mkdir()
     code, _, err = neonxc_command("explain", tmp_path / "photos", "--clusters", "2", "--out", tmp_path / "a.html")
     assert code == 2

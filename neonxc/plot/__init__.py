@@ -1,8 +1,8 @@
 """Pictures of explanations: heatmap overlays, contact sheets, bar charts, curves, documents.
 
-Functions return a `matplotlib.figure.Figure` that belongs to the caller alone, outside pyplot's registry: a
-training script may draw thousands. Show one in a notebook by naming it, keep one with ``figure.savefig(path)``.
-:func:`text` returns documents that are shown and saved alike, as HTML.
+Functions return a `matplotlib.figure.Figure` that is not registered with pyplot, so that a training script can
+draw thousands of figures without closing them. A notebook displays a figure that is the last value of a cell;
+``figure.savefig(path)`` saves it. :func:`text` returns documents that are displayed and saved as HTML.
 """
 
 from neonxc.plot.bars import bars, summary_bars

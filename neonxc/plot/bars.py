@@ -20,19 +20,19 @@ BESIDE: dict[str, Any] = {"fontsize": 7, "color": "0.35", "parse_math": False}
 def bars(
     relevance: Any, names: Sequence[str] | None = None, *, most: int = 15, title: str | None = None
 ) -> Figure:
-    """Draw the relevance of one point's features, or of a cluster's features on average.
+    """Draw the relevance of the features of one point, or the mean relevance of a cluster.
 
     Parameters
     ----------
     relevance : Series, dict, frame with one row, array or Tensor [d]
-        A row of a frame of relevance, such as ``relevance.iloc[0]``, brings the names of its features along.
+        Relevance. A row of a data frame, such as ``relevance.iloc[0]``, contains the names of its features.
     names : sequence of d str, optional
-        Names of the features. By default those of a series, dict or frame, and ``x0, x1, ...`` for anything else.
+        Names of the features. The default is those of the series, dict or frame, and ``x0, x1, ...`` for arrays.
     most : int
-        Number of features to draw, those with the largest absolute relevance. The sum of the others is one more
-        bar.
+        Number of features to draw, those with the largest absolute relevance. The sum of the others is drawn as
+        one more bar.
     title : str, optional
-        By default the name of a series, or the label of the row of a frame, if it is a text.
+        The default is the name of the series, or the label of the frame's row, if it is a string.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def bars(
     Raises
     ------
     ValueError
-        Relevance of several points, values that are not finite, or another number of names than of features.
+        If there are several points, if values are not finite, or if the numbers of names and features differ.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def bars(
 
 
 def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
-    """The values of a series, dict or frame with one row, the names of its features, and a title."""
+    """Return the values of a series, dict or frame with one row, the names of its features, and a title."""
     if hasattr(relevance, "columns") and len(relevance) == 1:
         relevance = relevance.iloc[0]
     if isinstance(relevance, Mapping):
@@ -79,17 +79,17 @@ def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
 
 
 def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
-    """Draw one bar chart for every cluster of a :class:`neonxc.ClusterSummary`, each on a scale of its own.
+    """Draw one bar chart per cluster of a :class:`neonxc.ClusterSummary`, each with its own scale.
 
-    Beside each bar stands the direction: the mean of the feature in the cluster and in all points, with an arrow,
-    or the category that is more frequent in the cluster.
+    The direction is printed beside each bar: an arrow with the mean of the feature in the cluster and over all
+    points, or the category that is more frequent in the cluster.
 
     Parameters
     ----------
     summary : ClusterSummary
     most : int
-        Number of features per cluster, those with the largest absolute relevance. The sum of the others is one
-        more bar.
+        Number of features per cluster, those with the largest absolute relevance. The sum of the others is drawn
+        as one more bar.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
 
 
 def _draw(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> np.ndarray:
-    """Draw bars, and return the features that have one of their own, from the top."""
+    """Draw the bars, and return the features with a bar of their own, from the top."""
     order = np.argsort(-np.abs(values), kind="stable")
     heights = values[order[:most]].tolist()
     labels = [_short(names[i]) for i in order[:most]]

@@ -1,4 +1,4 @@
-"""Curves: of pixel-flipping, and of measures for several numbers of clusters."""
+"""Curves of pixel-flipping, and of measures by the number of clusters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 
 def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: str | None = None) -> Figure:
-    """Share of the inputs in their cluster by share of the features that are known. The best curve is thick.
+    """Draw the share of inputs in their cluster against the share of known features. The best curve is thick.
 
     Parameters
     ----------
     results : dict of str to Flipping
-        Of :func:`neonxc.evaluation.pixel_flipping`, or ``Comparison.results``.
+        Results of :func:`neonxc.evaluation.pixel_flipping`, or ``Comparison.results``.
     logits : bool
         Draw the mean logit instead.
     title : str, optional
@@ -26,7 +26,7 @@ def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: 
     matplotlib.figure.Figure
     """
     if not results:
-        raise ValueError("results is empty; needed is at least one curve")
+        raise ValueError("results is empty: at least one curve is needed")
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
     colors = colormaps["tab10"].colors + colormaps["Dark2"].colors  # type: ignore[attr-defined]
@@ -50,12 +50,12 @@ def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: 
 
 
 def choice_curves(choice: Any) -> Figure:
-    """Measures of k-means by the number of clusters, a curve each; the suggested number is marked.
+    """Draw each measure of k-means against the number of clusters, and mark the suggested number.
 
     Parameters
     ----------
     choice : Choice
-        Of :func:`neonxc.evaluation.choose_k`.
+        The result of :func:`neonxc.evaluation.choose_k`.
 
     Returns
     -------

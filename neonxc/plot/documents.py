@@ -1,4 +1,4 @@
-"""Documents in pieces, written as HTML or for a terminal."""
+"""Documents as sequences of words with relevance, written as HTML or for a terminal."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rich.text import Text
 
 from neonxc.plot.shared import AGAINST, FOR
 
-OPAQUE = 0.62  # of the full colour: both black and white letters can be read on it
-MOST = 0.5  # share of a text's absolute relevance that the marked words carry
+OPAQUE = 0.62  # share of the full colour at which both black and white letters are readable
+MOST = 0.5  # share of the absolute relevance of a text that the marked words carry
 BLACK, WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
-# Control characters of terminals, and characters that change the direction of the text behind them
+# Control characters of terminals, and characters that change the direction of the following text
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A word with its relevance, or what stands between known words."""
+    """A word with its relevance, or the text between known words."""
 
     text: str
     relevance: float | None = None
@@ -37,7 +37,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Document:
-    """A text in pieces; `limit` is the relevance that gets the full colour."""
+    """A text as a sequence of pieces; `limit` is the relevance that gets the full colour."""
 
     pieces: tuple[Piece, ...]
     limit: float
@@ -51,7 +51,7 @@ class Document:
 
     @property
     def scale(self) -> str:
-        """The sum of the words' relevance, and the relevance that gets the full colour."""
+        """Text of the sum of the words' relevance and of the relevance with the full colour."""
         return f"{self.total}, full colour {self.limit:.3g}"
 
     @cached_property
@@ -59,13 +59,13 @@ class Document:
         return least_marked([piece.relevance or 0.0 for piece in self.pieces])
 
     def strength(self, piece: Piece) -> float:
-        """Share of the full colour, -1 ... 1; 0 for words that are not marked."""
+        """Return the share of the full colour of a word, -1 to 1; 0 for words that are not marked."""
         relevance = piece.relevance or 0.0
         return max(-1.0, min(1.0, relevance / self.limit)) if abs(relevance) >= self._least else 0.0
 
 
 def least_marked(relevance: Sequence[float]) -> float:
-    """Absolute relevance from which words are marked: the fewest that carry half of all absolute relevance."""
+    """Return the absolute relevance from which words are marked: the fewest that carry half of the total."""
     sizes = np.sort(np.abs(np.asarray(relevance, dtype=np.float64)))[::-1]
     if not sizes.any():
         return math.inf
@@ -73,13 +73,13 @@ def least_marked(relevance: Sequence[float]) -> float:
 
 
 def number(value: float) -> str:
-    """Relevance in three digits, with its sign."""
+    """Format relevance with three digits and its sign."""
     return f"{value:+.3g}"
 
 
 def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str:
-    """Write a fragment or a page. Texts are escaped, and control characters removed, wherever they stand."""
-    from jinja2 import Environment  # imported only for a page that is really written
+    """Write an HTML fragment or page. All texts are escaped, and control characters are removed."""
+    from jinja2 import Environment  # imported only if a page is written
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable)
     template = environment.from_string(Path(__file__).with_name("highlighted.html").read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str
 
 
 def as_terminal(documents: Sequence[Document], title: str | None, color: str | bool | None) -> str:
-    """Write text for a terminal, in colours or with marks."""
+    """Write documents for a terminal, with colours or marks."""
     system: Any = _color_system(color)
     blocks = [] if title is None else [Text(_printable(title), "bold")]
     for document in documents:
@@ -102,7 +102,7 @@ def as_terminal(documents: Sequence[Document], title: str | None, color: str | b
 
 
 def _color_system(color: str | bool | None) -> str | None:
-    """The colour system of rich to write in; None for no colours."""
+    """Return the colour system of rich; None for no colours."""
     if color not in ("truecolor", "256", True, False, None):
         raise ValueError(f"color is True, False, 'truecolor', '256' or None, got {color!r}")
     if not isinstance(color, bool | None):
@@ -122,10 +122,10 @@ def _word(piece: Piece, strength: float, system: str | None) -> tuple[str, Style
         return text, Style(color="bright_black")
     if strength == 0:
         return text, Style()
-    # On white, whatever the terminal's own background is: so it is known which letters can be read on the colour.
+    # Mixed with white, so that the readable letter colour does not depend on the background of the terminal.
     paper = blend_rgb(WHITE, _full(strength), abs(strength))
     dark = 0.299 * paper.red + 0.587 * paper.green + 0.114 * paper.blue < 140
-    # Reduced here and not by the console: rich caches how a style is written, whatever the number of colours.
+    # The colour is reduced here, because rich caches the escape codes of a style for any number of colours.
     ink, ground = (
         Color.from_triplet(color).downgrade(COLOR_SYSTEMS[system]) for color in (WHITE if dark else BLACK, paper)
     )

@@ -1,4 +1,4 @@
-"""How a heatmap is drawn: smoothed, over its pale photo, with a scale and the outline of a region."""
+"""Drawing of a heatmap: smoothing, the pale photo below it, the colour bar, and the outline of a region."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from matplotlib.patheffects import withStroke
 
 from neonxc.plot.shared import as_array, check_finite
 
-DIVERGING = "RdBu_r"  # white at zero: red speaks for the cluster, blue against it
-PALE = 0.45  # how much of the photo's contrast is left under a heatmap
-SMOOTH = 1 / 80  # of the shorter side: the best width by pixel-flipping, see tests/benchmarks/smoothing.py
+DIVERGING = "RdBu_r"  # white at zero, red for positive and blue for negative relevance
+PALE = 0.45  # share of the photo's contrast that is kept under a heatmap
+SMOOTH = 1 / 80  # share of the shorter side: the best width by pixel-flipping, see tests/benchmarks/smoothing.py
 
 FINE = 4  # points for the line around a region, per location and direction
 
 
 def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
-    """Size of a heatmap's values: a quantile of the absolute ones, so that no single pixel sets the scale.
+    """Return the limit of the colour scale: a quantile of the absolute values, so that no single pixel sets it.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
 
 
 def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
-    """A heatmap [H, W] under a Gaussian whose width is a share of the shorter side; the sum stays the same."""
+    """Blur a heatmap [H, W] by a Gaussian whose width is a share of the shorter side; the sum is preserved."""
     from scipy.ndimage import gaussian_filter
 
     if not 0 <= smooth < 1:
@@ -49,7 +49,7 @@ def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
 def draw_heatmap(
     axes: Axes, photo: np.ndarray, heatmap: np.ndarray, smooth: float, limit: float | None = None
 ) -> AxesImage:
-    """Draw a heatmap [H, W] over its photo [H, W, 3]; strong relevance hides the photo, weak shows it."""
+    """Draw a heatmap [H, W] over its photo [H, W, 3]; the photo shows where relevance is weak."""
     if heatmap.shape != photo.shape[:2]:
         raise ValueError(f"heatmap of shape {list(heatmap.shape)} on a photo of {list(photo.shape[:2])} pixels")
     check_finite(heatmap, "heatmap")
@@ -61,7 +61,7 @@ def draw_heatmap(
 
 
 def draw_contour(axes: Axes, region: np.ndarray, shape: Sequence[int], color: Any) -> None:
-    """Draw a rounded line around a region [h, w] of a photo of this shape; it passes over single locations."""
+    """Draw a rounded line around a region [h, w] of a photo of this shape; isolated locations are left out."""
     from scipy.ndimage import gaussian_filter
 
     height, width = shape[:2]
@@ -79,7 +79,7 @@ def draw_contour(axes: Axes, region: np.ndarray, shape: Sequence[int], color: An
 
 
 def add_scale(figure: Figure, axes: Any, labels: Sequence[str] | None = None, below: bool = False) -> None:
-    """Put the scale of heatmaps, from the most negative to the most positive relevance, beside or below them."""
+    """Draw the colour bar of heatmaps beside or below them."""
     scale = ScalarMappable(Normalize(-1, 1), colormaps[DIVERGING])
     if below:
         bar = figure.colorbar(scale, ax=axes, location="bottom", aspect=40, shrink=0.4, pad=0.02)
@@ -91,14 +91,14 @@ def add_scale(figure: Figure, axes: Any, labels: Sequence[str] | None = None, be
 
 
 def pale(photo: Any) -> np.ndarray:
-    """A photo, [3, H, W] or [H, W, 3] in 0..1, as the pale grey that heatmaps lie on, [H, W, 3]."""
+    """Convert a photo, [3, H, W] or [H, W, 3] in 0..1, to the pale grey background of heatmaps, [H, W, 3]."""
     photo = as_image(photo)
     grey = photo @ np.array([0.299, 0.587, 0.114])
     return np.repeat((1 - PALE + PALE * grey)[..., None], 3, axis=-1)
 
 
 def bare(axes: Axes) -> Axes:
-    """Axes without ticks and frame."""
+    """Remove ticks and frame of axes."""
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -112,7 +112,7 @@ def frame(axes: Axes, color: Any) -> None:
 
 
 def as_image(image: Any) -> np.ndarray:
-    """An image [H, W, 3] in 0..1 of an array or tensor, channels first or last, of numbers in 0..1 or bytes."""
+    """Convert bytes or numbers in 0..1, channels first or last, to an image [H, W, 3] in 0..1."""
     array = as_array(image)
     if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:
         array = array.transpose(1, 2, 0)

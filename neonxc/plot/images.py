@@ -25,11 +25,11 @@ from neonxc.plot.heat import (
 from neonxc.plot.photo_groups import grouped_sheet
 from neonxc.plot.shared import as_array
 
-PRINT = 200  # dots per inch that a figure is saved with
+PRINT = 200  # dots per inch of saved figures
 CELL = 1.9  # inches
-GAP = 0.04  # between typical patches, as a share of their side
+GAP = 0.04  # gap between typical patches, as a share of their side
 ACROSS = 3  # typical patches in a row
-ALIKE = 0.9  # cosine of maps that lie on the same pixels
+ALIKE = 0.9  # cosine similarity from which maps have the same pattern
 
 
 def overlay(
@@ -42,20 +42,20 @@ def overlay(
     region: Any = None,
     color: Any = "0.2",
 ) -> Figure:
-    """One heatmap over its pale grey photo.
+    """Draw one heatmap over its pale grey photo.
 
     Parameters
     ----------
     image : array or Tensor [3, H, W] or [H, W, 3]
-        In 0..1.
+        The photo, with values in 0..1.
     heatmap : array or Tensor [H, W] or [C, H, W]
         Relevance; channels are summed.
     limit : float, optional
-        Relevance that gets the full colour; default: :func:`heatmap_limit`. The scale is centred at zero.
+        Relevance with the full colour; the default is :func:`heatmap_limit`. The scale is centred at zero.
     title : str, optional
     smooth : float
-        The picture is blurred by a Gaussian whose standard deviation is this share of the shorter side; 0 draws
-        the relevance as it is. The default is the width at which pixel-flipping finds the heatmaps most faithful.
+        Standard deviation of the Gaussian that blurs the heatmap, as a share of the shorter side; 0 draws the
+        relevance itself. The default is the width with the best pixel-flipping score.
     region : bool array or Tensor [h, w], optional
         The locations of the cluster; a line is drawn around them.
     color : matplotlib color
@@ -89,21 +89,22 @@ def contact_sheet(
     patches: Sequence[Sequence[Any]] | None = None,
     smooth: float = SMOOTH,
 ) -> Figure:
-    """Photos, their cluster maps and all their heatmaps, one photo a row; or whole photos by cluster.
+    """Draw photos, their cluster maps and their heatmaps, one row per photo; or whole photos grouped by cluster.
 
     Parameters
     ----------
     images : sequence of N arrays or tensors [3, H, W] or [H, W, 3]
-        In 0..1; sizes may differ.
+        The photos, with values in 0..1; their sizes may differ.
     heatmaps : sequence of N arrays or tensors [K, H, W] or [H, W]
-        The heatmaps of K clusters of locations, as :meth:`neonxc.NEON.heatmaps` returns them; or one heatmap per
-        photo where whole photos are clustered, which is :meth:`neonxc.NEON.attribute` summed over the channels.
-        Each has a scale of its own, zero-centred and robust (:func:`heatmap_limit`).
+        The heatmaps of K clusters of locations, as returned by :meth:`neonxc.NEON.heatmaps`; or, if whole photos
+        are clustered, one heatmap per photo, which is :meth:`neonxc.NEON.attribute` summed over the channels. Each
+        heatmap has its own scale, which is centred at zero and robust (:func:`heatmap_limit`).
     cluster_maps : sequence of N integer arrays or tensors [h, w], or [N] integers, optional
-        Column of the cluster at every location; cluster k has the colour that frames heatmap k, and a line around
-        its region. With one heatmap per photo: the cluster of every photo, by which the photos are grouped.
+        The cluster of every location. Heatmap k is framed in the colour of cluster k, and a line is drawn around
+        the region of the cluster. With one heatmap per photo: the cluster of every photo, by which photos are
+        grouped.
     row_titles, column_titles : sequence of str, optional
-        Of the photos, and of the K heatmaps (default: "cluster k").
+        Titles of the photos, and of the K heatmaps (default: "cluster k").
     patches : sequence of K sequences of images, optional
         Typical patches of every cluster, drawn above its heatmaps.
     smooth : float
@@ -116,7 +117,7 @@ def contact_sheet(
     Raises
     ------
     ValueError
-        Shapes that do not match; relevance of the red, green and blue channels in place of heatmaps of clusters.
+        If shapes do not match, or if `heatmaps` contains the relevance of the red, green and blue channels.
     """
     photos, stacks = [as_image(image) for image in images], [as_array(stack) for stack in heatmaps]
     maps = None if cluster_maps is None else [as_array(cluster_map) for cluster_map in cluster_maps]
@@ -165,7 +166,7 @@ def contact_sheet(
 
 
 def cluster_colors(K: int) -> Colormap:
-    """One colour for each of K clusters, distinct for up to 20."""
+    """Return K colours, which are distinct for up to 20 clusters."""
     if K <= 10:
         return ListedColormap(colormaps["tab10"].colors[:K])  # type: ignore[attr-defined]
     return ListedColormap(colormaps["tab20" if K <= 20 else "hsv"](np.linspace(0, 1, K, endpoint=K <= 20)))
@@ -186,7 +187,7 @@ def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, co
 
 
 def _mosaic(patches: list[np.ndarray]) -> np.ndarray:
-    """Patches of one size beside each other, three in a row, with white between them."""
+    """Arrange patches of one size in rows of three, with white between them."""
     if not patches:
         return np.ones((1, 1, 3))
     side = patches[0].shape[0]
@@ -220,7 +221,7 @@ def _check_sheet(photos: list[np.ndarray], stacks: list[np.ndarray], maps: list[
     if not photos:
         raise ValueError("a contact sheet needs at least one photo")
     if len(stacks) != len(photos) or (maps is not None and len(maps) != len(photos)):
-        raise ValueError(f"{len(photos)} photos need as many stacks of heatmaps (and cluster maps)")
+        raise ValueError(f"{len(photos)} photos need {len(photos)} stacks of heatmaps (and cluster maps)")
     shapes = [stack.shape for stack in stacks]
     if any(len(shape) not in (2, 3) or shape[:-2] != shapes[0][:-2] for shape in shapes):
         raise ValueError(
@@ -229,7 +230,7 @@ def _check_sheet(photos: list[np.ndarray], stacks: list[np.ndarray], maps: list[
 
 
 def _check_clusters(stacks: list[np.ndarray], maps: list[np.ndarray] | None, titles: Sequence[str] | None) -> None:
-    """Raise a ValueError where stacks [K, H, W] can't be heatmaps of K clusters, in the columns that are named."""
+    """Raise a ValueError if stacks [K, H, W] cannot be the heatmaps of K clusters."""
     K = len(stacks[0])
     if titles is not None:
         if len(titles) != K:
@@ -246,7 +247,7 @@ def _check_clusters(stacks: list[np.ndarray], maps: list[np.ndarray] | None, tit
 
 
 def _channels(stack: np.ndarray) -> bool:
-    """Whether three maps [3, H, W] lie on the same pixels, as the relevance of the three channels does."""
+    """Whether three maps [3, H, W] have the same pattern, as the relevance of the three channels has."""
     size = [smoothed(np.abs(one)) for one in stack]
     size = [one / (np.linalg.norm(one) or 1.0) for one in size]
     return min(float((size[i] * size[j]).sum()) for i, j in ((0, 1), (0, 2), (1, 2))) > ALIKE

@@ -1,4 +1,4 @@
-"""Whole photos by cluster: each beside the heatmap that says why it is there."""
+"""Whole photos grouped by cluster, each beside the heatmap that explains its cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from neonxc.plot.heat import add_scale, bare, draw_heatmap, frame
 
-ACROSS = 4  # photos in a row
+ACROSS = 4  # photos per row
 CELL = 1.6  # inches
 
 
@@ -23,7 +23,7 @@ def grouped_sheet(
     smooth: float,
     dpi: int,
 ) -> Figure:
-    """Draw a block for every cluster: its photos, each with its heatmap, in frames of the cluster's colour."""
+    """Draw a block per cluster: its photos with their heatmaps, in frames of the cluster's colour."""
     groups = {label: [i for i, own in enumerate(labels) if own == label] for label in sorted(set(labels))}
     across = min(ACROSS, max(map(len, groups.values())))
     lines = [
@@ -33,7 +33,7 @@ def grouped_sheet(
     titles = 0.1 if names is None else 0.3
     size = 2.1 * CELL * across, sum(CELL * height + titles for height in heights) + 0.5
     figure = Figure(figsize=size, layout="constrained", dpi=dpi)
-    widths = [1, 1, 0.1] * across  # the last one is a gap
+    widths = [1, 1, 0.1] * across  # the last column is a gap
     ratios = {"height_ratios": heights, "width_ratios": widths}
     grid = figure.subplots(len(lines), len(widths), squeeze=False, gridspec_kw=ratios)
     shown = None

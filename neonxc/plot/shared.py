@@ -1,4 +1,4 @@
-"""What all plots share: the colours for and against a cluster, and how arguments become arrays."""
+"""The colours of positive and negative relevance, and the conversion of arguments to arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOR, AGAINST = "#b2182b", "#2166ac"
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Take an array, a data frame, a tensor on any device, or nested sequences."""
+    """Convert an array, a data frame, a tensor on any device, or nested sequences to an array."""
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 

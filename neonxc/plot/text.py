@@ -20,22 +20,22 @@ Spans = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class HighlightedText:
-    """Documents with their words highlighted; :func:`text` makes it.
+    """Documents with highlighted words, made by :func:`text`.
 
-    A notebook shows it, and ``print`` writes it to a terminal.
+    Notebooks display it, and ``print`` writes it to a terminal.
     """
 
     documents: tuple[Document, ...]
     title: str | None = None
 
     def html(self, *, page: bool = False) -> str:
-        """Write HTML, without scripts and without anything to load.
+        """Write HTML without scripts or external resources.
 
         Parameters
         ----------
         page : bool
-            Write a whole page, and not a fragment, which takes its text and background colours from the page that
-            it is put into. Texts are escaped.
+            Write a complete page. A fragment takes its text and background colours from the page that contains it.
+            Texts are escaped in both.
 
         Returns
         -------
@@ -49,9 +49,9 @@ class HighlightedText:
         Parameters
         ----------
         color : bool, "truecolor" or "256", optional
-            False: marks in place of colours, ``+word+`` for a word that speaks for the cluster and ``-word-`` for
-            one that speaks against it. True: as many colours as the terminal has. None: colours if the standard
-            output is a terminal and NO_COLOR is not set.
+            False: marks instead of colours, ``+word+`` for positive and ``-word-`` for negative relevance. True:
+            as many colours as the terminal has. None: colours if the standard output is a terminal and NO_COLOR is
+            not set.
 
         Returns
         -------
@@ -87,11 +87,11 @@ def text(
     title: str | None = None,
     limit: float | Literal["joint"] | None = None,
 ) -> HighlightedText:
-    """Highlight the words of documents that matter for their clusters.
+    """Highlight the words that matter for the clusters of documents.
 
-    Marked are the fewest words that together carry half of the document's absolute relevance: red words speak for
-    the cluster, blue words against it. Words that are not in the vocabulary are grey. In HTML the relevance of any
-    word is shown when the mouse is over it.
+    The fewest words that together carry half of the document's absolute relevance are marked, in red for positive
+    and in blue for negative relevance. Words that are not in the vocabulary are grey. In HTML, pointing at a word
+    shows its relevance.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def text(
 
 
 def _heading(given: Any) -> str | None:
-    """A heading; whole numbers are labels of clusters."""
+    """Return the text of a heading; whole numbers are labels of clusters."""
     label = given.item() if hasattr(given, "item") else given
     if isinstance(label, int) and not isinstance(label, bool):
         return "noise" if label == NOISE else f"cluster {label}"
@@ -163,9 +163,9 @@ def _heading(given: Any) -> str | None:
 
 
 def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans | None, n: int) -> list[Piece]:
-    """The document cut into words with relevance and the text between them."""
+    """Cut a document into words with relevance and the text between them."""
     if isinstance(document, str) == (spans is None):
-        raise ValueError("spans are needed where texts are strings, and only there")
+        raise ValueError("spans are needed if texts are strings, and must be left out otherwise")
     if spans is None:
         words = list(map(str, document))
         stops = np.cumsum([len(word) + 1 for word in words]) - 1
@@ -185,7 +185,7 @@ def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans |
 
 
 def _each(some: Any, N: int, name: str) -> list[Any]:
-    """One entry for each document, in the order given; the index of a pandas Series is ignored."""
+    """Return one entry per document, in order; the index of a pandas Series is ignored."""
     listed = [None] * N if some is None else list(some)
     if isinstance(some, str) or len(listed) != N:
         raise ValueError(f"{name} needs one entry for each of {N} documents, got {some!r:.60}")
@@ -193,7 +193,7 @@ def _each(some: Any, N: int, name: str) -> list[Any]:
 
 
 def _rows(values: Any, N: int, name: str) -> list[np.ndarray]:
-    # The rows of a sequence may differ in length; iterating over a data frame would give its columns.
+    # Rows of a sequence may differ in length; iterating over a data frame would yield its columns.
     rows = list(map(as_array, values.to_numpy() if hasattr(values, "iloc") else values))
     if len(rows) != N or any(row.ndim != 1 for row in rows):
         raise ValueError(f"{name} needs one row of numbers for each of {N} documents")

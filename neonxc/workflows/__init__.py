@@ -1,4 +1,4 @@
-"""What the commands do, as functions: cluster, explain, draw, write."""
+"""The work of the commands as functions: clustering, explaining, drawing and writing."""
 
 from neonxc.workflows.application import applied
 from neonxc.workflows.clusters import by_column, by_kmeans, kmeans

@@ -1,4 +1,4 @@
-"""A saved model, applied to the rows of a table."""
+"""Application of a saved model to the rows of a table."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from neonxc.tables import free_name, read_table
 
 
 def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.DataFrame:
-    """A table with the cluster that a saved network, tree or set of rules gives to every row.
+    """Return a table with the cluster that a saved network, tree or set of rules assigns to every row.
 
     Parameters
     ----------
     model : path-like
-        What :func:`neonxc.save` wrote.
+        A file that :func:`neonxc.save` has written.
     file : path-like, or "-"
-        As for :func:`~neonxc.tables.read_table`. It may have further columns.
+        A table as for :func:`~neonxc.tables.read_table`. It may have further columns.
 
     Returns
     -------
     DataFrame
-        The table, ``cluster``, and for a network ``logit``: by how much it is that cluster and no other. If the
-        table has columns of these names, the new ones are numbered.
+        The table with the column ``cluster`` and, for a network, ``logit``, the margin of the cluster over the
+        others. If the table has columns of these names, the new columns are numbered.
 
     Raises
     ------
     ValueError
-        The file holds something that has no clusters, or the table lacks columns.
+        If the file contains an object without clusters, or the table lacks columns.
     """
     fitted = load(model)
     if not hasattr(fitted, "predict"):
-        raise ValueError(f"{model} holds no clustering but {type(fitted).__name__}")
+        raise ValueError(f"{model} contains no clustering, but an object of class {type(fitted).__name__}")
     names = _columns(fitted)
     table = read_table(file, needed=names)
     points = table if names is None else table[names]
@@ -51,7 +51,7 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
 
 
 def _columns(fitted: Any) -> list[str] | None:
-    """Names of the columns that a model needs; None where it remembers none."""
+    """Return the names of the columns that a model needs; None if it does not know them."""
     names: Any = [column.key for column in fitted.columns] if isinstance(fitted, Rules) else None
     for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
         names = getattr(fitted, attribute, None) if names is None else names
@@ -60,6 +60,6 @@ def _columns(fitted: Any) -> list[str] | None:
 
 @torch.no_grad()
 def _logits(net: NeuralizedClustering, points: pd.DataFrame) -> np.ndarray:
-    """Of every point, that of its own cluster: the greatest."""
+    """Return the logit of every point for its own cluster, which is the largest."""
     tensor = net.batch(points).tensor
     return torch.cat([net(tensor[part]).amax(dim=1) for part in net.carrier.blocks(tensor)]).cpu().numpy()

@@ -1,7 +1,7 @@
 """Heatmaps of photos as pictures in a folder, by one process or several.
 
-What is done is kept beside the folder until everything is. The folder is then filled at once, and a run that was
-ended can be gone on with.
+Finished pictures are kept in a temporary folder beside the target folder until all of them are done, so that an
+interrupted run can be continued.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Mode = Literal["spatial", "per photo", "image"]
 
 @dataclass
 class Explained:
-    """A photo's logits [clusters, ...], and its relevance [n, H, W] for n of the clusters."""
+    """The logits [clusters, ...] of a photo, and its relevance [n, H, W] for n of the clusters."""
 
     logits: Tensor
     columns: list[int]
@@ -49,15 +49,15 @@ class Explained:
 
 @dataclass
 class Drawing:
-    """The pictures of photos.
+    """Draws the heatmaps of photos.
 
     Attributes
     ----------
     photos : sequence
     names : list of str
-        Different ones, for the files.
+        Distinct names for the files.
     result : Result
-        Gets the rows of the table and the names of the files.
+        Receives the rows of the table and the names of the files.
     mode : {"spatial", "per photo", "image"}
         Whether the locations of all photos are clustered together, those of each photo alone, or whole photos.
     """
@@ -69,18 +69,18 @@ class Drawing:
 
     @property
     def whole(self) -> bool:
-        """Whether whole photos are in clusters, and not their locations."""
+        """Whether whole photos are clustered, instead of their locations."""
         return self.mode == "image"
 
     @property
     def stage(self) -> Path:
-        """Where pictures and numbers are until all are done."""
+        """Temporary folder of pictures and numbers."""
         return self.result.out.parent / f".{self.result.out.name}.unfinished"
 
     def explain_all(
         self, explain: Callable[[int, Tensor], Explained], described: dict[str, Any], ranks: Ranks
     ) -> None:
-        """Explain each photo by the process that it belongs to, and draw it, unless that was done already."""
+        """Explain and draw the photos of this process that an earlier run has not finished."""
         with ranks.agreed():
             source = DatasetRows(self.photos, 1, _photo)
             self.manifest = manifest_of(
@@ -115,7 +115,7 @@ class Drawing:
             raise
 
     def finish(self, keep: str | Path | None, layer: str) -> None:
-        """Write contact sheets and, to the file `keep`, the numbers; and move all pictures into the folder."""
+        """Write the contact sheets, write the numbers to the file `keep`, and move all pictures to the folder."""
         numbers: dict[str, Tensor] = {}
         order = list(range(len(self.photos)))
         if self.whole:
@@ -145,7 +145,7 @@ class Drawing:
         shutil.rmtree(self.stage)
 
     def _forget_another(self) -> None:
-        """Begin anew where what is done was done by another command."""
+        """Start again if the temporary folder belongs to another command."""
         if not self.stage.is_dir():
             return
         try:
@@ -156,7 +156,7 @@ class Drawing:
             shutil.rmtree(self.stage)
 
     def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
-        """Files, clusters and heatmaps of a photo, for the clusters that are in it."""
+        """Yield files, clusters and heatmaps of a photo, for the clusters that occur in it."""
         name, own = self.names[row], one.logits.argmax(dim=0)
         for k, heatmap in zip(one.columns, one.relevance, strict=True):
             if not (own == k).any():
@@ -164,7 +164,7 @@ class Drawing:
             yield f"cluster-{k}-{name}.png" if self.whole else f"{name}-cluster-{k}.png", k, heatmap
 
     def _patches(self) -> list[list[Tensor]]:
-        """The most typical patches of every cluster in all photos; only the best so far are in memory."""
+        """Return the most typical patches of every cluster; only the best ones are kept in memory."""
         best: list[list[Place]] = []
         for row in range(len(self.photos)):
             found = typical_places(self._logits(row), row, PATCHES)
@@ -189,7 +189,7 @@ class Drawing:
         )
 
     def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:
-        """Lines of the table."""
+        """Return the rows of the table."""
         if self.whole:
             yield [self.names[row], str(one.columns[0]), f"{one.logits.max():.3g}"]
             return
@@ -213,7 +213,7 @@ class Drawing:
 
 
 def positive_inside(heatmap: Tensor, own: Tensor) -> float:
-    """Share of a heatmap's positive relevance [H, W] inside its cluster's own locations [h, w]."""
+    """Return the share of positive relevance [H, W] inside the locations [h, w] of the cluster."""
     region = F.interpolate(own[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
     positive = heatmap.clamp(min=0)
     total = float(positive.sum())
@@ -221,5 +221,5 @@ def positive_inside(heatmap: Tensor, own: Tensor) -> float:
 
 
 def _photo(items: list[tuple[str, Tensor]]) -> Tensor:
-    """A photo [1, 3, H, W]."""
+    """Return a photo [1, 3, H, W]."""
     return items[0][1][None]

@@ -1,4 +1,4 @@
-"""Clusters of photos, or of their locations, as heatmaps."""
+"""Heatmaps of clusters of photos or of their locations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neonxc.workflows.result import Result
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
 
-# Layers for whole photos, where the default one, chosen for locations, is too early in the network
+# Layers for whole photos, if the default layer, chosen for locations, is too early in the network
 WHOLE_IMAGES = {"efficientnet_lite0": "blocks.15"}
 
 SAMPLE = 20_000
@@ -36,7 +36,7 @@ NONE = torch.empty(0, dtype=torch.int64)
 
 
 def demo_photo() -> Tensor:
-    """The photo of the demo, [3, 320, W] in 0..1."""
+    """Load the photo of the demo, [3, 320, W] in 0..1."""
     try:
         from skimage import data
     except ImportError:
@@ -47,7 +47,7 @@ def demo_photo() -> Tensor:
 
 
 def extractor(backbone: str, layer: str | None, weights: str, device: str, mode: str) -> FeatureExtractor:
-    """Feature extractor by name: unit-norm locations for spatial clusters, pooled features for whole images."""
+    """Make a feature extractor: unit-norm locations for spatial clusters, pooled features for whole photos."""
     from neonxc.models import backbone as build
     from neonxc.models.backbones.weights import NoWeights
 
@@ -74,7 +74,7 @@ def extractor(backbone: str, layer: str | None, weights: str, device: str, mode:
 
 
 def composite(name: str, features: FeatureExtractor) -> Composite:
-    """Preset by name, with the range of the network's pixels where it has a rule for them."""
+    """Return a preset by name, with the network's range of pixel values if the preset has a rule for pixels."""
     boxed = name in ("paper", "epsilon-gamma-box")
     return presets.PRESETS[name](*(features.pixel_range() if boxed else ()))
 
@@ -91,8 +91,8 @@ def spatial_heatmaps(
 ) -> Result:
     """Cluster the locations of photos and draw one heatmap per photo and cluster (NEON paper, VI-B).
 
-    The locations of all photos are clustered together, or those of each photo alone (`per_photo`). The file `keep`
-    takes the heatmaps [clusters, H, W] and the logits [clusters, h, w] of every photo.
+    The locations of all photos are clustered together, or those of each photo alone (`per_photo`). The heatmaps
+    [clusters, H, W] and the logits [clusters, h, w] of every photo are written to the file `keep`.
     """
     features = features or extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
     ranks, names = Ranks(group), names_of(photos)
@@ -129,9 +129,9 @@ def image_heatmaps(
     keep: str | Path | None = None,
     group: Any = None,
 ) -> Result:
-    """Cluster whole photos by their pooled features and draw why each is in its cluster.
+    """Cluster whole photos by their pooled features and draw a heatmap of each photo for its cluster.
 
-    The file `keep` takes the heatmap [H, W] and the logits [clusters] of every photo.
+    The heatmap [H, W] and the logits [clusters] of every photo are written to the file `keep`.
     """
     ranks = Ranks(group)
     net = _together(photos, clusters, features, ranks, "image")
@@ -149,7 +149,7 @@ def image_heatmaps(
 
 
 def _together(photos: Named, clusters: int, features: FeatureExtractor, ranks: Ranks, mode: str) -> Any:
-    """The network of clusters that all photos share, the same in all processes."""
+    """Return the network of the clusters of all photos, which is the same in all processes."""
     points = _sample(photos, features, ranks, SAMPLE if mode == "image" else PHOTOS).cpu().numpy()
     names = names_of(photos)
     of = names[0] if len(names) == 1 else "the photos"
@@ -159,12 +159,12 @@ def _together(photos: Named, clusters: int, features: FeatureExtractor, ranks: R
     if not ranks.alone:  # processes on different machines may differ in the last digits
         model.cluster_centers_ = ranks.gather(torch.from_numpy(model.cluster_centers_))[0].numpy()
     net = neuralize(model, features=features)
-    net.beta = neuralize(model, points).beta  # the photos' sizes differ: calibrate on their features
+    net.beta = neuralize(model, points).beta  # photos differ in size, so that calibration uses their features
     return net
 
 
 def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) -> Tensor:
-    """Points [n, d] of at most so many photos, in their order; each photo is read by one process."""
+    """Return points [n, d] of a bounded number of photos, in their order; each photo is read by one process."""
     rows = np.arange(len(photos))
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
@@ -181,14 +181,15 @@ def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) 
         own = range(ranks.rank, len(rows), ranks.size)
         places = progress_bar(own or [0], desc="features", disable=ranks.rank > 0)
         parts = [taken(place) for place in places]
-        found = torch.cat(parts if own else [parts[0][:0]])  # a process without photos knows the width alone
+        # a process without photos only knows the number of features
+        found = torch.cat(parts if own else [parts[0][:0]])
         place = torch.cat([torch.full((len(part),), p) for p, part in zip(own, parts, strict=False)] or [NONE])
     order = torch.cat(ranks.gather(place.to(found.device))).argsort(stable=True)
     return torch.cat(ranks.gather(found))[order]
 
 
 def _explained(net: Any, rules: Composite | None, x: Tensor, whole: bool) -> Explained:
-    """Relevance for the cluster of the whole photo, or for the clusters of all its locations."""
+    """Compute relevance for the cluster of the whole photo, or for the clusters of its locations."""
     logits = net(x)[0].detach().cpu()
     columns = [int(logits.argmax())] if whole else list(range(len(logits)))
     return Explained(logits, columns, NEON(net, rules).heatmaps(x, columns)[0].cpu())

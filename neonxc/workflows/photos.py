@@ -1,4 +1,4 @@
-"""Photos by their names, each read when it is needed, as a network takes them."""
+"""Photos in files, which are read when they are needed and prepared for a network."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class PhotoFiles(Sequence[tuple[str, Tensor]]):
     ----------
     paths : sequence of Path
     size : int
-        Shorter side in pixels.
+        Length of the shorter side in pixels.
     features : FeatureExtractor
-        Whose network decides how they are cut.
+        The network decides how photos are cropped.
     """
 
     def __init__(self, paths: Sequence[Path], size: int, features: FeatureExtractor) -> None:
@@ -50,7 +50,7 @@ class PhotoFiles(Sequence[tuple[str, Tensor]]):
 
 
 def state_of(photos: Named) -> str:
-    """A hash that is another one when the photos are; files count by their names, lengths and times."""
+    """Return a hash of the photos, from the names, lengths and modification times of the files."""
     if not isinstance(photos, PhotoFiles):
         return hash_of([name for name, _ in photos], {str(i): photo for i, (_, photo) in enumerate(photos)})
     stats = [(str(path), path.stat()) for path in photos.paths]
@@ -58,7 +58,7 @@ def state_of(photos: Named) -> str:
 
 
 def names_of(photos: Named) -> list[str]:
-    """Names that can serve as file names: equal ones are numbered."""
+    """Return distinct file names for photos: equal names are numbered."""
     stems = (
         [path.stem for path in photos.paths] if isinstance(photos, PhotoFiles) else [name for name, _ in photos]
     )
@@ -66,7 +66,7 @@ def names_of(photos: Named) -> list[str]:
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    taken: dict[str, str] = {}  # by the name as a file system may see it, in lower case
+    taken: dict[str, str] = {}  # compared in lower case, because file systems may ignore case
     for name in names:
         candidates = chain([name], (f"{name}-{i}" for i in count(2)))
         free = next(candidate for candidate in candidates if candidate.casefold() not in taken)
@@ -75,11 +75,11 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 
 def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
-    """Cut and scale a photo [3, H, W] for a network that takes one size alone, or whole patches."""
+    """Crop and scale a photo [3, H, W] for a network with a fixed input size or with patches."""
     if features.size is None:
-        patch: Any = getattr(getattr(features.net, "patch_embed", None), "patch_size", 1)  # of timm's networks
+        patch: Any = getattr(getattr(features.net, "patch_embed", None), "patch_size", 1)  # networks of timm
         patches = patch if isinstance(patch, tuple | list) else (patch, patch)
-        # Nothing would be left of a photo smaller than a patch; the network then raises its own error.
+        # Nothing would be left of a photo smaller than a patch; the network raises an error for it.
         height, width = (side // p * p or side for side, p in zip(photo.shape[1:], patches, strict=True))
     else:
         height, width = features.size

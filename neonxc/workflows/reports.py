@@ -25,7 +25,7 @@ TERMS = 5000
 
 
 def table_report(prepared: Preparation, clusters: Clusters) -> Report:
-    """Explain the clusters of a table."""
+    """Make a report on the clusters of a table."""
     title = clusters.what[:1].upper() + clusters.what[1:]
     return explain(
         clusters.model, prepared.frame, title=title, notes=[*prepared.notes, *clusters.notes], progress=True
@@ -33,12 +33,12 @@ def table_report(prepared: Preparation, clusters: Clusters) -> Report:
 
 
 def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: int, whole: bool) -> Report:
-    """Cluster the locations of a folder's photos, or the photos, and explain the clusters.
+    """Cluster the photos of a folder, or their locations, and make a report on the clusters.
 
     Raises
     ------
     ValueError
-        No photos, or fewer of them than clusters.
+        If there are no photos, or fewer photos than clusters.
     """
     from neonxc.models import load_image
 
@@ -58,19 +58,19 @@ def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: 
 
 
 def photo_of(name: str, photo: Tensor, clusters: int, features: FeatureExtractor) -> Report:
-    """Cluster the locations of one photo and explain the clusters."""
+    """Cluster the locations of one photo and make a report on the clusters."""
     x = features.preprocess(photo[None])
     model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {name}")
     return explain(model, x, features, row_names=[name], title=f"{clusters} kinds of places in {name}")
 
 
 def text_report(file: Path, clusters: int) -> Report:
-    """Cluster texts, one per line, by the TF-IDF of their terms, and explain the clusters.
+    """Cluster texts, one per line, by the TF-IDF of their terms, and make a report on the clusters.
 
     Raises
     ------
     ValueError
-        Fewer texts than clusters, or a file that is no text.
+        If there are fewer texts than clusters, or the file is not a text file.
     """
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
@@ -86,13 +86,13 @@ def text_report(file: Path, clusters: int) -> Report:
     try:
         counts = vectorizer.fit_transform(texts)
     except ValueError as error:
-        raise ValueError(f"{file} has no terms to cluster by, after English stop words: {error}") from None
+        raise ValueError(f"{file} has no terms besides English stop words: {error}") from None
     model = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
     return explain(model, texts, title=f"{clusters} clusters of {len(texts)} texts of {file.name}", progress=True)
 
 
 def _square(photo: Tensor) -> Tensor:
-    """The middle of a photo [3, H, W], so that photos of all shapes make a batch."""
+    """Crop the central square of a photo [3, H, W], so that photos of all shapes form a batch."""
     height, width = photo.shape[1:]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2

@@ -1,4 +1,4 @@
-"""What a command computed: a table for the terminal, and files."""
+"""Results of a command: a table for the terminal, and files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 20
 
 @dataclass
 class Result:
-    """What a workflow computed, as a table for the terminal, and the files that it wrote."""
+    """Results of a workflow as a table for the terminal, and the files that it has written."""
 
     title: str
     header: list[str]
@@ -32,12 +32,12 @@ class Result:
 
 
 def mark(file: str) -> dict[str, str]:
-    """Metadata of a picture, by which a later run of the command knows it as its own."""
+    """Return the metadata of a picture by which a later run of the command recognises it."""
     return {"Software": OURS, "Title": file}
 
 
 def remove_earlier(out: Path, kept: list[str]) -> None:
-    """Remove the pictures that an earlier run has left in a folder; other files, also those of one name, stay."""
+    """Remove pictures that an earlier run has left in a folder; all other files are kept."""
     from PIL import Image
 
     for path in sorted(out.glob("*.png")):
@@ -53,14 +53,14 @@ def remove_earlier(out: Path, kept: list[str]) -> None:
 
 
 def show(result: Result) -> None:
-    """Print what was computed and where the files are."""
+    """Print the results and the names of the files."""
     console = Console()
     console.print(Text(result.title), soft_wrap=True)
     table = Table()
     for name in result.header:
         table.add_column(name, overflow="fold")
     for row in result.rows:
-        table.add_row(*map(Text, row))  # as it is: names may look like markup
+        table.add_row(*map(Text, row))  # without markup, which names may look like
     console.print(table)
     if "inside" in result.header:
         console.print("inside: share of the positive relevance that lies in the cluster's own region")
@@ -72,7 +72,7 @@ def show(result: Result) -> None:
 
 
 def show_choice(choice: Choice, stderr: bool = False) -> None:
-    """Print the measures of several numbers of clusters, the suggested one in bold, and why it is suggested."""
+    """Print the measures by number of clusters, the suggested number in bold, and the reason for it."""
     table = Table(title=Text(f"k-means on {choice.rows} rows"), title_justify="left")
     for name in ("k", *choice.frame.columns):
         table.add_column(name.replace("_", " "), justify="right")

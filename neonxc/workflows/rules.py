@@ -1,4 +1,4 @@
-"""A short rule for every cluster of a table."""
+"""Short rules for the clusters of a table."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".sql": "sql", "
 
 
 def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None = None) -> Rules:
-    """Rules of a tree: ExShallow for k-means, CART for the labels of a column.
+    """Return the rules of a tree: ExShallow for k-means, CART for the labels of a column.
 
-    The tree sees four fifths of the rows; on the others, the rules are measured. Of few rows, or where a cluster
-    has a single one, it sees all.
+    The tree is fitted to four fifths of the rows, and the rules are measured on the others. If there are few rows,
+    or a cluster has a single row, the tree is fitted to all rows.
 
     Parameters
     ----------
     prepared : Preparation
     clusters : Clusters
     leaves : int, optional
-        Rules at most. Default: one for each cluster of k-means, two for each label.
+        Maximum number of rules. The default is one per cluster of k-means, and two per label.
     """
     from neonxc.trees import CART, ExShallow
 
@@ -47,13 +47,13 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
 
 
 def without_rules(rules: Rules, clusters: Clusters) -> list[str]:
-    """Clusters that no rule leads to."""
+    """Return the clusters without a rule."""
     labels = set(clusters.labels[clusters.clustered].tolist())
     return [str(label) for label in sorted(labels - set(rules.clusters))]
 
 
 def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) -> str | None:
-    """Write rules in a format, by default what the suffix of the file says; without a file they are returned."""
+    """Write rules in a format, by default that of the file's suffix; without a file, return them."""
     if out is not None and out.suffix == ".safetensors" and format is None:
         out.parent.mkdir(parents=True, exist_ok=True)
         save(rules, out)
@@ -67,7 +67,7 @@ def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) 
 
 
 def rendered(rules: Rules, table: str, format: str) -> str:
-    """Rules as text, markdown, html, sql, python or json; in SQL the table is called `table`."""
+    """Format rules as text, markdown, html, sql, python or json; in SQL the table is called `table`."""
     if format == "sql":
         return str(rules.to_sql(table))
     if format == "python":
@@ -78,7 +78,7 @@ def rendered(rules: Rules, table: str, format: str) -> str:
 
 
 def _split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that a tree sees and rows that are held out, some of every cluster in both."""
+    """Split the rows into training and held-out rows, stratified by cluster."""
     rows = np.arange(len(labels))
     _, sizes = np.unique(labels, return_counts=True)
     if len(rows) < ENOUGH or sizes.min() < 2 or HELD_OUT * len(rows) < len(sizes):

@@ -1,4 +1,4 @@
-"""Clusters of the rows of a table, explained by its columns."""
+"""Explanations of the clusters of a table by its columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neonxc.workflows.result import Result
 def table_attributions(
     prepared: Preparation, clusters: Clusters, out: str | Path, choice: Choice | None = None
 ) -> Result:
-    """Explain the clusters of a table by its raw columns, and write the results into the folder `out`."""
+    """Explain the clusters of a table by its raw columns, and write the results to the folder `out`."""
     table = prepared.frame
     net = neuralize(clusters.model, table)
     neon = NEON(net)
@@ -55,7 +55,7 @@ def table_attributions(
 
 
 def number_of_clusters(prepared: Preparation, clusters: Iterable[int], name: str) -> Choice:
-    """Compare numbers of clusters of a table."""
+    """Compare numbers of clusters for a table."""
     try:
         return choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline)
     except ValueError as error:

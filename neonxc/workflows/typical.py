@@ -1,4 +1,4 @@
-"""The places that are most typical of a cluster: those with its largest logits."""
+"""The most typical places of a cluster in photos: those with its largest logits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHARE = 4
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a photo: the photo's number, and where the middle of the place is, as shares of the sides."""
+    """A place in a photo: the photo's number, and the centre of the place as shares of the sides."""
 
     logit: float
     photo: int
@@ -21,7 +21,7 @@ class Place:
 
 
 def typical_places(logits: Tensor, photo: int, most: int) -> list[list[Place]]:
-    """Of each cluster the places [h, w] of a photo with the largest logits [K, h, w], apart from each other."""
+    """Return the separate places of a photo with the largest logits [K, h, w], for each cluster."""
     height, width = logits.shape[1:]
     apart = max(1, min(height, width) // SHARE)
     own = logits.argmax(dim=0)
@@ -38,7 +38,7 @@ def typical_places(logits: Tensor, photo: int, most: int) -> list[list[Place]]:
 
 
 def patch(photo: Tensor, place: Place) -> Tensor:
-    """The square around a place of a photo [3, H, W]; at the edge it is moved inwards."""
+    """Crop the square around a place of a photo [3, H, W]; at an edge, the square is shifted inwards."""
     height, width = photo.shape[1:]
     side = max(1, min(height, width) // SHARE)
     top, left = (
