@@ -24,7 +24,8 @@ def labelled(x: Tensor, labels: Tensor, k: int) -> Supports:
     within one standard error of the least loss: of two kernels that do about equally well, the broader one gives
     explanations that depend less on single points.
 
-    The k-means and gamma start from the first points, so these should come in an order that says nothing.
+    The k-means starts from the first points and gamma is chosen by the first points, so that these should be in an
+    arbitrary order.
     """
     most = max(LEAST, MOST // k)
     width = min(most, int(torch.bincount(labels, minlength=k).amax()))
