@@ -96,7 +96,7 @@ def test_categories_are_plain_values():
     found = [category(value) for value in values]
     assert found == [0.5, 3, True, "a", None, None, None]
     assert [type(value) for value in found[:4]] == [float, int, bool, str]
-    with pytest.raises(ValueError, match="needs to be text, a number or a truth value"):
+    with pytest.raises(ValueError, match="needs to be a string, a number or a truth value"):
         category(pd.Timestamp("2024-01-01"))
 
 
