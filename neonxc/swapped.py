@@ -25,4 +25,7 @@ def check_swapped(model: Any, X: Any, labels: Any) -> None:
 
 def _shape(value: Any) -> tuple[int, ...]:
     """Shape of an array, frame or list; () for anything else."""
-    return tuple(np.shape(value) if isinstance(value, (list, tuple)) else getattr(value, "shape", ()))
+    try:
+        return tuple(np.shape(value) if isinstance(value, (list, tuple)) else getattr(value, "shape", ()))
+    except ValueError:  # lists of different lengths, which the reader of centers explains
+        return ()
