@@ -1,4 +1,4 @@
-"""Checks of what KernelKMeans is given, and which points count."""
+"""Checks of the arguments of KernelKMeans, and the selection of points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from neonxc.shards import common_classes
 
 
 def check_options(model: Any, labels: bool, group: bool = False) -> None:
-    """Refuse parameters of a KernelKMeans that can't be used or, with or without given labels, have no effect."""
+    """Refuse parameters of a KernelKMeans that are invalid, or have no effect with or without given labels."""
     model._validate_params()
     if group and model.objective != "lme":
         raise ValueError(f'group applies to objective="lme" alone, not to {model.objective!r}')
@@ -35,7 +35,7 @@ def check_options(model: Any, labels: bool, group: bool = False) -> None:
 def check_spread(
     x: Tensor, names: Sequence[str] | None = None, fitting: bool = True, ranks: Ranks = ALONE
 ) -> None:
-    """Refuse points (less their mean) whose squared distances leave the range of their type.
+    """Refuse centred points whose squared distances overflow or underflow.
 
     Only the points of a fit have to lie apart; others may all be close to the mean. With `ranks` the points are
     those of all of them.

@@ -1,4 +1,4 @@
-"""Kernel k-means: clusters supported by a few points each, or by all of their members."""
+"""Kernel k-means: clusters with a few support vectors each, or with all of their members."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     ----------
     n_clusters : int
     n_support : int
-        Supports per cluster; with 1 it is k-means.
+        Supports per cluster; 1 gives k-means.
     gamma : float or "median"
         Stiffness of the kernel ``exp(-gamma |x - u|^2)``, in units of 1 / squared distance. "median" is one over
         the median squared distance: for the objective "lme" that of points to the nearest support of their cluster
@@ -50,14 +50,14 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     tol : float
         EM ends when the objective falls by less than this share of it.
     weighted : bool
-        Whether the weights of the supports are fitted ("lme"), or are all alike.
+        Whether the weights of the supports are fitted ("lme"), or are equal.
     prune : float, optional
         Drop supports ("lme"), those with the smallest shares first, that have a share of at most this in sum in
         any point's distance to its own or the nearest other cluster. These distances change by no more than
         ``-log(1 - prune) / gamma``.
     batch_size : int, optional
-        Fit by mini-batches of so many points ("lme", without given labels), in at most `max_iter` passes over the
-        shuffled data. The start is then that of a sample.
+        Fit by mini-batches of this size ("lme", without given labels), in at most `max_iter` passes over the
+        shuffled data. The start is then found on a sample.
     random_state : int, RandomState or None
 
     Attributes
@@ -83,7 +83,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
     Notes
     -----
-    It computes where X is: on the CPU, or on the device of a tensor.
+    The computation is on the device of X if it is a tensor, and on the CPU otherwise.
 
     A file (:func:`neonxc.save`) holds the fit. Parameters that are neither numbers nor strings (labels as `init`,
     a RandomState) get their defaults when it is loaded.
@@ -149,7 +149,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     def fit(
         self, X: Any, y: Any = None, *, labels: Any = None, sample_weight: Any = None, group: Any = None
     ) -> KernelKMeans:
-        """Find the supports.
+        """Fit the supports.
 
         Parameters
         ----------
@@ -171,15 +171,15 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         Raises
         ------
         ValueError
-            Unusable X or parameters, options that don't apply, fewer points than clusters, given labels of another
-            length or of more clusters than there are distinct points, distances that over- or underflow. In a
-            group, columns, types or parameters that differ, and what is wrong with the rows of one process; it is
-            raised by all.
+            If X or parameters cannot be used, options do not apply, there are fewer points than clusters, the
+            number of labels is wrong, labels have more clusters than there are distinct points, or distances over-
+            or underflow. In a group, all processes raise the error of one process, and an error if columns, types
+            or parameters differ.
 
         Warns
         -----
         ConvergenceWarning
-            X has fewer distinct points than `n_clusters`; there is one cluster for each.
+            If X has fewer distinct points than `n_clusters`; each then has a cluster.
         """
         del y
         ranks = Ranks(group)
@@ -259,9 +259,9 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     def _fit(
         self, x: Tensor, mass: Tensor, first: Tensor | None, fixed: bool, names: list[str] | None, ranks: Ranks
     ) -> None:
-        """Find the model, its objective and its history."""
+        """Fit the model; return it with its objective and history."""
         total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
-        unit = total / number  # weights of any size do the same
+        unit = total / number  # only ratios of weights matter
         mass = (mass / unit).to(x)
         sums = ranks.sum(torch.cat([mass @ x, mass.sum()[None]]))
         self._shift = sums[:-1] / sums[-1]  # float32 distances are exact near the origin only
@@ -280,7 +280,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.history_ = [value * float(unit) for value in history]
 
     def _publish(self, as_tensor: bool) -> None:
-        """Set the attributes that describe the model; supports out of use are left out."""
+        """Set the fitted attributes; pruned supports are left out."""
         points, groups, log_weights = self._model.flat()
         order = groups.argsort(stable=True)
         vectors = points[order] + self._shift
