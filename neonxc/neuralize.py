@@ -48,12 +48,15 @@ def neuralize(
         One of the following:
 
         - a fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
-        or BayesianGaussianMixture of scikit-learn; - a fitted KernelKMeans, KCenter or SCAN of `neonxc.models`, or
-        a threshold tree of `neonxc.trees`; - an nn.Linear whose outputs go into a softmax, a module with centers
-        (DEC), or an nn.Sequential that ends in one of these; - a Pipeline of affine steps, encoders of categories
-        and imputers that ends in a clusterer, and may begin with a CountVectorizer or TfidfVectorizer; - centers
-        [K, d]; - any other clusterer with `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering,
-        ...), together with the X that it was fitted on, through a surrogate.
+          or BayesianGaussianMixture of scikit-learn;
+        - a fitted KernelKMeans, KCenter or SCAN of `neonxc.models`, or a threshold tree of `neonxc.trees`;
+        - an nn.Linear whose outputs go into a softmax, a module with centers (DEC), or an nn.Sequential that ends
+          in one of these;
+        - a Pipeline of affine steps, encoders of categories and imputers that ends in a clusterer, and may begin
+          with a CountVectorizer or TfidfVectorizer;
+        - centers [K, d];
+        - any other clusterer with `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...),
+          together with the X that it was fitted on, through a surrogate.
     X : array, sparse matrix, frame, tensor or sequence of str, optional
         Data on which beta is calibrated (and from which reference points are chosen if a Pipeline reduces
         dimensions). These are inputs of the network: points [N, d], images if `features` is given, or texts if a

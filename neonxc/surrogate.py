@@ -115,9 +115,7 @@ def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray
 
 
 def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:
-    """Fit a surrogate without the points in `out`; None if there are no such points, or a cluster would be
-    lost.
-    """
+    """Fit a surrogate without the points in `out`; None if there are none, or a cluster would be lost."""
     from neonxc.models.kernel.labelled import labelled
 
     kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
