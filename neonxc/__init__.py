@@ -1,6 +1,6 @@
-"""Explain clusterings: why a point is in its cluster, and what a cluster is at all.
+"""Explanations of clusterings: why a point is in its cluster, and what characterizes a cluster.
 
-Start at :func:`neuralize`. What is named here is imported when it is first used.
+:func:`neuralize` is the starting point. The names of this module are imported on first use.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _HOMES = {
 }
 _PACKAGES = ["evaluation", "lrp", "models", "plot", "trees"]
 
-# In a source checkout the sibling packages stand beside this folder, not inside it.
+# In a source checkout, the folders of neonxc.trees and neonxc.models are next to this one and not inside it.
 _root = Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file() and (_root / "trees" / "__init__.py").is_file():
     __path__.append(str(_root))
@@ -106,7 +106,7 @@ def _version() -> str:
 
 
 class _Package(ModuleType):
-    """Keeps `neonxc.neuralize` the function: importing the module of that name would replace it by the module."""
+    """Keeps `neonxc.neuralize` a function, which importing the module of the same name would replace."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(

@@ -125,9 +125,9 @@ class Carrier(ABC):
 
     def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
         """Add the relevance of the units to `total` [K + 1, units], in the rows given by `column` [n]."""
-        for some in self.of_points(points):
-            relevance = self.collected(decide(some).relevance(points[some]))
-            total.index_add_(0, column[some].cpu(), relevance.cpu().double())
+        for block in self.of_points(points):
+            relevance = self.collected(decide(block).relevance(points[block]))
+            total.index_add_(0, column[block].cpu(), relevance.cpu().double())
 
     in_texts = False
     """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
@@ -138,17 +138,17 @@ class Carrier(ABC):
         return []
 
     def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
-        """The value of each unit at the points, [n, units], as far as they are numbers."""
+        """Return the values [n, units] of the units at the points, if they are numbers."""
         return points
 
     def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
-        """The units as columns of a table, and their numbers by position; None where :meth:`values` has them."""
+        """Return the units as columns of a table, and their values by position; None if :meth:`values` does."""
         return None
 
     def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
         """Compute the relevance [n, units] of the points of inputs."""
         parts = list(self.of_points(points))
-        return torch.cat([self.collected(decide(some).relevance(dense(points[some]))) for some in parts])
+        return torch.cat([self.collected(decide(block).relevance(dense(points[block]))) for block in parts])
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of points [n, d] for which the head's values fit into memory."""
@@ -163,11 +163,13 @@ class _Points(Record):
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
-            parts = [decide(some).relevance(self.features[some]) for some in self.carrier.of_points(self.features)]
+            parts = [
+                decide(block).relevance(self.features[block]) for block in self.carrier.of_points(self.features)
+            ]
             yield torch.cat(parts)
 
     def slope(self, decide: Decide) -> Tensor:
-        parts = [decide(some).multiplier(self.features[some]) for some in self.carrier.of_points(self.features)]
+        parts = [decide(block).multiplier(self.features[block]) for block in self.carrier.of_points(self.features)]
         return torch.cat(parts)
 
 
@@ -203,8 +205,8 @@ class Columns(Carrier):
         """Add the relevance of the columns to `total`; for sparse points by a closed form."""
         if not _stays_sparse(points):
             return super().tally(x, points, decide, column, total)
-        for some in self.of_points(points):
-            add_relevance(self.head, decide(some), points[some], column[some], total)
+        for block in self.of_points(points):
+            add_relevance(self.head, decide(block), points[block], column[block], total)
 
     def _checked(self, batch: Batch) -> Batch:
         check_names(batch.names, self.names)
@@ -240,8 +242,8 @@ class _Propagation(Record):
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         """Propagate as many decisions at once as fit into memory."""
         for first in range(0, len(decisions), self.recording.room):
-            some = decisions[first : first + self.recording.room]
-            yield from self.recording.propagate(torch.stack([self._start(decide, rule) for decide in some]))
+            block = decisions[first : first + self.recording.room]
+            yield from self.recording.propagate(torch.stack([self._start(decide, rule) for decide in block]))
 
     def slope(self, decide: Decide) -> Tensor:
         """Propagate the multipliers of one decision."""
@@ -253,14 +255,14 @@ class _Propagation(Record):
         a = self.features
         points = rows(a)
 
-        def multiplier(some: slice) -> Tensor:
-            x = points[some]
+        def multiplier(block: slice) -> Tensor:
+            x = points[block]
             if rule == "linear":
-                return decide(some).multiplier(x)
+                return decide(block).multiplier(x)
             # relevance of an inactive feature cannot be propagated, as its multiplier is infinite
-            return torch.where(x == 0, 0.0, decide(some).relevance(x) / x)
+            return torch.where(x == 0, 0.0, decide(block).relevance(x) / x)
 
-        return unrows(torch.cat([multiplier(some) for some in self.carrier.of_points(points)]).to(a.dtype), a)
+        return unrows(torch.cat([multiplier(block) for block in self.carrier.of_points(points)]).to(a.dtype), a)
 
 
 class Backbone(Carrier):

@@ -39,12 +39,12 @@ def converted(cells: pd.Series, separator: str) -> tuple[pd.Series, tuple[str, s
     if not missing.any() and words.isin(TRUTH).all():
         return words.map(TRUTH).astype(bool), None, None
     numbers, text, commas = _numbers(text, missing, separator)
-    there = ~missing.to_numpy()
-    bad = there & ~np.isfinite(numbers)
-    mostly_words = np.isnan(numbers)[there].sum() > (1 - MOSTLY) * there.sum()
+    filled = ~missing.to_numpy()
+    bad = filled & ~np.isfinite(numbers)
+    mostly_words = np.isnan(numbers)[filled].sum() > (1 - MOSTLY) * filled.sum()
     if bad.any():
         return text.where(~missing, np.nan), None, None if mostly_words else int(bad.argmax())
-    whole = there.all() and (numbers == np.round(numbers)).all() and (np.abs(numbers) < 2**53).all()
+    whole = filled.all() and (numbers == np.round(numbers)).all() and (np.abs(numbers) < 2**53).all()
     whole = whole and not text.str.contains(r"[.e]", case=False).any()
     return pd.Series(numbers.astype(np.int64) if whole else numbers, index=cells.index), commas, None
 
@@ -55,8 +55,8 @@ def grouped(cells: pd.Series) -> pd.Series | None:
         return None
     text = cells.where(cells.notna(), "").astype(str).str.strip()
     missing = text.str.lower().isin(MISSING)
-    there = text[~missing]
-    if not (there.str.contains(".", regex=False).any() and there.str.fullmatch(THOUSANDS_POINT).all()):
+    filled = text[~missing]
+    if not (filled.str.contains(".", regex=False).any() and filled.str.fullmatch(THOUSANDS_POINT).all()):
         return None
     return converted(text.str.replace(".", "", regex=False), ";")[0]
 
@@ -78,20 +78,20 @@ def _numbers(
 ) -> tuple[np.ndarray, pd.Series, tuple[str, str] | None]:
     """Return a column's numbers (NaN for other cells), their text without commas, and the role of the commas."""
     numbers = _floats(text, missing)
-    there = text[~missing]
-    commas = there.str.contains(",", regex=False)
+    filled = text[~missing]
+    commas = filled.str.contains(",", regex=False)
     if not commas.any():
         return numbers, text, None
-    example = there[commas].iloc[0]
-    decimal = there.str.fullmatch(DECIMAL_COMMA, case=False).all()
-    thousands = there.str.fullmatch(THOUSANDS_COMMA).all()
+    example = filled[commas].iloc[0]
+    decimal = filled.str.fullmatch(DECIMAL_COMMA, case=False).all()
+    thousands = filled.str.fullmatch(THOUSANDS_COMMA).all()
     if decimal and (separator != "," or not thousands):  # 1,234 is ambiguous; CSV files with commas use points
         kind, plain = DECIMAL_COMMAS, text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
     elif thousands:
         kind, plain = THOUSANDS_COMMAS, text.str.replace(",", "", regex=False)
     else:
         return numbers, text, None
-    value = float(plain[there[commas].index[0]])
+    value = float(plain[filled[commas].index[0]])
     return _floats(plain, missing), plain, (kind, f"{example} is {value:.15g}")
 
 

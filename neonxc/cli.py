@@ -119,7 +119,7 @@ def heatmap(
         typer.Option(
             dir_okay=False,
             callback=safetensors_file,
-            help="A .safetensors file for the relevance itself; its folder is made if need be.",
+            help="A .safetensors file for the relevance itself; its folder is created if needed.",
             show_default=False,
         ),
     ] = None,

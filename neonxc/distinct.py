@@ -1,4 +1,4 @@
-"""How many points of some data are different, and why clusters may end up with the same center."""
+"""Counts of distinct points, and explanations of why clusters have the same center."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMED = 10  # columns that a message lists
 
 
 def n_distinct(X: Any) -> int:
-    """Number of different points in a frame, an array, a tensor, a sparse matrix or a list of texts."""
+    """Return the number of distinct points in a data frame, array, tensor, sparse matrix or list of texts."""
     if is_sparse(X):  # rows that differ have different random projections
         return len(np.unique(X @ np.random.default_rng(0).standard_normal(X.shape[1])))
     if hasattr(X, "iloc"):
@@ -27,7 +27,7 @@ def n_distinct(X: Any) -> int:
 
 
 def why_identical(X: Any, clusters: int) -> str:
-    """The end of a message about clusters that have the same center, with what the data tell about the cause."""
+    """Return the end of an error about clusters with the same center: its probable cause in the data."""
     if X is None:
         return "; fit fewer clusters"
     n, different = X.shape[0] if hasattr(X, "shape") else len(X), n_distinct(X)

@@ -146,7 +146,7 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         age = "a newer" if version > VERSION else "an older"
         raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {VERSION})")
     if not isinstance(kind, str) or not isinstance(plain, dict):
-        raise ValueError(f"{path} is damaged: its header does not say what it holds")
+        raise ValueError(f"{path} is damaged: its header has no description of its contents")
     if kind not in kinds:
         needed = " or ".join(map(repr, kinds))
         raise ValueError(f"{path} contains a {kind!r}, not {needed}")

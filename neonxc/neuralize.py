@@ -1,4 +1,4 @@
-"""From a fitted clustering to its network."""
+"""Convert fitted clusterings to networks."""
 
 from __future__ import annotations
 
@@ -39,57 +39,62 @@ def neuralize(
 ) -> NeuralizedClustering:
     """Rewrite a fitted clustering as a network with the same decisions.
 
-    Without training, unless the clusterer remembers labels alone: then a kernel k-means is fitted to them
-    (:class:`~neonxc.models.KernelKMeans`), a surrogate whose fidelity the network reports.
+    The network is computed without training. Only for a clusterer that has labels but no decision function, a
+    surrogate is fitted to the labels, which is a kernel k-means whose fidelity the network reports.
 
     Parameters
     ----------
     model : estimator, Pipeline, nn.Module, array or Tensor
-        A fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
-        or BayesianGaussianMixture of scikit-learn; KernelKMeans, KCenter or SCAN of `neonxc.models`; an nn.Linear
-        that a softmax follows, a module with centers (DEC), an nn.Sequential that ends in either; a Pipeline of
-        affine steps, encoders of categories and imputers that ends in a clusterer, and may begin with a
-        CountVectorizer or TfidfVectorizer; bare centers [K, d]. With the X that it was fitted on, any other
-        clusterer that has `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...), through
-        a surrogate.
+        One of the following:
+
+        - a fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
+          or BayesianGaussianMixture of scikit-learn;
+        - a fitted KernelKMeans, KCenter or SCAN of `neonxc.models`, or a threshold tree of `neonxc.trees`;
+        - an nn.Linear whose outputs go into a softmax, a module with centers (DEC), or an nn.Sequential that ends
+          in one of these;
+        - a Pipeline of affine steps, encoders of categories and imputers that ends in a clusterer, and may begin
+          with a CountVectorizer or TfidfVectorizer;
+        - centers [K, d];
+        - any other clusterer with `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...),
+          together with the X that it was fitted on, through a surrogate.
     X : array, sparse matrix, frame, tensor or sequence of str, optional
-        Data to calibrate beta on (and to choose reference points by, where a Pipeline loses dimensions). It is
-        what the network will be called with: points [N, d], images where `features` is given, or texts where a
-        Pipeline begins with a vectorizer. Sparse matrices and arrays of SciPy stay sparse; a surrogate needs
-        them laid out, and they may take up to 1 GiB for that. Without X beta is calibrated on the centers that the
-        model remembers, each counted once.
+        Data on which beta is calibrated (and from which reference points are chosen if a Pipeline reduces
+        dimensions). These are inputs of the network: points [N, d], images if `features` is given, or texts if a
+        Pipeline begins with a vectorizer. SciPy sparse matrices and arrays stay sparse; only a surrogate needs a
+        dense array, of at most 1 GiB. Without X, beta is calibrated on the centers of the model.
     features : nn.Module, optional
-        Network from inputs to the features the clusterer was fitted on, [N, d], or a map [N, d, ...] whose
-        locations are the points. It is used as it is and should be in eval mode.
+        Network from inputs to the features that the clusterer was fitted on: [N, d], or a map [N, d, ...] whose
+        locations are the points. It is not copied, and must be in evaluation mode.
     labels : array-like [N], optional
-        Instead of `model`: any labels of the points X, say of human experts. -1 is noise and left out.
+        Any labels of the points X, instead of `model`, for example from human experts. Points with -1 are noise
+        and left out.
     threshold : float, optional
-        Explain why the probability ``p_c`` of a cluster exceeds this (0 to 1), instead of why it is the greatest
-        (NEON paper, Prop. 7), for models with a softmax: linear heads, mixtures, kernel k-means, and k-means with
-        a stiffness. Logits are then positive where ``p_c > threshold``.
+        Explain why the probability ``p_c`` of a cluster exceeds this threshold (0 to 1), instead of why it is the
+        largest (NEON paper, Prop. 7). Logits are then positive where ``p_c > threshold``. For models with a
+        softmax: linear heads, mixtures, kernel k-means, and k-means with a stiffness.
     stiffness : float, optional
         Soft k-means: ``p = softmax(-stiffness * squared distances)``.
 
     Returns
     -------
     NeuralizedClustering
-        On the device of `features`, of linear layers or centers that are tensors, of X if it is a tensor, or the
-        CPU.
+        The network, on the device of `features`, of a model that consists of tensors, or of X if it is a tensor;
+        otherwise on the CPU.
 
     Raises
     ------
     TypeError
-        A clusterer that is not supported, or arguments in another order.
+        If the clusterer is not supported, or arguments are in the wrong order.
     sklearn.exceptions.NotFittedError
-        One that was not fitted.
+        If the clusterer is not fitted.
     ValueError
-        Fewer than two clusters, identical or infinite centers, steps that are not affine, unusable X, labels of
-        another length, a threshold without probabilities.
+        If there are fewer than two clusters, centers are identical or infinite, a step is not affine, X cannot be
+        used, the number of labels is wrong, or a threshold is given for a model without probabilities.
 
     Warns
     -----
     UserWarning
-        A surrogate gives less than 95% of the points their label.
+        If a surrogate assigns less than 95% of the points to their label.
 
     Examples
     --------
@@ -124,7 +129,8 @@ def neuralize(
         X = terms.encode(X)
     names = _feature_names(model, X, features) if terms is None else terms.names
     width = (_width(model) or 0) if terms is None else terms.width
-    encoding, chain = _folded(final, steps, width, X, names, features)  # before a surrogate takes its time
+    # checked before the surrogate is fitted, which takes time
+    encoding, chain = _folded(final, steps, width, X, names, features)
     if labels is not None or _has_labels_alone(final):
         found = _from_labels(final, labels, laid_out(X), steps, features, encoding)
     else:
@@ -156,7 +162,7 @@ def neuralize(
 
 
 def _read(final: Any, X: Any) -> ClusterModel:
-    """What a clusterer decides by; clusters with the same center are explained by the data, if there are some."""
+    """Read a clusterer; the error about identical centers names the cause in the data, if data are given."""
     try:
         return read(final)
     except SameCenters as error:
@@ -172,7 +178,7 @@ def _from_labels(
     features: nn.Module | None,
     encoding: Encoding | None,
 ) -> ClusterModel:
-    """A surrogate of a clustering that is known by its labels."""
+    """Fit a surrogate to labels."""
     from neonxc.surrogate import fit_surrogate  # needs neonxc.models
 
     if labels is None:
@@ -189,7 +195,7 @@ def _from_labels(
 
 
 def _check_fitted_on(final: Any, shape: tuple[int, ...]) -> None:
-    """Refuse points of another width, and distances in place of points."""
+    """Refuse points with a wrong number of columns, and distances instead of points."""
     width = _width(final)
     if width is None or len(shape) != 2:
         return
@@ -208,7 +214,7 @@ def _has_labels_alone(final: Any) -> bool:
 
 
 def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
-    """What the values that compete are multiplied by."""
+    """Return the factor of the competing values."""
     if stiffness is not None:
         if not found.softens:
             raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
@@ -224,7 +230,7 @@ def _factor(found: ClusterModel, threshold: float | None, stiffness: float | Non
 
 
 def _soft(head: Head, factor: float, threshold: float | None) -> Head:
-    """The head of a soft assignment."""
+    """Return the head of a soft assignment."""
     if threshold is not None and (not isinstance(threshold, Real) or not 0 < threshold < 1):
         raise ValueError(f"threshold needs a probability between 0 and 1, got {threshold!r}")
     head = head if factor == 1 else head.scaled(factor)
@@ -272,7 +278,7 @@ def _split(model: Any) -> tuple[list[tuple[str, Any]], Any]:
 
 
 def _width(step: Any) -> int | None:
-    """Number of raw columns, as far as a step remembers it ('passthrough' and None don't)."""
+    """Return the number of raw columns if a step knows it ('passthrough' and None do not)."""
     if isinstance(step, Pipeline):
         return next((width for _, inner in step.steps if (width := _width(inner)) is not None), None)
     return getattr(step, "n_features_in_", None)
@@ -289,7 +295,7 @@ def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] 
 
 
 def _device(model: Any, X: Any, features: nn.Module | None) -> torch.device:
-    """Where a feature network, a linear layer, or tensors that were given as the model or as X are."""
+    """Return the device of the feature network, of a model that consists of tensors, or of X."""
     for holder in (features, model, X):
         if isinstance(holder, nn.Module):
             tensors = [*holder.parameters(), *holder.buffers()]

@@ -1,4 +1,4 @@
-"""Numbers in print: with as many digits as a reader can use."""
+"""Formatting of numbers for readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rounded(values: Iterable[float], digits: int = 3) -> list[float]:
 
 
 def text(value: Any, digits: int = 4) -> str:
-    """A value in print: whole numbers in full, other numbers with `digits` significant digits."""
+    """Format a value: whole numbers in full, other numbers with `digits` significant digits."""
     if is_missing(value):
         return "missing"
     if isinstance(value, bool | np.bool_):
@@ -37,7 +37,7 @@ def text(value: Any, digits: int = 4) -> str:
 
 
 def percent(share: float) -> str:
-    """A share 0 to 1 in percent: ``94%``, and ``99.4%`` where whole percents would say all or nothing."""
+    """Format a share 0 to 1 in percent: ``94%``, and ``99.4%`` if whole percents would round to all or nothing."""
     if 0.98 < share < 1 or 0 < share < 0.02:
         return f"{100 * share:.1f}%"
     return f"{100 * share:.0f}%"

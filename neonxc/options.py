@@ -75,7 +75,7 @@ def _cluster_range(text: str) -> range:
 Out = Annotated[
     Path,
     typer.Option(
-        "--out", file_okay=False, callback=creatable_path, help="Folder for the results; made if need be."
+        "--out", file_okay=False, callback=creatable_path, help="Folder for the results, created if needed."
     ),
 ]
 Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]

@@ -60,11 +60,11 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
     if values.shape != (len(stored), len(names)):
         raise ValueError(f"relevance needs shape {(len(stored), len(names))}, got {values.shape}")
     logits = []
-    for some in carrier.blocks(stored):
-        x = dense(stored[some])
+    for block in carrier.blocks(stored):
+        x = dense(stored[block])
         every_logit = net.head(x)
         own = net.head.assign(x)
-        column, _ = explained(part(target, "target", some, len(stored)), own, x, net.head.n_clusters)
+        column, _ = explained(part(target, "target", block, len(stored)), own, x, net.head.n_clusters)
         logits.append(every_logit.gather(1, column[:, None])[:, 0])
     base = as_array(torch.cat(logits)) - values.sum(axis=1)
     return Explanation(values, base_values=base, data=_data(X, stored), feature_names=names)

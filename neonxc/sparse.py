@@ -94,8 +94,8 @@ class SparseRows:
                 return found.scatter_reduce(0, rows, sizes, "amax").sqrt().to(self.device)
             return found.index_add(0, rows, sizes).pow(1 / ORDERS[kind]).to(self.device)
         weight, bias, parts = weight.double(), bias.double(), []
-        for some in blocks(len(self), 32 * max(weight.shape[0], 1), self.device):
-            part = SparseRows(self.matrix[some], self.device)
+        for block in blocks(len(self), 32 * max(weight.shape[0], 1), self.device):
+            part = SparseRows(self.matrix[block], self.device)
             z = part.dense().double() * weight if weight.ndim == 1 else part @ weight.T
             parts.append(torch.linalg.vector_norm(z + bias, ORDERS[kind], dim=1))
         return torch.cat(parts)

@@ -54,13 +54,13 @@ def _add_constant(
     """Add the relevance at x = 0, for weights [R, M] that are summed over the points with the same `own`."""
     own = None if alone else torch.eye(len(weights), dtype=weights.dtype, device=weights.device)
     root = detection.root.double()
-    for some in blocks(len(weights), 48 * detection.n_features, weights.device):
-        zero = weights.new_zeros(len(weights[some]), detection.n_features)
-        found = detection.relevance(zero, weights[some], None if own is None else own[some])
+    for block in blocks(len(weights), 48 * detection.n_features, weights.device):
+        zero = weights.new_zeros(len(weights[block]), detection.n_features)
+        found = detection.relevance(zero, weights[block], None if own is None else own[block])
         # `found` divides the root by the norm at zero; correct it to each point's own norm
-        scaled_at_zero = weights[some] / detection.row_norm(zero)
-        found += root * ((scaled[some] - scaled_at_zero) @ detection.directions.double())
-        total.index_add_(0, cluster[some].cpu(), found.cpu())
+        scaled_at_zero = weights[block] / detection.row_norm(zero)
+        found += root * ((scaled[block] - scaled_at_zero) @ detection.directions.double())
+        total.index_add_(0, cluster[block].cpu(), found.cpu())
 
 
 def _add_entries(detection: LinearDetection, x: SparseRows, scaled: Tensor, column: Tensor, total: Tensor) -> None:
@@ -68,7 +68,7 @@ def _add_entries(detection: LinearDetection, x: SparseRows, scaled: Tensor, colu
     scaled, column = scaled.cpu(), column.cpu()
     directions = detection.directions.double().cpu().T.contiguous()
     (rows, columns), entries = x.places(), x.entries.double()
-    for some in blocks(len(entries), 32 * scaled.shape[1]):
-        slope = torch.linalg.vecdot(scaled[rows[some]], directions[columns[some]])
-        place = column[rows[some]] * total.shape[1] + columns[some]
-        total.view(-1).index_add_(0, place, entries[some] * slope, alpha=-1)
+    for block in blocks(len(entries), 32 * scaled.shape[1]):
+        slope = torch.linalg.vecdot(scaled[rows[block]], directions[columns[block]])
+        place = column[rows[block]] * total.shape[1] + columns[block]
+        total.view(-1).index_add_(0, place, entries[block] * slope, alpha=-1)

@@ -1,4 +1,4 @@
-"""A kernel k-means in place of a clustering that is known by its labels alone."""
+"""Surrogates: a kernel k-means that is fitted to the labels of a clustering without a decision function."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from neonxc.models.kernel.supports import Supports
 
 WARNING = 0.95
-RECALL = 0.5  # share of a cluster's points that get its label, below which there is a warning, too, ...
-COUNT = 5  # ... if the cluster has so many points
-HELD_OUT = 0.2  # share of the points that fidelity is measured on
+RECALL = 0.5  # a warning names clusters in which less than this share of the points gets its label, ...
+COUNT = 5  # ... if they have at least this number of points
+HELD_OUT = 0.2  # share of the points that are held out to measure fidelity
 DROPPED = 0.05  # share of the points that each refit for the stability leaves out
 REFITS = 3
-COMPARED = 500  # points whose relevance stability compares
+COMPARED = 500  # number of points whose relevance is compared
 
 
 def fit_surrogate(
@@ -42,13 +42,13 @@ def fit_surrogate(
     features: nn.Module | None,
     encoding: Encoding | None = None,
 ) -> ClusterModel:
-    """Fit a kernel k-means to labels, whose supports are the points of the clusters (NEON paper, section V).
+    """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
 
-    X is what the network is called with; it goes through the network `features` and a pipeline's `steps`, if any.
-    Points of label -1 (noise) are left out of the fit; if there are any, points that are as far from all clusters
-    as they are count as noise.
+    X are inputs of the network; they are transformed by the network `features` and the `steps` of a pipeline, if
+    any. Points with label -1 (noise) are left out of the fit; if there are any, points that are equally far from
+    all clusters are noise as well.
 
-    The points are sorted by a hash of their values first, so that the order in which they come has no influence.
+    The points are first sorted by a hash of their values, so that the order of the rows has no influence.
     """
     from neonxc.models.kernel.checks import check_spread
     from neonxc.models.kernel.labelled import labelled
@@ -88,7 +88,7 @@ def fit_surrogate(
 
 
 def _hashed(x: Tensor, labels: Tensor) -> Tensor:
-    """A number for every labelled point [n] that depends on its values alone, up to the precision of float32."""
+    """Hash every labelled point [n] by its values in float32."""
     values = torch.cat([x.float() + 0.0, labels[:, None].float()], 1).view(torch.int32).long()  # -0.0 is 0.0
     generator = torch.Generator().manual_seed(0)
     factors = torch.randint(-(2**62), 2**62, (values.shape[1],), generator=generator) * 2 + 1
@@ -96,10 +96,10 @@ def _hashed(x: Tensor, labels: Tensor) -> Tensor:
 
 
 def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray) -> Fidelity:
-    """How far the surrogate of sorted points can be trusted; a warning where it is another clustering.
+    """Measure fidelity and stability of the surrogate of sorted points; warn if it is another clustering.
 
-    Held-out fidelity is that of a surrogate of four fifths of the points on the others; None where a cluster has
-    no points in the four fifths.
+    The held-out fidelity is that of a surrogate of four fifths of the points, measured on the others; it is None
+    if a cluster has no points in the four fifths.
     """
     right, which = _agreeing(supports, x, labels), "the points"
     fidelity, held_out = _share(right), None
@@ -115,7 +115,7 @@ def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray
 
 
 def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:
-    """A surrogate of the points that are not in `out`, where this leaves out some points, but no cluster."""
+    """Fit a surrogate without the points in `out`; None if there are none, or a cluster would be lost."""
     from neonxc.models.kernel.labelled import labelled
 
     kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -126,9 +126,9 @@ def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:
 
 
 def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int) -> float | None:
-    """One minus the mean relative change of relevance, ``|R' - R| / |R|``, when a twentieth of points is left out.
+    """Return 1 minus the mean of ``|R' - R| / |R|`` over refits without a twentieth of the points.
 
-    R is the relevance of points, some of which were left out, for their assigned clusters.
+    R is the relevance of a sample of all points for their assigned clusters.
     """
     size = int(DROPPED * len(x))
     refits = [_without(slice(i * size, (i + 1) * size), x, labels, k) for i in range(REFITS)]
@@ -152,7 +152,7 @@ def _network(supports: Supports, x: Tensor) -> NeuralizedClustering:
 
 
 def _agreeing(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
-    """Which points [n] have the cluster they are labelled with as their nearest."""
+    """Mask [n] of the points whose nearest cluster is their label."""
     return supports.distances(x).argmin(1) == labels
 
 
@@ -161,7 +161,7 @@ def _share(true: Tensor) -> float:
 
 
 def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: str) -> None:
-    """Warn where a surrogate is another clustering: overall, or in a cluster that it hardly knows."""
+    """Warn if the surrogate differs from the labels, overall or in a cluster."""
     own = [right[labels == k] for k in range(len(classes))]
     lost = [
         f", {_share(part):.0%} in cluster {name}"
@@ -179,7 +179,7 @@ def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: s
 
 
 def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
-    """Warn where noise is not told apart as in the labels, or most clustered points are taken for noise."""
+    """Warn if noise differs from the labels, or most clustered points are taken for noise."""
     agree = _share(inside == clustered)
     if agree >= WARNING and _share(inside[clustered]) >= RECALL:
         return
@@ -193,13 +193,14 @@ def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
 
 
 def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
-    """Distances [K] from their nearest cluster beyond which points are noise; clusters differ in density.
+    """Return the distances [K] from the nearest cluster beyond which points are noise; clusters differ in density.
 
-    Each is the threshold that tells most points near its cluster apart from noise as the labels do. Where no noise
-    lies beyond a cluster it is the best threshold for all points, or the distance of the cluster's farthest point.
-    `far` [n] are distances to the `nearest` [n] of k clusters, `clustered` [n] is False for noise.
+    Each is the threshold that separates clustered points near the cluster from noise with the fewest errors. If
+    there is no noise beyond a cluster, it is the best threshold for all points, or the distance of the cluster's
+    farthest point. `far` [n] are distances to the `nearest` [n] of k clusters, `clustered` [n] is False for noise.
     """
-    beyond = far + 1e-3 * far.abs()  # no point lies on the border, as a network rounds distances in another way
+    # no point lies on the border, because the network rounds distances differently
+    beyond = far + 1e-3 * far.abs()
     common = min(_cut(far, clustered), float(beyond.amax()))
     found = []
     for cluster in range(k):
@@ -210,7 +211,7 @@ def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
 
 
 def _cut(far: Tensor, clustered: Tensor) -> float:
-    """The threshold with most clustered points up to it and noise beyond; infinite if no point lies beyond."""
+    """Return the threshold with the fewest errors; infinite if no point lies beyond it."""
     far, order = far.sort()
     edges = torch.cat([far.new_tensor([-math.inf]), far, far.new_tensor([math.inf])])
     gained = (2 * clustered[order].long() - 1).cumsum(0)
@@ -220,7 +221,7 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
 
 
 def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> Tensor:
-    """What the clustering saw, [n, d] of float64."""
+    """Return the points that were clustered, [n, d] of float64."""
     if features is None:
         points = as_batch(X).tensor
     else:
@@ -243,7 +244,7 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) ->
 
 
 def _points_of_table(X: Any, steps: list[tuple[str, Any]]) -> Tensor:
-    """What the clustering saw of a table with strings and missing values, [n, p] of float64."""
+    """Return the points that were clustered of a table with strings and missing values, [n, p] of float64."""
     if isinstance(X, Tensor):
         raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
     transformed = Pipeline(steps).transform(X)

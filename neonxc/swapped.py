@@ -1,4 +1,4 @@
-"""Errors about arguments of `neuralize` in the wrong order, which say where they belong."""
+"""Errors about arguments of `neuralize` in the wrong order, with the correct call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 def check_swapped(model: Any, X: Any, labels: Any) -> None:
-    """Refuse a model in place of data or labels, and labels in place of a model or data."""
+    """Refuse a model in the place of data or labels, and labels in the place of a model or data."""
     for name, value, what in (("X", X, "the data"), ("labels", labels, "a label for each row of X")):
         if isinstance(value, (BaseEstimator, nn.Module)):
             raise TypeError(
@@ -25,4 +25,7 @@ def check_swapped(model: Any, X: Any, labels: Any) -> None:
 
 def _shape(value: Any) -> tuple[int, ...]:
     """Shape of an array, frame or list; () for anything else."""
-    return tuple(np.shape(value) if isinstance(value, (list, tuple)) else getattr(value, "shape", ()))
+    try:
+        return tuple(np.shape(value) if isinstance(value, (list, tuple)) else getattr(value, "shape", ()))
+    except ValueError:  # lists of different lengths, which the reader of centers explains
+        return ()

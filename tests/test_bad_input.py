@@ -476,6 +476,8 @@ def test_lrp_of_something_else():
 def test_epsilon_is_a_number_from_0(epsilon):
     with pytest.raises(ValueError, match=r"epsilon needs a finite number >= 0, got"):
         Epsilon(epsilon)
+    with pytest.raises(ValueError, match=r"gamma needs a finite number >= 0, got"):
+        Gamma(epsilon)
 
 
 def test_a_pca_that_was_fitted_again():

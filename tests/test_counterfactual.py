@@ -518,5 +518,5 @@ def test_feature_networks_are_refused():
 def test_texts_are_refused():
     texts = ["a cat and a dog", "dogs bark at cats", "the stock market", "market crash"]
     net = neonxc.neuralize(make_pipeline(TfidfVectorizer(), KMeans(2, n_init=1, random_state=0)).fit(texts), texts)
-    with pytest.raises(ValueError, match="terms of texts"):
+    with pytest.raises(ValueError, match="needs a network on tables"):
         neonxc.counterfactual(net, texts)

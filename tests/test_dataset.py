@@ -587,7 +587,7 @@ def test_manifests_that_are_none(tmp_path, whole):
         ({"data": POINTS[:, :3]}, ValueError, "X has 3 features, the clustering was fitted on 4"),
         ({"data": DataLoader(POINTS, batch_size=None)}, ValueError, "data needs a DataLoader with a batch_size"),
         ({"data": DataLoader([{"x": 1.0}])}, TypeError, "items of data need to be x or .* got dict"),
-        ({"target": 3}, ValueError, "target 3 is outside"),
+        ({"target": 3}, ValueError, "target needs columns from 0 to 2, got 3"),
         ({"target": [0, 1]}, ValueError, r"target needs one column or one per row \(50\), got 2"),
         ({"competitor": "x"}, ValueError, "competitor needs column numbers"),
         ({"target": 1, "competitor": 1}, ValueError, "target and competitor are both 1"),

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import neonxc
-from neonxc.encoding import Encoding, plain
+from neonxc.encoding import Encoding, category
 from neonxc.encoding.parts import FUNCTIONS, INVERSES, Code, Indicator, Number
 from neonxc.folding import fold, settle
 
@@ -93,11 +93,11 @@ def test_damaged_files_are_refused(damaged, tmp_path):
 
 def test_categories_are_plain_values():
     values = [np.float32(0.5), np.int64(3), np.bool_(True), np.str_("a"), np.nan, None, pd.NA]
-    found = [plain(value) for value in values]
+    found = [category(value) for value in values]
     assert found == [0.5, 3, True, "a", None, None, None]
     assert [type(value) for value in found[:4]] == [float, int, bool, str]
-    with pytest.raises(ValueError, match="needs to be text, a number or a truth value"):
-        plain(pd.Timestamp("2024-01-01"))
+    with pytest.raises(ValueError, match="needs to be a string, a number or a truth value"):
+        category(pd.Timestamp("2024-01-01"))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

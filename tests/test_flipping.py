@@ -480,7 +480,7 @@ def test_agrees_with_quantus():
         (lambda: pixel_flipping(NET, X, RELEVANCE * np.nan), "relevance has a value that is not finite"),
         (
             lambda: pixel_flipping(NET, X, RELEVANCE, KDEImputer(X[:, :3])),
-            "data of 3 features, the inputs have 13",
+            "the inputs have 13 features, the data of the KDEImputer has 3",
         ),
         (lambda: pixel_flipping(NET, X, RELEVANCE, BlurImputer()), "BlurImputer needs images"),
         (lambda: KDEImputer(X, bandwidth=0), "bandwidth needs a number > 0"),

@@ -194,8 +194,8 @@ def test_anchors_are_quantiles_of_distinct_values(seed, n, d, most, dtype):
         ({"gamma": 0.0}, "gamma needs to be positive, got 0.0"),
         ({"terms": 0}, "terms needs to be at least 1, got 0"),
         ({"kernel": "laplace"}, "kernel needs to be gaussian for Taylor features, got 'laplace'"),
-        ({"kind": "anchors"}, r"anchors needs shape \[2, A\] .*got None"),
-        ({"kind": "anchors", "anchors": torch.ones(3, 4)}, r"anchors needs shape \[2, A\] .*got \[3, 4\]"),
+        ({"kind": "anchors"}, r"anchors needs shape \[2, A\].*got None"),
+        ({"kind": "anchors", "anchors": torch.ones(3, 4)}, r"anchors needs shape \[2, A\].*got \[3, 4\]"),
         (
             {"kind": "anchors", "anchors": torch.ones(2, 4), "kernel": "cosine"},
             "kernel needs to be gaussian or laplace, got 'cosine'",

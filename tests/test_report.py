@@ -152,6 +152,7 @@ def test_forms_of_a_report(report, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
 
 
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
 def test_labels_alone_and_names_of_ones_own():
     iris = load_iris(as_frame=True)
     species = iris.target_names[iris.target]
@@ -167,6 +168,7 @@ def test_labels_alone_and_names_of_ones_own():
     assert not found.trust.seeds  # nothing to refit
 
 
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
 def test_labels_may_come_first(wine, model):
     labels = model.predict(wine)
     for given in ((labels, wine, None), (wine, None, labels)):

@@ -407,7 +407,7 @@ def test_the_examples_explain_keeps_each_modules_mode_also_after_an_error(exampl
     assert rows == [f"cluster {k}" for k in range(3)]
     example.accuracy(net, images, torch.zeros(6))
     assert state(net) == before
-    with pytest.raises(ValueError, match="no module of"):
+    with pytest.raises(ValueError, match="not a module of"):
         example.explain(Writer(), net, images, epoch=0, layer="nowhere")
     assert state(net) == before
 

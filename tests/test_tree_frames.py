@@ -396,7 +396,7 @@ ERRORS = {
         "'work' of X: a category needs to be a string",
     ),
     "infinite": (lambda frame: frame.assign(income=np.inf), {}, "not finite in column 'income'"),
-    "centers": (lambda frame: frame, {"centers": np.zeros((2, 6))}, "centers needs a table of numbers"),
+    "centers": (lambda frame: frame, {"centers": np.zeros((2, 6))}, "centers needs an X without categories"),
 }
 
 

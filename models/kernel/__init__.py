@@ -1,4 +1,4 @@
-"""Kernel k-means: clusters of any shape, each supported by some points."""
+"""Kernel k-means: clusters of any shape, each represented by support vectors."""
 
 from __future__ import annotations
 

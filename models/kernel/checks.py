@@ -1,21 +1,24 @@
-"""Checks of what KernelKMeans is given, and which points count."""
+"""Checks of the arguments of KernelKMeans, and the selection of points."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from neonxc.inputs import Batch, are_labels, as_labels, label_array
 from neonxc.ranks import ALONE, Ranks
+from neonxc.shards import common_classes
 
 
 def check_options(model: Any, labels: bool, group: bool = False) -> None:
-    """Refuse parameters of a KernelKMeans that can't be used or, with or without given labels, have no effect."""
+    """Refuse parameters of a KernelKMeans that are invalid, or have no effect with or without given labels."""
     model._validate_params()
     if group and model.objective != "lme":
         raise ValueError(f'group applies to objective="lme" alone, not to {model.objective!r}')
@@ -32,7 +35,7 @@ def check_options(model: Any, labels: bool, group: bool = False) -> None:
 def check_spread(
     x: Tensor, names: Sequence[str] | None = None, fitting: bool = True, ranks: Ranks = ALONE
 ) -> None:
-    """Refuse points (less their mean) whose squared distances leave the range of their type.
+    """Refuse centred points whose squared distances overflow or underflow.
 
     Only the points of a fit have to lie apart; others may all be close to the mean. With `ranks` the points are
     those of all of them.
@@ -64,6 +67,41 @@ def counted_labels(labels: Any, kept: Tensor, name: str, alone: bool) -> tuple[T
     kept = kept & there
     used, positions = columns[kept].unique(return_inverse=True)
     return positions, classes[used.cpu().numpy()], kept
+
+
+def given_clusters(
+    model: Any, labels: Any, kept: Tensor, ranks: Ranks
+) -> tuple[Tensor | None, Tensor, np.ndarray]:
+    """Positions of the given labels among the classes of all ranks, which points count, and the classes."""
+    name, own = ("init", model.init) if labels is None else ("labels", labels)
+    if isinstance(own, str):
+        return None, kept, np.arange(model.n_clusters)
+    with ranks.agreed():
+        positions, found, kept = counted_labels(own, kept, name, ranks.alone)
+    classes = common_classes(found, ranks, name=name)
+    if not len(classes):
+        raise ValueError(f"{name} has no point that counts in a cluster")
+    if name == "init" and len(classes) != model.n_clusters:
+        raise ValueError(f"init has {len(classes)} different labels, n_clusters is {model.n_clusters}")
+    return torch.from_numpy(np.searchsorted(classes, found)).to(kept.device)[positions], kept, classes
+
+
+def clusters_to_tell(n: int, points: Tensor, k: int, fixed: bool, ranks: Ranks) -> int:
+    """Number of clusters, at most k, that `n` points, of which these are the sorted distinct ones, can form."""
+    if n < k:
+        raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
+    different = distinct(points, k, ranks)
+    if different >= k:
+        return k
+    if fixed:
+        raise ValueError(f"X has {different} distinct points that count, fewer than the {k} clusters of labels")
+    warnings.warn(
+        f"Number of distinct clusters ({different}) found smaller than n_clusters ({k}). Possibly due to "
+        "duplicate points in X.",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+    return different
 
 
 def check_alike(model: Any, labels: bool, batch: Batch, ranks: Ranks) -> None:

@@ -14,12 +14,12 @@ from neonxc.shards import greatest
 
 from .supports import Supports, by_cluster
 
-DEAD = 1e-12  # a support that is responsible for less than this share of a point has lost its points
+DEAD = 1e-12  # a support with less than this total responsibility has lost its points
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Supports, the labels [n] and the objective they give, and the objective before each iteration."""
+    """Supports, the labels [n], the objective, and the objective before each iteration."""
 
     supports: Supports
     labels: Tensor
@@ -29,7 +29,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the maximization and the caller need to know from one pass over the points.
+    """Results of one pass over the points, for the maximization and the caller.
 
     Sums are those over the points of all ranks; `labels` and `far` are those of this rank's points.
     """
@@ -86,7 +86,7 @@ def mini_batch_em(
 ) -> Fit:
     """:func:`em` in up to `max_iter` passes by mini-batches, whose points are drawn in proportion to `weight`.
 
-    A support is the running mean of all that it has been responsible for.
+    A support is the running mean of the points for which it has been responsible.
     """
     seen, history = torch.zeros_like(supports.points[..., 0]), []
     for _ in progress_bar(range(max_iter), desc="kernel k-means"):
@@ -107,7 +107,7 @@ def mini_batch_em(
 
 
 def drawn(weight: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """Indices [size] of points drawn by weight; without replacement where all weights are equal."""
+    """Draw indices [size] of points by weight, without replacement if all weights are equal."""
     if bool((weight == weight[0]).all()):
         return torch.randperm(len(weight), generator=generator, device=weight.device)[:size]
     return torch.multinomial(weight, size, replacement=True, generator=generator)
@@ -120,7 +120,7 @@ def _converged(history: list[float], tol: float) -> bool:
 def expectation(
     x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor | None, ranks: Ranks = ALONE
 ) -> Statistics:
-    """Assign points, unless `labels` does, and sum up the shares that supports have in them."""
+    """Assign points, unless `labels` are given, and sum the responsibilities of the supports."""
     mass, total = torch.zeros_like(supports.points[..., 0]), torch.zeros_like(supports.points)
     own, distances = [torch.empty(0, dtype=torch.int64, device=x.device)], [x.new_empty(0)]
     for rows in supports.parts(x, clusters=None if labels is None else 1):

@@ -1,15 +1,13 @@
-"""Kernel k-means: clusters supported by a few points each, or by all of their members."""
+"""Kernel k-means: clusters with a few support vectors each, or with all of their members."""
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -17,23 +15,13 @@ from torch import Tensor
 
 from neonxc.inputs import Batch, as_batch, as_weights
 from neonxc.ranks import Ranks
-from neonxc.shards import common_classes, common_type, greatest, readable
+from neonxc.shards import common_type, readable
 
-from .checks import (
-    check_alike,
-    check_options,
-    check_spread,
-    counted_labels,
-    distinct,
-    merged,
-)
-from .em import drawn, em, mini_batch_em
-from .members import feature_kmeans
-from .seeding import kmeans, median_gamma, own_stream, seeded
-from .supports import pruned, squared_distances
+from .checks import check_alike, check_options, check_spread, clusters_to_tell, given_clusters, merged
+from .em import em
+from .starts import best_run
+from .supports import pruned
 
-SAMPLE = 2000  # points whose distances the median heuristic looks at
-SEEDS = 10  # points per support from which mini-batches start
 COUNT = [Interval(Integral, 1, None, closed="left")]
 
 
@@ -44,7 +32,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     ----------
     n_clusters : int
     n_support : int
-        Supports per cluster; with 1 it is k-means.
+        Supports per cluster; 1 gives k-means.
     gamma : float or "median"
         Stiffness of the kernel ``exp(-gamma |x - u|^2)``, in units of 1 / squared distance. "median" is one over
         the median squared distance: for the objective "lme" that of points to the nearest support of their cluster
@@ -62,14 +50,14 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     tol : float
         EM ends when the objective falls by less than this share of it.
     weighted : bool
-        Whether the weights of the supports are fitted ("lme"), or are all alike.
+        Whether the weights of the supports are fitted ("lme"), or are equal.
     prune : float, optional
         Drop supports ("lme"), those with the smallest shares first, that have a share of at most this in sum in
         any point's distance to its own or the nearest other cluster. These distances change by no more than
         ``-log(1 - prune) / gamma``.
     batch_size : int, optional
-        Fit by mini-batches of so many points ("lme", without given labels), in at most `max_iter` passes over the
-        shuffled data. The start is then that of a sample.
+        Fit by mini-batches of this size ("lme", without given labels), in at most `max_iter` passes over the
+        shuffled data. The start is then found on a sample.
     random_state : int, RandomState or None
 
     Attributes
@@ -95,7 +83,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
     Notes
     -----
-    It computes where X is: on the CPU, or on the device of a tensor.
+    The computation is on the device of X if it is a tensor, and on the CPU otherwise.
 
     A file (:func:`neonxc.save`) holds the fit. Parameters that are neither numbers nor strings (labels as `init`,
     a RandomState) get their defaults when it is loaded.
@@ -161,7 +149,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     def fit(
         self, X: Any, y: Any = None, *, labels: Any = None, sample_weight: Any = None, group: Any = None
     ) -> KernelKMeans:
-        """Find the supports.
+        """Fit the supports.
 
         Parameters
         ----------
@@ -183,15 +171,15 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         Raises
         ------
         ValueError
-            Unusable X or parameters, options that don't apply, fewer points than clusters, given labels of another
-            length or of more clusters than there are distinct points, distances that over- or underflow. In a
-            group, columns, types or parameters that differ, and what is wrong with the rows of one process; it is
-            raised by all.
+            If X or parameters cannot be used, options do not apply, there are fewer points than clusters, the
+            number of labels is wrong, labels have more clusters than there are distinct points, or distances over-
+            or underflow. In a group, all processes raise the error of one process, and an error if columns, types
+            or parameters differ.
 
         Warns
         -----
         ConvergenceWarning
-            X has fewer distinct points than `n_clusters`; there is one cluster for each.
+            If X has fewer distinct points than `n_clusters`; each then has a cluster.
         """
         del y
         ranks = Ranks(group)
@@ -205,9 +193,12 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         x = x.to(common_type(len(x), x.dtype, ranks))
         if not float(ranks.sum(weight.sum())) > 0:
             raise ValueError("sample_weight is zero everywhere: some weights have to be > 0")
-        first, kept = self._given(labels, weight > 0, ranks)
+        first, kept, self.classes_ = given_clusters(self, labels, weight > 0, ranks)
         points, mass, first = merged(x[kept], weight[kept], first)
-        if self._too_few(int(ranks.sum(kept.sum())), points, labels is not None, ranks):
+        k = len(self.classes_)
+        found = clusters_to_tell(int(ranks.sum(kept.sum())), points, k, labels is not None, ranks)
+        if found < k:
+            self.classes_ = self.classes_[:found]
             points, mass, first = merged(points, mass, None)
         self._fit(points, mass, first, labels is not None, batch.names, ranks)
         self._publish(isinstance(X, Tensor))
@@ -265,48 +256,12 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         validate_data(self, X=X, reset=reset, skip_check_array=True)
         return batch
 
-    def _given(self, labels: Any, kept: Tensor, ranks: Ranks) -> tuple[Tensor | None, Tensor]:
-        """Positions of the given labels, if any, among the classes of all ranks, and which points count."""
-        name, own = ("init", self.init) if labels is None else ("labels", labels)
-        self.classes_ = np.arange(self.n_clusters)
-        if isinstance(own, str):
-            return None, kept
-        with ranks.agreed():
-            positions, classes, kept = counted_labels(own, kept, name, ranks.alone)
-        self.classes_ = common_classes(classes, ranks, name=name)
-        if not len(self.classes_):
-            raise ValueError(f"{name} has no point that counts in a cluster")
-        if name == "init" and len(self.classes_) != self.n_clusters:
-            raise ValueError(f"init has {len(self.classes_)} different labels, n_clusters is {self.n_clusters}")
-        return torch.from_numpy(np.searchsorted(self.classes_, classes)).to(kept.device)[positions], kept
-
-    def _too_few(self, n: int, points: Tensor, fixed: bool, ranks: Ranks) -> bool:
-        """Whether sorted points are too few for the clusters, of which there are then as many as can be told."""
-        k = len(self.classes_)
-        if n < k:
-            raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
-        different = distinct(points, k, ranks)
-        if different >= k:
-            return False
-        if fixed:
-            raise ValueError(
-                f"X has {different} distinct points that count, fewer than the {k} clusters of labels"
-            )
-        warnings.warn(
-            f"Number of distinct clusters ({different}) found smaller than n_clusters ({k}). Possibly due to "
-            "duplicate points in X.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-        self.classes_ = self.classes_[:different]
-        return True
-
     def _fit(
         self, x: Tensor, mass: Tensor, first: Tensor | None, fixed: bool, names: list[str] | None, ranks: Ranks
     ) -> None:
-        """Find the model, its objective and its history."""
+        """Fit the model; return it with its objective and history."""
         total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
-        unit = total / number  # weights of any size do the same
+        unit = total / number  # only ratios of weights matter
         mass = (mass / unit).to(x)
         sums = ranks.sum(torch.cat([mass @ x, mass.sum()[None]]))
         self._shift = sums[:-1] / sums[-1]  # float32 distances are exact near the origin only
@@ -315,9 +270,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
         generator = torch.Generator(x.device).manual_seed(int(seed))
         keep = first if fixed else None
-        gamma = self._gamma(x, generator)
-        runs = [self._run(x, mass, first, keep, gamma, generator, ranks) for _ in range(self.n_init)]
-        self._model, objective, history = min(runs, key=lambda run: run[1])
+        k = len(self.classes_)
+        self._model, objective, history = best_run(self, k, x, mass, first, keep, generator, ranks)
         self.n_pruned_ = 0
         if self.prune is not None:
             self._model, self.n_pruned_ = pruned(x, self._model, self.prune, ranks)
@@ -325,54 +279,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.objective_ = objective * float(unit)
         self.history_ = [value * float(unit) for value in history]
 
-    def _gamma(self, x: Tensor, generator: torch.Generator) -> float | str:
-        """The parameter as it is for supports, whose median heuristic follows the start; a number for members."""
-        if self.objective == "lme":
-            return self.gamma
-        sample = x[torch.randperm(len(x), generator=generator, device=x.device)[:SAMPLE]]
-        return median_gamma(squared_distances(sample, sample)) if self.gamma == "median" else float(self.gamma)
-
-    def _run(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        first: Tensor | None,
-        keep: Tensor | None,
-        gamma: float | str,
-        generator: torch.Generator,
-        ranks: Ranks,
-    ) -> tuple[Any, float, list[float]]:
-        """Model, objective and history of one start, with given first labels or labels to keep, if any."""
-        k, some, mass = len(self.classes_), x, weight
-        size = len(x) if self.batch_size is None else max(self.batch_size, SEEDS * k * self.n_support)
-        if first is None and size < len(x):
-            some, mass = x[drawn(weight, size, generator)], weight.new_ones(size)
-        labels = self._start(some, mass, generator, ranks) if first is None else first
-        if self.objective != "lme":
-            max_iter = self.max_iter if keep is None else 0
-            return feature_kmeans(x, labels, k, float(gamma), weight, self.objective == "spherical", max_iter)
-        supports = seeded(some, labels, k, self.n_support, gamma, generator, mass, ranks)
-        options: dict[str, Any] = {"weighted": self.weighted, "max_iter": self.max_iter, "tol": self.tol}
-        if self.batch_size is None:
-            fit = em(x, supports, keep, weight, ranks=ranks, **options)
-        else:
-            fit = mini_batch_em(x, supports, weight, generator, self.batch_size, **options)
-        return fit.supports, fit.objective, fit.history
-
-    def _start(self, x: Tensor, weight: Tensor, generator: torch.Generator, ranks: Ranks) -> Tensor:
-        """Clusters to start from, [n]."""
-        k = len(self.classes_)
-        if not isinstance(self.init, str) or self.init == "kmeans":  # given labels of too many clusters
-            return kmeans(x, k, generator, weight, ranks)
-        if ranks.alone:
-            chosen = x[torch.randperm(len(x), generator=generator, device=x.device)[:k]]
-        else:
-            own = own_stream(generator, ranks)
-            chosen = greatest(x, torch.rand(len(x), generator=own, device=x.device), k, ranks)
-        return squared_distances(x, chosen).argmin(1)
-
     def _publish(self, as_tensor: bool) -> None:
-        """Set the attributes that describe the model; supports out of use are left out."""
+        """Set the fitted attributes; pruned supports are left out."""
         points, groups, log_weights = self._model.flat()
         order = groups.argsort(stable=True)
         vectors = points[order] + self._shift

@@ -1,4 +1,4 @@
-"""A kernel k-means of given clusters whose members are its supports."""
+"""Kernel k-means of given clusters, whose members are its supports."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from torch import Tensor
 
 from .supports import Supports, by_cluster, squared_distances
 
-MOST = 3000  # supports in total: what an explanation costs is proportional to them
-LEAST = 10  # supports of a cluster that has more points than that, however many clusters there are
-ROUNDS = 10  # of k-means, where a cluster has more points than it may have supports
-SAMPLE = 1000  # points that gamma is chosen by
-GAMMAS = range(-2, 20)  # powers of two of gamma, in units of 1 / mean squared distance
+MOST = 3000  # maximum number of supports in total, to which the cost of an explanation is proportional
+LEAST = 10  # minimum number of supports of a cluster with more points, for any number of clusters
+ROUNDS = 10  # iterations of k-means within clusters with more points than supports
+SAMPLE = 1000  # number of points on which gamma is chosen
+GAMMAS = range(-2, 20)  # exponents of two of gamma, in units of 1 / mean squared distance
 
 
 def labelled(x: Tensor, labels: Tensor, k: int) -> Supports:
-    """Supports of clusters 0 ... k-1 that all have points, with weights and gamma; nothing is drawn at random.
+    """Return the supports of clusters 0 ... k-1, with weights and gamma; nothing is drawn at random.
 
-    A cluster's points are its supports. If there are more than fit, they are the means of a k-means within the
-    cluster, weighted by their points. Gamma is the smallest one whose loss on points that are left out in turn is
-    within one standard error of the least loss: of two kernels that do about equally well, the broader one gives
+    The points of a cluster are its supports. If there are too many, the supports are the means of a k-means within
+    the cluster, weighted by their numbers of points. Gamma is the smallest value whose leave-one-out loss is
+    within one standard error of the lowest loss: of two kernels that fit about equally well, the broader one gives
     explanations that depend less on single points.
 
-    The k-means and gamma start from the first points, so these should come in an order that says nothing.
+    The k-means starts from the first points, and gamma is chosen on the first points; the points should therefore
+    be in an arbitrary order.
     """
     most = max(LEAST, MOST // k)
     width = min(most, int(torch.bincount(labels, minlength=k).amax()))
@@ -42,7 +43,7 @@ def labelled(x: Tensor, labels: Tensor, k: int) -> Supports:
 
 
 def _condensed(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """At most so many means [p, d] of points, and each point's own; where there are few enough, themselves."""
+    """Return at most `most` means [p, d] of points, and the index of each point's mean; few points are kept."""
     means, nearest = x[:most], torch.arange(len(x), device=x.device)
     if len(x) <= most:
         return means, nearest
@@ -55,10 +56,10 @@ def _condensed(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 
 def _gamma(x: Tensor, labels: Tensor, own: Tensor, points: Tensor, mass: Tensor) -> float:
-    """The smallest gamma whose leave-one-out loss is within one standard error of the least.
+    """Return the smallest gamma whose leave-one-out loss is within one standard error of the lowest.
 
-    The loss of a point is the cross entropy of ``softmax(-gamma D)`` after the point has been taken off the
-    support `own` [n] that it belongs to. Between two gammas that were tried, the loss is interpolated.
+    The loss of a point is the cross entropy of ``softmax(-gamma D)`` after the point has been removed from its
+    support `own` [n]. Between two values of gamma, the loss is interpolated.
     """
     far = squared_distances(x, points.flatten(0, 1)).view(len(x), *mass.shape)
     far = far.masked_fill(mass == 0, math.inf)
@@ -68,7 +69,7 @@ def _gamma(x: Tensor, labels: Tensor, own: Tensor, points: Tensor, mass: Tensor)
     single = mass[labels, own] == 1
     far[every[single], labels[single], own[single]] = math.inf
     near = far.amin(2)
-    told = near[every, labels].isfinite()  # the others are alone in their cluster
+    told = near[every, labels].isfinite()  # the other points are alone in their cluster
     if not bool(told.any()):
         return unit
     beyond = (far - near[..., None]).nan_to_num(nan=math.inf).float()

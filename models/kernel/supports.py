@@ -74,7 +74,7 @@ def uniform(points: Tensor, gamma: float) -> Supports:
 
 
 def pruned(x: Tensor, supports: Supports, least: float, ranks: Ranks = ALONE) -> tuple[Supports, int]:
-    """Take supports out of use, those with the smallest shares first, and count them.
+    """Drop supports, those with the smallest shares first, and count them.
 
     The supports that a cluster loses have a share of at most `least` in sum in the distance of any point that the
     cluster is the nearest or the second nearest to. Other distances do not enter a decision. With `ranks` the

@@ -118,9 +118,9 @@ class BestChanges:
         self.length = torch.full_like(self.u[:, 0], torch.inf)
         self.sure = torch.zeros_like(self.length, dtype=torch.bool)
 
-    def contrasts(self, u: Tensor, some: Tensor) -> Tensor:
+    def contrasts(self, u: Tensor, subset: Tensor) -> Tensor:
         """The contrasts [l, L] of some nodes [l] after changes [l, d]."""
-        return self.curved.contrasts(self.task, self.nodes.point[some], self.nodes.piece[some], u)
+        return self.curved.contrasts(self.task, self.nodes.point[subset], self.nodes.piece[subset], u)
 
     def inside(self, known: Tensor) -> Tensor:
         """The first of each node's known points [m, k, d] that is inside the target; zeros if none is."""
@@ -132,21 +132,21 @@ class BestChanges:
             live = live[~inside]
         return result
 
-    def descend(self, some: Tensor, start: Tensor, inner: Tensor) -> None:
+    def descend(self, subset: Tensor, start: Tensor, inner: Tensor) -> None:
         """Descend from starting points [l, d] of some nodes [l], and keep the results that are better."""
-        if not len(some):
+        if not len(subset):
             return
-        nodes = self.nodes.take(some)
+        nodes = self.nodes.take(subset)
 
         def contrasts(u: Tensor, part: Tensor) -> Tensor:
-            return self.contrasts(u, some[part])
+            return self.contrasts(u, subset[part])
 
         start = start.clamp(nodes.low, nodes.high)
         u, converged = _descend(contrasts, start, nodes, self.margin[nodes.point])
         u = _moved_inside(contrasts, u, inner)
         length = torch.linalg.vector_norm(u, dim=1)
-        better = (self.contrasts(u, some).amin(dim=1) >= 0) & (length < self.length[some])
-        won = some[better]
+        better = (self.contrasts(u, subset).amin(dim=1) >= 0) & (length < self.length[subset])
+        won = subset[better]
         self.u[won], self.length[won], self.sure[won] = u[better], length[better], converged[better]
 
 
@@ -176,24 +176,24 @@ def _descend(contrasts: Contrasts, u: Tensor, nodes: Nodes, margin: Tensor) -> t
         normals, limits = normalised(h, slopes, margin[live])
         limits = limits + torch.einsum("nhd,nd->nh", normals, here)
         low, high = nodes.low[live], nodes.high[live]
-        goal, there, multipliers = _nearest_to((1 - 1 / curvature) * here, normals, limits, low, high)
-        if not bool(there.all()):
+        goal, solvable, multipliers = _nearest_to((1 - 1 / curvature) * here, normals, limits, low, high)
+        if not bool(solvable.all()):
             back = _nearest_to(here, normals, _worst(normals, limits, here), low, high)
-            goal = torch.where(there[:, None], goal, torch.where(back[1][:, None], back[0], here))
+            goal = torch.where(solvable[:, None], goal, torch.where(back[1][:, None], back[0], here))
         step = goal - here
         slope = torch.where(length > 0, length, 1.0)
-        multipliers = curvature * multipliers / slope * there[:, None]
+        multipliers = curvature * multipliers / slope * solvable[:, None]
         penalty = torch.maximum(penalty, 2 * multipliers)
         merit = partial(
-            _merit, there, torch.where(there[:, None], penalty, 1 / slope), margin[live, None] * length
+            _merit, solvable, torch.where(solvable[:, None], penalty, 1 / slope), margin[live, None] * length
         )
         enough = 1e-4 * curvature[:, 0] * step.square().sum(dim=1)
         # if the linearized problem has no solution, the step needs to reduce the violation substantially
-        enough = torch.where(there, enough, 0.1 * merit(here, h))
+        enough = torch.where(solvable, enough, 0.1 * merit(here, h))
         t = _step_length(partial(_merit_at, merit, live_contrasts), here, step, enough)
         u[live] = here + t[:, None] * step
         size = curvature[:, 0].clamp(min=1) * torch.linalg.vector_norm(step, dim=1)
-        ended = there & (size <= TOLERANCE * (1 + torch.linalg.vector_norm(here, dim=1)))
+        ended = solvable & (size <= TOLERANCE * (1 + torch.linalg.vector_norm(here, dim=1)))
         converged[live[ended]] = True
         going = ~ended & (t > 0)
         live = live[going]
@@ -225,10 +225,10 @@ def _worst(normals: Tensor, limits: Tensor, here: Tensor) -> Tensor:
     return torch.full_like(limits, torch.inf).scatter(1, worst, limits.gather(1, worst))
 
 
-def _merit(there: Tensor, penalty: Tensor, margin: Tensor, u: Tensor, h: Tensor) -> Tensor:
+def _merit(solvable: Tensor, penalty: Tensor, margin: Tensor, u: Tensor, h: Tensor) -> Tensor:
     """The merit function [n]: half the squared distance, if the problem is solvable, plus penalized violations."""
     short = torch.where(h.isfinite(), (margin - h).clamp(min=0), 0.0)
-    return there * u.square().sum(dim=1) / 2 + (penalty * short).sum(dim=1)
+    return solvable * u.square().sum(dim=1) / 2 + (penalty * short).sum(dim=1)
 
 
 def _merit_at(
@@ -240,13 +240,13 @@ def _merit_at(
 def _step_length(merit: Callable[[Tensor], Tensor], u: Tensor, step: Tensor, enough: Tensor) -> Tensor:
     """The first step length of 1, 1/2, 1/4 ... at which the merit decreases enough; 0 if there is none."""
     before = merit(u)
-    t, open_ = torch.ones_like(before), torch.ones_like(before, dtype=torch.bool)
+    t, remaining = torch.ones_like(before), torch.ones_like(before, dtype=torch.bool)
     for _ in range(HALVINGS):
-        open_ &= ~(merit(u + t[:, None] * step) <= before - t * enough)
-        if not bool(open_.any()):
+        remaining &= ~(merit(u + t[:, None] * step) <= before - t * enough)
+        if not bool(remaining.any()):
             break
-        t = torch.where(open_, t / 2, t)
-    return torch.where(open_, 0.0, t)
+        t = torch.where(remaining, t / 2, t)
+    return torch.where(remaining, 0.0, t)
 
 
 def _moved_inside(contrasts: Contrasts, u: Tensor, inner: Tensor) -> Tensor:

@@ -140,14 +140,14 @@ def counterfactual(
     after = found.points.to(given.dtype)
     points = space.points(after)
     labels, wanted = net.predict(points), net.classes_[goal.cpu().numpy()]
-    there = found.found.cpu().numpy() & (as_array(labels) == wanted)
+    confirmed = found.found.cpu().numpy() & (as_array(labels) == wanted)
     classes = np.append(net.classes_, NOISE) if net.noise is not None else net.classes_
     return Counterfactual(
         points,
         space.changes(after),
         labels,
-        np.where(there, task.distance(found.points).cpu().numpy(), np.inf),
-        there,
+        np.where(confirmed, task.distance(found.points).cpu().numpy(), np.inf),
+        confirmed,
         bool(found.exact.all()),
         found.converged.cpu().numpy(),
         wanted,
@@ -183,17 +183,17 @@ def _nearest(net: NeuralizedClustering, task: Task, own: Tensor) -> Found:
     n, device = len(task.x), task.x.device
     settled = (own == task.target) & ((task.x == task.x.round()) | ~task.integer).all(dim=1)
     result = Found(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
-    open_ = (~settled).nonzero()[:, 0]
+    remaining = (~settled).nonzero()[:, 0]
     size = max(1, region.room)
-    for part in blocks(len(open_), -(-(1 << 27) // size), device) if n else ():
-        some = open_[part]
-        found = _confirmed(net, region, task.take(some))
+    for part in blocks(len(remaining), -(-(1 << 27) // size), device) if n else ():
+        subset = remaining[part]
+        found = _confirmed(net, region, task.take(subset))
         for into, values in zip(
             (result.points, result.found, result.exact, result.converged),
             (found.points, found.found, found.exact, found.converged),
             strict=True,
         ):
-            into[some] = values
+            into[subset] = values
     return result
 
 
@@ -201,22 +201,22 @@ def _confirmed(net: NeuralizedClustering, region: Region, task: Task) -> Found:
     """Find nearest points that the network confirms, in the dtype of the given points, growing the margin."""
     n, device = len(task.x), task.x.device
     result = Found(task.x.clone(), *(torch.zeros(n, dtype=torch.bool, device=device) for _ in range(3)))
-    open_ = torch.arange(n, device=device)
+    remaining = torch.arange(n, device=device)
     size = (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
     margin = region.first_margin + (4 * torch.finfo(task.dtype).eps * size if region.first_margin else 0 * size)
     for _ in range(TRIES):
-        if not len(open_):
+        if not len(remaining):
             break
-        some = task.take(open_)
-        found = region.nearest(some, margin[open_])
+        subset = task.take(remaining)
+        found = region.nearest(subset, margin[remaining])
         rounded = found.points.to(task.dtype)
-        right = found.found & (_columns(net, rounded) == some.target)
-        result.points[open_[right]] = rounded[right].double()
-        result.found[open_[right]] = True
+        right = found.found & (_columns(net, rounded) == subset.target)
+        result.points[remaining[right]] = rounded[right].double()
+        result.found[remaining[right]] = True
         done = right | ~found.found
-        result.exact[open_[done]] = found.exact[done]
-        result.converged[open_[done]] = found.converged[done] & right[done]
-        open_ = open_[~done]
+        result.exact[remaining[done]] = found.exact[done]
+        result.converged[remaining[done]] = found.converged[done] & right[done]
+        remaining = remaining[~done]
         margin = (margin * GROWTH).clamp(min=4 * torch.finfo(task.dtype).eps * size)
     return result
 
@@ -230,7 +230,7 @@ def _columns(net: NeuralizedClustering, x: Tensor) -> Tensor:
 def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> Tensor:
     """The columns [n] of the target labels; by default the runner-up, and for noise the nearest cluster."""
     if target is None:
-        parts = [net.head(x[some]) for some in net.carrier.of_points(x)]
+        parts = [net.head(x[subset]) for subset in net.carrier.of_points(x)]
         logits = torch.cat(parts)
         logits = torch.cat([logits, logits[:, :1]], dim=1)  # a column for noise, so that K can be masked below
         return logits.scatter(1, own[:, None], -torch.inf)[:, :-1].argmax(dim=1)

@@ -82,8 +82,8 @@ class _State:
     entering: Tensor  # [n]: half-space, or H + column for a lower bound, H + d + column for an upper one; or -1
     weight: Tensor  # [n], multiplier of the entering constraint
 
-    def take(self, some: Tensor) -> _State:
-        return self if bool(some.all()) else _State(*(getattr(self, f.name)[some] for f in fields(self)))
+    def take(self, subset: Tensor) -> _State:
+        return self if bool(subset.all()) else _State(*(getattr(self, f.name)[subset] for f in fields(self)))
 
 
 def _step(s: _State) -> tuple[Tensor, Tensor]:
@@ -132,16 +132,18 @@ def _change(s: _State, normal: Tensor, free: Tensor) -> Tensor:
     change = torch.zeros_like(s.multiplier)
     if width == 0:
         return change
-    there, index = s.active.to(torch.uint8).topk(width, dim=1)
-    some = s.normals.gather(1, index[:, :, None].expand(-1, -1, s.u.shape[1])) * free[:, None] * there[:, :, None]
-    gram = some @ some.mT + torch.diag_embed(1.0 - there.to(some))
-    solved = torch.linalg.solve_ex(gram, some @ normal[:, :, None])[0][:, :, 0]
-    return change.scatter(1, index, solved * there)
+    used, index = s.active.to(torch.uint8).topk(width, dim=1)
+    subset = s.normals.gather(1, index[:, :, None].expand(-1, -1, s.u.shape[1])) * free[:, None] * used[:, :, None]
+    gram = subset @ subset.mT + torch.diag_embed(1.0 - used.to(subset))
+    solved = torch.linalg.solve_ex(gram, subset @ normal[:, :, None])[0][:, :, 0]
+    return change.scatter(1, index, solved * used)
 
 
-def _add_constraint(s: _State, rows: Tensor, entering: Tensor, some: Tensor, column: Tensor, sign: Tensor) -> None:
+def _add_constraint(
+    s: _State, rows: Tensor, entering: Tensor, subset: Tensor, column: Tensor, sign: Tensor
+) -> None:
     H = s.limits.shape[1]
-    half, bound = some & (entering < H), some & (entering >= H)
+    half, bound = subset & (entering < H), subset & (entering >= H)
     s.active[rows[half], entering[half]] = True
     s.multiplier[rows[half], entering[half]] = s.weight[half]
     r, c, side = rows[bound], column[bound], sign[bound].to(s.u)
@@ -149,9 +151,9 @@ def _add_constraint(s: _State, rows: Tensor, entering: Tensor, some: Tensor, col
     s.u[r, c] = torch.where(side < 0, s.low[r, c], s.high[r, c])
 
 
-def _drop_constraint(s: _State, rows: Tensor, leaving: Tensor, some: Tensor) -> None:
+def _drop_constraint(s: _State, rows: Tensor, leaving: Tensor, subset: Tensor) -> None:
     H = s.limits.shape[1]
-    half, bound = some & (leaving < H), some & (leaving >= H)
+    half, bound = subset & (leaving < H), subset & (leaving >= H)
     s.active[rows[half], leaving[half]] = False
     s.multiplier[rows[half], leaving[half]] = 0.0
     s.side[rows[bound], leaving[bound] - H] = 0.0

@@ -37,9 +37,9 @@ class Nodes:
     high: Tensor  # [m, d]
     chosen: Tensor  # [m, d], columns that count as changed
 
-    def take(self, some: Tensor) -> Nodes:
+    def take(self, subset: Tensor) -> Nodes:
         """Select nodes."""
-        return Nodes(*(getattr(self, field.name)[some] for field in fields(self)))
+        return Nodes(*(getattr(self, field.name)[subset] for field in fields(self)))
 
     def __add__(self, other: Nodes) -> Nodes:
         pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
@@ -84,16 +84,21 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_N
     solved, exact = torch.zeros(n, dtype=torch.int64, device=task.x.device), torch.ones_like(sure)
     while len(nodes.point):
         now = _next(nodes, room)
-        some, nodes = nodes.take(now), nodes.take(~now)
-        solved.index_add_(0, some.point, torch.ones_like(some.point))
-        u, there, converged = solve(some)
+        subset, nodes = nodes.take(now), nodes.take(~now)
+        solved.index_add_(0, subset.point, torch.ones_like(subset.point))
+        u, feasible, converged = solve(subset)
         length = torch.linalg.vector_norm(u, dim=1)
-        open_ = there & (length < best[some.point])
-        some, u, length, converged = some.take(open_), u[open_], length[open_], converged[open_]
-        candidates = (some, u, converged)
+        remaining = feasible & (length < best[subset.point])
+        subset, u, length, converged = (
+            subset.take(remaining),
+            u[remaining],
+            length[remaining],
+            converged[remaining],
+        )
+        candidates = (subset, u, converged)
         if task.discrete:
-            candidates = _rounded(task, some, u, solve)
-            nodes = nodes + _children(task, some, u, length)
+            candidates = _rounded(task, subset, u, solve)
+            nodes = nodes + _children(task, subset, u, length)
         _keep_best(best, answer, sure, *candidates)
         nodes = nodes.take(nodes.bound < best[nodes.point] * (1 - UNCHANGED))
         spent = solved[nodes.point] >= most
@@ -134,8 +139,8 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
     whole = ((task.x[nodes.point] + u * task.spread).round() - task.x[nodes.point]) / task.spread
     movable = task.integer & (low < high)
     low, high = torch.where(movable, whole, low), torch.where(movable, whole, high)
-    found, there, converged = solve(replace(nodes, low=low, high=high))
-    return nodes.take(there), found[there], converged[there]
+    found, feasible, converged = solve(replace(nodes, low=low, high=high))
+    return nodes.take(feasible), found[feasible], converged[feasible]
 
 
 def _children(task: Task, nodes: Nodes, u: Tensor, length: Tensor) -> Nodes:

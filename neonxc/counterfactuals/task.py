@@ -47,9 +47,9 @@ class Task:
     integer: Tensor
     most: int | None
 
-    def take(self, some: Tensor | slice) -> Task:
+    def take(self, subset: Tensor | slice) -> Task:
         """Return the task of some of the points."""
-        return replace(self, x=self.x[some], target=self.target[some])
+        return replace(self, x=self.x[subset], target=self.target[subset])
 
     @property
     def discrete(self) -> bool:

@@ -135,14 +135,14 @@ def attribute_dataset(
         first = explainer([0], x)
         manifest = manifest_of(source, format, {**explainer.described(), "columns": _described(first)})
         most = rows_per_shard or at_once(COPIES * sum(value.nbytes for value in first.values()))
-        some = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)
+        block = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)
     run(
         source,
         explainer,
         folder,
         manifest,
         ranks,
-        batch_size=min(some, most),
+        batch_size=min(block, most),
         rows_per_shard=most,
         progress=progress,
     )
@@ -227,10 +227,10 @@ def _decided(net: NeuralizedClustering, X: Any) -> dict[str, Tensor]:
         a = carrier.features(x)
         points = rows(a)
         logits, own, noise = [], [], []
-        for some in carrier.of_points(points):
-            logits.append(net.head(points[some]))
-            own.append(net.head.assign(points[some]))
-            noise.append(net.is_noise(points[some]))
+        for block in carrier.of_points(points):
+            logits.append(net.head(points[block]))
+            own.append(net.head.assign(points[block]))
+            noise.append(net.is_noise(points[block]))
         column = torch.cat(own)
         cluster = column.masked_fill(torch.cat(noise), NOISE)
         place = (a.shape[0], *a.shape[2:])

@@ -1,4 +1,4 @@
-"""Measures: of explanations, of clusterings by trees, and of the trees themselves."""
+"""Measures of explanations, of clusterings by trees, and of the trees themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stiffness of NEON by pixel-flipping, where the heuristic is not to be trusted."""
+"""The stiffness of NEON chosen by pixel-flipping, as an alternative to the heuristic."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Calibration:
     beta : float
         The beta with the largest AUC; ties go to the one closest to the heuristic.
     factors, betas : ndarray [F]
-        What was tried, in units of the heuristic and as it is.
+        The values that were tried, in units of the heuristic and in absolute units.
     auc_per_input : ndarray [F, N]
-        0 ... 100.
+        AUC of each input for each beta, 0 to 100.
     """
 
     beta: float
@@ -42,7 +42,7 @@ class Calibration:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row per beta: AUC, and how far it is behind the best, with the standard error of either."""
+        """Return a row per beta: the AUC and its difference to the best AUC, both with standard errors."""
         best = self.auc_per_input[self.betas == self.beta][0]
         rows = []
         for factor, beta, area in zip(self.factors, self.betas, self.auc_per_input, strict=True):
@@ -75,20 +75,21 @@ def calibrate_by_flipping(
     groups: Any = None,
     random_state: Any = 0,
 ) -> Calibration:
-    """Find the beta of NEON whose explanations have the greatest area under the pixel-flipping curve.
+    """Find the beta of NEON whose explanations have the largest area under the pixel-flipping curve.
 
     Parameters
     ----------
     net : NeuralizedClustering
-        From :func:`neonxc.neuralize`. It keeps the beta that it has: set ``net.beta`` to the one that was found.
+        A network from :func:`neonxc.neuralize`. Its beta is not changed: set ``net.beta`` to the value that was
+        found.
     X : array, frame or tensor [N, ...]
-        A hundred points or so. An area measured on the points that beta was chosen on flatters it: compare with
-        other methods on other points.
+        About a hundred points. The AUC on these points is optimistic, because beta is chosen on them; use other
+        points to compare with other methods.
     imputer, repeats, groups, random_state
-        As for :func:`pixel_flipping`. Draws are common to all betas.
+        As for :func:`pixel_flipping`. The random draws are the same for all betas.
     factors : sequence of float
-        What to try, each once, in units of what :meth:`NeuralizedClustering.calibrate` finds on X; by default
-        1/64 to 4.
+        Values to try, in units of the heuristic of :meth:`NeuralizedClustering.calibrate` on X; by default 1/64 to
+        4.
 
     Returns
     -------
@@ -97,8 +98,8 @@ def calibrate_by_flipping(
     Raises
     ------
     ValueError
-        Factors that are not above 0; points that are all on a border of their cluster; a network with a
-        threshold, whose shares do not depend on beta.
+        If a factor is not positive, if all points are on a border of their cluster, or if the network has a
+        threshold, so that its relevance does not depend on beta.
 
     References
     ----------
@@ -140,7 +141,7 @@ def calibrate_by_flipping(
 
 
 def _heuristic(net: NeuralizedClustering, x: Tensor) -> float:
-    """What :meth:`NeuralizedClustering.calibrate` finds; the network keeps its own beta."""
+    """Return the result of :meth:`NeuralizedClustering.calibrate` without changing the network's beta."""
     found = net.heuristic_beta(x)
     if not 0 < found < math.inf:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""How many clusters: measures of k-means for several k, side by side, and a suggestion."""
+"""Choice of the number of clusters: measures of k-means for several k, and a suggestion."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 STABLE = 0.8
 """Adjusted Rand index from which on clusters count as found again."""
 REFITS = 5
-SAMPLE = 2000  # rows between which the silhouette is measured
+SAMPLE = 2000  # number of rows for the silhouette
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What :func:`choose_k` found.
+    """Result of :func:`choose_k`.
 
     Attributes
     ----------
     frame : DataFrame
         A row for every k, with the columns
 
-        - ``inertia``: sum of squared distances to the centers; falls with k;
-        - ``silhouette``: -1 ... 1, how much nearer points are to their own cluster than to the next one;
-        - ``stability``: mean adjusted Rand index, at most 1, of the clusters with those that k-means finds on
-          random halves of the rows;
-        - ``cost_ratio``: k-means cost of a tree with a leaf for each cluster, over the inertia; 1 and more.
+        - ``inertia``: sum of squared distances to the centers, which falls with k;
+        - ``silhouette``: -1 to 1, compares the distance to the own cluster with that to the next cluster;
+        - ``stability``: mean adjusted Rand index between the clusters and those that k-means finds on random
+        halves of the rows, at most 1;
+        - ``cost_ratio``: k-means cost of a tree with one leaf per cluster, divided by the inertia, at least 1.
     k : int
-        The number that is suggested.
+        The suggested number of clusters.
     reason : str
-        Why, in words.
+        The reason for the suggestion.
     rows : int
         Number of rows that were measured.
     """
@@ -56,7 +56,7 @@ class Choice:
     rows: int
 
     def plot(self) -> Figure:
-        """Draw a curve for every measure; the suggested number is marked."""
+        """Draw a curve of every measure, and mark the suggested number."""
         from neonxc.plot.curves import choice_curves
 
         return choice_curves(self)
@@ -77,20 +77,20 @@ def choose_k(
 ) -> Choice:
     """Compare numbers of clusters for k-means.
 
-    Of the numbers whose clusters are found again on half of the rows (a stability of at least 0.8), the one with
-    the greatest silhouette is suggested. Where there is none, the most stable one is.
+    The suggestion is the number with the largest silhouette among those whose clusters are found again on half of
+    the rows (a stability of at least 0.8). If there is none, it is the number with the largest stability.
 
     Parameters
     ----------
     X : array-like, data frame or tensor [n, d]
-        Finite numbers on comparable scales; with `preprocessing` whatever that takes.
+        Finite numbers on comparable scales, or the inputs of `preprocessing`.
     clusters : iterable of int
         Numbers of clusters to compare, each at least 2.
     preprocessing : scikit-learn transformer, optional
-        What turns X into the numbers that are clustered, as :func:`neonxc.preparation.prepare` makes one. It is
+        Converts X to the numbers that are clustered, such as :func:`neonxc.preparation.prepare` makes. It is
         cloned. Trees cut the columns of X itself.
     max_rows : int
-        Of more rows, so many are drawn.
+        Maximum number of rows; if there are more, a random sample is used.
     random_state : int, RandomState or None
 
     Returns
@@ -100,7 +100,7 @@ def choose_k(
     Raises
     ------
     ValueError
-        No numbers of clusters, one below 2, or fewer different points than clusters.
+        If `clusters` is empty or contains a number below 2, or if there are fewer distinct points than clusters.
 
     References
     ----------
@@ -164,7 +164,7 @@ def _measured(
 
 
 def _suggested(frame: pd.DataFrame) -> tuple[int, str]:
-    """The number of clusters to take, and why."""
+    """Return the suggested number of clusters and the reason."""
     stable = frame[frame["stability"] >= STABLE]
     if not len(stable):
         k = int(frame["stability"].idxmax())

@@ -1,4 +1,4 @@
-"""Which methods are compared: names of default methods, functions, and relevance."""
+"""Selection of the methods to compare: names of default methods, functions, and relevance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neonxc.network import NeuralizedClustering
 
 
 def chosen(methods: Any, defaults: dict[str, Method] | None, net: nn.Module) -> dict[str, Any]:
-    """Methods by name, from a dict, or from names of `defaults` and functions; None: all of `defaults`."""
+    """Return {name: method} from a dict, or from names of `defaults` and functions; None selects all defaults."""
     if isinstance(methods, Mapping):
         found = dict(methods)
     elif methods is None:
@@ -42,7 +42,7 @@ def chosen(methods: Any, defaults: dict[str, Method] | None, net: nn.Module) -> 
 
 
 def relevance_of(name: str, method: Method, net: nn.Module, x: Tensor, target: Tensor) -> Any:
-    """Call a method; an error names it if it takes other arguments or returns nothing."""
+    """Call a method; errors name a method that takes other arguments or returns nothing."""
     try:
         signature(method).bind(net, x, target)
     except TypeError as error:

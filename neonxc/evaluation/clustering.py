@@ -1,4 +1,4 @@
-"""Measures of a clustering by a tree: the size of its explanations, agreement with its reference."""
+"""Measures of trees and clusterings: the size of explanations, and the agreement with a reference."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def wad(tree: ThresholdTree, *, group: Any = None) -> float:
     ----------
     tree : ThresholdTree
     group : torch.distributed.ProcessGroup, optional
-        Add up the points of the tree's leaves, ``tree.samples``, over the processes of the group, which have the
-        same tree, each with the points that it has counted. Trees that a group has fitted have the points of all
-        already: with and without `group` the result is the same.
+        Sum ``tree.samples``, the numbers of points in the leaves, over the processes of the group, which have the
+        same tree with their own counts. A tree that was fitted by a group already contains the counts of all
+        processes, so that `group` does not change the result.
 
     Raises
     ------
     ValueError
-        In a group, on all processes: trees of different leaves.
+        If the trees of the processes differ in their leaves (raised in all processes).
     """
     return _average(tree, tree.depths, Ranks(group))
 
@@ -53,7 +53,7 @@ def waes(tree: ThresholdTree, *, group: Any = None) -> float:
 
 
 def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
-    """Adjusted Rand index, adjusted and normalized mutual information with a reference clustering.
+    """Compute the adjusted Rand index and mutual information with a reference clustering.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
     Returns
     -------
     dict
-        "ari", "ami", "nmi"; 1 for equal clusterings, whatever their numbers are.
+        "ari" (adjusted Rand index), "ami" (adjusted mutual information) and "nmi" (normalized mutual information).
+        All are 1 for equal clusterings, independently of the label values.
     """
     ours, theirs = as_array(labels), as_array(reference)
     return {
@@ -73,24 +74,24 @@ def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
 
 
 def clustering_accuracy(labels: Any, truth: Any) -> float:
-    """Share of the points that are right under the best matching of clusters with classes, one to one.
+    """Accuracy of a clustering under the best one-to-one matching of clusters with classes.
 
     Parameters
     ----------
     labels : array-like [n]
         Clusters.
     truth : array-like [n]
-        Classes; there may be more or fewer of them than clusters.
+        Classes; their number may differ from the number of clusters.
 
     Returns
     -------
     float
-        0 ... 1; the matching is found by the Hungarian method.
+        Accuracy, 0 to 1. The matching is found by the Hungarian method.
 
     Raises
     ------
     ValueError
-        No points, or not one label and one class for each.
+        If there are no points, or the numbers of labels and classes differ.
 
     Examples
     --------
@@ -108,7 +109,7 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
 
 
 def _average(tree: ThresholdTree, values: Tensor, ranks: Ranks) -> float:
-    """The mean of values [nodes] of the leaves over the points in them."""
+    """Return the mean over all points of the values [nodes] of their leaves."""
     leaves = tree.leaves
     ranks.same(leaves=values[leaves].tolist())
     samples = tree.samples[leaves]

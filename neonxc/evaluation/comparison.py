@@ -1,4 +1,4 @@
-"""Methods side by side: the area under their pixel-flipping curves."""
+"""Comparison of explanation methods by the area under their pixel-flipping curves."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from neonxc.progress_bars import progress_bar
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Pixel-flipping of several methods.
+    """Pixel-flipping results of several methods.
 
     Attributes
     ----------
     results : dict of str to Flipping
-        The most relevant features first.
+        Results with the most relevant features first.
     reversed : dict of str to Flipping
-        The least relevant features first.
+        Results with the least relevant features first.
     seconds : dict of str to float
         Wall-clock time of computing the relevance.
     baseline : str or None
@@ -139,12 +139,13 @@ def compare(
     random_state: Any = 0,
     progress: bool = True,
 ) -> Comparison:
-    """Compare methods of explanation by pixel-flipping.
+    """Compare explanation methods by pixel-flipping.
 
     Parameters
     ----------
     net : nn.Module
-        From :func:`neonxc.neuralize`; with methods other than NEON and NCA, any network with logits [N, K].
+        A network from :func:`neonxc.neuralize`. For methods other than NEON and NCA, any network with logits [N,
+        K].
     X : array, frame or tensor [N, ...]
     methods : sequence of str or callable, or dict of str to callable or array, optional
         Names of default methods and functions of your own; or a dict of names and functions, whose values may also
@@ -226,7 +227,7 @@ def compare(
 
 
 def _sampled(n: int, points: int | None, seed: int) -> Tensor:
-    """The rows to compare on, in their order."""
+    """Draw the rows to compare on, in ascending order."""
     if points is None:
         return torch.arange(n)
     if not isinstance(points, (int, np.integer)) or points < 1:
@@ -235,7 +236,7 @@ def _sampled(n: int, points: int | None, seed: int) -> Tensor:
 
 
 def _part(values: Any, rows: Tensor, n: int, name: str) -> Tensor:
-    """Rows of an argument with one entry per row of X."""
+    """Select rows of an argument with one entry per row of X."""
     whole = as_batch(values, name=name).tensor
     if len(whole) != n:
         raise ValueError(f"{name} needs one entry per row of X, {n}, got {len(whole)}")
@@ -245,7 +246,7 @@ def _part(values: Any, rows: Tensor, n: int, name: str) -> Tensor:
 def _defaults(
     net: nn.Module, every: Tensor, x: Tensor, imputer: Imputer, groups: Any, baseline: Any
 ) -> tuple[dict[str, Method], str | None]:
-    """The default methods, and what they use for a missing feature."""
+    """Return the default methods, and the name of the value that they use for a missing feature."""
     if isinstance(net, NeuralizedClustering) and net.carrier.missing == "word":
         if baseline is not None:
             raise ValueError("baseline is for the default methods of tables and images")
@@ -261,7 +262,7 @@ def _in_words(seconds: float) -> str:
 
 
 def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
-    """The value of a missing feature, shaped like one input (None: zeros), and its name."""
+    """Return the value of a missing feature, shaped like one input (None for zeros), and its name."""
     if baseline is None:
         baseline = "zero" if default_baseline(net, x) is None else "mean"
     if isinstance(baseline, str):
@@ -275,6 +276,6 @@ def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
 
 
 def mean_error(values: np.ndarray) -> tuple[float, float]:
-    """Mean and its standard error."""
+    """Return the mean and its standard error."""
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return float(values.mean()), error

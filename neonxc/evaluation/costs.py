@@ -1,4 +1,4 @@
-"""Costs of clusterings: k-means, k-center, that of a tree's leaves, and the price of an explanation."""
+"""Costs of clusterings: k-means, k-center, the surrogate cost of a tree, and the price of explainability."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None, *, group: Any = 
     Returns
     -------
     float
-        In squared units of the columns.
+        The cost, in squared units of the columns.
     """
     ranks = Ranks(group)
     points, weight = _read(X, sample_weight, ranks)
@@ -62,8 +62,8 @@ def kcenter_cost(
     Returns
     -------
     float
-        In units of the metric. The center of a cluster is the member from which its farthest member is the least
-        far, also where a fitted model had another one.
+        The distance, in units of the metric. The center of a cluster is the member with the smallest maximum
+        distance to the other members, even if a fitted model used another center.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def kcenter_cost(
 
 
 def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *, group: Any = None) -> float:
-    """Price of explainability: the k-means cost of a clustering over that of its reference clustering.
+    """Price of explainability: the k-means cost of a clustering divided by that of its reference clustering.
 
     Moshkovitz et al., "Explainable k-means and k-medians clustering", 2020.
 
@@ -92,24 +92,25 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
     ----------
     X : array-like, data frame or tensor [n, d]
     labels : array-like [n]
-        The clustering by a tree. Its centers are the means of its clusters.
+        Labels of the tree's clustering. Its centers are the means of its clusters.
     reference : array-like [n] or [k, d]
-        The labels of the reference clustering, or its centers: every point then belongs to the nearest one.
+        Labels of the reference clustering, or its centers, to the nearest of which every point belongs.
     sample_weight : array-like [n], optional
     group : torch.distributed.ProcessGroup, optional
-        Costs of the rows of all processes of the group: X, `labels`, `sample_weight` and labels as `reference` are
-        those of this process, which may have no rows. All processes call it, and get the same ratio.
+        Sum the costs over the processes of the group. X, `labels`, `sample_weight` and `reference` labels are
+        those of this process, which may have no rows. All processes must call the function, and all get the same
+        ratio.
 
     Returns
     -------
     float
-        1 and more where the reference is a local optimum of k-means; infinite if the reference costs nothing.
+        At least 1 if the reference is a local optimum of k-means; infinite if the cost of the reference is 0.
 
     Raises
     ------
     ValueError
-        Unusable X, labels, centers or weights. In a group, on all processes: columns, types or centers that
-        differ, and what is wrong with the rows of one process.
+        If X, labels, centers or weights cannot be used. In a group, all processes raise the error of one process,
+        and an error if their columns, types or centers differ.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
 
 
 def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None) -> float:
-    """Sum of squared distances of points to the reference center that is best for their leaf.
+    """Sum of squared distances of points to the best reference center of their leaf.
 
     Frost, Moshkovitz and Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020, Definition 1.
 
@@ -144,7 +145,7 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
     ----------
     X : array-like, data frame or tensor [n, d]
     leaves : array-like [n]
-        The leaf of every point, as ``tree.apply(X)`` has it.
+        The leaf of every point, from ``tree.apply(X)``.
     centers : array-like [k, d]
         Reference centers.
     sample_weight : array-like [n], optional
@@ -152,7 +153,7 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
     Returns
     -------
     float
-        At least the k-means cost of the clustering in which every leaf belongs to its best center.
+        The cost. It is at least the k-means cost of the clustering that assigns every leaf to its best center.
     """
     points, weight = _read(X, sample_weight)
     index, classes = _numbered(leaves, points)

@@ -16,7 +16,7 @@ from neonxc.network import NeuralizedClustering
 from neonxc.ranks import ALONE, Ranks
 from neonxc.shards import sample
 
-LARGEST = 4000  # points by which a bandwidth is chosen
+LARGEST = 4000  # number of points for the choice of the bandwidth
 
 
 class Imputer(ABC):
@@ -27,16 +27,16 @@ class Imputer(ABC):
 
     @abstractmethod
     def start(self, x: Tensor) -> Filling:
-        """Take up inputs [B, ...]; nothing of them is known yet.
+        """Start with inputs [B, ...] of which no feature is known.
 
         Parameters
         ----------
         x : Tensor [B, ...]
-            The inputs whose features are missing first.
+            The inputs, all of whose features are missing at first.
         """
 
     def points_at_once(self) -> int:
-        """Inputs that may be taken up at once."""
+        """Maximum number of inputs per call of `start`."""
         return sys.maxsize
 
 
@@ -45,9 +45,9 @@ class Filling(ABC):
 
     @abstractmethod
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
-        """Inputs [S, repeats, B, D]: what is `known` [S, B, D] of them in some steps, and the rest filled in.
+        """Return inputs [S, repeats, B, D]: the `known` [S, B, D] features of S steps, the others filled in.
 
-        It costs least if little changes from one step to the next, from one call to the next as well.
+        The cost is lowest if few features change between consecutive steps and calls.
         """
 
 
@@ -58,7 +58,7 @@ class _Constant(Filling):
         self.x, self.values = x.flatten(1), values.expand_as(x).flatten(1)
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
-        """The same in all repeats."""
+        """Fill in the same values in all repeats."""
         return torch.where(known, self.x, self.values)[:, None].expand(-1, repeats, -1, -1)
 
 
@@ -101,12 +101,13 @@ class BlurImputer(Imputer):
         self.sigma = sigma
 
     def start(self, x: Tensor) -> Filling:
-        """Take up images [B, C, H, W]."""
+        """Start with images [B, C, H, W]."""
         if x.ndim != 4:
             raise ValueError(f"BlurImputer needs images [N, C, H, W], got shape {list(x.shape)}")
-        from torchvision.transforms.functional import gaussian_blur  # its import takes a second
+        from torchvision.transforms.functional import gaussian_blur  # the import takes a second
 
-        size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1  # no wider than what can be reflected
+        # the padding cannot exceed the size of the image
+        size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1
         return _Constant(x, gaussian_blur(x, [size, size], [self.sigma, self.sigma]))
 
 
@@ -134,7 +135,7 @@ class WordImputer(Imputer):
             raise ValueError("ids has no known word to draw")
 
     def start(self, x: Tensor) -> Filling:
-        """Take up texts [B, L]."""
+        """Start with texts [B, L]."""
         return _DrawnWords(x, self.words.to(x))
 
 
@@ -145,7 +146,7 @@ class _DrawnWords(Filling):
         self.x, self.words, self.drawn = x, words, x.new_empty(0)
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
-        """Draw with the first call."""
+        """Fill in words, which are drawn in the first call."""
         if len(self.drawn) != repeats:
             shape = (repeats, *self.x.shape)
             index = torch.randint(len(self.words), shape, generator=generator, device=self.x.device)
@@ -164,10 +165,9 @@ class KDEImputer(Imputer):
     Parameters
     ----------
     X : array, frame or tensor [n, ...]
-        Data like the inputs; other inputs may be filled in.
+        Data from the distribution of the inputs.
     bandwidth : float, optional
-        h, in units of the columns' standard deviations. Default: the one under which the points are most likely
-        when each is left out in turn.
+        h, in units of the columns' standard deviations. The default maximizes the leave-one-out likelihood of X.
 
     Attributes
     ----------
@@ -189,15 +189,15 @@ class KDEImputer(Imputer):
         self.bandwidth = best_bandwidth(self.points) if bandwidth is None else float(bandwidth)
 
     def start(self, x: Tensor) -> Filling:
-        """Take up inputs [B, ...] with as many features as the data has."""
+        """Start with inputs [B, ...] that have the same number of features as the data."""
         if x[0].numel() != self.points.shape[1]:
             raise ValueError(
-                f"KDEImputer was given data of {self.points.shape[1]} features, the inputs have {x[0].numel()}"
+                f"the inputs have {x[0].numel()} features, the data of the KDEImputer has {self.points.shape[1]}"
             )
         return _Conditional(self, x.flatten(1))
 
     def points_at_once(self) -> int:
-        """Inputs that may be taken up at once: each has a distance to every point of the data."""
+        """Maximum number of inputs per call of `start`: each needs a distance to every point of the data."""
         return at_once(2 * self.points.element_size() * len(self.points), self.points.device)
 
 
@@ -211,7 +211,7 @@ class _Conditional(Filling):
         self.far = x.new_zeros(len(x), len(points))  # squared distances over the known features
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
-        """Draw a point for each step and repeat, and noise."""
+        """Draw a point of the data and noise for each step and repeat."""
         filled = self.x.new_empty(len(known), repeats, *self.x.shape)
         for step, now in enumerate(known):
             self._learn(now)
@@ -219,7 +219,7 @@ class _Conditional(Filling):
         return filled
 
     def _learn(self, known: Tensor) -> None:
-        """Add the distances over features that have come to be known, take away those over forgotten ones."""
+        """Add distances over features that are now known, and subtract those that no longer are."""
         change = known.to(self.z) - self.known.to(self.z)
         z = self.z * change
         self.far += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
@@ -227,7 +227,7 @@ class _Conditional(Filling):
         self.known = known
 
     def _draw(self, repeats: int, generator: torch.Generator) -> Tensor:
-        """Points [repeats, B, D] of the density given what is known."""
+        """Draw points [repeats, B, D] from the density conditional on the known features."""
         h = self.density.bandwidth
         weights = (self.far / (-2 * h * h)).softmax(1)
         drawn = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
@@ -238,7 +238,7 @@ class _Conditional(Filling):
 
 
 def check_imputer(imputer: Any) -> None:
-    """Refuse anything but an imputer or None."""
+    """Raise a TypeError unless the argument is an imputer or None."""
     if imputer is None or isinstance(imputer, Imputer):
         return
     if isinstance(imputer, type) and issubclass(imputer, Imputer):
@@ -273,7 +273,7 @@ def _is_table(net: Any, x: Tensor) -> bool:
 
 
 def best_bandwidth(points: Tensor) -> float:
-    """Bandwidth with the greatest leave-one-out likelihood of points [n, d], to about one percent."""
+    """Return the bandwidth of largest leave-one-out likelihood of points [n, d], to about one percent."""
     if len(points) > LARGEST:
         order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
         points = points[order[:LARGEST].to(points.device)]

@@ -1,7 +1,7 @@
-"""Ways to explain a cluster decision that NEON is compared with; each gives relevance shaped like its inputs.
+"""Explanation methods that are compared with NEON; each returns relevance shaped like its inputs.
 
-A method is a function of a network, inputs [N, ...] and target columns [N]. Those with settings are made by a
-function of theirs.
+A method is a function of a network, inputs [N, ...] and target columns [N]. Methods with settings are made by
+functions that return them.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ def random(seed: int = 0) -> Method:
 
 
 def squared(net: Any, x: Tensor, target: Tensor) -> Tensor:
-    """The features themselves, squared."""
+    """The squared features."""
     return x.square()
 
 
 def gradient(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
-    """Slope of the target's logit."""
+    """Gradient of the target's logit."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         return torch.autograd.grad(net(x).gather(1, target[:, None]).sum(), x)[0]
 
 
 def sensitivity(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
-    """Slope of the target's logit, squared."""
+    """Squared gradient of the target's logit."""
     return gradient(net, x, target).square()
 
 
 def gradient_x_input(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
-    """Slope of the target's logit times the feature."""
+    """Gradient of the target's logit times the input."""
     return gradient(net, x, target) * x
 
 
 def integrated_gradients(steps: int = 10, baseline: Tensor | None = None) -> Method:
-    """Slopes on the way from a baseline, by default zero (captum), as a Riemann sum of so many steps."""
+    """Integrated gradients along the path from a baseline, by default zero, with a number of steps (captum)."""
 
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
         return IntegratedGradients(net).attribute(
@@ -92,7 +92,7 @@ def integrated_gradients(steps: int = 10, baseline: Tensor | None = None) -> Met
 def shapley_sampling(
     samples: int = 25, groups: Tensor | None = None, seed: int = 0, baseline: Tensor | None = None
 ) -> Method:
-    """Shapley values by permutation sampling, a baseline, by default zero, as the missing value (captum)."""
+    """Shapley values by permutation sampling, with a baseline, by default zero, as the missing value (captum)."""
 
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), torch.no_grad():
@@ -101,7 +101,7 @@ def shapley_sampling(
             found = ShapleyValueSampling(net).attribute(
                 x, baselines=_baselines(baseline, x), target=target, n_samples=samples, feature_mask=mask
             )
-            if mask is not None:  # every feature of a group got all of its value
+            if mask is not None:  # every feature of a group has the value of the whole group
                 found = found / torch.bincount(mask.flatten())[mask]
             return found.to(x)
 
@@ -119,16 +119,16 @@ def pda(
     groups: Tensor | None = None,
     seed: int = 0,
 ) -> Method:
-    """Prediction difference analysis: by how much the decision falls when one feature is imputed given the others.
+    """Prediction difference analysis: the decrease of the decision when one feature is imputed given the others.
 
     Parameters
     ----------
     imputer : Imputer, optional
-        Default: zeros (PDA0). With a :class:`KDEImputer`: PDAcs.
+        Default: zeros (PDA0 of the paper). A :class:`KDEImputer` gives PDAcs.
     measure : {"logit", "indicator"}
-        What falls.
+        The quantity whose decrease is measured.
     repeats : int
-        Fillings per feature, of imputers that draw.
+        Number of draws per feature, for imputers that draw at random.
     groups : Tensor of int, shaped like one input, optional
         Features that are imputed together.
     """
@@ -184,20 +184,20 @@ def default_methods(
     baseline: Tensor | None = None,
     known: str = "zero",
 ) -> dict[str, Method]:
-    """The methods of Table I of the NEON paper, and two more.
+    """Return the methods of Table I of the NEON paper, and two more.
 
     Parameters
     ----------
     imputer : Imputer, optional
-        For PDA by conditional sampling, which is left out without one.
+        Imputer for PDA by conditional sampling, which is left out if there is none.
     groups : Tensor of int, shaped like one input, optional
-        Features that PDA and Shapley values take together.
+        Features that PDA and Shapley values treat as one.
     seed : int
-        Of the methods that draw.
+        Seed of the methods that draw at random.
     baseline : Tensor, shaped like one input, optional
-        What PDA, integrated gradients and Shapley values take for a missing feature; default: zero.
+        Value of a missing feature for PDA, integrated gradients and Shapley values; default: zero.
     known : str
-        What to call the baseline in the names of the methods.
+        Name of the baseline in the names of the methods.
     """
     fixed = ZeroImputer() if baseline is None else MeanImputer(baseline[None])
     methods = {
@@ -219,7 +219,7 @@ def default_methods(
 
 
 def word_methods(imputer: Imputer, seed: int = 0) -> dict[str, Method]:
-    """Those for texts: word numbers have no slope, and are not squared."""
+    """Return the methods for texts: word numbers have no gradient, and their squares no meaning."""
     return {
         "random": random(seed),
         "PDA, sampled": pda(imputer, seed=seed),

@@ -1,4 +1,4 @@
-"""Segmentation match: whether heatmaps show the segments that people see in an image."""
+"""Segmentation match: the agreement of heatmaps with segmentation masks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from neonxc.inputs import check_finite
 
 @dataclass(frozen=True)
 class SegmentationMatch:
-    """How well heatmaps match segments, by :func:`segmentation_match`.
+    """Result of :func:`segmentation_match`.
 
     Attributes
     ----------
     score : float
         Mean of `score_per_image`, -1 ... 1.
     score_stderr : float
-        Its standard error over the images; nan for a single one.
+        Its standard error over the images; NaN for a single image.
     score_per_image : ndarray [N]
         Mean cosine of the matched pairs.
     pairs : list of ndarray [min(K, M), 2]
-        Per image: numbers of a heatmap and of the mask that is matched with it, by heatmap.
+        For each image, the matched pairs (heatmap, mask), sorted by heatmap.
     cosines : list of ndarray [K, M]
-        Per image: cosine of every heatmap with every mask; nan for an empty mask.
+        For each image, the cosine of every heatmap with every mask; NaN for an empty mask.
     """
 
     score: float
@@ -42,18 +42,18 @@ class SegmentationMatch:
 def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
     """Mean cosine similarity of heatmaps and segmentation masks, matched one to one (NEON paper, VI-C).
 
-    Heatmaps have no order, so they are paired with the masks such that the sum of the cosines is greatest
-    (Hungarian algorithm). Negative relevance always lowers the cosine of a pair: inside the mask it lowers the
-    product, outside it raises the norm.
+    Heatmaps have no order, so that they are paired with the masks to maximize the sum of the cosines (Hungarian
+    algorithm). Negative relevance always lowers the cosine of a pair: inside the mask it lowers the product, and
+    outside it raises the norm.
 
     Parameters
     ----------
     heatmaps : array or Tensor [K, H, W], or [N, K, H, W]
-        Relevance of the pixels of one image, or of N images. A list holds one [K, H, W] per image, which may
-        differ in size and in K. The scale of a heatmap has no effect, its sign has.
+        Relevance of the pixels of one image, or of N images. A list contains one [K, H, W] per image; images may
+        differ in size and in K. The scale of a heatmap has no effect, but its sign has.
     masks : array or Tensor [M, H, W], or [N, M, H, W], or list
-        One per segment: booleans, 0 and 1 or 255, or how much of a pixel belongs to the segment; not negative.
-        They may overlap, and need not cover the image.
+        One mask per segment: booleans, 0 and 1 or 255, or the share of each pixel that belongs to the segment.
+        Masks may overlap and need not cover the image.
 
     Returns
     -------
@@ -62,20 +62,21 @@ def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
     Raises
     ------
     ValueError
-        Shapes or numbers of images that do not fit, values that are not finite, negative masks, an image whose
-        masks are all empty.
+        If shapes or numbers of images do not match, values are not finite, masks are negative, or all masks of an
+        image are empty.
 
     Notes
     -----
-    With K heatmaps and M segments there are min(K, M) pairs; the other heatmaps or segments do not count, so
-    compare methods at the same K. An empty mask is left out, so that images with few segments can fill a tensor. A
-    heatmap of zeros has cosine 0 with every mask.
+    K heatmaps and M segments have min(K, M) pairs, and the other heatmaps or segments are ignored; compare methods
+    at the same K. Empty masks are left out, so that images with few segments can be part of a tensor. A heatmap of
+    zeros has cosine 0 with every mask.
 
     Cosines favour heatmaps that fill their segment evenly. The cosine of a constant heatmap with a mask is the
-    root of the share of the image that the mask covers, 0.5 for a quarter; a heatmap of single pixels that all lie
-    inside the mask may have less. Compare methods of one resolution, or blur all heatmaps alike.
+    square root of the share of the image that the mask covers, which is 0.5 for a quarter; a heatmap of a few
+    pixels inside the mask may have a smaller cosine. Compare methods of the same resolution, or blur all heatmaps
+    equally.
 
-    Computed in float64, on the device of each image's heatmaps.
+    The computation is in float64, on the device of each image's heatmaps.
 
     Examples
     --------
@@ -100,7 +101,7 @@ def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
 
 
 def _per_image(value: Any, name: str) -> list[Tensor]:
-    """One [n, H, W] per image, from a tensor or array, or from a list of them; a list of [H, W] is one image."""
+    """Return one [n, H, W] per image from a tensor, an array or a list; a list of [H, W] is one image."""
     listed = isinstance(value, (list, tuple))
     parts = [torch.as_tensor(part) for part in (value if listed else [value])]
     if listed and len({part.shape for part in parts}) == 1 and parts[0].ndim == 2:
@@ -115,7 +116,7 @@ def _per_image(value: Any, name: str) -> list[Tensor]:
 
 
 def _cosines(heatmaps: Tensor, masks: Tensor, image: int) -> np.ndarray:
-    """Table [K, M] of cosines in one image."""
+    """Return the cosines [K, M] of one image."""
     if heatmaps.shape[1:] != masks.shape[1:]:
         sizes = [" x ".join(map(str, stack.shape[1:])) for stack in (heatmaps, masks)]
         raise ValueError(f"heatmaps of image {image} have {sizes[0]} pixels, its masks {sizes[1]}")
@@ -123,25 +124,25 @@ def _cosines(heatmaps: Tensor, masks: Tensor, image: int) -> np.ndarray:
     check_finite(masks, name="masks")
     if masks.amin() < 0:
         raise ValueError(
-            f"masks of image {image} have negative values; needed is 0 outside a segment, more inside"
+            f"masks of image {image} have negative values; masks must be 0 outside a segment and positive inside"
         )
     filled = masks.flatten(1).amax(1) > 0
     if not filled.any():
         raise ValueError(f"masks of image {image} are all empty; needed is at least one segment")
     table = _unit(heatmaps) @ _unit(masks.to(heatmaps.device)).T
-    table = table.clamp(-1, 1).masked_fill(~filled.to(table.device), math.nan)  # rounding may go beyond 1
+    table = table.clamp(-1, 1).masked_fill(~filled.to(table.device), math.nan)  # rounding may exceed 1
     return table.cpu().numpy()
 
 
 def _unit(stack: Tensor) -> Tensor:
-    """Rows of unit norm, or of zeros."""
+    """Normalize rows to unit norm; rows of zeros are kept."""
     values = stack.detach().flatten(1).double()
-    values = values / values.abs().amax(1, keepdim=True).clamp(min=1e-300)  # squares of small ones vanish
+    values = values / values.abs().amax(1, keepdim=True).clamp(min=1e-300)  # squares of small values underflow
     return values / values.norm(dim=1, keepdim=True).clamp(min=1e-300)
 
 
 def _matching(table: np.ndarray) -> np.ndarray:
-    """Pairs [min(K, M), 2] with the greatest sum of cosines; columns of nan take no part."""
+    """Return the pairs [min(K, M), 2] with the largest sum of cosines; columns of NaN are left out."""
     there = np.flatnonzero(~np.isnan(table[0]))
     rows, columns = linear_sum_assignment(table[:, there], maximize=True)
     return np.stack([rows, there[columns]], axis=1)

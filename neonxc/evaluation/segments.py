@@ -1,7 +1,7 @@
-"""Ways to find K segments of an image in the features of a network, which `segmentation_match` compares.
+"""Methods that find K segments of an image in the features of a network, for `segmentation_match`.
 
-All need features that are maps [N, d, h, w] and return maps [N, K, H, W] in the pixels of the inputs. Every image
-is treated on its own. They are those of the NEON paper, VI-C.
+All methods need feature maps [N, d, h, w] and return maps [N, K, H, W] of the inputs' pixels. Images are
+independent of each other. The methods are those of the NEON paper, VI-C.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ def cluster_maps(
     Parameters
     ----------
     features : nn.Module
-        The paper clusters features of unit norm: :class:`~neonxc.models.FeatureExtractor` with ``normalize=True``.
+        The feature network. The paper clusters features of unit norm:
+        :class:`~neonxc.models.FeatureExtractor` with ``normalize=True``.
     x : Tensor [N, C, H, W]
-        What `features` takes.
+        Inputs of `features`.
     K : int
         Number of clusters, at least 2.
     composite : Composite, optional
         Rules for `features`; default: LRP-gamma with gamma 0.25.
     random_state : int, RandomState or None
-        Seed of k-means, which takes the best of 10 runs.
+        Seed of k-means (best of 10 runs).
 
     Returns
     -------
@@ -47,7 +48,7 @@ def cluster_maps(
     Raises
     ------
     ValueError
-        The features are no map, or there are too few (different) locations.
+        If the features are not maps, or there are too few (distinct) locations.
     """
     parts = []
     for image in x.split(1):
@@ -61,7 +62,7 @@ def cluster_maps(
 def feature_maps(features: nn.Module, x: Tensor, K: int = 4, composite: Composite | None = None) -> Tensor:
     """Relevance of the K channels with the greatest activation anywhere (FM): LRP from the whole map of a channel.
 
-    What is compared and explained is the absolute value. Behind a ReLU that is the activation itself.
+    Absolute values of activations are compared and explained. After a ReLU these are the activations.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def locations(features: nn.Module, x: Tensor, K: int = 4, composite: Composite |
     features, x, composite
         See :func:`feature_maps`.
     K : int
-        Number of locations, which are often neighbours.
+        Number of locations, which are often adjacent.
 
     Returns
     -------
@@ -104,7 +105,7 @@ def locations(features: nn.Module, x: Tensor, K: int = 4, composite: Composite |
 
 @torch.no_grad()
 def unit_thresholds(features: nn.Module, images: Tensor | Iterable[Tensor], top: float = 0.005) -> Tensor:
-    """The activation that each unit (channel) exceeds at a given share of the locations of some images.
+    """Return the activation that each unit (channel) exceeds at a given share of the locations of images.
 
     Bau et al., "Network dissection: quantifying interpretability of deep visual representations", 2017.
 
@@ -112,9 +113,9 @@ def unit_thresholds(features: nn.Module, images: Tensor | Iterable[Tensor], top:
     ----------
     features : nn.Module
     images : Tensor [N, C, H, W], or several
-        The more images, the better. All activations are kept in memory: N d h w numbers.
+        More images give better estimates. All activations, N d h w numbers, are kept in memory.
     top : float
-        Share, between 0 and 1; NetDissect takes 0.005.
+        Share of locations, between 0 and 1; NetDissect uses 0.005.
 
     Returns
     -------
@@ -133,7 +134,7 @@ def unit_thresholds(features: nn.Module, images: Tensor | Iterable[Tensor], top:
 
 @torch.no_grad()
 def net_dissect_top(features: nn.Module, x: Tensor, K: int, thresholds: Tensor) -> Tensor:
-    """The K segmentation maps of units that are the greatest (the paper's NetDissect1).
+    """Return the K largest segmentation maps of units (the paper's NetDissect1).
 
     Parameters
     ----------
@@ -142,8 +143,8 @@ def net_dissect_top(features: nn.Module, x: Tensor, K: int, thresholds: Tensor) 
     K : int
         Number of maps.
     thresholds : Tensor [d]
-        From :func:`unit_thresholds`. The map of a unit is 1 where its activation, upsampled bilinearly, is above
-        its threshold, and 0 elsewhere.
+        Thresholds from :func:`unit_thresholds`. The map of a unit is 1 where its bilinearly upsampled activation
+        exceeds its threshold, and 0 elsewhere.
 
     Returns
     -------
@@ -162,22 +163,22 @@ def net_dissect_top(features: nn.Module, x: Tensor, K: int, thresholds: Tensor) 
 def net_dissect_centroids(
     features: nn.Module, x: Tensor, K: int, thresholds: Tensor, *, random_state: Any = 0
 ) -> Tensor:
-    """K centroids of all the segmentation maps of an image's units (the paper's NetDissect2).
+    """Return K centroids of the segmentation maps of an image's units (the paper's NetDissect2).
 
     Parameters
     ----------
     features, x, thresholds
-        See :func:`net_dissect_top`. Maps without a pixel are left out.
+        See :func:`net_dissect_top`. Empty maps are left out.
     K : int
         Number of centroids.
     random_state : int, RandomState or None
-        Seed of k-means, which takes the best of 10 runs.
+        Seed of k-means (best of 10 runs).
 
     Returns
     -------
     Tensor [N, K, H, W]
-        0 ... 1: the share of a cluster's units that are above their threshold. Maps are zero if fewer than K
-        differ.
+        Share of the cluster's units that exceed their threshold, 0 to 1. Maps are zero if there are fewer than K
+        distinct ones.
     """
     parts = []
     for image in x.split(1):
@@ -195,17 +196,17 @@ def net_dissect_centroids(
 
 
 def _largest(values: Tensor, K: int, what: str) -> Tensor:
-    """Indicators [K, n] of the K largest of n values."""
+    """Return indicators [K, n] of the K largest of n values."""
     _check_count(K, len(values), what)
     return F.one_hot(values.topk(K).indices, len(values))
 
 
 def _isometric(maps: Tensor) -> tuple[Tensor, int]:
-    """Points [n, n] as far apart as n maps of 0 and 1 are, and how many are different.
+    """Return points [n, n] with the distances of n binary maps, and the number of distinct maps.
 
-    K-means sees distances alone, and there are far fewer units than pixels.
+    K-means depends only on distances, and there are far fewer units than pixels.
     """
-    flat = maps.flatten(1).double()  # numbers of pixels, so that products and distances are exact
+    flat = maps.flatten(1).double()  # counts of pixels, so that products and distances are exact
     products = flat @ flat.T
     size = products.diagonal()
     same = size[:, None] + size - 2 * products == 0
@@ -214,7 +215,7 @@ def _isometric(maps: Tensor) -> tuple[Tensor, int]:
 
 
 def _unit_maps(features: nn.Module, image: Tensor, thresholds: Tensor) -> Tensor:
-    """Segmentation maps [d, H, W] of all units."""
+    """Return the segmentation maps [d, H, W] of all units."""
     a = _map(features, image)
     if thresholds.shape != (a.shape[1],):
         raise ValueError(f"thresholds needs one per channel, [{a.shape[1]}], got {list(thresholds.shape)}")
@@ -223,7 +224,7 @@ def _unit_maps(features: nn.Module, image: Tensor, thresholds: Tensor) -> Tensor
 
 
 def _propagated(features: nn.Module, x: Tensor, composite: Composite | None, chosen: Any) -> Tensor:
-    """Heatmaps of the size of some features: `chosen` gives K indicators that broadcast to [K, 1, d, h, w]."""
+    """Propagate K selections of features; `chosen` returns indicators that broadcast to [K, 1, d, h, w]."""
     parts = []
     for image in x.split(1):
         recording = LRP(features, composite).record(image)

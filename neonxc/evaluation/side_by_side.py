@@ -1,4 +1,4 @@
-"""Two explanations of one clustering side by side: which columns the network and the tree go by."""
+"""Agreement of two explanations of one clustering: the columns that the network and the tree use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neonxc.network import NeuralizedClustering
 
 @dataclass(frozen=True)
 class Agreement:
-    """What :func:`agreement` finds.
+    """Result of :func:`agreement`.
 
     Attributes
     ----------
@@ -23,12 +23,12 @@ class Agreement:
     network, tree : DataFrame [K, columns]
         Share of each column in the positive relevance of a cluster, 0 to 1, by the network and by the tree.
     correlation : ndarray [K]
-        Spearman's rank correlation of the two over the columns, -1 to 1; NaN where a cluster has no points or one
-        of the two goes by no column.
+        Spearman's rank correlation of the two over the columns, -1 to 1; NaN if a cluster has no points or one of
+        the two uses no column.
     same : ndarray [K]
-        Share of a cluster's points, 0 to 1, that the tree gives the same cluster; NaN for an empty one.
+        Share of a cluster's points, 0 to 1, that the tree assigns to the same cluster; NaN for an empty cluster.
     rows : ndarray
-        The points to which the two give different clusters.
+        The points that the two assign to different clusters.
     """
 
     classes: np.ndarray
@@ -40,7 +40,7 @@ class Agreement:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row per cluster: correlation, share of equal points, and the column that each goes by most."""
+        """Return a row per cluster: the correlation, the share of equal points, and the two top columns."""
         values = {
             "correlation": self.correlation,
             "same": self.same,
@@ -56,16 +56,17 @@ class Agreement:
 def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     """Compare the attribution of a clustering with a tree that explains it, cluster by cluster.
 
-    A tree is a network too (:func:`neonxc.neuralize`), so that both give every column a relevance.
+    The tree is converted to a network (:func:`neonxc.neuralize`), so that both compute relevance of the columns.
 
     Parameters
     ----------
     net : NeuralizedClustering
-        Of the clustering.
+        Network of the clustering.
     tree : ThresholdTree or fitted tree explainer
-        With two leaves at least, on the columns of X, or on the features of the network where it has any.
+        A tree with at least two leaves on the columns of X, or on the features of the network if it has a feature
+        network.
     X : array, frame or tensor [N, ...]
-        What `net` takes.
+        Inputs of `net`.
 
     Returns
     -------
@@ -74,9 +75,9 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     Raises
     ------
     TypeError
-        Something else than a network as `net`.
+        If `net` is not a network.
     ValueError
-        The tree has a single cluster, or other columns than the network.
+        If the tree has a single cluster, or its columns are not those of the network.
 
     Examples
     --------

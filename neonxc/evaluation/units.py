@@ -1,4 +1,4 @@
-"""What pixel-flipping flips: groups of features, in the order of their relevance."""
+"""Units of pixel-flipping: groups of features, and the order in which they are flipped."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from neonxc.network import NeuralizedClustering
 
 
 def own_groups(net: nn.Module) -> Tensor | None:
-    """Group numbers of the inputs' columns, if a network has units of flipping of its own."""
+    """Return the group numbers of the inputs' columns if the network defines groups."""
     return net.carrier.groups if isinstance(net, NeuralizedClustering) else None
 
 
 def groups_of(groups: Any, x: Tensor) -> Tensor:
-    """Group numbers of the flattened features, [D] or [N, D]."""
+    """Return the group numbers of the flattened features, [D] or [N, D]."""
     shape = x.shape[1:]
     if groups is None:
         groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
@@ -44,7 +44,7 @@ def groups_of(groups: Any, x: Tensor) -> Tensor:
 
 
 def _patches(size: int, x: Tensor) -> Tensor:
-    """Group numbers of squares, row by row; the last ones may be cut off."""
+    """Return the group numbers of square patches, row by row; the last patches may be smaller."""
     if x.ndim != 4 or size < 1:
         raise ValueError(f"groups={size} needs images [N, C, H, W] and a size of at least 1, got {list(x.shape)}")
     rows, columns = (torch.arange(length, device=x.device) // size for length in x.shape[2:])
@@ -53,13 +53,13 @@ def _patches(size: int, x: Tensor) -> Tensor:
 
 
 def group_sums(relevance: Tensor, groups: Tensor, number: int) -> Tensor:
-    """Relevance [N, number] of groups, from that of flattened features [N, D]."""
+    """Sum the relevance of flattened features [N, D] by group, [N, number]."""
     total = relevance.new_zeros(len(relevance), number)
     return total.scatter_add_(1, groups.expand_as(relevance), relevance)
 
 
 def ranking_of(net: nn.Module, relevance: Any, x: Tensor, groups: Tensor, number: int, order: str) -> Tensor:
-    """The groups, so many in `number`, in the order in which they are flipped, [N, number]."""
+    """Return the groups in the order in which they are flipped, [N, number]."""
     own = net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
     values = as_batch(own, name="relevance", device=x.device).tensor
     if values.shape == x.shape:
@@ -74,14 +74,14 @@ def ranking_of(net: nn.Module, relevance: Any, x: Tensor, groups: Tensor, number
 
 @dataclass(frozen=True)
 class Order:
-    """In which of some steps features are flipped."""
+    """The order in which features are flipped, and the steps."""
 
-    ranking: Tensor  # [N, G]: groups, those that are flipped first in front
-    groups: Tensor  # [D] or [N, D]: the group of every feature
-    ends: np.ndarray  # [steps + 1]: so many groups are flipped after each step, from 0 on
+    ranking: Tensor  # [N, G]: groups in the order of flipping
+    groups: Tensor  # [D] or [N, D]: group of every feature
+    ends: np.ndarray  # [steps + 1]: number of flipped groups after each step, beginning with 0
 
     def flipped_at(self, rows: slice) -> Tensor:
-        """The step [B, D] in which each feature of some inputs is flipped."""
+        """Return the step [B, D] in which each feature of B inputs is flipped."""
         ranking = self.ranking[rows]
         groups = self.groups if self.groups.ndim == 1 else self.groups[rows]
         lengths = torch.as_tensor(np.diff(self.ends), device=ranking.device)

@@ -207,7 +207,7 @@ class Recording:
 
 
 def _room(x: Tensor, before: int) -> int:
-    """How many backward passes fit into memory at once, each counted as twice what the forward pass has stored."""
+    """Number of backward passes that fit into memory, if each takes twice the memory of the forward pass."""
     if not x.is_cuda:
         return 1
     recorded = max(1, torch.cuda.memory_allocated(x.device) - before)

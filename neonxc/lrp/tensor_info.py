@@ -1,4 +1,4 @@
-"""What the tracer knows about the tensors of one forward pass: a side table, so that no tensor is modified."""
+"""A table of information about the tensors of one forward pass, kept beside them so that none is modified."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gate:
 
 @dataclass
 class TensorInfo:
-    """What is known about one tensor."""
+    """Information about one tensor."""
 
     tensor: weakref.ref[Tensor] | None = None
     version: int = -1  # set by a traced call; a later version was written by code that is not traced

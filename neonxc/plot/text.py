@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neonxc.inputs import NOISE
 from neonxc.plot.documents import Document, Piece, as_html, as_terminal
 from neonxc.plot.shared import as_array, check_finite
 
@@ -156,6 +155,8 @@ def text(
 
 def _heading(given: Any) -> str | None:
     """Return the text of a heading; whole numbers are labels of clusters."""
+    from neonxc.inputs import NOISE  # loads PyTorch, which a bar chart does not need
+
     label = given.item() if hasattr(given, "item") else given
     if isinstance(label, int) and not isinstance(label, bool):
         return "noise" if label == NOISE else f"cluster {label}"

@@ -23,11 +23,11 @@ SUPPORTED = (
 
 
 class Fidelity(NamedTuple):
-    """How far a network agrees with a clusterer that it stands in for, and with itself."""
+    """Agreement of a surrogate with the clusterer that it replaces, and with a refitted surrogate."""
 
-    fitted: float  # share of the points it was fitted to that get the clusterer's label
-    held_out: float | None = None  # the same of points held out from a fit to the others
-    stability: float | None = None  # 1 - |R' - R| / |R|, where R' is of a fit to a part of the points
+    fitted: float  # share of the training points that get the clusterer's label
+    held_out: float | None = None  # the same share among points held out from a second fit
+    stability: float | None = None  # 1 - |R' - R| / |R|, with R' the relevance of a fit to a part of the points
 
 
 class SameCenters(ValueError):

@@ -174,7 +174,8 @@ def surrogates() -> Table:
                     "noise": int((model.labels_ == -1).sum()),
                     "fidelity": net.fidelity_,
                     "held out": net.fidelity_held_out_,
-                    "supports": net.head.n_neurons,
+                    "stability": net.stability_,
+                    "supports": net.head.detection.n_neurons,
                 }
             )
     return rows

@@ -22,7 +22,7 @@ def _shift(tracer: Tracer, func: Callable[..., Any], *args: Any, **kwargs: Any) 
 
 
 def input_normalization(tracer: Tracer, sources: list[Tensor], y: Tensor) -> Tensor:
-    """Let relevance pass a normalization of the network's input unchanged, as if it were done outside."""
+    """Pass relevance unchanged through a normalization of the network's input, as if it were done outside."""
     if len(sources) > 1 or not tracer.tensors[sources[0]].pixels or y.shape != sources[0].shape:
         return y
     value = y.detach()
