@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-INSIDE = {"neonxc", "sklearn"}  # scikit-learn's fit_predict, for instance, calls our fit
+INSIDE = {"neonxc", "sklearn", "functools"}  # scikit-learn's fit_predict, for instance, calls our fit
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
