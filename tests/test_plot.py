@@ -154,6 +154,8 @@ def test_summary_bars_has_a_panel_for_every_cluster():
     figure = plot.summary_bars(summary)
     titles = [axes.get_title() for axes in figure.axes if axes.axison]
     assert titles == [f"cluster {k}: {summary.sizes[k]} points" for k in range(4)]
+    with pytest.raises(TypeError, match="a ClusterSummary; got ndarray"):
+        plot.summary_bars(X)
 
 
 def test_figures_stay_out_of_pyplots_registry(tmp_path):
