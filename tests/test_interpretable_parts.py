@@ -310,7 +310,7 @@ def test_bins_keep_equal_numbers_together(values, n_bins):
     assert set(codes.tolist()) == set(range(len(conditions)))
     for value in set(values):
         (code,) = {code for code, other in zip(codes.tolist(), values, strict=True) if other == value}
-        assert conditions[code].met_by([float(value)]).tolist() == [True]
+        assert conditions[code].matches([float(value)]).tolist() == [True]
     assert (np.diff(codes[np.argsort(values)]) >= 0).all()
 
 
@@ -319,7 +319,7 @@ def test_bins_of_equal_frequency():
     codes, conditions = column_items(values, "age", 4)
     assert np.bincount(codes).tolist() == [250] * 4
     for code, condition in enumerate(conditions):
-        assert (condition.met_by(values) == (codes == code)).all()
+        assert (condition.matches(values) == (codes == code)).all()
 
 
 def test_bins_by_their_edges():

@@ -351,9 +351,11 @@ def test_queries_of_nullable_whole_numbers():
 @pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t"])
 def test_names_that_pandas_cannot_quote(name):
     rules = CART(2).fit(pd.DataFrame({name: [0.0, 1.0]}), labels=[0, 1]).tree_.rules()
-    with pytest.raises(ValueError, match=r"has no name that DataFrame.query can quote; give it one, without"):
+    with pytest.raises(
+        ValueError, match=r"DataFrame.query cannot quote the name of column .*; rename it to a string without"
+    ):
         rules.to_query()
-    with pytest.raises(ValueError, match="column 0 has no name"):
+    with pytest.raises(ValueError, match="cannot quote the name of column 0"):
         CART(2).fit([[0.0], [1.0]], labels=[0, 1]).tree_.rules().to_query()
 
 
@@ -414,7 +416,7 @@ def test_functions_for_rows_without_names_and_their_own_names():
     for rows in ([row for _, row in frame.iterrows()], frame.to_dict("records"), [{"3": x} for x in X[:, 0]]):
         assert [namespace["cluster"](row) for row in rows] == tree.predict(frame).tolist()
     for wrong in ("a b", "class", "", "1x"):
-        with pytest.raises(ValueError, match="name needs the name of a Python function, got"):
+        with pytest.raises(ValueError, match="name must be a valid name of a Python function, got"):
             rules.to_python(wrong)
 
 
@@ -449,12 +451,12 @@ def test_json_of_categories_and_of_what_is_not_known():
 def test_what_describes_no_rules():
     whole = fitted(1)[0].to_dict()
     for wrong in ({}, {"format": "other"}, [], None, "neonxc.rules"):
-        with pytest.raises(ValueError, match="this does not describe rules: its format is"):
+        with pytest.raises(ValueError, match="the dictionary does not describe rules: its format is"):
             Rules.from_dict(wrong)
-    with pytest.raises(ValueError, match="these rules have version 2 of the format; this neonxc reads 1"):
+    with pytest.raises(ValueError, match="the rules have format version 2; this version of neonxc reads 1"):
         Rules.from_dict(whole | {"version": 2})
     for damaged in ({"columns": []}, {"rules": [{}]}, {"rules": None}):
-        with pytest.raises(ValueError, match="this description of rules is damaged"):
+        with pytest.raises(ValueError, match="the description of rules is damaged"):
             Rules.from_dict(whole | damaged)
     del whole["totals"]
     with pytest.raises(ValueError, match="damaged: KeyError"):
@@ -582,14 +584,12 @@ def test_labels_of_other_points(missing):
 def test_wrong_labels_and_weights():
     rules, tree, frame = fitted(1)
     labels = tree.predict(frame)
-    with pytest.raises(ValueError, match=r"labels needs shape \(60,\), one value for each point, got \(59,\)"):
+    with pytest.raises(ValueError, match=r"labels needs shape \(60,\), one value per point, got \(59,\)"):
         rules.measure(frame, labels[1:])
-    with pytest.raises(
-        ValueError, match=r"sample_weight needs shape \(60,\), one value for each point, got \(2,\)"
-    ):
+    with pytest.raises(ValueError, match=r"sample_weight needs shape \(60,\), one value per point, got \(2,\)"):
         rules.measure(frame, labels, [1, 2])
     for wrong in (-1.0, nan, inf):
-        with pytest.raises(ValueError, match="sample_weight needs finite numbers that are not negative"):
+        with pytest.raises(ValueError, match="sample_weight must be finite and not negative"):
             rules.measure(frame, labels, [wrong] * 60)
 
 

@@ -266,8 +266,8 @@ def test_conditions_of_one_column_at_once():
                         Condition(column, values=one, negated=first),
                         Condition(column, values=two, negated=second),
                     )
-                    expected = a.met_by(values) & b.met_by(values)
-                    assert a.both(b).met_by(values).tolist() == expected.tolist()
+                    expected = a.matches(values) & b.matches(values)
+                    assert a.intersect(b).matches(values).tolist() == expected.tolist()
 
 
 def test_brackets_and_long_lists():
@@ -297,7 +297,7 @@ def test_categories_that_the_tree_does_not_know():
     ):
         tree.rules(categories={"shape": ["round"]})
     rules = tree.rules(categories={"work": WORK})
-    with pytest.raises(ValueError, match="the rules ask about 'work', which only a data frame can have"):
+    with pytest.raises(ValueError, match="the rules use column 'work', which only a data frame can have"):
         rules.predict(frame.to_numpy())
 
 
@@ -326,8 +326,8 @@ def test_units_of_columns_without_names():
 
 def test_labels_of_other_clusters_and_tables_without_names():
     tree = CART(2).fit(np.array([[0.0], [1]]), labels=[0, 1]).tree_
-    with pytest.raises(ValueError, match=r"labels has none of the rules' clusters \[0, 1\], got '0'"):
+    with pytest.raises(ValueError, match=r"labels contains none of the labels of the rules, \[0, 1\], got '0'"):
         tree.rules().measure(np.array([[0.0]]), ["0"])
     for table in ("", None, ("schema", "")):
-        with pytest.raises(ValueError, match="table needs the name of a table"):
+        with pytest.raises(ValueError, match="table must be the name of a table"):
             tree.rules().to_sql(table)

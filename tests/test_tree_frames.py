@@ -256,11 +256,11 @@ def test_conditions_that_missing_numbers_meet():
     condition = Condition(age, ((-np.inf, 35), (60, np.inf)), missing=True)
     assert str(condition) == "age ≤ 35 or age > 60 or missing"
     values = [20, 50, 70, np.nan]
-    assert condition.met_by(values).tolist() == [True, False, True, True]
-    assert condition.met_by(torch.tensor(values)).tolist() == [True, False, True, True]
-    assert Condition(age, ((-np.inf, 35),)).met_by(values).tolist() == [True, False, False, False]
-    assert condition.both(Condition(age, ((0, 10),))) == Condition(age, ((0, 10),))
-    assert condition.both(Condition(age, ((0, 10),), missing=True)).missing
+    assert condition.matches(values).tolist() == [True, False, True, True]
+    assert condition.matches(torch.tensor(values)).tolist() == [True, False, True, True]
+    assert Condition(age, ((-np.inf, 35),)).matches(values).tolist() == [True, False, False, False]
+    assert condition.intersect(Condition(age, ((0, 10),))) == Condition(age, ((0, 10),))
+    assert condition.intersect(Condition(age, ((0, 10),), missing=True)).missing
     assert Condition(age, missing=True).is_always_met
     assert str(Condition(age, (), missing=True)) == "age is missing"
 

@@ -141,9 +141,7 @@ def test_matches_takes_what_predict_takes():
         rule.matches(np.ones((2, 3)))
     with pytest.raises(ValueError, match=r"X needs shape \[points, features\], got \[2\]"):
         rule.matches([1.0, 2.0])
-    with pytest.raises(
-        ValueError, match=r"X has no column 'petal width', which the rules ask about; it has \['a'\]"
-    ):
+    with pytest.raises(ValueError, match=r"X has no column 'petal width', which the rules use; it has \['a'\]"):
         rule.matches(pd.DataFrame({"a": [1.0]}))
     with pytest.raises(ValueError, match="column 'petal width' of X needs numbers, got str"):
         rule.matches(pd.DataFrame({"petal width": ["wide"]}))
@@ -343,7 +341,7 @@ def test_rules_of_a_tree_and_of_a_fitted_explainer():
 
 @pytest.mark.parametrize("wrong", [CART(2), None, 3, "rules", ["x ≤ 3"], np.zeros(2)])
 def test_what_has_no_rules(wrong):
-    with pytest.raises(TypeError, match="rules needs rules, a ThresholdTree or a fitted tree explainer, got"):
+    with pytest.raises(TypeError, match="rules must be rules, a ThresholdTree or a fitted tree explainer, got"):
         render_rules(wrong)
     with pytest.raises(TypeError, match="tree needs a ThresholdTree or a fitted tree explainer, got"):
         rules(wrong)

@@ -126,7 +126,7 @@ def _by_column(conditions: Iterable[Condition]) -> Iterable[Condition]:
     found: dict[Column, Condition] = {}
     for new in conditions:
         old = found.get(new.column)
-        found[new.column] = new if old is None else old.both(new)
+        found[new.column] = new if old is None else old.intersect(new)
     return found.values()
 
 

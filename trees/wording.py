@@ -74,12 +74,12 @@ class NodeWords:
         """A leaf's cluster, or what a test asks: a line for every interval."""
         if not self.sides:
             return [self.name]
-        first, *others = self.sides[0].parts(self.numbers)
+        first, *others = self.sides[0].alternatives(self.numbers)
         return [first, *(f"or {other}" for other in others)]
 
     def branch(self, left: bool) -> str:
         """What the points have in common that a test sends to one side."""
-        return self.sides[0 if left else 1].said(self.numbers)
+        return self.sides[0 if left else 1].render(self.numbers)
 
     @property
     def details(self) -> list[str]:

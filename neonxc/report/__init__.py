@@ -1,1 +1,1 @@
-"""A clustering in one page: what its clusters are, why, by which rules, and how far to believe it."""
+"""Report that explains a whole clustering on one HTML page: clusters, relevance, rules and reliability."""

@@ -1,4 +1,4 @@
-"""The card of a cluster: what it is, what speaks for it, its rules, its typical and its borderline members."""
+"""Cards of the clusters: statements, rules, prototypes and borderline cases of each cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 from neonxc.report.tree import TreePart
 
-MEMBERS = 4  # prototypes, and as many borderline cases
+MEMBERS = 4  # maximum number of prototypes, and of borderline cases
 
 
 def cards(
@@ -19,20 +19,20 @@ def cards(
     relevance: Relevance,
     table: pd.DataFrame,
     names: list[str] | None,
-    said: list[list[Statement]],
+    statements: list[list[Statement]],
     titles: list[str],
     colors: list[str],
     tree: TreePart | None,
 ) -> list[Card]:
-    """One card per cluster, in the order of the network's columns."""
-    found, usual = [], subject.several(MEMBERS)
-    of_photos = None
+    """Make one card per cluster, in the order of the network's outputs."""
+    found, most = [], subject.shortened(MEMBERS)
+    photos = None
     if subject.kind == "locations":
-        of_photos, names = whole_photos(subject, names, MEMBERS), None
+        photos, names = whole_photos(subject, names, MEMBERS), None
     for cluster, label in enumerate(subject.cluster_labels):
         inside = np.flatnonzero(subject.own[relevance.index] == cluster)
         order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
-        members = min(usual, len(order) // 2) or len(order)
+        members = min(most, len(order) // 2) or len(order)
         card = Card(
             label,
             titles[cluster],
@@ -40,12 +40,12 @@ def cards(
             float(subject.sizes[cluster] / max(subject.sizes.sum(), 1)),
             colors[cluster],
             [] if tree is None else _rules(subject, tree, cluster),
-            said[cluster],
+            statements[cluster],
             items(subject, relevance, table, names, order[:members]),
-            items(subject, relevance, table, names, order[::-1][: min(usual, len(order) - members)]),
+            items(subject, relevance, table, names, order[::-1][: min(most, len(order) - members)]),
         )
-        if of_photos is not None:  # a single location has nothing to show
-            card.prototypes, card.borderline = of_photos[cluster], []
+        if photos is not None:  # show whole photos instead of single locations
+            card.prototypes, card.borderline = photos[cluster], []
         if len(inside):
             card.nearest = int(np.bincount(relevance.rival[inside]).argmax())
         if tree is not None:

@@ -1,4 +1,4 @@
-"""Bars and distributions as inline SVG; their colours are the style sheet's."""
+"""Bars and distributions as inline SVG, coloured by the style sheet."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from markupsafe import Markup
 from neonxc.report.contents import Statement
 from neonxc.report.printing import number, share
 
-WIDTH, HEIGHT = 120, 32  # of a distribution
-SHOWN = 10  # categories of a distribution
+WIDTH, HEIGHT = 120, 32  # size of the plot of a distribution, in pixels
+SHOWN = 10  # maximum number of categories in a distribution
 
 
 def bar(value: float, least: float, most: float) -> Markup:
-    """A bar from 0, on the scale from `least` (<= 0) to `most` (>= 0)."""
+    """Draw a bar from 0 to `value`, on a scale from `least` (<= 0) to `most` (>= 0)."""
     value = value if isfinite(value) else 0.0
     span = (most - least) or 1.0
     zero, end = -least / span * 100, (value - least) / span * 100
@@ -27,7 +27,7 @@ def bar(value: float, least: float, most: float) -> Markup:
 
 
 def distribution(statement: Statement) -> Markup:
-    """Inside (filled) against outside (a line): a histogram, or categories side by side."""
+    """Draw the distributions inside (filled) and outside (outlined) a cluster, as histograms or bars."""
     inside, outside = statement.inside, statement.outside
     if not inside or not outside:
         return Markup("")
@@ -43,11 +43,11 @@ def distribution(statement: Statement) -> Markup:
     return Markup(
         '<svg class="distribution" viewBox="0 -1 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
         "{}</svg>"
-    ).format(WIDTH, HEIGHT + 2, said(statement), shapes)
+    ).format(WIDTH, HEIGHT + 2, summary(statement), shapes)
 
 
-def said(statement: Statement) -> str:
-    """What a distribution shows, in words."""
+def summary(statement: Statement) -> str:
+    """Describe a distribution in words."""
     inside, outside = number(statement.inside_typical), number(statement.outside_typical)
     return f"typically {inside} inside the cluster, {outside} outside" if inside or outside else "distribution"
 

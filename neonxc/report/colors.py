@@ -1,19 +1,19 @@
-"""Colours of clusters that colour-blind readers tell apart, on light and on dark paper."""
+"""Colours of clusters that colour-blind readers can distinguish, on light and on dark backgrounds."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Okabe and Ito's colours, the yellow and the black left out: they vanish on one of the two papers
+# Okabe and Ito's palette without yellow and black, which have little contrast to one of the backgrounds
 FEW = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9"]
 NOISE = "#8a8f98"
-# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB: protanopia and deuteranopia
+# Machado, Oliveira and Fernandes (2009): protanopia and deuteranopia of severity 1, for linear RGB
 BLINDNESS = [
     [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
 ]
-# Ottosson (2020): linear RGB to the cones' responses, and their cube roots to OKLab
+# Ottosson (2020): from linear RGB to cone responses, and from their cube roots to OKLab
 CONES = [
     [0.4122214708, 0.5363325363, 0.0514459929],
     [0.2119034982, 0.6806995451, 0.1073969566],
@@ -27,21 +27,22 @@ OKLAB = [
 
 
 def colors(k: int) -> list[str]:
-    """Colours for `k` clusters, the same first ones for every `k`.
+    """Choose colours for `k` clusters.
 
-    The first six are Okabe and Ito's. Every further one is, of all colours that are neither too light for white
-    paper nor too dark for black, the one that is farthest from those before, as seen by readers with and without
-    red-green blindness. No list of 50 colours can be told apart at a glance: the page writes a cluster's label
-    beside its colour.
+    The first six are Okabe and Ito's. Every further colour has the largest distance to the previous ones, as seen
+    by readers with and without red-green blindness, among the colours that are neither too light for a white
+    background nor too dark for a black one. Nobody can distinguish 50 colours at a glance, so the page writes the
+    label of a cluster beside its colour.
 
     Parameters
     ----------
     k : int
+        Number of clusters.
 
     Returns
     -------
     list of str
-        ``#rrggbb``. Beyond some hundreds they begin anew.
+        Colours as ``#rrggbb``. Beyond some hundreds of clusters the colours repeat.
 
     Examples
     --------
@@ -67,13 +68,13 @@ def colors(k: int) -> list[str]:
 
 
 def ink(color: str) -> str:
-    """Black or white, whichever is easier to read on a colour."""
+    """Return black or white, whichever has more contrast to the colour."""
     code = np.array([int(color[at : at + 2], 16) for at in (1, 3, 5)])
-    return "#000000" if luminance(code) > 0.179 else "#ffffff"  # where both have the same contrast
+    return "#000000" if luminance(code) > 0.179 else "#ffffff"  # luminance of equal contrast to both
 
 
 def luminance(codes: NDArray[np.int_]) -> NDArray[np.float64]:
-    """Relative luminance (WCAG 2) of colours [..., 3], 0 to 255."""
+    """Relative luminance (WCAG 2) of colours [..., 3] with values from 0 to 255."""
     return _linear(codes) @ np.array([0.2126, 0.7152, 0.0722])
 
 
@@ -83,12 +84,12 @@ def _linear(codes: NDArray[np.int_]) -> NDArray[np.float64]:
 
 
 def _seen(codes: NDArray[np.int_]) -> NDArray[np.float64]:
-    """Colours [n, 3] in OKLab, as three kinds of readers see them: [3, n, 3]."""
+    """Convert colours [n, 3] to OKLab for normal vision and two kinds of colour blindness, [3, n, 3]."""
     light = _linear(codes)
     views = np.stack([light, *(np.clip(light @ np.array(matrix).T, 0, 1) for matrix in BLINDNESS)])
     return np.cbrt(views @ np.array(CONES).T) @ np.array(OKLAB).T
 
 
 def _distance(seen: NDArray[np.float64], one: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far every colour is from one, for the reader who sees the least difference."""
+    """Distance of every colour to one colour: the smallest over the three kinds of colour vision."""
     return np.linalg.norm(seen - one, axis=-1).min(axis=0)

@@ -1,4 +1,4 @@
-"""What a report holds, as plain values: the page, the text, the table and the dictionary are all made of these."""
+"""Contents of a report as plain values, from which the page, the text, the table and the JSON file are made."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ Kind = Literal["table", "images", "locations", "texts"]
 
 @dataclass
 class Figure:
-    """A number that the verdict stands on.
+    """A key figure in the verdict.
 
     Attributes
     ----------
     key : str
-        ``fidelity``, ``price``, ``auc``, ``stability`` ...
+        Identifier: ``fidelity``, ``price``, ``auc``, ``stability`` ...
     label : str
+        Label on the page.
     value : float
+        The number itself.
     text : str
-        The number as it is printed, with its unit: ``94.2%``.
+        The number as printed, with its unit: ``94.2%``.
     help : str
-        What it measures, and what would be good, in a sentence.
+        Sentence that explains what the figure measures.
     """
 
     key: str
@@ -33,7 +35,7 @@ class Figure:
 
 @dataclass
 class Caution:
-    """Something to know before the report is believed, in a sentence, and the clusters it is about."""
+    """A warning about the results, in one sentence, and the clusters that it concerns."""
 
     text: str
     clusters: list[int] = field(default_factory=list)
@@ -46,10 +48,13 @@ class Column:
     Attributes
     ----------
     name : str
+        Name of the column.
     kind : {"number", "category"}
+        Type of its values.
     mean, spread : float or None
-        Of a number, over all points; its standardised value is ``(x - mean) / spread``.
+        Mean and standard deviation of a numeric column. A standardised value is ``(x - mean) / spread``.
     unit : str
+        Unit of a numeric column.
     """
 
     name: str
@@ -61,21 +66,23 @@ class Column:
 
 @dataclass
 class Statement:
-    """What one column says for (or against) a cluster, beside how it is distributed inside and outside.
+    """A column that speaks for or against a cluster, and its distribution inside and outside the cluster.
 
     Attributes
     ----------
     column : int
+        Position of the column.
     relevance : float
-        Mean relevance over the cluster's points, as a share of their mean logit; negative speaks against.
+        Mean relevance over the points of the cluster, divided by their mean logit. A negative value speaks against
+        the cluster.
     text : str
-        In words: ``high proline``, ``workclass is Private``.
+        The statement in words: ``high proline``, ``workclass is Private``.
     bins : list of float or str
-        Edges of a histogram (one more than shares), or categories (as many as shares).
+        Edges of the histogram, one more than there are bins, or one category per bin.
     inside, outside : list of float
-        Share of the points inside and outside the cluster in each bin; empty where there are no columns to show.
+        Share of the points inside and outside the cluster in each bin; empty if there is no distribution to show.
     inside_typical, outside_typical : float, str or None
-        Median, or the most frequent category.
+        Median or most frequent category inside and outside the cluster.
     """
 
     column: int
@@ -90,7 +97,7 @@ class Statement:
 
 @dataclass
 class RuleText:
-    """A rule of a cluster: text, and the shares 0 to 1 that measure it."""
+    """A rule of a cluster: text, number of matching points, coverage, precision, and leaf of the tree."""
 
     text: str
     samples: int
@@ -106,18 +113,21 @@ class Item:
     Attributes
     ----------
     row : int
-        Its number in the data, from 0.
+        Row number in the data, from 0.
     name : str
-        File name, index of the frame, or the row number.
+        File name, index in the data frame, or row number.
     logit : float
+        Logit of its cluster.
     rival : int
-        Its nearest other cluster; -1 for a whole photo.
+        Position of the nearest other cluster; -1 for a whole photo.
     values : list of (column, text, relevance)
-        Of a table: the columns that matter, with the value as it is printed.
+        Most relevant columns of a table row, with the printed value and the relevance as a share of the logit.
     picture, heatmap : str or None
-        WebP data URIs of a photo, and of the photo under its heatmap.
-    text, marks : str or None, list of (start, end, relevance)
-        Of a text, and the characters to highlight; relevance relative to the greatest, -1 to 1.
+        WebP data URIs of a photo, and of the photo overlaid with its heatmap.
+    text : str or None
+        Beginning of a text.
+    marks : list of (start, end, relevance)
+        Characters of the text to highlight, and their relevance relative to the largest, -1 to 1.
     """
 
     row: int
@@ -138,25 +148,27 @@ class Card:
     Attributes
     ----------
     label, name : str
-        The clusterer's label, and a name from the two strongest statements (or the caller's).
+        Label of the cluster, and its name: as given by the user, or made from the two strongest statements.
     size : int
+        Number of points.
     share : float
-        Of all points.
+        Share of all points, 0 to 1.
     color : str
-        ``#rrggbb``
+        Colour as ``#rrggbb``.
     rules : list of RuleText
-        The tree's, best coverage first.
+        Rules of the tree that lead to the cluster, by decreasing coverage.
     statements : list of Statement
-        The columns that matter, greatest relevance first.
+        Most relevant columns, by decreasing relevance.
     prototypes, borderline : list of Item
+        Points with the largest and with the smallest logit.
     fidelity : float or None
-        Share of the cluster's points that the tree gives the same cluster.
+        Share of the points of the cluster that the tree assigns to the same cluster, 0 to 1.
     agreement : float or None
-        Rank correlation of what the tree and the attribution use, -1 to 1.
+        Rank correlation of the relevance of the columns in the tree and in the network, -1 to 1.
     nearest : int or None
-        The cluster that is most often the rival.
+        Position of the cluster that is most often the nearest other cluster of its points.
     heatmap : str or None
-        Of spatial clusters of one photo: the cluster's heatmap as a WebP data URI.
+        Heatmap of the cluster as a WebP data URI, for clusters of locations in one photo.
     """
 
     label: str
@@ -176,19 +188,20 @@ class Card:
 
 @dataclass
 class Pair:
-    """Cluster `a` against cluster `b`.
+    """Comparison of two clusters, `a` and `b`.
 
     Attributes
     ----------
     a, b : int
-        Positions of two cards, ``a < b``.
+        Positions of the two clusters, ``a < b``.
     relevance : list of (column, share, typical of a, typical of b)
-        What tells the two apart, in shares of the total, strongest first; negative where it makes them alike,
-        and what is typical of either: the median, the most frequent category, or how many texts have a term.
+        Columns that separate the two clusters, by decreasing size of their share of the total relevance, which is
+        negative for columns in which the clusters are similar. The typical value in each cluster is the median,
+        the most frequent category, or the share of texts that contain the term.
     rules : list of (cluster, text)
-        The smallest tree that tells the two apart.
+        Rules of a small tree that separates the two clusters.
     accuracy : float
-        Share of the points of the two clusters that it gives the right one of them.
+        Share of the points of the two clusters that the tree assigns to the right one, 0 to 1.
     """
 
     a: int
@@ -205,12 +218,13 @@ class TreeNode:
     Attributes
     ----------
     parent, left, right : int
-        -1 where there is none.
+        Positions of the parent and of the two children; -1 if there is none.
     text : str
-        Of an inner node: what the points on the left meet.
+        Condition that sends points to the left; empty for a leaf.
     cluster : int
-        Position of a leaf's card; of an inner node, that of the cluster most of its points belong to.
+        Position of the cluster of a leaf, or of the most frequent cluster in an inner node.
     samples, mistakes : int
+        Number of points in the node, and number of those that belong to other clusters.
     """
 
     parent: int
@@ -224,15 +238,16 @@ class TreeNode:
 
 @dataclass
 class Change:
-    """The least change that moves a point to its nearest other cluster.
+    """Counterfactual: the smallest change that moves a point to another cluster.
 
     Attributes
     ----------
     cluster : int
+        Position of the other cluster.
     distance : float
-        In spreads of the columns.
+        Size of the change, in units of the spreads of the columns.
     values : list of (column, text)
-        New values, as they are printed.
+        Changed columns and their new values as printed.
     """
 
     cluster: int
@@ -242,28 +257,30 @@ class Change:
 
 @dataclass
 class Points:
-    """A sample of the points, for the map and to be looked at one by one.
+    """A sample of the points, for the map and for the details of single points.
 
     Attributes
     ----------
     rows : list of int
-        Their numbers in the data.
+        Row numbers in the data.
     names : list of str or None
-        None: the row numbers.
+        Names of the points; None if they have only row numbers.
     x, y : list of int
-        Places on the map, 0 to 1000, from the left and from the top.
+        Coordinates on the map, 0 to 1000, from the left and from the top.
     cluster, rival, leaf : list of int
-        Position of the card (-1: noise), of the nearest other cluster, and the tree's leaf (-1: no tree).
+        Positions of the cluster (-1: noise), of the nearest other cluster, and of the leaf (-1: none).
     logit : list of float
+        Logit of the cluster.
     values : list of columns, each a list of values
-        As they are printed; empty where inputs are not columns.
+        Values as printed; empty if the inputs have no columns.
     relevance : list of columns, each a list of float
-        Of every column, as a share of the logit.
+        Relevance of each column as a share of the logit.
     changes : list of Change or None
+        Counterfactual of each point, if one was found.
     axes : str
-        How the map was made: ``PCA: 36% and 19% of the variance``.
+        Description of the projection: ``PCA: 36% and 19% of the variance``.
     picture : str
-        The map as an inline SVG or a WebP data URI, for readers without JavaScript.
+        Map as an inline SVG or a WebP data URI, for readers without JavaScript.
     """
 
     rows: list[int]
@@ -283,7 +300,7 @@ class Points:
 
 @dataclass
 class Curve:
-    """A curve: pixel-flipping of one method, or the tree's cost against its leaves."""
+    """A curve: pixel-flipping of one method, or the cost of trees against their number of leaves."""
 
     name: str
     x: list[float]
@@ -293,19 +310,20 @@ class Curve:
 
 @dataclass
 class Trust:
-    """Why to believe the rest.
+    """Evidence for the quality of the explanations and of the clustering.
 
     Attributes
     ----------
     flipping : list of Curve
-        Share of points in their cluster against the share of columns known; ours first.
+        Share of points in their own cluster against the share of revealed columns; the curve of NEON comes first.
     cost : list of Curve
-        Cost of trees over that of the clustering, against their number of leaves.
+        Cost of trees divided by that of the clustering, against their number of leaves.
     seeds : list of float
-        Adjusted Rand index of refits with the clustering.
+        Adjusted Rand index between the clustering and each refit.
     disagreements : list of Item
-        Points where tree and network give different clusters.
+        Points that the tree and the network assign to different clusters.
     notes : list of str
+        Further remarks.
     """
 
     flipping: list[Curve] = field(default_factory=list)
@@ -317,7 +335,7 @@ class Trust:
 
 @dataclass
 class Reproduce:
-    """Versions and parameters as (name, value), and code to run again: (title, language, source)."""
+    """Versions and parameters as (name, value), and code as (title, language, source)."""
 
     versions: list[tuple[str, str]]
     parameters: list[tuple[str, str]]
@@ -326,31 +344,43 @@ class Reproduce:
 
 @dataclass
 class Contents:
-    """All of a report.
+    """Contents of a report.
 
     Attributes
     ----------
     title : str
+        Title of the report.
     kind : {"table", "images", "locations", "texts"}
     what : str
-        What was clustered and how, in a sentence.
+        Description of the data and of the clusterer.
     n, k, noise : int
+        Number of points, of clusters, and of points that are noise.
     verdict : str
         The result in one or two sentences.
-    figures, warnings, notes
-        Notes tell what was done to the data: values that were missing, points that were sampled.
+    figures : list of Figure
+        Key figures.
+    warnings : list of Caution
+        Warnings about the results.
+    notes : list of str
+        Remarks on how the data were treated, such as missing values that were filled, or sampling.
     columns : list of Column
+        The columns that are shown.
     cards : list of Card
+        One card per cluster.
     pairs : list of Pair
+        Comparisons of two clusters.
     tree : list of TreeNode
-        Empty where the columns can't be cut.
+        Nodes of the tree in preorder.
     points : Points
+        Sample of the points.
     trust : Trust
+        Evidence for the quality of the results.
     reproduce : Reproduce
+        Versions, parameters and code.
     photo : str or None
-        Of spatial clusters: the photo, and
+        First photo as a WebP data URI, for clusters of locations.
     regions : str or None
-        its map of clusters, as WebP data URIs.
+        That photo overlaid with the colours of its clusters, as a WebP data URI.
     created : str
         Date and time, ISO 8601.
     """
@@ -377,5 +407,5 @@ class Contents:
     regions: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, with a version."""
+        """Return the contents as plain values for JSON, with the version of the format."""
         return {"format": "neonxc.report", "version": 1, **asdict(self)}

@@ -1,4 +1,4 @@
-"""Curves as inline SVG, their names beside their ends; colours and dashes are the style sheet's."""
+"""Curves as inline SVG with a name beside the end of each curve; the style sheet sets colours and dashes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from neonxc.report.contents import Curve
 from neonxc.report.printing import number, share
 
 WIDTH, HEIGHT = 460, 250
-LEFT, RIGHT, TOP, BOTTOM = 40, 308, 12, 214  # of the axes; names stand on their right
-STEP = 38  # from one name to the next
+LEFT, RIGHT, TOP, BOTTOM = 40, 308, 12, 214  # edges of the plot area; the names are right of it
+STEP = 38  # vertical distance between two names
 
 Place = Callable[[float, float], tuple[float, float]]
 
 
 def curves(lines: Sequence[Curve], x_label: str, y_label: str, shares: bool) -> Markup:
-    """Curves from 0 to 100% where they are shares, else from the least value to the greatest."""
+    """Draw curves, on axes from 0 to 100% for shares and otherwise from the smallest to the largest value."""
     (x0, x1), (y0, y1) = ((0.0, 1.0), (0.0, 1.0)) if shares else (_span(lines, "x"), _span(lines, "y"))
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -27,12 +27,12 @@ def curves(lines: Sequence[Curve], x_label: str, y_label: str, shares: bool) -> 
     heights = _apart([place(line.x[-1], line.y[-1])[1] for line in lines])
     drawn = [_tick(x, y, place, share if shares else number) for x, y in ticks]
     drawn += [_line(line, at, height, place) for at, (line, height) in enumerate(zip(lines, heights, strict=True))]
-    told = "; ".join(f"{line.name} {line.text}".strip() for line in lines)
+    summary = "; ".join(f"{line.name} {line.text}".strip() for line in lines)
     return Markup(
         '<svg class=curves viewBox="0 0 {} {}" role=img aria-label="{} against {}: {}">'
         '<text x="{}" y="{}" text-anchor=middle>{}</text>{}</svg>'
     ).format(
-        WIDTH, HEIGHT, y_label, x_label, told, (LEFT + RIGHT) / 2, HEIGHT - 2, x_label, Markup("").join(drawn)
+        WIDTH, HEIGHT, y_label, x_label, summary, (LEFT + RIGHT) / 2, HEIGHT - 2, x_label, Markup("").join(drawn)
     )
 
 
@@ -48,7 +48,7 @@ def _tick(x: float, y: float, place: Place, printed: Callable[[float], str]) -> 
 
 
 def _line(line: Curve, at: int, height: float, place: Place) -> Markup:
-    """A curve, a piece of it as the key, its name (whole when pointed at) and what is said about it."""
+    """Draw a curve with its legend: a line sample, the name (in full as a tooltip) and the text below it."""
     way = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in zip(line.x, line.y, strict=True))
     name = line.name if len(line.name) <= 16 else line.name[:15] + "…"
     key, text = RIGHT + 10, RIGHT + 34
@@ -65,7 +65,7 @@ def _span(lines: Sequence[Curve], axis: str) -> tuple[float, float]:
 
 
 def _apart(places: list[float]) -> list[float]:
-    """Heights of names beside these places: in their order, a step apart, not below the axes."""
+    """Move the heights of names until neighbours are at least STEP apart and none is below the plot area."""
     order = sorted(range(len(places)), key=lambda at: places[at])
     moved, above, below = list(places), float("-inf"), BOTTOM - 8.0 + STEP
     for at in order:

@@ -1,4 +1,4 @@
-"""Explain a clustering in one call."""
+"""The function :func:`neonxc.explain`, which writes a report on a clustering."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from neonxc.report.tree import grow, nodes
 from neonxc.report.trust import agree, flip, refit
 from neonxc.report.verdict import figures, sentence, warned, what
 
-DISAGREEMENTS = 8  # that are shown
+DISAGREEMENTS = 8  # maximum number of points shown where tree and network disagree
 
 
 def explain(
@@ -45,54 +45,59 @@ def explain(
     projection: Projection = "pca",
     progress: bool = False,
 ) -> Report:
-    """Explain a clustering: what its clusters are, why, by which rules, and how far to believe it.
+    """Explain a whole clustering in one report: clusters, relevant columns, rules and checks of their quality.
 
-    Both kinds of explanation are made and checked against each other: relevance of the columns, by the network of
-    the clustering, and a threshold tree.
+    The report combines two kinds of explanation and checks them against each other: the relevance of the columns,
+    computed from the clustering written as a neural network, and a threshold tree.
 
     Parameters
     ----------
     model_or_labels : estimator, Pipeline, tree, NeuralizedClustering or array-like [n]
-        A fitted clustering, as for :func:`neonxc.neuralize`, or its labels. The data may come first where the
-        labels are given by their name: ``neonxc.explain(X, labels=y)``.
+        Fitted clustering, as for :func:`neonxc.neuralize`, or its labels. With the keyword `labels`, the data may
+        be the first argument: ``neonxc.explain(X, labels=y)``.
     X : data frame, array, sparse matrix, tensor or sequence of str
-        What was clustered: a table [n, d], images where `features` is a backbone, texts.
+        Clustered data: a table [n, d], texts, or, if `features` is a backbone, images.
     features : nn.Module, optional
-        As for :func:`neonxc.neuralize`.
+        Feature network, as for :func:`neonxc.neuralize`.
     names : sequence of str, optional
-        Names for the columns of X, where it has none.
+        Names of the columns of X.
     labels : array-like [n], optional
-        The clustering; -1 is noise. A surrogate stands in for it, with its fidelity in the verdict.
+        Label of every input; -1 is noise. A surrogate model is fitted to the labels, and the verdict states its
+        fidelity.
     cluster_names : mapping of labels to str, optional
-        What to call clusters; default: a name made of the two strongest statements.
+        Names of clusters; default: the two strongest statements about the cluster.
     row_names : sequence of str, optional
-        What to call the inputs, such as file names; default: the index of a frame, or row numbers.
+        Names of the inputs, such as file names; default: the index of a data frame, or row numbers.
     title : str, optional
-        Above the report.
+        Title of the report.
     notes : sequence of str
-        What else the reader should know, such as what was done to the data.
+        Further remarks for the reader, such as how the data were prepared.
     projection : {"pca", "tsne", "umap"}
-        How the map is made. "umap" needs umap-learn.
+        Projection used for the map. "umap" needs umap-learn.
     progress : bool
-        Show progress bars.
+        Whether to show progress bars.
 
     Returns
     -------
     Report
-        With ``.save("report.html")``, ``.to_frame()``, ``.to_dict()``; a notebook shows it, ``print`` sums it up.
+        Report with the methods ``save``, ``to_frame`` and ``to_dict``. A notebook displays the page; ``print``
+        gives a summary.
 
     Raises
     ------
     TypeError
-        No inputs, or both a model and labels.
+        If the inputs are missing, or both a model and labels are given.
     ValueError
-        What :func:`neonxc.neuralize` refuses, names that are too few or too many, another projection.
+        If :func:`neonxc.neuralize` refuses the model or the inputs, if the number of names is wrong, or if the
+        projection is unknown.
+    ImportError
+        If `projection` is "umap" and umap-learn is not installed.
 
     Notes
     -----
-    Of more than 20,000 points relevance is computed for a sample, of every cluster its share; the tree is grown on
-    all of them. The map shows 5,000 at most. The tree is the shortest of several that is nearly as faithful as the
-    best: ExShallow and CART with up to three leaves per cluster.
+    For more than 20,000 points, relevance is computed on a stratified sample, while the tree is grown on all
+    points. The map shows at most 5,000 points. ExShallow and CART trees with one to three leaves per cluster are
+    compared, and the smallest whose fidelity is close to that of the best is chosen.
 
     Examples
     --------
@@ -105,7 +110,7 @@ def explain(
     'petal length (cm) ≤ 2'
     """
     if projection not in ("pca", "tsne", "umap"):
-        raise ValueError(f'projection needs "pca", "tsne" or "umap", got {projection!r}')
+        raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
     with showing(progress), progress_bar(total=8, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
@@ -124,13 +129,14 @@ def explain(
         refits = refit(subject)
         step("clusters")
         table, given = subject.values(relevance.index, relevance.shown), _row_names(subject.X, row_names)
-        rows = None if subject.kind == "locations" else given  # a photo has many points
+        rows = None if subject.kind == "locations" else given  # the points are locations, several per photo
         units = [subject.units[i] for i in relevance.shown]
-        said = [statements(subject, relevance, table, units, cluster) for cluster in range(subject.k)]
-        spoken = said if subject.kind in ("table", "texts") else [[] for _ in said]  # channels are no names
-        titles = named(spoken, subject.cluster_labels, dict(subject.cluster_names))
+        found_statements = [statements(subject, relevance, table, units, k) for k in range(subject.k)]
+        readable = subject.kind in ("table", "texts")  # names of channels say nothing
+        sources = found_statements if readable else [[]] * subject.k
+        titles = named(sources, subject.cluster_labels, dict(subject.cluster_names))
         palette = colors(subject.k)
-        found = cards(subject, relevance, table, given, said, titles, palette, tree)
+        found = cards(subject, relevance, table, given, found_statements, titles, palette, tree)
         correlation, differing = agree(subject, tree)
         for card, value in zip(found, correlation.tolist(), strict=True):
             card.agreement = None if np.isnan(value) else value
@@ -171,7 +177,7 @@ def explain(
 
 
 def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
-    """What inputs are called: as given, or by the index of a frame, where it says more than the row numbers."""
+    """Return the given names of the inputs, or the index of a data frame if it is not just the row numbers."""
     if given is not None:
         if len(given) != (X.shape[0] if hasattr(X, "shape") else len(X)):
             raise ValueError(f"row_names needs one name per input, got {len(given)}")
@@ -185,8 +191,8 @@ def _notes(subject: Subject, relevance: Relevance) -> list[str]:
     found = list(subject.notes)
     if len(relevance.index) < subject.n:
         found.append(
-            f"Relevance and distributions are those of {len(relevance.index):,} points, a sample of every cluster."
+            f"Relevance and distributions are computed on a stratified sample of {len(relevance.index):,} points."
         )
     if len(relevance.shown) < len(subject.units):
-        found.append(f"Of {len(subject.units):,} columns the {len(relevance.shown)} that matter most are shown.")
+        found.append(f"The {len(relevance.shown)} most relevant of {len(subject.units):,} columns are shown.")
     return found

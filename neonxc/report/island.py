@@ -1,4 +1,4 @@
-"""What the page's script needs, as compact JSON that nothing can break out of."""
+"""Data for the script of the page, as compact JSON that is safe inside a script element."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from neonxc.report.contents import Contents, Points
 
-MOST, STRONGEST = 4_000, 10  # points, and columns of a point: the page stays below 1 MB
-CANONICAL = re.compile(r"-?(0|[1-9]\d{0,11})(\.\d{0,8}[1-9])?")  # printed by JavaScript as it is written here
+MOST, STRONGEST = 4_000, 10  # maximum number of points, and of columns per point, which keep the page small
+CANONICAL = re.compile(r"-?(0|[1-9]\d{0,11})(\.\d{0,8}[1-9])?")  # numbers that JavaScript prints in the same form
 
 
 def island(contents: Contents, tags: list[str], colors: list[str]) -> dict[str, Any]:
-    """Clusters, columns, pairs and points as lists, in the places that report.js names.
+    """Return clusters, columns, pairs and points as nested lists, in the order that report.js expects.
 
-    A point has the columns with its greatest relevance, one after the other: column, thousandths of the logit,
-    value. A value that is a text is written as the list of its position in ``words``.
+    For each point, the most relevant columns are listed one after the other as column, relevance in thousandths of
+    the logit, and value. A text value is replaced by a list with its position in ``words``.
     """
     return {
         "clusters": [
@@ -34,12 +34,12 @@ def island(contents: Contents, tags: list[str], colors: list[str]) -> dict[str, 
             ]
             for pair in contents.pairs
         ],
-        "points": _points(contents.points, _kept(contents)),
+        "points": _points(contents.points, _shown_points(contents)),
     }
 
 
 def as_json(value: Any) -> str:
-    """JSON for a script element: no ``<``, ``&`` or line separator, no NaN."""
+    """Encode a value as JSON for a script element, without ``<``, ``>``, ``&``, line separators and NaN."""
     text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)  # ASCII only
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -76,8 +76,8 @@ def _points(points: Points, kept: list[int]) -> dict[str, Any]:
     }
 
 
-def _kept(contents: Contents) -> list[int]:
-    """At most MOST positions of points, evenly, and those that the page has a table row or a picture of."""
+def _shown_points(contents: Contents) -> list[int]:
+    """Select about MOST evenly spaced points, plus those that appear in tables and pictures of the page."""
     n = len(contents.points.rows)
     if n <= MOST:
         return list(range(n))
@@ -88,7 +88,7 @@ def _kept(contents: Contents) -> list[int]:
 
 
 def _as_number(value: Any) -> Any:
-    """A printed number that JavaScript prints the same, as a number: it takes no quotes."""
+    """Convert a text to a number if JavaScript prints it in the same form, which saves the quotes."""
     if isinstance(value, str):
         return json.loads(value) if CANONICAL.fullmatch(value) else value
     return _rounded(value) if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""Single inputs as they are shown: rows of a table, photos with heatmaps, texts with their words."""
+"""Single inputs as the page shows them: rows of a table, photos with heatmaps, texts with highlighted words."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from neonxc.report.contents import Item
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 
-VALUES = 6  # columns of a row that are shown
-SIDE = 224  # pixels of a photo's longer side
-CHARACTERS = 600  # of a text
+VALUES = 6  # maximum number of columns shown for a row
+SIDE = 224  # longer side of a photo in pixels
+CHARACTERS = 600  # maximum number of characters shown of a text
 
 
 def items(
     subject: Subject, relevance: Relevance, table: pd.DataFrame, names: list[str] | None, places: np.ndarray
 ) -> list[Item]:
-    """Some of the sample's points, given by their places in it."""
+    """Describe points of the sample, given their positions in the sample."""
     found = []
     for place in places.tolist():
         row, logit = int(relevance.index[place]), float(relevance.logit[place])
@@ -66,7 +66,7 @@ def _photos(subject: Subject, found: list[Item]) -> list[Item]:
 
 
 def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[list[Item]]:
-    """For every cluster of locations, the photos that have most of it, with its heatmap; such have no rival."""
+    """Return, for each cluster of locations, the photos with the largest share of it, with its heatmap."""
     own = torch.from_numpy(subject.own.reshape(len(subject.X), -1))
     share = torch.stack([(own == cluster).double().mean(1) for cluster in range(subject.k)])
     found: list[list[Item]] = []
@@ -81,8 +81,8 @@ def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[l
         found.append(
             [
                 Item(
-                    place * own.shape[1] + int((own[place] == cluster).byte().argmax()),  # one of its points
-                    f"{place if names is None else names[place]}: {percent(float(row[place]))} of its places",
+                    place * own.shape[1] + int((own[place] == cluster).byte().argmax()),  # one of its locations
+                    f"{place if names is None else names[place]}: {percent(float(row[place]))} of its locations",
                     0.0,
                     -1,
                     picture=webp(photo),
@@ -95,7 +95,7 @@ def whole_photos(subject: Subject, names: list[str] | None, most: int) -> list[l
 
 
 def regions(subject: Subject, colors: list[str]) -> tuple[str, str]:
-    """The first photo, and over it its map of clusters."""
+    """Return the first photo, and the photo overlaid with the colours of its clusters."""
     first = some_rows(subject.X, np.arange(1))
     photo = photos(subject, first)[0]
     shape = np.shape(subject.whole.predict(first))[1:]
@@ -114,7 +114,7 @@ def _texts(subject: Subject, found: list[Item]) -> list[Item]:
 
 
 def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tuple[int, int, float]]]]:
-    """Texts with the words to mark in them: first and last character, and relevance from -1 to 1."""
+    """Return texts with their highlights: start, end and relevance, relative to the largest, from -1 to 1."""
     texts, net = [str(one) for one in some_rows(subject.X, index)], subject.net
     target = subject.own[index].tolist()
     found = []
@@ -138,7 +138,7 @@ def text_marks(subject: Subject, index: np.ndarray) -> list[tuple[str, list[tupl
 
 
 def photos(subject: Subject, x: Any) -> Tensor:
-    """Inputs of a feature network as photos [N, 3, H, W] in 0..1."""
+    """Convert the inputs of a feature network to photos [N, 3, H, W] with values from 0 to 1."""
     images = _tensor(x).float()
     features: Any = subject.whole.features
     if hasattr(features, "deprocess"):
@@ -152,7 +152,7 @@ def photos(subject: Subject, x: Any) -> Tensor:
 
 
 def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:
-    """A heatmap [H, W] over its pale grey photo [3, H, W], as a photo."""
+    """Overlay a pale grey photo [3, H, W] with a heatmap [H, W]."""
     heatmap = torch.from_numpy(smoothed(heatmap.numpy()))
     strength = (heatmap / heatmap_limit(heatmap)).clamp(-1, 1)
     colors = torch.from_numpy(colormaps[DIVERGING](strength.numpy() / 2 + 0.5)[..., :3]).permute(2, 0, 1)
@@ -161,7 +161,7 @@ def under_heatmap(photo: Tensor, heatmap: Tensor) -> Tensor:
 
 
 def webp(photo: Tensor, side: int = SIDE, quality: int = 72) -> str:
-    """A photo [3, H, W] in 0..1 as a data URI."""
+    """Encode a photo [3, H, W] with values from 0 to 1 as a data URI."""
     scale = side / max(photo.shape[1:])
     if scale < 1:
         size = [max(1, round(length * scale)) for length in photo.shape[1:]]
@@ -171,7 +171,7 @@ def webp(photo: Tensor, side: int = SIDE, quality: int = 72) -> str:
 
 
 def data_uri(picture: Image.Image, quality: int = 72) -> str:
-    """A picture as WebP in a data URI."""
+    """Encode a picture as WebP in a data URI."""
     buffer = BytesIO()
     picture.save(buffer, "WEBP", quality=quality, method=6)
     return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()

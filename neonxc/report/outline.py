@@ -1,4 +1,4 @@
-"""A tree as nested lists, row by row."""
+"""Rows of a tree, from which the template writes nested lists."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from dataclasses import dataclass
 
 from neonxc.report.contents import TreeNode
 
-OPEN_NODES = 16  # the largest; the others are folded
+OPEN_NODES = 16  # the largest nodes are unfolded at first, all others folded
 
 
 @dataclass
 class Row:
-    """A node of the tree in its place.
+    """A node of the tree, with its place in the nested lists.
 
     Attributes
     ----------
     at, end : int
-        Its number; its branch is ``at`` to ``end - 1``.
+        Number of the node, and the end of its branch, which consists of the nodes ``at`` to ``end - 1``.
     node : TreeNode
+        The node itself.
     answer : {"", "yes", "no"}
-        To the parent's test.
+        Answer to the test of the parent node that leads here; empty for the root.
     unfolded : bool
+        Whether the children are visible when the page is opened.
     closing : int
-        How many lists end behind it.
+        Number of lists that end after this row.
     """
 
     at: int
@@ -34,7 +36,7 @@ class Row:
 
 
 def outline(tree: list[TreeNode]) -> list[Row]:
-    """Rows of the nodes in preorder: a template writes them one after the other, however deep the tree is."""
+    """Return one row per node in preorder, so that the template needs no recursion, however deep the tree is."""
     ends = list(range(1, len(tree) + 1))
     for at in reversed(range(1, len(tree))):
         ends[tree[at].parent] = max(ends[tree[at].parent], ends[at])

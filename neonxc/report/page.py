@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that needs nothing else, not even a network."""
+"""Render a report as one self-contained HTML page, which loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from neonxc.report.curves import curves
 from neonxc.report.island import as_json, island
 from neonxc.report.outline import outline
 
-OPEN_CARDS = 12  # the others are folded
+OPEN_CARDS = 12  # number of cards that are unfolded at first
 HERE = Path(__file__).parent
 
 
 def render(contents: Contents) -> str:
     """Write a report as one HTML page.
 
-    The page asks for nothing: style, script, pictures and data are in it, and its Content-Security-Policy forbids
-    the rest. All that matters can be read without JavaScript. Names and texts are escaped wherever they stand.
+    The page contains its style sheet, script, pictures and data, and its Content-Security-Policy forbids loading
+    anything else. The main content is readable without JavaScript. All names and texts are escaped.
 
     Parameters
     ----------
     contents : Contents
+        Contents of the report.
 
     Returns
     -------
     str
-        To be written as UTF-8.
+        HTML source, to be saved as UTF-8.
 
     Examples
     --------
@@ -85,20 +86,21 @@ def render(contents: Contents) -> str:
         open_cards=OPEN_CARDS,
         value=_value(contents.columns),
     )
-    return page.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair can't be written
+    return page.encode("utf-8", "replace").decode("utf-8")  # UTF-8 cannot encode half a surrogate pair
 
 
 def embedded(contents: Contents) -> str:
-    """Write a report as a frame for a notebook's output: the whole page, apart from the notebook's own.
+    """Write a report as an ``iframe`` for a notebook, which isolates the page from the notebook.
 
     Parameters
     ----------
     contents : Contents
+        Contents of the report.
 
     Returns
     -------
     str
-        An ``iframe`` without rights but for its own script.
+        An ``iframe`` whose only permission is to run its own script.
     """
     return Markup(
         '<iframe title="{}" sandbox="allow-scripts" style="width:100%;height:700px;border:0" srcdoc="{}"></iframe>'
@@ -107,7 +109,7 @@ def embedded(contents: Contents) -> str:
 
 @cache
 def _template() -> Callable[..., str]:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only for a page that is really written
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # imported only when a page is written
 
     environment = Environment(
         autoescape=True,
@@ -123,7 +125,6 @@ def _template() -> Callable[..., str]:
         "signed": printing.signed,
         "bar": charts.bar,
         "distribution": charts.distribution,
-        "said": charts.said,
         "curves": curves,
         "picture": _picture,
         "highlighted": _highlighted,
@@ -138,7 +139,7 @@ def _file(name: str) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Without control characters: HTML has no way to write them."""
+    """Replace control characters in texts, which HTML cannot represent."""
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\ufffd", value) if type(value) is str else value
 
 
@@ -147,12 +148,12 @@ def _is_color(color: str) -> bool:
 
 
 def _tag(label: str) -> str:
-    """A label, short enough for a chip."""
+    """Shorten a label so that it fits into a chip."""
     return label if len(label) <= 6 else label[:5] + "…"
 
 
 def _picture(source: str | None) -> str:
-    """A picture's address; an SVG becomes an image, in which no script runs. Anything else is dropped."""
+    """Return the data URI of a picture or an SVG, whose scripts do not run in an image; drop anything else."""
     source = source or ""
     if source.lstrip().startswith("<svg"):
         return "data:image/svg+xml," + quote(source, safe=" :/=,.-_'()+!*$;@?")
@@ -160,7 +161,7 @@ def _picture(source: str | None) -> str:
 
 
 def _value(columns: list[Column]) -> Callable[[int, Any], str]:
-    """Values as they are printed, with the standardised ones for the script to show instead."""
+    """Return a function that writes a value together with its standardised value, which the script can show."""
 
     def value(column: int, printed: Any) -> str:
         raw = escape(_printable(printing.number(printed)))
@@ -173,13 +174,13 @@ def _value(columns: list[Column]) -> Callable[[int, Any], str]:
 
 
 def _places(contents: Contents, shown: list[int]) -> dict[int, int]:
-    """Positions among the points, by row, of the points that the page holds."""
-    kept = set(shown)
-    return {row: at for at, row in enumerate(contents.points.rows) if row in kept}
+    """Map row numbers to positions among the points, for the points that the page contains."""
+    wanted = set(shown)
+    return {row: at for at, row in enumerate(contents.points.rows) if row in wanted}
 
 
 def _used(items: list[Item]) -> list[int]:
-    """Columns of a table of items: all that matter to one of them, in the order of how much."""
+    """Return the columns that are relevant to at least one item, by decreasing total relevance."""
     total: dict[int, float] = {}
     for item in items:
         for column, _, relevance in item.values:
@@ -188,7 +189,7 @@ def _used(items: list[Item]) -> list[int]:
 
 
 def _highlighted(item: Item) -> list[tuple[str, float]]:
-    """A text in pieces, each with its relevance; 0 between the marks."""
+    """Split a text into pieces with their relevance, which is 0 outside the highlights."""
     pieces, at, text = [], 0, item.text or ""
     for start, end, relevance in sorted(item.marks):
         pieces += [(text[at:start], 0.0), (text[max(at, start) : end], max(-1.0, min(1.0, relevance)))]
@@ -197,7 +198,7 @@ def _highlighted(item: Item) -> list[tuple[str, float]]:
 
 
 def _near(contents: Contents) -> list[Pair]:
-    """Pairs of which one is the other's nearest; all of them where they are few."""
+    """Return all pairs if there are few, else those where one cluster is the nearest of the other."""
     cards: list[Card] = contents.cards
     if len(contents.pairs) <= OPEN_CARDS:
         return contents.pairs

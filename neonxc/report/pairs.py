@@ -1,4 +1,4 @@
-"""Any two clusters against each other."""
+"""Comparisons of every two clusters: the columns and the tree that separate them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from neonxc.report.relevance import Relevance
 from neonxc.report.statements import typical
 from neonxc.report.subject import Subject
 
-COLUMNS = 8
-ENOUGH = 0.95  # accuracy of a tree that is grown no further
-MOST = 40_000  # points of all pairs together
-FEWEST = 60  # of a cluster
+COLUMNS = 8  # maximum number of columns per pair
+ENOUGH = 0.95  # accuracy at which a tree stops growing
+MOST = 40_000  # approximate number of points of all pairs together
+FEWEST = 60  # points per cluster that are used in any case
 
 
 def pairs(subject: Subject, relevance: Relevance) -> list[Pair]:
-    """All pairs of clusters that have points."""
+    """Compare all pairs of clusters that have points."""
     found = list(combinations(np.flatnonzero(subject.sizes).tolist(), 2))
     most = max(FEWEST, MOST // max(1, 2 * len(found)))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
@@ -37,7 +37,7 @@ def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int]) ->
     values = found.relevance.sum(axis=1).to_numpy()
     shares = values / max(np.abs(values).sum(), 1e-300)
     order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][
-        : subject.several(COLUMNS)
+        : subject.shortened(COLUMNS)
     ]
     sides = [subject.values(own, np.array(order, dtype=np.int64)) for own in members]
     signed = []

@@ -1,4 +1,4 @@
-"""The map of a report, and what is known of each of its points."""
+"""The map of a report, and the values, relevance and counterfactual of each of its points."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from neonxc.report.statements import is_category, printed
 from neonxc.report.subject import Subject, stratified
 
 Projection = Literal["pca", "tsne", "umap"]
-MOST = 5000  # points of the map
-VALUES = 40_000  # that all of its points have together
-LEAST = 15  # points of a small cluster
-CHANGED = 3  # columns of a least change
-DIGITS = (4, 6, 9, 17)  # of changed values
-SLOW, FEW = 100, 12  # points, and columns, for which curved boundaries are searched
+MOST = 5000  # maximum number of points on the map
+VALUES = 40_000  # approximate number of values of all points together
+LEAST = 15  # minimum number of points of a cluster, if it has that many
+CHANGED = 3  # maximum number of columns that a counterfactual changes
+DIGITS = (4, 6, 9, 17)  # numbers of significant digits tried for changed values
+SLOW, FEW = 100, 12  # maximum number of points and of columns if counterfactuals take long
 
 
 def points(
@@ -39,7 +39,7 @@ def points(
     leaf: np.ndarray | None,
     projection: Projection,
 ) -> Points:
-    """A sample of the points, of every cluster its share, with the prototypes and the borderline cases."""
+    """Take a stratified sample of the points, which includes the prototypes and borderline cases."""
     own = subject.own[relevance.index]
     most = max(500, min(MOST, VALUES // (len(relevance.shown) + 6)))
     shown = {item.row for card in cards for item in [*card.prototypes, *card.borderline]}
@@ -68,7 +68,7 @@ def points(
 
 
 def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
-    """Points in the plane, and how they got there."""
+    """Project points into the plane; return them with the name of the projection."""
     if projection == "tsne":
         from sklearn.manifold import TSNE
 
@@ -81,7 +81,7 @@ def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
             raise ImportError('projection="umap" needs umap-learn: pip install "neonxc[umap]"') from None
         return UMAP(random_state=0).fit_transform(space), "UMAP"
     if space.shape[1] < 2:
-        return np.column_stack([_dense(space)[:, 0], np.zeros(space.shape[0])]), "the only column"
+        return np.column_stack([_dense(space)[:, 0], np.zeros(space.shape[0])]), "the values of the only column"
     model = TruncatedSVD(2, random_state=0) if hasattr(space, "tocsr") else PCA(2, random_state=0)
     flat = model.fit_transform(space)
     first, second = np.nan_to_num(model.explained_variance_ratio_)
@@ -93,13 +93,13 @@ def _dense(space: Any) -> np.ndarray:
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:
-    """Numbers from 0 to 1000."""
+    """Scale values to integers from 0 to 1000."""
     low, high = values.min(), values.max()
     return np.round(1000 * (values - low) / (high - low if high > low else 1)).astype(int)
 
 
 def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -> str:
-    """The map as SVG, with a path of dots for every cluster."""
+    """Draw the map as SVG, with one path of dots per cluster."""
     paths = []
     for cluster in np.unique(own).tolist():
         color = cards[cluster].color if cluster >= 0 else NOISE
@@ -112,10 +112,11 @@ def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -
 
 
 def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
-    """The least changes that move points to their nearest other clusters, within the range of the data.
+    """Find the smallest changes that move points to other clusters, within the range of the data.
 
-    They change a few columns alone. Curved boundaries and clusters of several parts take far longer: there some
-    points are moved, in any columns, if these are not many.
+    At most CHANGED columns change. For curved boundaries and clusters of several components the search takes much
+    longer. There it is done for at most SLOW points, without a limit on the columns, and only if there are at most
+    FEW columns.
     """
     changes: list[Change | None] = [None] * len(index)
     if subject.kind != "table" or hasattr(subject.points, "tocsr"):
@@ -139,7 +140,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     after = found.points
     after = after if hasattr(after, "iloc") else pd.DataFrame(as_array(after), columns=x.columns)
     moved = ~((after.to_numpy() == x.to_numpy()) | (after.isna().to_numpy() & x.isna().to_numpy()))
-    short = _short(subject, x, after, moved, np.asarray(found.target))
+    short = _shortest_texts(subject, x, after, moved, np.asarray(found.target))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
     for i in np.flatnonzero(found.found).tolist():
@@ -149,16 +150,16 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     return changes
 
 
-def _short(
+def _shortest_texts(
     subject: Subject, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray, target: np.ndarray
 ) -> list[dict[int, str]]:
-    """Changed values as they are printed, by their columns: with as few digits as still lead to the target."""
+    """Print changed values by column, with as few digits as still move the point to the target cluster."""
     found: list[dict[int, str]] = [{} for _ in range(len(after))]
-    open_ = np.arange(len(after))
+    unsettled = np.arange(len(after))
     for digits in DIGITS:
-        tried = after.iloc[open_].copy()
+        tried = after.iloc[unsettled].copy()
         written: list[dict[int, str]] = []
-        for place, row in enumerate(open_.tolist()):
+        for place, row in enumerate(unsettled.tolist()):
             written.append({})
             for unit in np.flatnonzero(moved[row]).tolist():
                 value = after.iat[row, unit]
@@ -167,22 +168,22 @@ def _short(
                     tried.iat[place, unit] = value
                 written[-1][unit] = text(value, digits)
         given = tried if subject.names is None else tried.to_numpy()
-        there = np.asarray(subject.net.predict(given)) == target[open_]
-        for place, row in enumerate(open_.tolist()):
+        there = np.asarray(subject.net.predict(given)) == target[unsettled]
+        for place, row in enumerate(unsettled.tolist()):
             if there[place] or digits == DIGITS[-1]:
                 found[row] = written[place]
-        open_ = open_[~there]
-        if not len(open_):
+        unsettled = unsettled[~there]
+        if not len(unsettled):
             break
     return found
 
 
 def _beyond(value: float, before: float, digits: int) -> float:
-    """A changed value with so many significant digits, rounded on from the old one: boundaries stay crossed."""
+    """Round a changed value to significant digits, away from the old value, so that boundaries stay crossed."""
     rounding = ROUND_CEILING if value > before else ROUND_FLOOR
     return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(value))
 
 
 def _keys(subject: Subject, names: list[str]) -> list[Any]:
-    """Columns as the network calls them: by name, or by position where it has no names."""
+    """Return columns by name, or by position if the network has no column names."""
     return names if subject.names is None else [subject.units.index(name) for name in names]

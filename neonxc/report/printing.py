@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: as many digits as matter, no more."""
+"""Format numbers, shares and standardised values for the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neonxc.report.contents import Column
 
 
 def number(value: Any) -> str:
-    """Four digits, thousands apart, a real minus; what is no number stays as it is."""
+    """Format a number with up to four digits, thousands separators and a minus sign; keep other values."""
     if not isinstance(value, int | float):
         return "" if value is None else str(value)
     if not math.isfinite(value):
@@ -24,7 +24,7 @@ def number(value: Any) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share as per cent; nearly all is not all, and nearly nothing is not nothing."""
+    """Format a share in percent; only exact values give "0%" and "100%"."""
     if value is None or not math.isfinite(value):
         return "–"
     if value != 0 and abs(value) < 0.005:
@@ -35,13 +35,13 @@ def share(value: float | None) -> str:
 
 
 def signed(value: float) -> str:
-    """A share with its sign."""
+    """Format a share in percent with its sign."""
     text = share(value)
     return f"+{text}" if value > 0 and text[0].isdigit() else text
 
 
 def standardised(column: Column, value: Any) -> str | None:
-    """A value, as it is printed or as a number, in spreads from the mean; None where it has none."""
+    """Standardise a value, given as a number or as printed; None if that is not possible."""
     if column.kind != "number" or column.mean is None or not column.spread:
         return None
     text = str(value).removesuffix(column.unit).strip().replace(",", "").replace("−", "-")

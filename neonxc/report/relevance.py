@@ -1,4 +1,4 @@
-"""Relevance of a sample of the points, for the columns that a report has room for."""
+"""Relevance of the columns for a sample of the points."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from neonxc.attribution import NEON
 from neonxc.carriers import rows
 from neonxc.report.subject import Subject
 
-SHOWN = 60  # columns at most
+SHOWN = 60  # maximum number of columns
 
 
 @dataclass
 class Relevance:
-    """Relevance of the points' own clusters.
+    """Relevance of the columns to the cluster of each point.
 
     Attributes
     ----------
     index : ndarray [m]
-        The points: rows of the inputs.
+        Row numbers of the points in the inputs.
     values : ndarray [m, shown]
-        In units of the logit.
+        Relevance of the shown columns, in units of the logit.
     logit : ndarray [m]
-        Of each point's own cluster.
+        Logit of the cluster of each point.
     rival : ndarray [m]
-        Its nearest other cluster.
+        Position of the cluster with the next largest logit.
     shown : ndarray
-        Positions of the columns that are shown, among all units.
+        Positions of the shown columns among all columns.
     """
 
     index: np.ndarray
@@ -42,7 +42,7 @@ class Relevance:
 
 @torch.no_grad()
 def measure(subject: Subject) -> Relevance:
-    """Relevance of a sample of the points for their own clusters."""
+    """Compute the relevance of a sample of the points to their own clusters."""
     net, index = subject.net, subject.sample
     carrier, neon = net.carrier, NEON(net)
     inputs = subject.inputs(index)
@@ -57,7 +57,7 @@ def measure(subject: Subject) -> Relevance:
         found.append(
             carrier.of_units(x, points, neon.decisions.of_columns(points, columns)).cpu().double().numpy()
         )
-        logits += [net.head(points[some]).cpu().double() for some in carrier.of_points(points)]
+        logits += [net.head(points[part]).cpu().double() for part in carrier.of_points(points)]
     values, logit = np.concatenate(found), torch.cat(logits)
     column = own[:, None]
     mine = logit.gather(1, column)[:, 0].numpy()
@@ -67,7 +67,7 @@ def measure(subject: Subject) -> Relevance:
 
 
 def _shown(values: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The columns that matter: of every cluster the same number of those that say most for or against it."""
+    """Select the most relevant columns, about the same number for each cluster."""
     if values.shape[1] <= SHOWN:
         return np.arange(values.shape[1])
     clusters = np.unique(own[own >= 0])

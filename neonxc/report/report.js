@@ -7,7 +7,7 @@
   const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
   root.classList.add("scripted");
 
-  // ---- Elements and numbers. Text is only ever set as text.
+  // ---- Elements and numbers. Text is never inserted as HTML.
 
   function make(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
@@ -30,7 +30,8 @@
   const number = (value) => minus(String(Number(value.toPrecision(3))));
   const percent = (value) => minus((value > 0 ? "+" : "") + Math.round(100 * value) + "%");
 
-  // A value of a point is a number, or the position of a text. <data> shows one unit and keeps the other.
+  // The value of a point is a number, or a list with the position of a text. A <data> element shows the raw or the
+  // standardised value and stores the other one.
   const units = $("#units");
   function valueOf(packed) {
     return Array.isArray(packed) ? points.words[packed[0]] : packed;
@@ -48,10 +49,10 @@
   }
   const valued = (column, packed) => make("span", { class: "valued" }, name(columns[column][0]), "=", value(column, packed));
 
-  // ---- Highlights: one cluster, or one branch of the tree; else those that were clicked in the legend.
+  // ---- Highlights: the cluster or branch under the pointer, otherwise the clusters selected in the legend.
 
   const pinned = new Set();
-  let hovered = null; // {clusters: Set, from, to}: the branch of nodes from ... to - 1, or all where from is null
+  let hovered = null; // {clusters: Set, from, to}: nodes from ... to - 1 of a branch; from is null for whole clusters
   const byRow = new Map(points.rows.map((row, at) => [row, at]));
 
   function litCluster(k) {
@@ -83,7 +84,7 @@
       const { node: from, end: to } = branch.dataset;
       return { key: "n" + from, from: Number(from), to: Number(to), clusters: new Set(leaves.map((leaf) => Number(leaf.dataset.k))) };
     }
-    // The inside of a card is for reading
+    // Only the head of a card reacts to the pointer
     if (!chosen || (chosen.matches(".card") && !target.closest("summary"))) return null;
     const k = Number(chosen.dataset.k);
     return { key: "k" + k, from: null, clusters: new Set([k]) };
@@ -101,7 +102,7 @@
   const tip = $("#tip");
   const size = points.rows.length > 2000 ? 2.4 : points.rows.length > 400 ? 3.2 : 4.5;
   let selected = -1;
-  let places = []; // in pixels of the style sheet
+  let places = []; // in CSS pixels
 
   function draw() {
     if (!canvas || !canvas.clientWidth) return;
@@ -175,7 +176,7 @@
     });
     return best;
   }
-  const called = (at) => (points.names ? points.names[at] : "row " + points.rows[at]);
+  const pointName = (at) => (points.names ? points.names[at] : "row " + points.rows[at]);
 
   if (canvas) {
     canvas.addEventListener("pointermove", (event) => {
@@ -184,7 +185,7 @@
       if (at < 0) return hover(null);
       const k = points.cluster[at];
       hover({ key: "k" + k, from: null, clusters: new Set([k]) });
-      tip.replaceChildren(name(called(at)), make("br"), k < 0 ? "" : `cluster ${clusters[k][0]}: `, make("bdi", {}, clusterName(k)));
+      tip.replaceChildren(name(pointName(at)), make("br"), k < 0 ? "" : `cluster ${clusters[k][0]}: `, make("bdi", {}, clusterName(k)));
       const left = Math.min(places[at][0] + 12, canvas.clientWidth - tip.offsetWidth);
       Object.assign(tip.style, { left: Math.max(0, left) + "px", top: places[at][1] + 14 + "px" });
     });
@@ -202,7 +203,7 @@
       if (!way) return;
       event.preventDefault();
       if (selected < 0) return select(0);
-      // The nearest point that lies ahead more than aside
+      // The nearest point whose direction is within 45 degrees of the arrow
       let [best, least] = [-1, Infinity];
       places.forEach(([x, y], at) => {
         const [dx, dy] = [x - places[selected][0], y - places[selected][1]];
@@ -231,8 +232,8 @@
     const [cluster, rival, logit] = [points.cluster[at], points.rival[at], points.logit[at]];
     const input = $("#row");
     if (document.activeElement !== input) input.value = points.rows[at];
-    const title = make("h3", {}, name(called(at)), " ", cluster < 0 ? "is noise" : named(cluster));
-    const next = rival < 0 || cluster < 0 ? null : make("p", { class: "quiet" }, "Nearest other cluster ", named(rival), logit === null ? "" : ` · lead (logit) ${number(logit)}`);
+    const title = make("h3", {}, name(pointName(at)), " ", cluster < 0 ? "is noise" : named(cluster));
+    const next = rival < 0 || cluster < 0 ? null : make("p", { class: "quiet" }, "Nearest other cluster ", named(rival), logit === null ? "" : ` · logit ${number(logit)}`);
     const shown = $(`figure[data-item="${points.rows[at]}"]`);
     const media = shown ? make("figure", {}, ...$$("img, p", shown).map((part) => part.cloneNode(true))) : null;
     $("#detail").replaceChildren(...[title, next, media, ...waterfall(at), ...change(at), ...path(at)].filter(Boolean));
@@ -267,14 +268,14 @@
       sum += share;
     }
     grid.append(make("span", { class: "sum" }, "logit"), make("span", { class: "track" }, bar(0, 1, "")), make("span", { class: "n sum" }, fixed(logit)));
-    return [make("h4", {}, "Why this cluster: from 0 to its logit"), grid];
+    return [make("h4", {}, "Relevance of the columns, which adds up to the logit"), grid];
   }
   function change(at) {
     const found = points.changes[at];
     if (!found) return [];
     const [cluster, distance, moves] = found;
     const list = make("ol", {}, ...moves.map(([column, before, after]) => make("li", {}, name(columns[column][0]), value(column, before), "→", value(column, after))));
-    return [make("h4", {}, `Least change to another cluster: ${number(distance)} spreads`), make("p", { class: "quiet" }, named(cluster)), list];
+    return [make("h4", {}, `Smallest change to another cluster: ${number(distance)} spreads`), make("p", { class: "quiet" }, named(cluster)), list];
   }
   function path(at) {
     for (const node of $$(".onpath")) node.classList.remove("onpath");
@@ -339,13 +340,13 @@
     $("#sort").addEventListener("change", arrange);
     $("#filter").addEventListener("input", arrange);
     const unfold = $("#unfold");
-    const told = () => (unfold.textContent = cards.every((card) => card.open) ? "Fold all" : "Unfold all");
+    const label = () => (unfold.textContent = cards.every((card) => card.open) ? "Fold all" : "Unfold all");
     unfold.addEventListener("click", () => {
       const open = !cards.every((card) => card.open);
       for (const card of cards) card.open = open;
     });
-    for (const card of cards) card.addEventListener("toggle", told);
-    told();
+    for (const card of cards) card.addEventListener("toggle", label);
+    label();
   }
 
   // ---- A against B
@@ -386,8 +387,8 @@
       const lines = rules.map(([k, text]) => make("li", {}, chip(k), " ", make("code", { dir: "auto" }, text)));
       $("#duel").replaceChildren(
         grid,
-        make("h3", {}, "The smallest tree that tells them apart"),
-        make("p", { class: "quiet" }, `It is right for ${percent(accuracy).slice(1)} of the points of the two.`),
+        make("h3", {}, "Small tree that separates them"),
+        make("p", { class: "quiet" }, `It assigns ${percent(accuracy).slice(1)} of the points of both clusters correctly.`),
         make("ul", { class: "rules" }, ...lines),
       );
     };
@@ -420,7 +421,7 @@
       try {
         await navigator.clipboard.writeText(code.textContent);
       } catch {
-        getSelection().selectAllChildren(code); // a frame may not have the clipboard
+        getSelection().selectAllChildren(code); // the clipboard may not be available in a frame
         document.execCommand("copy");
       }
       button.textContent = "Copied";

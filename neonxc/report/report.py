@@ -1,4 +1,4 @@
-"""A report in all the forms in which it can be had."""
+"""The report returned by :func:`neonxc.explain`, and its export as HTML, JSON, table and text."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What :func:`neonxc.explain` makes: an explanation of a whole clustering.
+    """Explanation of a whole clustering, as returned by :func:`neonxc.explain`.
 
-    ``print`` gives a summary, a notebook shows the page.
+    ``print`` gives a summary; a notebook displays the page.
 
     Attributes
     ----------
     contents : Contents
-        All that the page says, as plain values.
+        Everything on the page, as plain values.
     net : NeuralizedClustering
-        The network of the clustering.
+        Neural network equivalent to the clustering, or to the surrogate model of given labels.
     tree : tree explainer or None
-        The fitted tree; None where the columns can't be cut.
+        The fitted tree.
     """
 
     contents: Contents
@@ -39,27 +39,27 @@ class Report:
     tree: Any = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page as one self-contained HTML file, or the values as JSON if `path` ends so.
+        """Save the page as one self-contained HTML file, or its contents as JSON.
 
         Parameters
         ----------
         path : path-like
-            Ends in ``.html`` or ``.json``.
+            Path of the file, which ends in ``.html`` or ``.json``.
 
         Raises
         ------
         ValueError
-            Another ending.
+            If the path ends otherwise.
         """
         path = Path(path)
         if path.suffix not in (".html", ".json"):
-            raise ValueError(f"path needs to end in .html or .json, got {str(path)!r}")
+            raise ValueError(f"path must end in .html or .json, got {str(path)!r}")
         text = self.html() if path.suffix == ".html" else json.dumps(self.to_dict(), ensure_ascii=False)
         with staged_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
 
     def html(self) -> str:
-        """The page."""
+        """Return the page as HTML source."""
         from neonxc.report.page import render
 
         return render(self.contents)
@@ -70,11 +70,11 @@ class Report:
         return embedded(self.contents)
 
     def to_dict(self) -> dict[str, Any]:
-        """All values, for JSON."""
+        """Return everything on the page as a dictionary that JSON can store."""
         return self.contents.to_dict()
 
     def to_frame(self) -> pd.DataFrame:
-        """A row per cluster: size, name, rule and how good it is, the columns that say most."""
+        """Return one row per cluster: name, size, best rule with its measures, statements, prototypes."""
         rows = []
         for card in self.contents.cards:
             rule = card.rules[0] if card.rules else None

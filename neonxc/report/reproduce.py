@@ -1,4 +1,4 @@
-"""How to make a report again: versions, parameters, code."""
+"""Section "Reproduce" of a report: versions, parameters and code."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from neonxc.report.tree import TreePart
 
 PACKAGES = ("neonxc", "torch", "scikit-learn", "numpy", "pandas")
 
-READABLE = 30  # rules that anybody reads one after the other; all of them are on the cards
+READABLE = 30  # maximum number of rules printed as one text; the cards show all rules
 
 
 def reproduce(subject: Subject, tree: TreePart | None) -> Reproduce:
-    """Versions, the clusterer's parameters, and the code that explains it."""
+    """Collect versions, parameters of the clusterer, and code for the report and the rules."""
     versions = [("Python", platform.python_version())]
     for name in PACKAGES:
         try:
             versions.append((name, metadata.version(name)))
-        except metadata.PackageNotFoundError:  # a bare clone
+        except metadata.PackageNotFoundError:  # run from a source tree without installation
             versions.append((name, "unknown"))
-    code = [("Explain it again", "python", _again(subject))]
+    code = [("Create this report", "python", _again(subject))]
     if tree is not None:
         rules = tree.tree.rules(feature_names=subject.names)
-        code.append(("The rules as SQL", "sql", rules.to_sql("my_table").case))
-        code.append(("The rules in Python", "python", rules.to_python()))
+        code.append(("Rules as SQL", "sql", rules.to_sql("my_table").case))
+        code.append(("Rules in Python", "python", rules.to_python()))
         if len(rules) <= READABLE:
-            code.append(("The rules as text", "text", str(rules)))
+            code.append(("Rules as text", "text", str(rules)))
     return Reproduce(versions, _parameters(subject, tree), code)
 
 
@@ -42,7 +42,7 @@ def _parameters(subject: Subject, tree: TreePart | None) -> list[tuple[str, str]
 
 
 def one_line(model: Any) -> str:
-    """An estimator as it prints itself, in one line."""
+    """Return the ``repr`` of an estimator in one line."""
     return "labels" if model is None else " ".join(repr(model).split())
 
 

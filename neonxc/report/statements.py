@@ -1,4 +1,4 @@
-"""What the columns say for a cluster: how much, in words, and beside how they are distributed."""
+"""Statements about a cluster: the most relevant columns in words, with their relevance and distribution."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from neonxc.report.contents import Column, Statement
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
 
-STATEMENTS = 8  # of a cluster
-BINS = 16
-ABSENT = "no "  # before a term that a cluster does without
-WORTH = 0.1  # of the strongest statement, for a place in the name
-CLEAR = 1.5  # times as often: from there on a cluster is high or low
-CATEGORIES = 8  # that are told apart in a distribution
+STATEMENTS = 8  # maximum number of statements per cluster
+BINS = 16  # number of bins of a histogram
+ABSENT = "no "  # precedes a term that is rarer inside the cluster than outside
+WORTH = 0.1  # minimum relevance, relative to the strongest statement, for a place in the name of the cluster
+CLEAR = 1.5  # minimum ratio of larger to smaller values, compared pairwise with other points, for "high"
+CATEGORIES = 8  # maximum number of categories in a distribution
 
 
 def columns_of(table: pd.DataFrame, names: list[str]) -> list[Column]:
-    """The columns of a report, with their values in `table`."""
+    """Describe the columns of `table`."""
     return [_column(table.iloc[:, i], name) for i, name in enumerate(names)]
 
 
 def statements(
     subject: Subject, relevance: Relevance, table: pd.DataFrame, names: list[str], cluster: int
 ) -> list[Statement]:
-    """The columns that say most for and against a cluster, strongest first."""
+    """Make statements from the most relevant columns of a cluster, sorted by decreasing relevance."""
     inside = subject.own[relevance.index] == cluster
     if not inside.any():
         return []
     logit = max(float(relevance.logit[inside].mean()), 1e-300)
     share = relevance.values[inside].mean(0) / logit
-    order = np.argsort(-np.abs(share), kind="stable")[: subject.several(STATEMENTS)]
+    order = np.argsort(-np.abs(share), kind="stable")[: subject.shortened(STATEMENTS)]
     found = []
     for column in sorted(order.tolist(), key=lambda column: -share[column]):
         value = rounded([share[column]])[0]
@@ -48,7 +48,7 @@ def statements(
 
 
 def _of_term(occurs: np.ndarray, name: str, inside: np.ndarray) -> str:
-    """Whether a term is more usual inside a cluster or outside."""
+    """Write the term, preceded by "no" if it is rarer inside the cluster than outside."""
     return name if occurs[inside].mean() >= occurs[~inside].mean() else f"{ABSENT}{name}"
 
 
@@ -86,12 +86,12 @@ def _statement(column: int, share: float, values: pd.Series, name: str, inside: 
     of_own, of_others = (_shares(np.histogram(part.clip(low, edges[-1]), edges)[0]) for part in (own, others))
     middle, outside = (float(np.median(part)) if len(part) else float("nan") for part in (own, others))
     absent = not len(own) or there[inside].mean() < 0.5
-    said = f"{name} is missing" if absent else f"{_level(own, others)} {name}"
-    return Statement(column, share, said, rounded(edges, 4), of_own, of_others, text(middle), text(outside))
+    words = f"{name} is missing" if absent else f"{_level(own, others)} {name}"
+    return Statement(column, share, words, rounded(edges, 4), of_own, of_others, text(middle), text(outside))
 
 
 def _level(own: np.ndarray, others: np.ndarray) -> str:
-    """Where a cluster lies: of pairs of its points and others, one order is far more frequent than the other."""
+    """Return "high" or "low" if the cluster's values are clearly more often larger or smaller than others."""
     if not len(others):
         return "typical"
     ordered = np.sort(others)
@@ -114,8 +114,8 @@ def _of_categories(column: int, share: float, values: pd.Series, name: str, insi
         kept[-1] = there[at]
     of_own, of_others = (rounded(part.reindex(kept).fillna(0)) for part in (own, others))
     typical = [str(part.index[0]) if len(part) else "" for part in (own, others)]
-    said = name if at is None else f"{name} is {there[at]}"
-    return Statement(column, share, said, kept, of_own, of_others, *typical)
+    description = name if at is None else f"{name} is {there[at]}"
+    return Statement(column, share, description, kept, of_own, of_others, *typical)
 
 
 def _shares(counts: np.ndarray) -> list[float]:
@@ -123,7 +123,7 @@ def _shares(counts: np.ndarray) -> list[float]:
 
 
 def cluster_names(found: list[list[Statement]], labels: list[str], given: dict[Any, str]) -> list[str]:
-    """A name for every cluster: the caller's, or its two strongest statements; three where two are not enough."""
+    """Name clusters: as given, or by the two strongest statements, or by three if two do not distinguish them."""
     named = {str(label): name for label, name in given.items()}
     for length in (2, 3):
         names = [_name(statements, length) for statements in found]
@@ -141,13 +141,13 @@ def cluster_names(found: list[list[Statement]], labels: list[str], given: dict[A
 
 def _name(statements: list[Statement], length: int) -> str:
     most = max((statement.relevance for statement in statements), default=0.0)
-    said = [one.text for one in statements if one.relevance > 0 and one.relevance >= WORTH * most]
-    said.sort(key=lambda text: text.startswith(ABSENT))  # what is there comes first
-    return ", ".join(said[:length])
+    texts = [one.text for one in statements if one.relevance > 0 and one.relevance >= WORTH * most]
+    texts.sort(key=lambda text: text.startswith(ABSENT))  # absent terms come last
+    return ", ".join(texts[:length])
 
 
 def printed(values: pd.Series) -> list[Any]:
-    """Values of a column for the page: numbers with four digits, categories as text."""
+    """Return the values of a column for the page: numbers with four digits, categories as text."""
     if is_category(values):
         return [None if is_missing(value) else text(value) for value in values.tolist()]
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -1,4 +1,4 @@
-"""What a report is about: a clustering, whatever form it is given in, and its inputs."""
+"""The clustering that a report explains, and its inputs, in a common form for all kinds of arguments."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from neonxc.neuralize import neuralize
 from neonxc.preparation import prepare
 from neonxc.report.contents import Kind
 
-LARGEST = 20_000  # points whose relevance is computed
-ENTRIES = 40_000_000  # of their relevance
-MANY = 12  # clusters beyond which a report is shorter on each
+LARGEST = 20_000  # maximum number of points whose relevance is computed
+ENTRIES = 40_000_000  # maximum number of relevance values
+MANY = 12  # number of clusters above which the report shows fewer details of each
 
 
 @dataclass
@@ -35,26 +35,27 @@ class Subject:
     ----------
     kind : {"table", "images", "locations", "texts"}
     X : Any
-        Inputs as they were given.
+        Inputs as given by the user.
     whole : NeuralizedClustering
-        From the inputs to the clusters.
+        Network from the inputs to the clusters.
     net : NeuralizedClustering
-        From the points to the clusters: without the feature network where there is one.
+        Network from the points to the clusters. It differs from `whole` for images: there, points are features.
     points : Any
-        What that network takes, point by point; the channels of images as a frame.
+        Inputs of `net`, one per point; for images, a data frame of the features.
     model : estimator or None
-        The clusterer; None where only labels, or a network, are known.
+        The clusterer; None if only labels or a network were given.
     preparation : transformer or None
-        Fitted steps before the clusterer, or those that were made for labels of a table.
+        Fitted preprocessing steps of the clusterer, or steps fitted for a table with given labels.
     own_features : bool
-        Whether the clusterer has a feature network of its own.
+        Whether the clusterer contains a feature network.
     own : ndarray [n] of int
-        Position of every point's cluster; -1 for noise.
+        Position of the cluster of every point; -1 for noise.
     cluster_labels : list of str
+        Labels of the clusters.
     cluster_names : mapping
-        The caller's names of clusters, by label.
+        Names of clusters given by the user, by label.
     notes : list of str
-        What was done to the data.
+        Remarks on how the data were prepared.
     """
 
     kind: Kind
@@ -72,52 +73,52 @@ class Subject:
 
     @property
     def n(self) -> int:
-        """Points."""
+        """Number of points."""
         return len(self.own)
 
     @property
     def k(self) -> int:
-        """Clusters."""
+        """Number of clusters."""
         return len(self.cluster_labels)
 
     @property
     def units(self) -> list[str]:
-        """Columns, channels or terms."""
+        """Names of the columns, channels or terms."""
         return self.net.carrier.units
 
-    def several(self, usual: int) -> int:
-        """How many things of a kind a cluster or a pair has on the page: half as many where clusters are many."""
+    def shortened(self, usual: int) -> int:
+        """Halve the number of items shown per cluster or pair if there are many clusters."""
         return usual if self.k <= MANY else max(1, usual // 2)
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """Points of every cluster, [k]."""
+        """Number of points of each cluster, [k]."""
         return np.bincount(self.own[self.own >= 0], minlength=self.k)
 
     @cached_property
     def sample(self) -> np.ndarray:
-        """Points whose relevance is looked at, in order: of every cluster its share, but not too few."""
+        """Sorted indices of a stratified sample of the points, for which relevance is computed."""
         return stratified(self.own, min(LARGEST, max(1000, ENTRIES // len(self.units))))
 
     @cached_property
     def labels(self) -> np.ndarray:
-        """The clusterer's label of every point, [n]."""
+        """Label of every point, [n]."""
         found = self.net.classes_[self.own]
         if (self.own < 0).any():
             found[self.own < 0] = NOISE
         return found
 
     def inputs(self, index: np.ndarray) -> Any:
-        """Some of the points."""
+        """Select points."""
         return some_rows(self.points, index)
 
     def columns(self, index: np.ndarray) -> Any:
-        """What trees cut, for some points: a frame, an array or a sparse matrix."""
+        """Columns of the selected points, on which trees split: a data frame, an array or a sparse matrix."""
         found = self.net.carrier.columns(self.inputs(index))
         return as_array(found) if isinstance(found, Tensor) else found
 
     def values(self, index: np.ndarray, units: np.ndarray) -> pd.DataFrame:
-        """Some of those columns, for some points."""
+        """Data frame of the selected columns of the selected points."""
         found = self.columns(index)
         if hasattr(found, "iloc"):
             return found.iloc[:, units]
@@ -128,23 +129,23 @@ class Subject:
 
     @cached_property
     def names(self) -> list[str] | None:
-        """What rules have to call the columns; None where these have names."""
+        """Names of the columns for rules; None if the columns already have names."""
         return None if hasattr(self.columns(np.arange(1)), "iloc") else self.units
 
     def reference(self, index: np.ndarray) -> Any:
-        """The clustering of some points as a reference for trees, in the space where it was made."""
+        """Reference for trees: the clustering of the selected points, behind its preprocessing."""
         given = GivenLabels(self.labels[index]).fit(index)
         return given if self.preparation is None else make_pipeline(self.preparation, given)
 
     def clustered(self, index: np.ndarray) -> Any:
-        """Some points as the clusterer was given them."""
+        """Return the selected points in the form that the clusterer takes."""
         points, carrier = self.inputs(index), self.net.carrier
         if self.net.features is not None:
             points = torch.cat([carrier.features(x) for x in carrier.parts(points)])
         return as_array(points) if isinstance(points, Tensor) else points
 
     def space(self, index: np.ndarray) -> Any:
-        """Some points where they were clustered, [m, p]: an array or a sparse matrix."""
+        """Return the selected points after preprocessing, [m, p]: an array or a sparse matrix."""
         if self.preparation is None:
             found = self.columns(index)
         else:
@@ -153,7 +154,7 @@ class Subject:
 
 
 def stratified(own: np.ndarray, most: int, least: int = 50, seed: int = 0) -> np.ndarray:
-    """At most about so many rows, in order: of each cluster its share, and `least` of it where it has them."""
+    """Draw a sorted, stratified sample of about `most` rows, with `least` rows per cluster if possible."""
     if len(own) <= most:
         return np.arange(len(own))
     draw = np.random.default_rng(seed)
@@ -174,7 +175,7 @@ def read(
     names: Sequence[str] | None,
     cluster_names: Mapping[Any, str] | None,
 ) -> Subject:
-    """Find out what was given."""
+    """Convert the arguments of :func:`neonxc.explain` to a subject."""
     if labels is not None and X is None:
         model, X = None, model
     elif labels is None and _are_labels(model, X):
@@ -205,10 +206,10 @@ def read(
     points, head = (X, net) if kind in ("table", "texts") else _of_features(net, X)
     unknown = set(map(str, cluster_names or {})) - set(map(str, net.classes_.tolist()))
     if unknown:
-        raise ValueError(f"cluster_names has {sorted(unknown)}; the clusters are {net.classes_.tolist()}")
+        raise ValueError(f"cluster_names has {sorted(unknown)}, but the labels are {net.classes_.tolist()}")
     own = _own(net, X, labels if labels is not None else _remembered(model, net))
     if len(np.unique(own[own >= 0])) < 2:
-        raise ValueError("X has points of one cluster alone: there is nothing to tell it from")
+        raise ValueError("X has points of a single cluster; explain needs at least two clusters")
     return Subject(
         kind,
         X,
@@ -226,14 +227,14 @@ def read(
 
 
 def _is_known_alone(model: Any) -> bool:
-    """Whether a network or a tree was given, which do not know in what space there were clusters."""
+    """Whether a network or a tree was given, which do not contain the preprocessing of the clustering."""
     from neonxc.trees import ThresholdTree
 
     return isinstance(model, NeuralizedClustering | ThresholdTree) or hasattr(model, "tree_")
 
 
 def _scaler(X: Any) -> Any:
-    """Steps that make columns comparable, fitted."""
+    """Fit preprocessing steps that bring the columns to a common scale."""
     if hasattr(X, "iloc"):
         made = prepare(X)
         return made.pipeline.fit(made.frame)
@@ -241,7 +242,7 @@ def _scaler(X: Any) -> Any:
 
 
 def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, NeuralizedClustering]:
-    """Features of images, a row for every point, and the clustering of these."""
+    """Return the features of images, one row per point, and the clustering of these features."""
     names = [f"channel {i}" for i in range(net.head.n_features)]
     head = NeuralizedClustering(net.head, None, net.classes_, names, net.noise)
     head.beta = net.beta
@@ -249,7 +250,7 @@ def _of_features(net: NeuralizedClustering, X: Any) -> tuple[pd.DataFrame, Neura
 
 
 def _are_labels(model: Any, X: Any) -> bool:
-    """Whether the first argument is one label per input."""
+    """Whether the first argument contains one label per input."""
     if X is None or isinstance(model, type) or hasattr(model, "fit") or isinstance(model, nn.Module):
         return False
     return np.ndim(model) == 1 and len(model) == _length(X)
@@ -266,14 +267,14 @@ def _is_table(X: Any) -> bool:
 
 
 def _named(X: Any, names: Sequence[str] | None) -> Any:
-    """A table with names for its columns."""
+    """Return a table with the given column names."""
     if names is None:
         return X
     names = [str(name) for name in names]
     width = X.shape[1] if hasattr(X, "shape") and len(X.shape) == 2 else None
     if width != len(names):
         raise ValueError(f"names needs one name per column of X, got {len(names)} for {width} columns")
-    if hasattr(X, "tocsr"):  # a matrix has no names: its network gets them
+    if hasattr(X, "tocsr"):  # a sparse matrix has no column names; the network stores them
         return X
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
@@ -281,11 +282,11 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
 
 
 def _check_names(X: Any) -> None:
-    """Refuse a frame with several columns of the same name."""
+    """Reject a data frame with several columns of the same name."""
     if hasattr(X, "columns"):
         columns = [str(name) for name in X.columns]
         if twice := sorted({name for name in columns if columns.count(name) > 1}):
-            raise ValueError(f"X has several columns of the same name: {twice}; names= gives them others")
+            raise ValueError(f"X has several columns of the same name: {twice}; rename them with names=")
 
 
 def _default_names(X: Any) -> list[str]:
@@ -309,13 +310,13 @@ def _kind(net: NeuralizedClustering, X: Any) -> Kind:
 
 
 def _remembered(model: Any, net: NeuralizedClustering) -> Any:
-    """The labels of a clusterer that knows nothing else."""
+    """Return the labels of a clusterer that is replaced by a surrogate model."""
     final = model[-1] if isinstance(model, Pipeline) else model
     return getattr(final, "labels_", None) if net.fidelity_ is not None else None
 
 
 def _own(net: NeuralizedClustering, X: Any, labels: Any) -> np.ndarray:
-    """Position [n] of every point's cluster; -1 for noise."""
+    """Position of the cluster of every point, [n]; -1 for noise."""
     if labels is None:
         labels = as_array(net.predict(X)).reshape(-1)
     position, classes, there = as_labels(labels, len(labels), torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""The tree of a report: as few leaves as will do, measured on points that it was not grown on."""
+"""The tree of a report: its size is chosen by its fidelity on held-out points."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from neonxc.evaluation import cost_ratio
 from neonxc.report.contents import Curve, TreeNode
 from neonxc.report.subject import Subject
 
-ENOUGH = 0.95  # fidelity of a tree that need not be longer
-WORTH = 0.02  # by which longer trees have to be better than shorter ones, or by one standard error
-FEWEST = 50  # points from which on some are held out
-SAMPLE = 20_000  # points on which lengths are tried
+ENOUGH = 0.95  # fidelity that is sufficient for any tree
+WORTH = 0.02  # a larger tree must gain this much fidelity, or one standard error if that is more
+FEWEST = 50  # minimum number of points for a held-out part
+SAMPLE = 20_000  # maximum number of points on which the trees are compared
 
 
 @dataclass
 class TreePart:
-    """A fitted tree, and how well it does.
+    """A fitted tree and its quality.
 
     Attributes
     ----------
     explainer : TreeExplainer
+        The fitted tree explainer.
     fidelity, held_out : float
-        Share of points with the clustering's own label: of those that it was grown on, and of others, 0 to 1.
+        Share of the training points and of the held-out points that get their own cluster, 0 to 1.
     unseen : bool
-        Whether there are others; of few points none are held out.
+        Whether points were held out; if there are few points, none are.
     price : float
-        Its k-means cost over the clustering's.
+        K-means cost of the tree divided by that of the clustering.
     curves : list of Curve
-        Cost of trees of several lengths.
+        Cost of trees of several sizes.
     leaf : ndarray [n]
-        The leaf of every point; -1 for noise.
+        Leaf of every point; -1 for noise.
     """
 
     explainer: Any
@@ -47,13 +48,13 @@ class TreePart:
 
     @property
     def tree(self) -> Any:
-        """The tree itself."""
+        """The threshold tree."""
         return self.explainer.tree_
 
 
 @dataclass
 class Tried:
-    """A tree on four fifths of the points: leaves, fidelity on the last fifth, price, a leaf for every cluster."""
+    """A tree grown on four fifths of the points; `every` tells whether every cluster has a leaf."""
 
     name: str
     explainer: Any
@@ -64,16 +65,16 @@ class Tried:
 
 
 def grow(subject: Subject) -> TreePart:
-    """Grow the shortest of several trees that is nearly as faithful as the best of them."""
+    """Grow the smallest of several trees whose fidelity is close to that of the best."""
     clustered = np.flatnonzero(subject.own >= 0)
-    some = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
-    unseen = len(some) >= FEWEST
-    train, test = _halves(subject, some) if unseen else (some, some)
+    index = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
+    unseen = len(index) >= FEWEST
+    train, test = _train_test(subject, index) if unseen else (index, index)
     tried = [_measured(subject, *candidate, train, test) for candidate in _candidates(subject)]
     best = max(one.held_out for one in tried)
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
     good = [one for one in tried if one.held_out >= enough]
-    chosen = next((one for one in good if one.every), good[0])  # a rule for every cluster, if that can be had
+    chosen = next((one for one in good if one.every), good[0])  # prefers trees with a rule for every cluster
     explainer, held_out = chosen.explainer, chosen.held_out
     fitted = _fit(subject, explainer, clustered)
     own, labels = np.asarray(fitted.labels_), subject.labels[clustered]
@@ -86,7 +87,7 @@ def grow(subject: Subject) -> TreePart:
 
 
 def _candidates(subject: Subject) -> list[tuple[str, Any]]:
-    """Explainers with ever more leaves."""
+    """List explainers with increasing numbers of leaves."""
     from neonxc.trees import CART, ExShallow
 
     k = subject.k
@@ -104,7 +105,7 @@ def _fit(subject: Subject, explainer: Any, index: np.ndarray) -> Any:
     explainer, columns = clone(explainer), subject.columns(index)
     k = len(np.unique(subject.own[index]))
     explainer.set_params(n_clusters=k, max_leaves=max(explainer.max_leaves, k))
-    if type(explainer).__name__ == "CART":  # costs play no part
+    if type(explainer).__name__ == "CART":  # does not use the costs
         return explainer.fit(columns, labels=subject.labels[index])
     return explainer.set_params(reference=subject.reference(index)).fit(columns)
 
@@ -118,8 +119,8 @@ def _measured(subject: Subject, name: str, explainer: Any, train: np.ndarray, te
     return Tried(name, explainer, tree.n_leaves, held_out, ratio, every)
 
 
-def _halves(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Four fifths to grow on, and one to measure on, of every cluster its share where it has two points."""
+def _train_test(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Split points into four fifths and one fifth, stratified if every cluster has at least two points."""
     few = np.bincount(subject.own[index], minlength=subject.k) < 2
     return train_test_split(
         index,
@@ -138,7 +139,7 @@ def _curves(tried: list[Tried]) -> list[Curve]:
 
 
 def nodes(part: TreePart, subject: Subject) -> list[TreeNode]:
-    """The nodes of the tree for the page."""
+    """Convert the nodes of the tree for the page."""
     from neonxc.trees.wording import node_words
 
     tree = part.tree

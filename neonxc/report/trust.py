@@ -1,4 +1,4 @@
-"""Why to believe a report: pixel-flipping, refits, agreement of tree and network."""
+"""Quality checks of a report: pixel-flipping, refits of the clustering, agreement of tree and network."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from neonxc.report.contents import Curve
 from neonxc.report.subject import Subject, stratified
 from neonxc.report.tree import TreePart
 
-FLIPPED = 200  # points whose columns are flipped
-BACKGROUND = 1000  # points that stand in for missing columns
-STEPS = 20
-LITTLE = 1.0  # of 100: a difference that matters to nobody
-REFITS = 5
-REFITTED = 10_000  # points that a clustering is refitted on
-SHARE = 0.8  # of them that a refit sees
+FLIPPED = 200  # number of points for pixel-flipping
+BACKGROUND = 1000  # number of points from which hidden columns are imputed
+STEPS = 20  # maximum number of steps of a flipping curve
+LITTLE = 1.0  # difference in AUC, of 100, that is negligible
+REFITS = 5  # number of refits
+REFITTED = 10_000  # maximum number of points for refits
+SHARE = 0.8  # share of these points used in each refit
 
 
 @dataclass
@@ -34,13 +34,13 @@ class FlippingPart:
     Attributes
     ----------
     auc, best : float
-        The area under NEON's curve, and the greatest of the others', 0 to 100.
+        Area under the curve of NEON, and the largest area of another method, 0 to 100.
     rival : str
-        Which method that is.
+        Name of that other method.
     behind : bool
-        Whether it is ahead of NEON, by more than a point and one standard error of their difference.
+        Whether NEON has a smaller area than `rival`, by more than LITTLE and one standard error.
     curves : list of Curve
-        NEON's first.
+        Curves of all methods; that of NEON comes first.
     """
 
     auc: float
@@ -51,18 +51,18 @@ class FlippingPart:
 
 
 def flip(subject: Subject) -> FlippingPart:
-    """Compare NEON with methods that cost no more, by pixel-flipping on a sample."""
+    """Compare NEON with other fast methods by pixel-flipping on a sample."""
     clustered = np.flatnonzero(subject.own >= 0)
-    some = clustered[stratified(subject.own[clustered], FLIPPED, least=5)]
+    sample = clustered[stratified(subject.own[clustered], FLIPPED, least=5)]
     base = clustered[stratified(subject.own[clustered], BACKGROUND, least=20)]
-    x, background = (subject.net.batch(_laid_out(subject.inputs(rows))).tensor for rows in (some, base))
+    x, background = (subject.net.batch(_dense(subject.inputs(rows))).tensor for rows in (sample, base))
     others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if subject.net.carrier.missing == "word":
         imputer: Imputer = WordImputer(background)
-    else:  # words have no slopes
+    else:  # words have no gradients
         imputer = KDEImputer(background)
         others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
-    target, steps = subject.own[some], min(STEPS, x.shape[1])
+    target, steps = subject.own[sample], min(STEPS, x.shape[1])
     found = compare(
         subject.net, x, others, imputer, repeats=3, target=target, points=None, steps=steps, progress=False
     )
@@ -76,21 +76,21 @@ def flip(subject: Subject) -> FlippingPart:
     return FlippingPart(auc["NEON"], auc[rival], rival, ahead > max(error, LITTLE), curves)
 
 
-def _laid_out(points: Any) -> Any:
-    """A sparse matrix as an array: columns that are flipped are no longer sparse."""
+def _dense(points: Any) -> Any:
+    """Convert a sparse matrix to an array: imputed columns are not sparse."""
     return points.toarray() if hasattr(points, "tocsr") else points
 
 
 @dataclass
 class RefitPart:
-    """Refits on other points, from other seeds.
+    """Refits of the clustering on subsamples with other seeds.
 
     Attributes
     ----------
     seeds : list of float
-        Adjusted Rand index of each refit with the clustering, on the points that it saw.
+        Adjusted Rand index between the clustering and each refit, on the points of the refit.
     kept : ndarray [k]
-        Mean share of a cluster, by Jaccard's index, that is one cluster of a refit: 0 to 1.
+        Largest Jaccard index of each cluster with a cluster of a refit, averaged over the refits, 0 to 1.
     """
 
     seeds: list[float]
@@ -98,16 +98,16 @@ class RefitPart:
 
 
 def refit(subject: Subject) -> RefitPart | None:
-    """Cluster again five times, each on four fifths of the points; None where it can't be."""
+    """Refit the clustering five times on four fifths of the points; None if it cannot be refitted."""
     model = subject.model
     if subject.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
-        return None  # a network of its own takes too long to train
+        return None  # training a network takes too long
     index = stratified(subject.own, REFITTED)
     seeds, kept = [], []
     for seed in progress_bar(range(REFITS), desc="refits"):
         rows = np.sort(np.random.default_rng(seed).permutation(index)[: max(subject.k, int(SHARE * len(index)))])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # convergence of a refit is not the reader's concern
+            warnings.simplefilter("ignore")  # such as convergence warnings
             labels = np.asarray(_seeded(model, seed).fit_predict(subject.clustered(rows)))
         seeds.append(float(adjusted_rand_score(subject.own[rows], labels)))
         kept.append(_overlap(subject.own[rows], labels, subject.k))
@@ -115,14 +115,14 @@ def refit(subject: Subject) -> RefitPart | None:
 
 
 def _seeded(model: Any, seed: int) -> Any:
-    """An unfitted copy from another seed, where it has one."""
+    """Return an unfitted copy with another random seed, if it has one."""
     copy = clone(model)
     seeds = {name: seed for name in copy.get_params() if name.split("__")[-1] == "random_state"}
     return copy.set_params(**seeds)
 
 
 def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
-    """Of every cluster, the greatest Jaccard index with a cluster of other labels."""
+    """Largest Jaccard index of each cluster with a cluster of other labels, [k]."""
     found = np.full(k, np.nan)
     for cluster in np.unique(own[own >= 0]).tolist():
         inside = own == cluster
@@ -133,7 +133,7 @@ def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
 
 
 def agree(subject: Subject, tree: TreePart) -> tuple[np.ndarray, np.ndarray]:
-    """Rank correlation [k] of tree and network over the columns, and the sample's points where they differ."""
+    """Return the rank correlation of tree and network, [k], and the sampled points where they differ."""
     index = subject.sample[subject.own[subject.sample] >= 0]
     found = agreement(subject.net, tree.explainer, subject.inputs(index))
     return found.correlation, index[found.rows]

@@ -1,4 +1,4 @@
-"""The verdict of a report: its figures, a sentence, and what to know before it is believed."""
+"""The verdict of a report: a summary in words, key figures, and warnings."""
 
 from __future__ import annotations
 
@@ -17,62 +17,67 @@ from neonxc.report.subject import Subject
 from neonxc.report.tree import TreePart
 from neonxc.report.trust import FlippingPart, RefitPart
 
-FAITHFUL = 0.95
-LOST = 0.8  # of a cluster's points with the right label, below which it is lost
-ALONE = 0.7  # share of a column in all relevance, from which it decides alone
-STABLE = 0.8  # adjusted Rand index of refits
-KEPT = 0.6  # Jaccard index of a cluster with its refits
-MUCH = 0.2  # noise among all points
-SMALL = 10  # points of a cluster about which little can be said
+# thresholds of the warnings
+FAITHFUL = 0.95  # fidelity of the tree and of the surrogate
+LOST = 0.8  # share of the points of a cluster to which the surrogate gives their own label
+ALONE = 0.7  # share of a single column in the total relevance
+STABLE = 0.8  # mean adjusted Rand index of the refits
+KEPT = 0.6  # mean Jaccard index of a cluster with its counterparts in the refits
+MUCH = 0.2  # share of noise
+SMALL = 10  # number of points of a cluster
 
 THINGS = {"table": "rows", "images": "images", "locations": "locations", "texts": "texts"}
 
 
 def what(subject: Subject) -> str:
-    """What was clustered and how."""
+    """Describe the data and the clusterer."""
     things = f"{subject.n:,} {THINGS[subject.kind]}"
     if subject.kind == "locations":
         things += f" of {len(subject.X)} photos"
-    width = f" by {len(subject.units):,} columns" if subject.kind == "table" else ""
+    width = f" with {len(subject.units):,} columns" if subject.kind == "table" else ""
     how = "given labels" if subject.model is None else _how(subject.model)
-    return f"{things}{width}, {subject.k} clusters, by {how}"
+    return f"{things}{width}, {subject.k} clusters from {how}"
 
 
 def _how(model: Any) -> str:
-    """A clusterer with its parameters, and the names of the steps before it."""
+    """Describe a clusterer with its parameters and the names of its preprocessing steps."""
     if not isinstance(model, Pipeline):
         return one_line(model)
     steps = [type(step).__name__ for _, step in model.steps[:-1] if step not in (None, "passthrough")]
-    return one_line(model[-1]) + (f" behind {', '.join(steps)}" if steps else "")
+    return one_line(model[-1]) + (f" after {', '.join(steps)}" if steps else "")
 
 
 def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: RefitPart | None) -> list[Figure]:
-    """The figures that the verdict stands on."""
+    """Collect the key figures of the verdict."""
     found = [
         Figure(
             "fidelity",
-            "tree agrees",
+            "tree fidelity",
             tree.held_out,
             percent(tree.held_out),
-            f"Share of points to which the tree of {tree.tree.n_leaves} leaves gives their own cluster, "
-            + ("of those that it was not grown on." if tree.unseen else "too few to hold some of them out."),
+            f"Share of points that a tree with {tree.tree.n_leaves} leaves assigns to their own cluster, on "
+            + (
+                "held-out points."
+                if tree.unseen
+                else "the training points, because there are too few to hold out."
+            ),
         ),
         Figure(
             "price",
-            "price of the tree",
+            "cost of the tree",
             tree.price,
             f"× {tree.price:.2f}",
-            "Squared distances to the means of the tree's clusters over those to the means of the clustering: 1 "
-            "costs nothing, and less is possible where the clustering did not minimise them.",
+            "Sum of squared distances to the cluster means of the tree, divided by that of the clustering. 1 "
+            "means no loss. Smaller values are possible if the clustering does not minimise this sum.",
         ),
         Figure(
             "auc",
-            "attribution",
+            "attribution AUC",
             flipping.auc,
             f"{flipping.auc:.0f} of 100",
-            "Area under the pixel-flipping curve: how soon points are back in their cluster when columns are "
-            f"revealed, the most relevant ones first. The best of the other methods, {flipping.rival}, has "
-            f"{flipping.best:.0f}.",
+            "Area under the pixel-flipping curve: it is large if points return to their cluster soon when columns "
+            "are revealed in the order of their relevance. The best of the other methods, "
+            f"{flipping.rival}, reaches {flipping.best:.0f}.",
         ),
     ]
     held_out = subject.whole.fidelity_held_out_
@@ -81,11 +86,11 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             0,
             Figure(
                 "surrogate",
-                "surrogate agrees",
+                "surrogate fidelity",
                 held_out,
                 percent(held_out),
-                "The clustering is known by its labels alone, and a kernel k-means stands in for it: share of "
-                "points with the same label, of those that it was not fitted to.",
+                "Only the labels of the clustering are known, so a kernel k-means surrogate is explained instead. "
+                "Share of held-out points to which the surrogate gives their own label.",
             ),
         )
     stable = subject.whole.stability_
@@ -94,66 +99,74 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             0 if held_out is None else 1,
             Figure(
                 "surrogate_stability",
-                "explanations stay",
+                "surrogate stability",
                 stable,
                 percent(stable),
-                "One minus the relative change of the attributions if the kernel k-means that stands in for the "
-                "labels is fitted without a twentieth of the points, mean of three fits.",
+                "One minus the relative change of the attributions when the surrogate is fitted without 5% of the "
+                "points, averaged over three fits.",
             ),
         )
     if refits is not None:
         mean = float(np.mean(refits.seeds))
         text = (
-            "Adjusted Rand index with the clustering, mean of five refits on 80% of the points from other seeds."
+            "Adjusted Rand index between the clustering and refits on 80% of the points with other seeds, "
+            "averaged over five refits."
         )
-        found.append(Figure("stability", "stability", mean, f"{mean:.2f}", text))
+        found.append(Figure("stability", "cluster stability", mean, f"{mean:.2f}", text))
     return found
 
 
 def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
-    """The result in a sentence or two."""
+    """Summarise the result in two sentences."""
     leaves = tree.tree.n_leaves
     rules = f"{leaves} rules" if leaves > 1 else "one rule"
-    unseen = ", of those not used to find the rules" if tree.unseen else ""
-    give = "give" if leaves > 1 else "gives"
-    right = f"{rules} {give} {percent(tree.held_out)} of the points their cluster{unseen}"
-    compared = "By pixel-flipping no other method that was tried orders the columns better than the attribution"
+    points = "held-out points" if tree.unseen else "points"
+    assign = "assign" if leaves > 1 else "assigns"
+    right = f"{rules} {assign} {percent(tree.held_out)} of the {points} to their own cluster"
+    compared = "none of the compared methods ranks"
     if flipping.behind:
-        compared = f"By pixel-flipping {flipping.rival} orders the columns better than the attribution"
+        compared = f"{flipping.rival} ranks"
+    compared = f"According to pixel-flipping, {compared} the columns better than NEON, which is used here"
     return f"{right[0].upper()}{right[1:]}. {compared}."
 
 
 def warned(
     subject: Subject, tree: TreePart, relevance: Relevance, refits: RefitPart | None, titles: list[str]
 ) -> list[Caution]:
-    """What to know first, in plain words."""
+    """Collect warnings about the results."""
     found = []
     held_out = subject.whole.fidelity_held_out_
     if held_out is not None and held_out < FAITHFUL:
         found.append(
             Caution(
-                f"The network that stands in for the labels gives {percent(1 - held_out)} of the points another "
-                "cluster: its attributions explain a clustering that differs from yours by that much."
+                f"The surrogate assigns {percent(1 - held_out)} of the held-out points to another cluster than "
+                "their label: the attributions explain a clustering that differs from yours to this extent."
             )
         )
     if held_out is not None and (lost := _lost(subject)):
         names = _listed([titles[k] for k in lost])
-        found.append(Caution(f"The stand-in loses points of {names}.", lost))
+        found.append(Caution(f"The surrogate assigns many points of {names} to other clusters.", lost))
     total = np.abs(relevance.values).mean(0)
-    own_tree = isinstance(subject.net.head.competition, Path)  # a tree goes by few columns anyway
+    own_tree = isinstance(subject.net.head.competition, Path)  # trees use few columns by design
     if not own_tree and total.sum() > 0 and total.max() / total.sum() >= ALONE and len(total) > 1:
         name = subject.units[relevance.shown[int(total.argmax())]]
-        found.append(Caution(f"One column decides nearly alone: {name}. Is it on another scale than the others?"))
+        found.append(
+            Caution(
+                f"A single column has most of the relevance: {name}. Check whether its scale differs from others."
+            )
+        )
     noise = int((subject.own < 0).sum())
     if noise > MUCH * subject.n:
         found.append(
-            Caution(f"{percent(noise / subject.n)} of the points are noise: rules and figures leave them out.")
+            Caution(
+                f"{percent(noise / subject.n)} of the points are noise, which rules and key figures do not count."
+            )
         )
     if tree.held_out < FAITHFUL:
         found.append(
             Caution(
-                f"The rules give {percent(1 - tree.held_out)} of the points another cluster. More leaves cost "
-                "readability; see cost against length."
+                f"The rules assign {percent(1 - tree.held_out)} of the points to another cluster. A tree with "
+                "more leaves would be harder to read; see the cost against the number of leaves."
             )
         )
     if without := _without_rules(subject, tree):
@@ -162,23 +175,25 @@ def warned(
         mean = float(np.mean(refits.seeds))
         weak = [k for k in range(subject.k) if refits.kept[k] < KEPT]
         if mean < STABLE:
-            found.append(Caution(f"Clusters change from run to run: five refits agree to {mean:.2f} only.", weak))
-        elif weak:
             found.append(
                 Caution(
-                    f"Some clusters are not found again by refits: {_listed([titles[k] for k in weak])}.", weak
+                    f"The clusters are unstable: refits reach a mean adjusted Rand index of only {mean:.2f}.", weak
                 )
+            )
+        elif weak:
+            found.append(
+                Caution(f"Refits do not reproduce some clusters: {_listed([titles[k] for k in weak])}.", weak)
             )
     small = [k for k in range(subject.k) if 0 < subject.sizes[k] < SMALL]
     if small:
         found.append(
-            Caution(f"Clusters of fewer than {SMALL} points: what is said of them rests on little.", small)
+            Caution(f"Some clusters have fewer than {SMALL} points; statements about them are uncertain.", small)
         )
     return found
 
 
 def _lost(subject: Subject) -> list[int]:
-    """Clusters of which the surrogate loses many points."""
+    """Find clusters of which the surrogate assigns many points to other clusters."""
     index = subject.sample
     labels = as_array(subject.net.predict(subject.inputs(index)))
     own = subject.own[index]
@@ -190,10 +205,10 @@ def _lost(subject: Subject) -> list[int]:
 
 
 def _without_rules(subject: Subject, tree: TreePart) -> list[int]:
-    """Clusters that have points and no leaf."""
-    told = set(tree.tree.classes[tree.tree.label[tree.tree.leaves].numpy()].tolist())
+    """Find clusters that have points but no leaf in the tree."""
+    covered = set(tree.tree.classes[tree.tree.label[tree.tree.leaves].numpy()].tolist())
     labels = subject.net.classes_.tolist()
-    return [k for k in range(subject.k) if subject.sizes[k] and labels[k] not in told]
+    return [k for k in range(subject.k) if subject.sizes[k] and labels[k] not in covered]
 
 
 def _listed(names: list[str]) -> str:

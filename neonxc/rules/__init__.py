@@ -1,4 +1,4 @@
-"""Rules: what points of a cluster have in common, and the forms in which people carry them away."""
+"""Rules that describe clusters, and their export as text, markdown, HTML, SQL, Python, pandas queries and JSON."""
 
 from neonxc.rules import tabular  # noqa: F401  # registers how rules are stored
 from neonxc.rules.collection import Rules

@@ -1,4 +1,4 @@
-"""Rules as expressions for pandas and as the source of a Python function."""
+"""Export rules as pandas query expressions and as the source of a Python function."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from neonxc.rules.rule import Rule
 
 FUNCTION = '''\
 def {name}(row):
-    """Cluster of a row, which maps {keys} to values; None where no rule is met."""
+    """Return the cluster of a row, which maps {keys} to values, or None if the row meets no rule."""
 {helpers}{columns}{tests}    return None
 '''
-ALWAYS = "(index == index or index != index)"  # of every row, also of one whose index is missing
+ALWAYS = "(index == index or index != index)"  # true for every row, even if its index is NaN
 VALUE = """
     def value(name):
         try:
             return row[name]
-        except KeyError:  # the column's name is a number
+        except KeyError:  # the column name is a number
             return row[int(name)]
 """
 NUMBER = """
     def number(value):
         try:
             return float(value)
-        except TypeError:  # a missing value, which lies in no interval
+        except TypeError:  # a missing value; NaN lies in no interval
             return float("nan")
 """
 CATEGORY = """
@@ -42,30 +42,30 @@ CATEGORY = """
 
 
 def queries(rules: Rules) -> dict[Any, str]:
-    """Write the rules of every cluster for pandas; see :meth:`Rules.to_query`."""
+    """Write a pandas query expression for each cluster; see :meth:`Rules.to_query`."""
     for column in rules.columns:
         if not isinstance(column.key, str) or "`" in column.key or not column.key.isprintable():
             raise ValueError(
-                f"column {column.key!r} has no name that DataFrame.query can quote; "
-                "give it one, without backticks, tabs and line breaks"
+                f"DataFrame.query cannot quote the name of column {column.key!r}; "
+                "rename it to a string without backticks, tabs and line breaks"
             )
 
-    def asked(condition: Condition) -> str:
+    def expression(condition: Condition) -> str:
         column = f"`{condition.column.key}`"
-        return _asked(condition, column, missing=f"{column}.isna()")
+        return _expression(condition, column, missing=f"{column}.isna()")
 
     found = {}
     for label, own in rules.clusters.items():
         several = len(own) > 1
-        texts = [" and ".join(map(asked, rule.conditions)) or ALWAYS for rule in own]
+        texts = [" and ".join(map(expression, rule.conditions)) or ALWAYS for rule in own]
         found[label] = " or ".join(f"({text})" if several else text for text in texts)
     return found
 
 
 def function(rules: Rules, name: str) -> str:
-    """Write rules as a function; see :meth:`Rules.to_python`."""
+    """Write rules as a Python function; see :meth:`Rules.to_python`."""
     if not name.isidentifier() or iskeyword(name):
-        raise ValueError(f"name needs the name of a Python function, got {name!r}")
+        raise ValueError(f"name must be a valid name of a Python function, got {name!r}")
     used = {_use(condition) for rule in rules for condition in rule.conditions}
     uses = [
         (column, kind) for column in rules.columns for kind in ("number", "category") if (column, kind) in used
@@ -74,9 +74,9 @@ def function(rules: Rules, name: str) -> str:
     columns = [f"    {name} = {kind}({_read(column)})\n" for (column, kind), name in variables.items()]
 
     def test(rule: Rule) -> str:
-        asked = [_test(one, variables[_use(one)]) for one in rule.conditions]
+        tests = [_test(one, variables[_use(one)]) for one in rule.conditions]
         label = rule.label.item() if isinstance(rule.label, np.generic) else rule.label
-        return f"    if {' and '.join(asked) or 'True'}:\n        return {label!r}\n"
+        return f"    if {' and '.join(tests) or 'True'}:\n        return {label!r}\n"
 
     kinds = {kind for _, kind in uses}
     helpers = VALUE * any(_may_be_number(column) for column, _ in uses)
@@ -93,27 +93,28 @@ def function(rules: Rules, name: str) -> str:
 
 
 def _may_be_number(column: Column) -> bool:
-    """Whether a name was made of a whole number, as those of data frames without names are."""
+    """Whether a column name may stand for an integer, as in data frames without column names."""
     return isinstance(column.key, str) and column.key.isdecimal() and str(int(column.key)) == column.key
 
 
 def _read(column: Column) -> str:
-    """Write how a row's value of a column is read."""
+    """Write the expression that reads a column from a row."""
     return f"value({column.key!r})" if _may_be_number(column) else f"row[{column.key!r}]"
 
 
 def _use(condition: Condition) -> tuple[Column, str]:
-    """A column, and what it is read as; a column of numbers may also be asked whether a value is missing."""
+    """Return the column of a condition, and whether it is read as a number or as a category."""
     return condition.column, "number" if condition.values is None else "category"
 
 
 def _test(condition: Condition, variable: str) -> str:
-    """Write a condition on a variable that holds a number, NaN for a missing one, or a category, or None."""
-    return _asked(condition, variable, f"{variable} {f'!= {variable}' if condition.values is None else 'is None'}")
+    """Write a condition on a variable: a number (NaN if missing) or a category (None if missing)."""
+    missing = f"{variable} != {variable}" if condition.values is None else f"{variable} is None"
+    return _expression(condition, variable, missing)
 
 
-def _asked(condition: Condition, column: str, missing: str) -> str:
-    """Write a condition on `column` in Python; `missing` asks whether there is no value."""
+def _expression(condition: Condition, column: str, missing: str) -> str:
+    """Write a condition on `column` in Python; `missing` is the expression that tests for a missing value."""
     if condition.values is None:
         parts = [_between(low, high, column) for low, high in condition.intervals] + [missing] * condition.missing
     else:
@@ -128,7 +129,7 @@ def _asked(condition: Condition, column: str, missing: str) -> str:
 
 
 def _between(low: float, high: float, column: str) -> str:
-    low, high = float(low), float(high)  # the numbers of NumPy print their type
+    low, high = float(low), float(high)  # NumPy scalars print their type
     if isfinite(low) and isfinite(high):
         return f"{low!r} < {column} <= {high!r}"
     if isfinite(high):

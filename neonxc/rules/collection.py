@@ -1,4 +1,4 @@
-"""Rules for the clusters of a clustering, and the forms in which people carry them away."""
+"""The rules of a clustering: prediction, measures on other points, and export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neonxc.inputs import is_missing, label_array
 from neonxc.rules.condition import Column
-from neonxc.rules.counting import counted, overall, some
+from neonxc.rules.counting import counted, overall, subset
 from neonxc.rules.points import Points
 from neonxc.rules.rule import Counts, Rule
 
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rules(Sequence[Rule]):
-    """Rules for the clusters of a clustering: those of a tree, or frequent patterns.
+    """The rules of a clustering: those of a tree, or frequent patterns.
 
-    A point has the label of the first rule that it meets. A tree's rules divide the points: every point meets
-    exactly one, but for those with a missing number where there was none when the tree was fitted. Patterns may
-    overlap, and a point may meet none of them.
+    A point gets the label of the first rule that it meets. The rules of a tree partition the points: every point
+    meets exactly one rule, except for points with a missing value in a column that had none when the tree was
+    fitted. Patterns may overlap, and a point may meet none of them.
 
     Attributes
     ----------
     rules : tuple of Rule
+        The rules, in the order in which they are tried.
     totals : dict
-        For every label that has a rule, the counts of its rules together: a point that meets several of them
-        counts once.
+        Combined counts of the rules of each label. A point that meets several of these rules counts once.
     divide : bool
         Whether every point meets exactly one rule.
     held_out_totals : dict or None
-        Like `totals`, on the points that :meth:`measure` was given.
+        Combined counts like `totals`, on the points passed to :meth:`measure`.
     cost_ratio : float or None
-        Price of explainability of a tree: the k-means cost of its clusters over that of the reference clustering.
-        None where it is not known, and for some of a tree's rules.
+        Price of explainability of a tree: the k-means cost of its clusters divided by that of the reference
+        clustering. None if it is unknown, and for a subset of the rules of a tree.
     n_noise : int
-        Points of label -1 (noise), which were left out when the tree was fitted and have no part in any count.
+        Number of points with label -1 (noise). They were left out when the tree was fitted and are not counted.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Rules(Sequence[Rule]):
     @overload
     def __getitem__(self, index: slice) -> Rules: ...
     def __getitem__(self, index: int | slice) -> Rule | Rules:
-        return self.rules[index] if not isinstance(index, slice) else some(self, self.rules[index])
+        return self.rules[index] if not isinstance(index, slice) else subset(self, self.rules[index])
 
     def __str__(self) -> str:
         return self.to_text()
@@ -95,26 +95,26 @@ class Rules(Sequence[Rule]):
 
     @cached_property
     def clusters(self) -> dict[Any, list[Rule]]:
-        """The rules of every label, labels in ascending order."""
+        """Rules of each label, with the labels in ascending order."""
         found: dict[Any, list[Rule]] = {}
-        for rule in sorted(self.rules, key=lambda rule: rule.label):  # stable: rules stay in their order
+        for rule in sorted(self.rules, key=lambda rule: rule.label):  # stable: keeps the order of the rules
             found.setdefault(rule.label, []).append(rule)
         return found
 
     @property
     def agreement(self) -> float:
-        """Share of the training points that meet a rule whose cluster is theirs, 0 to 1; NaN for patterns."""
+        """Share of the training points that meet a rule of their own cluster, 0 to 1; NaN for patterns."""
         total = overall(self)
         return nan if total is None else total.precision
 
     @property
     def columns(self) -> list[Column]:
-        """The columns that the rules ask about, by position and key."""
+        """Columns that the rules use, sorted by position and key."""
         found = {condition.column for rule in self.rules for condition in rule.conditions}
         return sorted(found, key=lambda column: (column.position, str(column.key)))
 
     def predict(self, X: Any) -> Any:
-        """Label of the first rule that each point meets, [N]; None where it meets none.
+        """Predict the label of each point, [N]: that of the first rule that it meets, or None if it meets no rule.
 
         Parameters
         ----------
@@ -124,58 +124,60 @@ class Rules(Sequence[Rule]):
         Returns
         -------
         ndarray, or Tensor for a tensor
-            An array of objects where labels are names, or where a point meets no rule.
+            The array has dtype object if labels are strings or if a point meets no rule.
 
         Raises
         ------
         ValueError
-            As for :meth:`Rule.matches`.
+            If X does not fit the rules, as for :meth:`Rule.matches`.
         """
         labels = [rule.label for rule in self.rules]
         points = self._points(X)
         which = np.full(len(points), len(labels))
         for i in reversed(range(len(labels))):
-            which[_on_cpu(points.meet(self.rules[i].conditions))] = i
+            which[_on_cpu(points.matches(self.rules[i].conditions))] = i
         if (which == len(labels)).any() or any(isinstance(label, str) for label in labels):
             return np.array([*labels, None], dtype=object)[which]
         found = np.array(labels)[which]
         return torch.as_tensor(found, device=X.device) if isinstance(X, Tensor) else found
 
     def measure(self, X: Any, labels: Any, sample_weight: Any = None) -> Rules:
-        """Measure every rule on other points, such as held-out rows.
+        """Measure every rule on other points, such as held-out data.
 
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [N, features]
             As for :meth:`Rule.matches`.
         labels : array-like [N]
-            Cluster of every point, as the rules call it. Points of any other, such as noise (-1), are mistakes of
-            every rule that they meet.
+            Label of every point. Points whose label has no rule, such as noise (-1), are mistakes of every rule
+            that they meet.
         sample_weight : array-like [N], optional
+            Weight of every point, finite and not negative; default: 1.
 
         Returns
         -------
         Rules
-            The same rules, whose `held_out` counts are of these points.
+            The same rules, with counts of these points as `held_out`.
 
         Raises
         ------
         ValueError
-            Not one label or weight for each point, or X as for :meth:`Rule.matches`.
+            If labels or weights do not have one value per point, if no label has a rule, or if X does not fit the
+            rules.
         """
         points, own = self._points(X), label_array(labels)
-        if own.dtype == object:  # with NA, which is neither equal nor different
+        if own.dtype == object:  # pandas.NA can be compared with nothing
             own = np.array([None if is_missing(label) else label for label in own], dtype=object)
         n = len(points)
         weight = np.ones(n) if sample_weight is None else np.asarray(_on_cpu(sample_weight), np.float64)
         for name, values in (("labels", own), ("sample_weight", weight)):
             if values.shape != (n,):
-                raise ValueError(f"{name} needs shape ({n},), one value for each point, got {values.shape}")
+                raise ValueError(f"{name} needs shape ({n},), one value per point, got {values.shape}")
         if not (np.isfinite(weight).all() and (weight >= 0).all()):
-            raise ValueError("sample_weight needs finite numbers that are not negative")
+            raise ValueError("sample_weight must be finite and not negative")
         if n and self.rules and not np.isin(own, list(self.clusters)).any():
             raise ValueError(
-                f"labels has none of the rules' clusters {list(self.clusters)}, got {own.tolist()[0]!r}"
+                f"labels contains none of the labels of the rules, {list(self.clusters)}, got {own.tolist()[0]!r}"
             )
         measured: dict[int, Counts] = {}
         totals = {}
@@ -183,7 +185,7 @@ class Rules(Sequence[Rule]):
             of_cluster, together = own == label, np.zeros(n, dtype=bool)
             for i, rule in enumerate(self.rules):
                 if rule.label == label:
-                    met = _on_cpu(points.meet(rule.conditions))
+                    met = _on_cpu(points.matches(rule.conditions))
                     measured[i] = counted(met, of_cluster, weight)
                     together |= met
             totals[label] = counted(together, of_cluster, weight)
@@ -196,7 +198,7 @@ class Rules(Sequence[Rule]):
         Parameters
         ----------
         precision : int, optional
-            Significant digits; default: as many as tell the values of the training data apart.
+            Number of significant digits; default: as many as are needed to separate the training values.
 
         Returns
         -------
@@ -210,7 +212,7 @@ class Rules(Sequence[Rule]):
         Parameters
         ----------
         precision : int, optional
-            Significant digits; default: as many as tell the values of the training data apart.
+            Number of significant digits; default: as many as are needed to separate the training values.
 
         Returns
         -------
@@ -219,12 +221,12 @@ class Rules(Sequence[Rule]):
         return self._render("markdown", precision)
 
     def to_html(self, precision: int | None = None) -> str:
-        """Write the rules as a fragment of HTML; see :func:`render_rules`.
+        """Write the rules as an HTML fragment; see :func:`render_rules`.
 
         Parameters
         ----------
         precision : int, optional
-            Significant digits; default: as many as tell the values of the training data apart.
+            Number of significant digits; default: as many as are needed to separate the training values.
 
         Returns
         -------
@@ -233,13 +235,13 @@ class Rules(Sequence[Rule]):
         return self._render("html", precision)
 
     def to_frame(self) -> pd.DataFrame:
-        """Table of the rules, a row for each, with its measures.
+        """Return the rules as a table with one row per rule.
 
         Returns
         -------
         DataFrame
-            Columns: cluster (the label), name, rule, samples, mistakes (only of rules that divide the points),
-            support, coverage, precision; after :meth:`measure` also those of the other points, which begin with
+            Columns: cluster (the label), name, rule, samples, mistakes (not for patterns), support, coverage and
+            precision. After :meth:`measure` the measures of the held-out points follow, with the prefix
             ``held_out_``.
         """
         from neonxc.rules.tabular import frame
@@ -247,45 +249,45 @@ class Rules(Sequence[Rule]):
         return frame(self)
 
     def to_sql(self, table: str | Sequence[str], dialect: str = "ansi") -> SQL:
-        """Write the rules as SQL: a CASE expression with the label, and one SELECT for each cluster.
+        """Write the rules as SQL: a CASE expression for the label, and one SELECT statement per cluster.
 
-        A row with a missing value (NULL) has the label that :meth:`predict` says: NULL where no rule is met.
-        Databases order NaN after all numbers; store missing numbers as NULL.
+        A row with a missing value (NULL) gets the same label as from :meth:`predict`, and NULL if it meets no
+        rule. Store missing numbers as NULL: databases sort NaN after all other numbers.
 
         Parameters
         ----------
         table : str or sequence of str
-            Its name; several for a qualified one, as in ``("schema", "table")``. Columns that have no names are
-            called by their positions: ``"0"``, ``"1"``, ...
+            Name of the table, or the parts of a qualified name, as in ``("schema", "table")``. Columns without
+            names are referred to by position: ``"0"``, ``"1"``, ...
         dialect : {"ansi", "mysql", "bigquery", "tsql"}
-            How names and strings are quoted. PostgreSQL, SQLite, DuckDB, Trino and others understand "ansi".
+            Quoting of names and strings. "ansi" suits PostgreSQL, SQLite, DuckDB, Trino and others.
 
         Returns
         -------
         SQL
-            A string, the whole script, with the attributes ``case`` and ``selects``.
+            The whole script as a string, with the attributes ``case`` and ``selects``.
 
         Raises
         ------
         ValueError
-            An unknown dialect.
+            If `table` is not a name or the dialect is unknown.
         """
         from neonxc.rules.sql import sql
 
         return sql(self, table, dialect)
 
     def to_query(self) -> dict[Any, str]:
-        """Write the rules of every cluster as an expression for :meth:`pandas.DataFrame.query`.
+        """Write one expression per cluster for :meth:`pandas.DataFrame.query`.
 
         Returns
         -------
         dict
-            From labels to expressions, which hold for the rows that meet one of the label's rules.
+            Expression of each label. It selects the rows that meet at least one of the rules of the label.
 
         Raises
         ------
         ValueError
-            A column has no name, or one that pandas cannot quote.
+            If a column has no name or one that pandas cannot quote.
         """
         from neonxc.rules.code import queries
 
@@ -294,9 +296,9 @@ class Rules(Sequence[Rule]):
     def to_python(self, name: str = "cluster") -> str:
         """Write the rules as the source of a Python function that needs no imports.
 
-        The function takes a row: a dictionary, a row of a data frame, or whatever else gives values for column
-        names; where columns have no names, a sequence. It returns the label, or None where no rule is met. Missing
-        values are None, NaN or NA.
+        The function takes one row: a dictionary, a row of a data frame, or any other mapping from column names to
+        values; if the columns have no names, a sequence. It returns the label, or None if the row meets no rule.
+        Missing values may be None, NaN or pandas.NA.
 
         Parameters
         ----------
@@ -306,35 +308,35 @@ class Rules(Sequence[Rule]):
         Raises
         ------
         ValueError
-            `name` cannot be the name of a function.
+            If `name` is not a valid name of a function.
         """
         from neonxc.rules.code import function
 
         return function(self, name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the rules by what JSON can hold, with the version of the format."""
-        from neonxc.rules.tabular import described
+        """Return the rules as a dictionary that JSON can store, with the version of the format."""
+        from neonxc.rules.tabular import to_dict
 
-        return described(self)
+        return to_dict(self)
 
     @staticmethod
     def from_dict(described: Mapping[str, Any]) -> Rules:
-        """Build the rules that :meth:`to_dict` described.
+        """Build rules from the dictionary that :meth:`to_dict` returned.
 
         Parameters
         ----------
         described : dict
-            What :meth:`to_dict` returned, also after a round trip through JSON.
+            Result of :meth:`to_dict`, possibly after a round trip through JSON.
 
         Raises
         ------
         ValueError
-            This is no description of rules, or one of a later version.
+            If the dictionary does not describe rules, is damaged, or has another version of the format.
         """
-        from neonxc.rules.tabular import restored
+        from neonxc.rules.tabular import from_dict
 
-        return restored(described)
+        return from_dict(described)
 
     def _render(self, format: str, precision: int | None) -> str:
         from neonxc.rules.rendering import render_rules

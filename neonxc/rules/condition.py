@@ -1,4 +1,4 @@
-"""What a rule asks of one column: that a number lies in an interval, or that a category is one of some."""
+"""Conditions of rules: a numeric column lies in given intervals, or a column has one of given categories."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, sh
 
 @dataclass(frozen=True)
 class Column:
-    """A column that rules speak of, and how its numbers are said.
+    """A column that rules use, and how its values are printed.
 
     Attributes
     ----------
     position : int
-        Its position in arrays and tensors; -1 for a column that only data frames have.
+        Position of the column in arrays and tensors; -1 for a column that only data frames have.
     key : str or int
-        What data frames, databases and dictionaries call it; default: the position, for columns without names.
+        Name of the column in data frames, databases and dictionaries; default: the position.
     name : str
-        What it is called in texts; default: the key, or ``x[3]``.
+        Name of the column in printed rules; default: the key, or ``x[3]`` for a column without a name.
     unit : str
-        Said after its numbers.
+        Unit, which is printed after the numbers.
     whole : bool
-        Whether all of its values are whole numbers.
+        Whether all values are integers.
     gaps : tuple of (bound, below, above)
-        For bounds of intervals, the greatest value of the training data that is at most the bound, and the least
-        that is beyond it. The bound is printed with as many digits as tell these two apart.
+        Largest training value that is at most the bound, and smallest training value above it, for each bound of
+        an interval. A bound is printed with as few digits as keep it between the two.
     """
 
     position: int
@@ -54,15 +54,20 @@ class Column:
         object.__setattr__(self, "unit", one_line(self.unit))
 
     def numbers(self, bounds: Iterable[float], precision: int | None = None) -> dict[float, str]:
-        """Print bounds of intervals, no two of them alike.
+        """Print the bounds of intervals such that different bounds have different texts.
 
         Parameters
         ----------
         bounds : iterable of float
-            Infinite ones are left out.
+            Bounds; infinite bounds are skipped.
         precision : int, optional
-            Significant digits; more where two bounds would look the same, and tenths are never rounded away.
-            Default: as many as tell the training values apart, or 4 where these are not known.
+            Number of significant digits. More are used if two bounds would look the same, and the first decimal is
+            always kept. Default: as many as are needed to separate the training values, or 4 if these are unknown.
+
+        Returns
+        -------
+        dict
+            Text of each finite bound.
         """
         wanted = sorted({bound for bound in bounds if isfinite(bound)})
         gaps = {bound: (below, above) for bound, below, above in self.gaps}
@@ -71,7 +76,7 @@ class Column:
         texts = {}
         for before, bound, after in zip([-inf, *wanted], wanted, [*wanted[1:], inf], strict=False):
             below, above = gaps[bound]
-            if before >= below:  # bounds in one gap share it, so that their texts are in their order
+            if before >= below:  # several bounds lie in this gap: keep their texts in order
                 below = bound
             texts[bound] = shortest(bound, below, min(above, after), self.whole)
         return texts
@@ -79,22 +84,24 @@ class Column:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a rule asks of one column: an interval ``low < x <= high``, one of several, or one of some categories.
+    """A condition on one column: its value lies in one of several intervals, or is one of several categories.
 
-    A missing value lies in no interval, but may be allowed beside them. Among categories it is the category None.
+    Intervals are half-open, ``low < x <= high``. A missing number lies in no interval, but `missing` can allow it.
+    A missing category is None.
 
     Attributes
     ----------
     column : Column
+        The column to which the condition applies.
     intervals : tuple of (low, high)
-        Disjoint, from low to high; bounds are infinite where an interval is open. Intervals that touch or overlap
-        are joined. None at all: no point meets the condition.
+        Disjoint intervals in ascending order; bounds may be infinite. Intervals that touch or overlap are joined.
+        If there are no intervals, no number meets the condition.
     values : tuple or None
-        Categories, where None is a missing value; `intervals` is then not used.
+        Categories, where None stands for a missing value. If given, `intervals` and `missing` are ignored.
     negated : bool
         Whether the column must have none of `values`.
     missing : bool
-        Whether a missing number meets the condition, beside those in the intervals. Not used with `values`.
+        Whether a missing number meets the condition too.
 
     Examples
     --------
@@ -125,67 +132,67 @@ class Condition:
 
     @property
     def feature(self) -> int:
-        """The column's position in arrays and tensors."""
+        """Position of the column in arrays and tensors."""
         return self.column.position
 
     @property
     def name(self) -> str:
-        """What the column is called."""
+        """Name of the column in printed rules."""
         return self.column.name
 
     @property
     def low(self) -> float:
-        """What the column is above wherever the condition is met; infinite where there is no such bound."""
+        """Lower bound of all intervals, exclusive; -inf if there is no lower bound."""
         return self.intervals[0][0] if self.intervals else inf
 
     @property
     def high(self) -> float:
-        """What the column is at most wherever the condition is met; infinite where there is no such bound."""
+        """Upper bound of all intervals, inclusive; inf if there is no upper bound."""
         return self.intervals[-1][1] if self.intervals else -inf
 
     @property
     def is_always_met(self) -> bool:
-        """Whether every value but a missing number meets the condition."""
+        """Whether every value meets the condition; missing numbers are not considered."""
         return self.intervals == EVERYTHING if self.values is None else self.negated and not self.values
 
     def text(self, precision: int | None = None) -> str:
-        """Say the condition, such as ``age in [36, 45] years`` or ``workclass is Private or State-gov``.
+        """Write the condition as text, such as ``age in [36, 45] years`` or ``workclass is Private or State-gov``.
 
         Parameters
         ----------
         precision : int, optional
             As for :meth:`Column.numbers`.
         """
-        return self.said(self.column.numbers(chain(*self.intervals), precision))
+        return self.render(self.column.numbers(chain(*self.intervals), precision))
 
     def __str__(self) -> str:
         return self.text()
 
-    def said(self, numbers: Numbers, escape: Callable[[str], str] = str) -> str:
-        """Say the condition with given texts of its bounds; `escape` is applied to names and categories.
+    def render(self, numbers: Numbers, escape: Callable[[str], str] = str) -> str:
+        """Write the condition as text, given the texts of its bounds.
 
         Parameters
         ----------
-        numbers : sequence of str
-            Texts of the bounds.
+        numbers : mapping of float to str
+            Text of each finite bound.
         escape : callable
-            Applied to the names of columns and categories.
+            Function applied to the name and the unit of the column and to categories.
 
         Returns
         -------
         str
         """
-        return " or ".join(self.parts(numbers, escape))
+        return " or ".join(self.alternatives(numbers, escape))
 
-    def parts(self, numbers: Numbers, escape: Callable[[str], str] = str) -> list[str]:
-        """Texts, any of which holds where the condition is met: one for each interval, one for categories.
+    def alternatives(self, numbers: Numbers, escape: Callable[[str], str] = str) -> list[str]:
+        """Write the condition as alternatives: one text per interval, or one text for all categories.
 
         Parameters
         ----------
-        numbers : sequence of str
-            Texts of the bounds.
+        numbers : mapping of float to str
+            Text of each finite bound.
         escape : callable
-            Applied to the names of columns and categories.
+            Function applied to the name and the unit of the column and to categories.
 
         Returns
         -------
@@ -204,29 +211,33 @@ class Condition:
             return [f"{name} is {'none of ' if most else 'not '}{', '.join([*most, last])}"]
         return [f"{name} is {', '.join(most)}{' or ' if most else ''}{last}"]
 
-    def met_by(self, values: Any) -> Any:
-        """Whether values [N] meet the condition, [N] of bool: a tensor for a tensor of numbers, else an array.
+    def matches(self, values: Any) -> Any:
+        """Test which values of the column meet the condition.
 
         Parameters
         ----------
         values : array or Tensor [N]
             Values of the column.
+
+        Returns
+        -------
+        ndarray of bool [N], or Tensor for a tensor of numbers
         """
         if self.values is not None:
-            asked = set(self.values)
-            return np.array([(plain(value) in asked) ^ self.negated for value in values], dtype=bool)
+            categories = set(self.values)
+            return np.array([(plain(value) in categories) ^ self.negated for value in values], dtype=bool)
         numbers = values.double() if isinstance(values, Tensor) else np.asarray(values, np.float64)
         parts = [_between(numbers, low, high) for low, high in self.intervals]
         parts += [numbers != numbers] * self.missing
-        return reduce(or_, parts) if parts else numbers == nan  # which no number is
+        return reduce(or_, parts) if parts else numbers == nan  # false for every number
 
-    def both(self, other: Condition) -> Condition:
-        """Ask for this and another condition of the same column and kind at once.
+    def intersect(self, other: Condition) -> Condition:
+        """Combine two conditions on the same column into one that requires both.
 
         Parameters
         ----------
         other : Condition
-            A condition of the same column and kind.
+            Condition on the same column, also with intervals or also with categories.
 
         Returns
         -------
@@ -237,7 +248,7 @@ class Condition:
             return replace(self, intervals=met, missing=self.missing and other.missing)
         if self.negated and other.negated:
             return replace(self, values=tuple(dict.fromkeys(self.values + other.values)))
-        one, two = (other, self) if self.negated else (self, other)  # the first names what is allowed
+        one, two = (other, self) if self.negated else (self, other)  # `one` lists the allowed categories
         allowed = one.values or ()
         return replace(
             one, values=tuple(value for value in allowed if (value in (two.values or ())) ^ two.negated)
@@ -245,7 +256,7 @@ class Condition:
 
 
 def _between(numbers: Any, low: float, high: float) -> Any:
-    """Whether numbers lie in an interval, where NaN lies in none."""
+    """Whether numbers lie in an interval; NaN lies in none."""
     if not isfinite(low):
         return numbers <= high if isfinite(high) else numbers == numbers
     return (numbers > low) & (numbers <= high) if isfinite(high) else numbers > low

@@ -1,4 +1,4 @@
-"""Sets of numbers: unions of half-open intervals ``low < x <= high``."""
+"""Unions of half-open intervals ``low < x <= high``: union, intersection, complement and membership."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from math import inf
 import torch
 from torch import Tensor
 
-Intervals = tuple[tuple[float, float], ...]  # (low, high) from low to high, apart from one another, none empty
+Intervals = tuple[tuple[float, float], ...]  # (low, high): in ascending order, disjoint and not empty
 
 EVERYTHING: Intervals = ((-inf, inf),)
 
 
 def union(intervals: Iterable[tuple[float, float]]) -> Intervals:
-    """Join intervals that overlap or touch, and sort them; those that hold no number, or have a NaN, are left out.
+    """Sort intervals and join those that overlap or touch; empty intervals and those with NaN are dropped.
 
     Examples
     --------
@@ -33,19 +33,19 @@ def union(intervals: Iterable[tuple[float, float]]) -> Intervals:
 
 
 def intersection(one: Intervals, other: Intervals) -> Intervals:
-    """Keep the numbers that lie in both."""
+    """Return the numbers that lie in both unions."""
     return union((max(low, left), min(high, right)) for low, high in one for left, right in other)
 
 
 def complement(intervals: Intervals) -> Intervals:
-    """Keep all other numbers."""
+    """Return the numbers that lie in none of the intervals."""
     bounds = [-inf, *chain(*intervals), inf]
     return union(zip(bounds[::2], bounds[1::2], strict=True))
 
 
 def contains(intervals: Intervals, values: Tensor) -> Tensor:
-    """Whether numbers lie in one of the intervals; of the shape of `values`, which are finite."""
-    values = values.double()  # as float32, the bounds would be rounded
+    """Test which of the finite `values` lie in one of the intervals; the result has their shape."""
+    values = values.double()  # in float32 the bounds would be rounded
     inside = torch.zeros_like(values, dtype=torch.bool)
     for low, high in intervals:
         inside |= (values > low) & (values <= high)

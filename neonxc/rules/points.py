@@ -1,4 +1,4 @@
-"""Points that rules are applied to: each column that conditions ask about is read once."""
+"""Data that rules are applied to; each column that the conditions use is read only once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from neonxc.rules.condition import Column, Condition
 
 
 class Points:
-    """Data of any kind, by columns.
+    """Column access to arrays, data frames, sparse matrices and tensors.
 
     Parameters
     ----------
     X : array-like, data frame, sparse matrix or tensor [N, features]
     n_features : int or None
-        Columns that arrays, matrices and tensors must have; None: enough of them.
+        Required number of columns of arrays, matrices and tensors; None: not checked.
 
     Raises
     ------
     ValueError
-        Another shape.
+        If X is not two-dimensional or has another number of columns.
     """
 
     def __init__(self, X: Any, n_features: int | None) -> None:
@@ -37,7 +37,7 @@ class Points:
                 check_width(X.shape[1], n_features)
         self.X = X
         on_cpu = not isinstance(X, Tensor) or X.device.type == "cpu"
-        self.device = None if on_cpu else X.device  # where masks are; None: in NumPy's arrays
+        self.device = None if on_cpu else X.device  # device of the masks; None: masks are NumPy arrays
         self.names = [str(name) for name in X.columns] if hasattr(X, "iloc") else None
         self._numbers: dict[Any, Any] = {}
         self._categories: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
@@ -45,29 +45,29 @@ class Points:
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
-    def meet(self, conditions: Iterable[Condition]) -> Any:
-        """Which points meet all conditions, [N] of bool: a tensor where X is one, else an array."""
+    def matches(self, conditions: Iterable[Condition]) -> Any:
+        """Test which points meet all conditions, [N] of bool: a tensor if X is a tensor, else an array."""
         met: Any = np.ones(len(self), dtype=bool)
         if self.device is not None:
             met = torch.from_numpy(met).to(self.device)
         for condition in conditions:
-            met &= self._met_by(condition)
+            met &= self._matches(condition)
         return torch.from_numpy(met) if isinstance(self.X, Tensor) and self.device is None else met
 
-    def _met_by(self, condition: Condition) -> Any:
+    def _matches(self, condition: Condition) -> Any:
         column = condition.column
         if condition.values is None:
             if column.key not in self._numbers:
                 self._numbers[column.key] = self._as_numbers(column)
-            return condition.met_by(self._numbers[column.key])
+            return condition.matches(self._numbers[column.key])
         if column.key not in self._categories:
             self._categories[column.key] = self._as_categories(column)
         codes, categories = self._categories[column.key]
-        met = condition.met_by(categories).take(codes)
+        met = condition.matches(categories).take(codes)
         return met if self.device is None else torch.from_numpy(met).to(self.device)
 
     def _as_numbers(self, column: Column) -> Any:
-        """The numbers of a column in float64, NaN where they are missing; contiguous, as they are often read."""
+        """Return a numeric column in float64, NaN for missing values; contiguous, because it is read often."""
         values = self._column(column)
         if isinstance(values, Tensor):
             values = values.detach().double().contiguous()
@@ -80,7 +80,7 @@ class Points:
             raise ValueError(f"column {column.key!r} of X needs numbers, got {values.dtype}") from None
 
     def _as_categories(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the points' categories among the different ones, of which the last is None."""
+        """Return codes [N] and the categories that they index; the last category, None, stands for missing."""
         import pandas as pd
 
         values = self._column(column)
@@ -90,12 +90,12 @@ class Points:
     def _column(self, column: Column) -> Any:
         if self.names is not None and isinstance(column.key, str):
             if column.key not in self.names:
-                raise ValueError(f"X has no column {column.key!r}, which the rules ask about; it has {self.names}")
+                raise ValueError(f"X has no column {column.key!r}, which the rules use; it has {self.names}")
             return self.X.iloc[:, self.names.index(column.key)]
         if column.position < 0:
-            raise ValueError(f"the rules ask about {column.key!r}, which only a data frame can have")
+            raise ValueError(f"the rules use column {column.key!r}, which only a data frame can have")
         if column.position >= self.X.shape[1]:
-            raise ValueError(f"X has {self.X.shape[1]} columns, the rules ask about the one at {column.position}")
+            raise ValueError(f"X has {self.X.shape[1]} columns, but the rules use column {column.position}")
         if self.names is not None:
             return self.X.iloc[:, column.position]
         if hasattr(self.X, "tocsc"):

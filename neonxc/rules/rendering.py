@@ -1,4 +1,4 @@
-"""Rules as text, markdown and HTML."""
+"""Render rules as text, markdown and HTML."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
 from neonxc.rules.wording import Numbers, counts, readable_number
 
-PRICE = 0.98  # least cost ratio that is a price: what a tree undercuts is no clustering by k-means
-WIDTH = 72  # characters of a printed rule before it goes on in the next line
+PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
+WIDTH = 72  # maximum number of characters in a line of a printed rule
 HTML = """\
 <style>
 .neonxc-rules { border-collapse: collapse; font: 14px/1.45 system-ui, sans-serif; text-align: left; }
@@ -41,13 +41,13 @@ HTML = """\
 <tr>
 {% if loop.first %}
 <th rowspan="{{ rules|length }}" scope="rowgroup">{{ rule.name }}
-{% for part in together(rule) if rules|length > 1 %}
+{% for part in total(rule) if rules|length > 1 %}
 <div class="word">{{ part }}</div>
 {% endfor %}
 </th>
 {% endif %}
 <td class="rule">{% if not loop.first %}<span class="word">or</span> {% endif %}
-{% for test in said(rule) %}
+{% for test in conditions(rule) %}
 <span class="test">{% if not loop.first %}<span class="word">and</span> {% endif %}{{ test }}</span>
 {% else %}
 always
@@ -73,7 +73,7 @@ WORDS = {
     "coverage": "share of the cluster's samples that match",
     "precision": "share of the matching samples that belong to the cluster",
     "agreement": "share of all samples that match a rule of their own cluster",
-    "cost ratio": "k-means cost of the rules' clusters over that of the clustering that they explain",
+    "cost ratio": "k-means cost of the clusters of the rules divided by that of the explained clustering",
 }
 
 
@@ -82,29 +82,36 @@ def render_rules(
     format: str = "text",
     precision: int | None = None,
 ) -> str:
-    """Write rules for people, cluster by cluster, with their measures.
+    """Write rules as readable text, cluster by cluster, with their measures.
 
     *Samples* are the training points that match a rule, and *mistakes* those of them that belong to other
     clusters. *Coverage* is the share of the cluster's points that match, *precision* the share of matching points
-    that belong to the cluster. The last line adds up the rules of a tree: the *agreement* is the share of all
-    points whose rule names their cluster. The *cost ratio* is the price of explainability, the k-means cost of the
-    tree's clusters over that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`); it is left out
-    where it is so low that the reference cannot be a clustering by k-means. After :meth:`Rules.measure` the
-    measures are also given for the held-out points.
+    that belong to the cluster. The last line summarises the rules of a tree: the *agreement* is the share of all
+    points that meet a rule of their own cluster. The *cost ratio* is the price of explainability, the k-means cost
+    of the tree's clusters divided by that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`). It
+    is omitted if it is below 0.98, because then the reference is not a k-means clustering. After
+    :meth:`Rules.measure` the measures of the held-out points are added.
 
     Parameters
     ----------
     rules : Rules, iterable of Rule, ThresholdTree or fitted tree explainer
-        A tree's rules are ``tree.rules()``.
+        Rules to write; for a tree these are ``tree.rules()``.
     format : {"text", "markdown", "html"}
-        HTML is a fragment with a style of its own, to be put anywhere in a page.
+        Output format. HTML is a fragment with its own style sheet, which can be placed anywhere in a page.
     precision : int, optional
-        Significant digits of numbers; more where two bounds of one column would look the same. Default: as many as
-        tell the values of the training data apart, or 4 where these are not known.
+        Number of significant digits; more are used if two bounds of a column would look the same. Default: as many
+        as are needed to separate the training values, or 4 if these are unknown.
 
     Returns
     -------
     str
+
+    Raises
+    ------
+    TypeError
+        If `rules` has another type.
+    ValueError
+        If the format is unknown.
 
     Examples
     --------
@@ -133,7 +140,7 @@ def render_rules(
 
 
 def _rules_of(given: Any) -> Rules:
-    """Rules as they are, or those of a tree."""
+    """Return rules unchanged, or the rules of a tree."""
     tree = getattr(given, "tree_", given)
     if hasattr(tree, "rules") and callable(tree.rules):
         given = tree.rules()
@@ -142,7 +149,7 @@ def _rules_of(given: Any) -> Rules:
         given = _collected(given) if all(isinstance(rule, Rule) for rule in given) else None
     if not isinstance(given, Rules):
         raise TypeError(
-            f"rules needs rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
+            f"rules must be rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
         )
     return given
 
@@ -160,12 +167,12 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
         lines = [f"{own[0].name}: {_measures(rules.totals[label], rules.divide)}"]
         if rules.held_out_totals is not None:
             lines.append(f"    held out: {_measures(rules.held_out_totals[label], rules.divide)}")
-        bodies = [_wrapped(_said(rule, numbers) or ["always"]) for rule in own]
+        bodies = [_wrapped(_condition_texts(rule, numbers) or ["always"]) for rule in own]
         width = max(len(line) for body in bodies for line in body)
         amounts = [readable_number(rule.samples) for rule in own]
         for rule, body, amount in zip(own, bodies, amounts, strict=True):
             lines += [("    " if rule is own[0] else "or  ") + body[0], *("    " + line for line in body[1:])]
-            if len(own) > 1:  # the measures of a single rule are the cluster's
+            if len(own) > 1:  # a single rule has the same measures as its cluster
                 indent = " " * (max(map(len, amounts)) - len(amount))
                 lines[-len(body)] = f"{lines[-len(body)]:{width + 7}}{indent}{_in_short(rule, rules.divide)}"
         blocks.append("\n".join(lines))
@@ -174,7 +181,7 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
 
 
 def _overall(rules: Rules) -> list[str]:
-    """Lines of the rules' totals; none where there is a single rule, or where the rules may overlap."""
+    """Lines with the totals of all rules; none for a single rule, or for rules that may overlap."""
     lines = []
     for title, held_out in (("total", False), ("held out", True)):
         total = overall(rules, held_out)
@@ -185,20 +192,20 @@ def _overall(rules: Rules) -> list[str]:
             lines.append(f"{title}: {', '.join(parts)}")
     if rules.n_noise:
         lines.append(
-            f"not counted: {rules.n_noise} points of noise (label -1), which the rules put into clusters as well"
+            f"not counted: {rules.n_noise} points of noise (label -1), which the rules also assign to clusters"
         )
     return lines
 
 
 def _words(rules: Rules) -> list[tuple[str, str]]:
-    """The words for the measures, explained, as far as they occur."""
+    """Definitions of those measures that occur in the output."""
     total = " ".join(_overall(rules))
     used = {"coverage": len(rules) > 0, "precision": len(rules) > 0, "mistakes": rules.divide and len(rules) > 0}
     return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
 def _wrapped(conditions: list[str]) -> list[str]:
-    """Lines of a rule: it goes on in the next one before an "and", or between the parts of a long condition."""
+    """Break a rule into lines: before an "and", or between the alternatives of a long condition."""
     lines: list[str] = []
     for condition in conditions:
         text = f"and {condition}" if lines else condition
@@ -222,11 +229,11 @@ def _append(text: str, lines: list[str], indent: str) -> None:
 def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
     blocks = []
     for label, own in rules.clusters.items():
-        lines = [f"### {_no_markdown(own[0].name)}", "", _measures(rules.totals[label], rules.divide), ""]
+        lines = [f"### {_escape_markdown(own[0].name)}", "", _measures(rules.totals[label], rules.divide), ""]
         if rules.held_out_totals is not None:
             lines[3:] = ["", f"Held out: {_measures(rules.held_out_totals[label], rules.divide)}", ""]
         for rule in own:
-            text = " **and** ".join(_said(rule, numbers, _no_markdown)) or "always"
+            text = " **and** ".join(_condition_texts(rule, numbers, _escape_markdown)) or "always"
             measures = f" ({_in_short(rule, rules.divide)})" if len(own) > 1 else ""
             lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
         blocks.append("\n".join(lines))
@@ -235,13 +242,13 @@ def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
     return "\n\n".join(filter(None, blocks))
 
 
-def _no_markdown(name: str) -> str:
+def _escape_markdown(name: str) -> str:
     name = re.sub(r"([\\`*_\[\]<>|~$&#])", r"\\\1", name)
-    return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would begin a list
+    return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would start a list
 
 
 def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
-    # PyTorch needs jinja2, so it is there; only a page that is really written has to wait for its import.
+    # jinja2 is always installed, because PyTorch requires it; it is imported only when HTML is written.
     from jinja2 import Environment
 
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(HTML)
@@ -253,8 +260,8 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
         titles=titles + [f"held-out {title}" for title in titles if held_out],
         overall=[line.partition(": ")[::2] for line in _overall(rules)],
         words=words,
-        said=lambda rule: _said(rule, numbers),
-        together=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
+        conditions=lambda rule: _condition_texts(rule, numbers),
+        total=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
         figures=lambda rule: [
             figure
             for one in [rule.counts, rule.held_out if held_out else None]
@@ -268,8 +275,10 @@ def _figures(one: Counts, divide: bool) -> list[str]:
     return [readable_number(one.samples), *mistakes, _percent(one.coverage), _percent(one.precision)]
 
 
-def _said(rule: Rule, numbers: Mapping[Column, Numbers], escape: Callable[[str], str] = str) -> list[str]:
-    return rule.said(lambda condition: condition.said(numbers[condition.column], escape))
+def _condition_texts(
+    rule: Rule, numbers: Mapping[Column, Numbers], escape: Callable[[str], str] = str
+) -> list[str]:
+    return rule.condition_texts(lambda condition: condition.render(numbers[condition.column], escape))
 
 
 def _measures(one: Counts, divide: bool) -> str:
@@ -282,7 +291,7 @@ def _measures(one: Counts, divide: bool) -> str:
 
 
 def _in_short(rule: Rule, divide: bool) -> str:
-    """The measures of one of several rules: mistakes say what precision says."""
+    """Measures of one of several rules, without the precision, which follows from the mistakes."""
     amounts = counts(rule.samples, rule.mistakes if divide else None)
     held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
     shares = [text for text in _shares(rule.counts) if not (divide and text.startswith("precision"))]
@@ -295,7 +304,7 @@ def _shares(one: Counts) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """Whole percent; tenths near 0% and 100%, which only 0 and 1 are rounded to."""
+    """Format a share in percent, with one decimal near 0% and 100%; only 0 and 1 give "0%" and "100%"."""
     if isnan(share):
         return "–"
     text = f"{share:.0%}"

@@ -1,4 +1,4 @@
-"""A rule: conditions that points of a cluster meet, and how many do."""
+"""A rule: conditions that describe points of a cluster, and counts of the points that meet them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from neonxc.rules.wording import counts
 
 @dataclass(frozen=True)
 class Counts:
-    """Points that meet a rule, or sums of their weights.
+    """Counts of the points that meet a rule, or sums of their weights.
 
     Attributes
     ----------
     samples : float
-        Points that meet the rule.
+        Number of points that meet the rule.
     mistakes : float
-        Matching points that belong to other clusters.
+        Number of these points that belong to other clusters.
     of_cluster : float
-        All points of the rule's cluster; NaN where this is not known.
+        Number of all points of the cluster of the rule; NaN if unknown.
     total : float
-        All points.
+        Number of all points; NaN if unknown.
     """
 
     samples: float
@@ -45,7 +45,7 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """Share of the points that meet the rule that are of the cluster, 0 to 1."""
+        """Share of the matching points that belong to the cluster, 0 to 1; NaN if no point meets the rule."""
         return _share(self.samples - self.mistakes, self.samples)
 
     def __str__(self) -> str:
@@ -53,29 +53,29 @@ class Counts:
 
 
 def _share(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else nan  # also where it is NaN
+    return part / whole if whole > 0 else nan  # false for NaN too
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Conditions, all of which a point meets to be of a cluster according to the rule.
+    """A rule assigns the points that meet all of its conditions to a cluster.
 
     Attributes
     ----------
     label : object
-        The cluster, as `predict` says it.
+        Label of the cluster, as returned by `predict`.
     name : str
-        What the cluster is called.
+        Name of the cluster in printed rules.
     conditions : tuple of Condition
-        At most one for a column. None: every point meets the rule.
+        Conditions, at most one per column. Without conditions every point meets the rule.
     counts : Counts
-        Training points.
+        Counts of the training points.
     held_out : Counts or None
-        Other points, on which :meth:`Rules.measure` has measured the rule.
+        Counts of the points passed to :meth:`Rules.measure`.
     leaves : tuple of int
-        Of a tree's rule, the leaf's node; several where leaves were merged.
+        Node of the leaf from which the rule was made, or the nodes of several merged leaves; empty for patterns.
     n_features : int or None
-        Columns of the data; None where rules speak of columns that only data frames have.
+        Number of columns of the data; None if the rules use columns that only data frames have.
     """
 
     label: Any
@@ -88,72 +88,77 @@ class Rule:
 
     @property
     def samples(self) -> float:
-        """Training points that meet the rule, or the sum of their weights."""
+        """Number of training points that meet the rule, or the sum of their weights."""
         return self.counts.samples
 
     @property
     def mistakes(self) -> float:
-        """Training points that meet the rule and are of other clusters."""
+        """Number of training points that meet the rule but belong to other clusters."""
         return self.counts.mistakes
 
     @property
     def support(self) -> float:
-        """Share of all training points that meet the rule."""
+        """Share of all training points that meet the rule, 0 to 1."""
         return self.counts.support
 
     @property
     def coverage(self) -> float:
-        """Share of the cluster's training points that meet the rule; NaN where it is not known."""
+        """Share of the cluster's training points that meet the rule, 0 to 1; NaN if unknown."""
         return self.counts.coverage
 
     @property
     def precision(self) -> float:
-        """Share of the training points that meet the rule that are of the cluster; NaN where there are none."""
+        """Share of the matching training points that belong to the cluster; NaN if no point meets the rule."""
         return self.counts.precision
 
     def text(self, precision: int | None = None) -> str:
-        """Say the conditions in one line; "always" where there are none.
+        """Write the conditions in one line; "always" if there are none.
 
         Parameters
         ----------
         precision : int, optional
             As for :meth:`Column.numbers`.
         """
-        return " and ".join(self.said(lambda condition: condition.text(precision))) or "always"
+        return " and ".join(self.condition_texts(lambda condition: condition.text(precision))) or "always"
 
     def __str__(self) -> str:
         return f"{self.name}: {self.text()} ({self.counts})"
 
-    def said(self, say: Callable[[Condition], str]) -> list[str]:
-        """Texts of the conditions, to be joined by "and": with brackets around those that have an "or".
+    def condition_texts(self, render: Callable[[Condition], str]) -> list[str]:
+        """Write the conditions such that they can be joined by "and": those with an "or" are put in parentheses.
 
         Parameters
         ----------
-        say : callable
-            Returns the text of a condition.
+        render : callable
+            Function that returns the text of a condition.
 
         Returns
         -------
         list of str
         """
         several = len(self.conditions) > 1
-        return [f"({say(one)})" if several and _has_or(one) else say(one) for one in self.conditions]
+        return [f"({render(one)})" if several and _has_or(one) else render(one) for one in self.conditions]
 
     def matches(self, X: Any) -> Any:
-        """Whether points meet all conditions, [N] of bool; an array for an array, a tensor for a tensor.
+        """Test which points meet all conditions.
 
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [N, features]
-            In the columns and units of the training data. A data frame needs the columns that the rule asks
-            about, in any order. A missing number meets only conditions that say so.
+            Points with the columns and units of the training data. A data frame needs only the columns that the
+            rule uses, in any order. A missing number meets only conditions that allow missing values.
+
+        Returns
+        -------
+        ndarray of bool [N], or Tensor for a tensor
 
         Raises
         ------
         ValueError
-            Another number of columns, or a column that is missing or has no numbers where they are needed.
+            If X has another number of columns, lacks a column that the rule uses, or has other values than numbers
+            in a numeric column.
         """
-        return Points(X, self.n_features).meet(self.conditions)
+        return Points(X, self.n_features).matches(self.conditions)
 
 
 def _has_or(condition: Condition) -> bool:

@@ -1,4 +1,4 @@
-"""Rules as SQL."""
+"""Export rules as SQL."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from neonxc.rules.wording import one_line
 
 
 class SQL(str):
-    """A script of SQL statements, and its parts.
+    """A script of SQL statements, which gives access to its parts.
 
     Attributes
     ----------
     case : str
-        The CASE expression: the label of a row, NULL where it meets no rule.
+        CASE expression that gives the label of a row, or NULL if the row meets no rule.
     selects : dict
-        For every label the SELECT of the rows that meet one of its rules.
+        SELECT statement of each label, which returns the rows that meet one of its rules.
     """
 
     case: str
@@ -29,7 +29,7 @@ class SQL(str):
 
 
 class Dialect(NamedTuple):
-    """How a database writes names, strings and truth values."""
+    """How a SQL dialect quotes names and strings and writes Boolean values."""
 
     name: Callable[[str], str]
     string: Callable[[str], str]
@@ -62,15 +62,15 @@ def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
         raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
     words = DIALECTS[dialect]
     if not table or not all(isinstance(part, str) and part for part in table):
-        raise ValueError(f"table needs the name of a table, or the parts of a qualified one, got {table!r}")
+        raise ValueError(f"table must be the name of a table, or the parts of a qualified name, got {table!r}")
     source = ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
     whens = [f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules]
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
     selects = {}
     for label, own in rules.clusters.items():
         several = len(own) > 1
-        asked = [_conjunction(rule.conditions, words) for rule in own]
-        where = "\n   OR ".join(f"({one})" if several else one for one in asked)
+        expressions = [_conjunction(rule.conditions, words) for rule in own]
+        where = "\n   OR ".join(f"({one})" if several else one for one in expressions)
         selects[label] = f"SELECT *\nFROM {source}\nWHERE {where}"
     named = {label: one_line(own[0].name) for label, own in rules.clusters.items()}
     statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
@@ -81,10 +81,10 @@ def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
 
 
 def _conjunction(conditions: Sequence[Condition], words: Dialect) -> str:
-    return " AND ".join(_asked(one, words) for one in conditions) or "1 = 1"
+    return " AND ".join(_expression(one, words) for one in conditions) or "1 = 1"
 
 
-def _asked(condition: Condition, words: Dialect) -> str:
+def _expression(condition: Condition, words: Dialect) -> str:
     column = words.name(str(condition.column.key))
     if condition.values is not None:
         return _is_one_of(column, condition, words)
@@ -95,12 +95,12 @@ def _asked(condition: Condition, words: Dialect) -> str:
         parts.append(" AND ".join(bounds) or f"{column} IS NOT NULL")
     parts += [f"{column} IS NULL"] * condition.missing
     if len(parts) > 1:
-        return "(" + " OR ".join(parts) + ")"  # AND binds before OR
+        return "(" + " OR ".join(parts) + ")"  # AND binds more tightly than OR
     return parts[0] if parts else "1 = 0"
 
 
 def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
-    """Ask for categories, where NULL stands for the category None."""
+    """Write a condition on categories; NULL stands for the category None."""
     known = [_literal(value, words) for value in condition.values or () if value is not None]
     missing = len(known) < len(condition.values or ())
     if not condition.negated:
@@ -111,14 +111,15 @@ def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
         return f"({' OR '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "1 = 0"
     other = f"{column} <> {known[0]}" if len(known) == 1 else f"{column} NOT IN ({', '.join(known)})"
     if missing:
-        return other if known else f"{column} IS NOT NULL"  # NULL is not true of `other`, either
+        return other if known else f"{column} IS NOT NULL"  # `other` is not true for NULL either
     return f"({other} OR {column} IS NULL)" if known else "1 = 1"
 
 
 def _literal(value: Any, words: Dialect) -> str:
-    """A label, category or bound; fractions in the notation of double precision, which no database rounds.
+    """Write a label, category or bound as a literal.
 
-    So are whole numbers from 2^24 on: beside a column of single precision, a database may round integers.
+    Fractions are written as double-precision literals, which databases do not round. Integers from 2^24 on are
+    too: compared with a single-precision column, a database may round an integer literal.
     """
     if isinstance(value, bool | np.bool_):
         return words.true if value else words.false

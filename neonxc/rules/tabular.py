@@ -1,4 +1,4 @@
-"""Rules as a data frame, and as a dictionary for JSON."""
+"""Convert rules to a data frame, and to and from a dictionary for JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT, VERSION = "neonxc.rules", 1
 
 
 def frame(rules: Rules) -> pd.DataFrame:
-    """Table of rules; see :meth:`Rules.to_frame`."""
+    """Return rules as a table; see :meth:`Rules.to_frame`."""
     import pandas as pd
 
     rows = []
@@ -36,13 +36,15 @@ def frame(rules: Rules) -> pd.DataFrame:
         rows.append(row)
     table = pd.DataFrame(rows)
     for name in table.columns:
-        if str(name).endswith(("samples", "mistakes")) and (table[name] % 1 == 0).all():  # no sums of weights
+        if (
+            str(name).endswith(("samples", "mistakes")) and (table[name] % 1 == 0).all()
+        ):  # counts, not sums of weights
             table[name] = table[name].astype(int)
     return table
 
 
-def described(rules: Rules) -> dict[str, Any]:
-    """Describe rules by what JSON can hold; see :meth:`Rules.to_dict`."""
+def to_dict(rules: Rules) -> dict[str, Any]:
+    """Return rules as a dictionary that JSON can store; see :meth:`Rules.to_dict`."""
     columns = rules.columns
     position = {column: i for i, column in enumerate(columns)}
     return {
@@ -90,19 +92,19 @@ def _bounds(numbers: tuple[float, ...]) -> list[float | None]:
     return [number if isfinite(number) else None for number in numbers]  # JSON has no infinity
 
 
-def restored(described: Mapping[str, Any]) -> Rules:
-    """Build rules again; see :meth:`Rules.from_dict`."""
+def from_dict(described: Mapping[str, Any]) -> Rules:
+    """Build rules from a dictionary; see :meth:`Rules.from_dict`."""
     found = described.get("format") if isinstance(described, Mapping) else None
     if found != FORMAT:
-        raise ValueError(f"this does not describe rules: its format is {found!r}, not {FORMAT!r}")
+        raise ValueError(f"the dictionary does not describe rules: its format is {found!r}, not {FORMAT!r}")
     if described.get("version") != VERSION:
         raise ValueError(
-            f"these rules have version {described.get('version')!r} of the format; this neonxc reads {VERSION}"
+            f"the rules have format version {described.get('version')!r}; this version of neonxc reads {VERSION}"
         )
     try:
         return _restored(described)
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"this description of rules is damaged: {error!r}") from error
+        raise ValueError(f"the description of rules is damaged: {error!r}") from error
 
 
 def _restored(described: Mapping[str, Any]) -> Rules:
@@ -116,7 +118,7 @@ def _restored(described: Mapping[str, Any]) -> Rules:
         _restored_totals(described["totals"]),
         described["divide"],
         None if held_out is None else _restored_totals(held_out),
-        described.get("cost_ratio"),  # which version 0.1 did not write
+        described.get("cost_ratio"),  # version 0.1 did not write it
         described.get("n_noise", 0),
     )
 
@@ -148,4 +150,4 @@ def _open(pair: Any) -> tuple[float, float]:
     return -inf if low is None else low, inf if high is None else high
 
 
-register(Rules, lambda rules: {"rules": described(rules)}, lambda cls, values: restored(values["rules"]))
+register(Rules, lambda rules: {"rules": to_dict(rules)}, lambda cls, values: from_dict(values["rules"]))

@@ -1,4 +1,4 @@
-"""How numbers, intervals and counts are worded for people."""
+"""Write numbers, intervals and counts as readable text."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from math import isfinite
 
 from neonxc.rules.intervals import Intervals
 
-Numbers = Mapping[float, str]  # how the bounds of a column are printed
+Numbers = Mapping[float, str]  # printed text of each bound of a column
 
 
 def interval_texts(
     intervals: Intervals, name: str, numbers: Numbers, unit: str = "", whole: bool = False
 ) -> list[str]:
-    """Say of each interval that a column lies in it: ``["x ≤ 1", "x in (2, 3]", "x > 5"]``; one text at least.
+    """Write one text per interval, ``["x ≤ 1", "x in (2, 3]", "x > 5"]``, or a single one if there is no interval.
 
-    Intervals of whole numbers are closed on both sides: ``x in [36, 45]``.
+    Bounded intervals of integers are written as closed intervals: ``x in [36, 45]``.
     """
     after = f" {unit}" if unit else ""
 
     def text(low: float, high: float) -> str:
         if isfinite(low) and isfinite(high):
-            if not whole or _floor(numbers[low]) == _floor(numbers[high]):  # no whole number lies between
+            if not whole or _floor(numbers[low]) == _floor(numbers[high]):  # no integer lies between
                 return f"{name} in ({numbers[low]}, {numbers[high]}]{after}"
             first, last = _floor(numbers[low]) + 1, _floor(numbers[high])
             return f"{name} {f'is {first}' if first == last else f'in [{first}, {last}]'}{after}"
@@ -39,18 +39,22 @@ def _floor(number: str) -> int:
 
 
 def shortest(near: float, below: float, above: float, whole: bool = False) -> str:
-    """Print the number in [below, above) with the fewest significant digits, of several the one closest to `near`.
+    """Print the number in [below, above) with the fewest significant digits; ties go to the one closest to `near`.
 
-    Where it stands for a bound, ``x <= bound`` has the same answer for all values up to `below` and from `above`.
+    If it replaces the bound `near`, ``x <= bound`` stays true for all x up to `below` and false from `above` on.
 
     Parameters
     ----------
     near : float
-        A number in [below, above).
+        Number in [below, above).
     below, above : float
-        May be infinite.
+        Limits, possibly infinite.
     whole : bool
-        Whether to look among whole numbers only, if there are any.
+        Whether to consider only integers, if the interval contains one.
+
+    Returns
+    -------
+    str
 
     Examples
     --------
@@ -70,7 +74,7 @@ def shortest(near: float, below: float, above: float, whole: bool = False) -> st
         fitting = [number for number in around if below <= float(number) < above]
         if fitting:
             return _plain(min(fitting, key=lambda number: (abs(number - exact), number)))
-    return shortest(near, below, above)  # no whole number; 17 digits tell every number from all others
+    return shortest(near, below, above)  # no integer lies in the interval; 17 digits identify every float
 
 
 def _plain(number: Decimal) -> str:
@@ -83,19 +87,30 @@ def _plain(number: Decimal) -> str:
 
 
 def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
-    """Print the finite ones of a column's numbers with few digits, but no two of them alike.
+    """Print numbers with few digits, such that different numbers have different texts.
 
     Parameters
     ----------
     values : iterable of float
+        Numbers; infinite numbers and NaN are skipped.
     precision : int
-        Significant digits of those that no other is close to.
+        Number of significant digits; numbers that would look the same get more.
+
+    Returns
+    -------
+    dict
+        Text of each finite number.
+
+    Raises
+    ------
+    ValueError
+        If `precision` is less than 1.
     """
     if precision < 1:
         raise ValueError(f"precision must be at least 1, got {precision}")
     texts: dict[float, str] = {}
     todo = {value for value in values if isfinite(value)}
-    while todo:  # 17 digits tell any two apart
+    while todo:  # ends, because 17 digits identify every float
         new = {value: readable_number(value, precision) for value in todo}
         often = Counter(new.values())
         texts |= {value: text for value, text in new.items() if often[text] == 1}
@@ -105,19 +120,19 @@ def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
 
 
 def readable_number(value: float, precision: int = 4) -> str:
-    """Print a number with few digits: tenths stay, so that 1985.5 still lies between 1985 and 1986."""
+    """Print a number with few digits but at least one decimal, so that 1985.5 stays between 1985 and 1986."""
     if value == 0 or not 1e-4 <= abs(value) < 1e15:
-        return format(value + 0.0, f".{precision}g")  # + 0.0: no sign for -0.0
+        return format(value + 0.0, f".{precision}g")  # + 0.0 removes the sign of -0.0
     exponent = int(f"{value:.{precision - 1}e}".partition("e")[2])
     return f"{value:.{max(precision - 1 - exponent, 1)}f}".rstrip("0").rstrip(".")
 
 
 def counts(samples: float, mistakes: float | None = None) -> str:
-    """Say how many points there are, and how many of them are mistakes: ``50 samples, 1 mistake``."""
+    """Write the number of points and the number of mistakes among them: ``50 samples, 1 mistake``."""
     words = [(samples, "sample")] + ([] if mistakes is None else [(mistakes, "mistake")])
     return ", ".join(f"{readable_number(n)} {noun}{'' if n == 1 else 's'}" for n, noun in words)
 
 
 def one_line(name: object) -> str:
-    """Write a name without line breaks, which would tear rules and drawings apart."""
+    """Replace line breaks in a name by spaces, so that it fits into one line of a rule or drawing."""
     return " ".join(str(name).split())
