@@ -40,7 +40,7 @@ def load_image(path: str | os.PathLike[str], size: int | None = None) -> Tensor:
     ------
     ValueError
         The file is missing, no image or damaged; its pixels have no known range; `size` is below 1, or the
-        image to be resized is more than 8 times as long as wide.
+        longer side of an image to be resized is more than 8 times the shorter one.
     """
     try:
         with Image.open(path) as file:
@@ -69,7 +69,7 @@ def to_tensor(image: NDArray[np.uint8] | Image.Image, size: int | None = None) -
     ------
     ValueError
         `image` has another shape or dtype, no pixels or pixels of no known range; `size` is below 1, or the
-        image to be resized is more than 8 times as long as wide.
+        longer side of an image to be resized is more than 8 times the shorter one.
 
     Examples
     --------
@@ -95,8 +95,8 @@ def _resize(image: Tensor, size: int) -> Tensor:
         raise ValueError(f"size must be at least 1; got {size}")
     if max(height, width) > LONGEST * min(height, width):
         raise ValueError(
-            f"an image of {height} x {width} pixels is more than {LONGEST} times as long as wide; crop it to set "
-            f"its shorter side to {size}"
+            f"an image of {height} x {width} pixels is too long: its longer side may be at most {LONGEST} times "
+            "the shorter one; crop it"
         )
     shape = [round(side * size / min(height, width)) for side in (height, width)]
     resized = F.interpolate(image[None], shape, mode="bicubic", antialias=True)[0]

@@ -33,11 +33,8 @@ def find_module(net: nn.Module, layer: str) -> nn.Module:
     except AttributeError:
         names = [name for name, _ in net.named_modules(remove_duplicate=False)]
         close = difflib.get_close_matches(str(layer), names, n=5, cutoff=0.5)
-        hint = f"close matches: {', '.join(map(repr, close))}; " if close else ""
-        raise ValueError(
-            f"layer {layer!r} is not a module of {type(net).__name__}; {hint}"
-            "all names: [name for name, _ in net.named_modules()]"
-        ) from None
+        hint = f"close matches: {', '.join(map(repr, close))}" if close else "see net.named_modules()"
+        raise ValueError(f"layer {layer!r} is not a module of {type(net).__name__}; {hint}") from None
 
 
 def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:

@@ -43,7 +43,7 @@ USUAL = 8
 """Clusters up to which numbers are compared where none is given."""
 
 app = typer.Typer(
-    help="Explain clusterings: which features, which pixels make a cluster.",
+    help="Explain clusterings of tables, photos and texts.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -76,12 +76,10 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     from neonxc import workflows
 
     photo = workflows.demo_photo()
-    typer.echo(
-        "k-means on the features of EfficientNet-Lite0 at every location of the photo, explained in pixels ..."
-    )
+    typer.echo("Clustering the locations of the photo by their features in EfficientNet-Lite0 ...")
     features = workflows.extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
     workflows.show(workflows.spatial_heatmaps([("chelsea", photo)], clusters, out, features))
-    typer.echo("and the same clusters as a report ...")
+    typer.echo("Writing a report on the same clusters ...")
     workflows.photo_of("chelsea", photo, clusters, features).save(out / "report.html")
     typer.echo(str(out / "report.html"))
 
@@ -93,7 +91,7 @@ def heatmap(
     ],
     clusters: Clusters = 4,
     backbone: Annotated[
-        str, typer.Option(help="Pretrained network: one of ours, or any of timm's by its name.")
+        str, typer.Option(help="Pretrained network of neonxc.models, or timm/NAME for a network of timm.")
     ] = "efficientnet_lite0",
     layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
     mode: Annotated[Mode, typer.Option(help="Cluster the locations of the photos, or whole photos.")] = "spatial",
@@ -101,12 +99,15 @@ def heatmap(
         bool,
         typer.Option(
             "--per-photo",
-            help="Cluster the locations of each photo alone: cluster 2 is another one in every photo.",
+            help="Cluster the locations of each photo alone, so that clusters differ between photos.",
         ),
     ] = False,
     size: Annotated[
         int,
-        typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
+        typer.Option(
+            min=32,
+            help="Shorter side of a photo in the network, in pixels; ignored by networks of a fixed size.",
+        ),
     ] = 320,
     weights: Annotated[
         str, typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random ones.')
@@ -124,7 +125,7 @@ def heatmap(
         ),
     ] = None,
 ) -> None:
-    """Draw what in the pixels makes each cluster."""
+    """Draw heatmaps of the pixels that make each cluster of photos, or of locations in photos."""
     files = photo_files(images)
     if mode == "image" and len(files) < clusters:
         raise ValueError(
@@ -158,7 +159,7 @@ def table(
     ignore: Ignore = None,
     keep: Keep = None,
 ) -> None:
-    """Cluster a table by k-means, or take clusters from a column, and explain every row's by the raw columns."""
+    """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
     from neonxc import workflows
 
@@ -185,7 +186,7 @@ def explain(
     backbone: Annotated[str, typer.Option(help="Of photos: a pretrained network.")] = "efficientnet_lite0",
     size: Annotated[int, typer.Option(min=32, help="Of photos: side in the network, in pixels.")] = 224,
 ) -> None:
-    """Explain a whole clustering: a report as one HTML file, to open and to send."""
+    """Write a report on a whole clustering as one HTML file."""
     if source.is_dir() or source.suffix.lower() == ".txt":
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
@@ -215,17 +216,20 @@ def rules(
     labels: Labels = None,
     leaves: Annotated[
         int | None,
-        typer.Option(min=2, help="Rules at most; default: one per cluster, two per label.", show_default=False),
+        typer.Option(
+            min=2, help="Maximum number of rules; default: one per cluster, two per label.", show_default=False
+        ),
     ] = None,
     format: Annotated[
-        Format | None, typer.Option(help="Default: text, or what the suffix of --out says.", show_default=False)
+        Format | None,
+        typer.Option(help="Default: text, or the format that the suffix of --out names.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             dir_okay=False,
             callback=creatable_path,
-            help="File for the rules; .safetensors keeps them for neonxc apply.",
+            help="File for the rules; a .safetensors file can be passed to neonxc apply.",
             show_default=False,
         ),
     ] = None,
@@ -233,7 +237,7 @@ def rules(
     ignore: Ignore = None,
     keep: Keep = None,
 ) -> None:
-    """Tell the clusters of a table by short rules: those of k-means, or of a column."""
+    """Describe the clusters of a table, of k-means or of a column, by short rules."""
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
@@ -249,16 +253,18 @@ def rules(
 
 @app.command()
 def apply(
-    model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What neonxc saved: .safetensors.")],
+    model: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="A .safetensors file that neonxc saved.")
+    ],
     file: File,
     out: Annotated[
         Path | None,
         typer.Option(
-            dir_okay=False, callback=creatable_path, help="CSV file; default: print.", show_default=False
+            dir_okay=False, callback=creatable_path, help="CSV file; default: standard output.", show_default=False
         ),
     ] = None,
 ) -> None:
-    """Give new rows their clusters, by a saved network, tree or set of rules."""
+    """Assign new rows to clusters with a saved network, tree or set of rules."""
     from neonxc import workflows
 
     rows = workflows.applied(model, file)
@@ -281,7 +287,7 @@ def _prepared(
 ) -> tuple[Preparation, pd.Series | None]:
     """The table, ready for a clustering, and the column of labels if one is named."""
     if clusters is not None and labels is not None:
-        raise ValueError("take --clusters or --labels, not both")
+        raise ValueError("pass --clusters or --labels, not both")
     from neonxc.preparation import prepare
     from neonxc.tables import read_table
 
@@ -322,7 +328,7 @@ def _clusters(
         different = n_distinct(prepared.frame)
         if different < 3:
             raise ValueError(f"{_name(file)} has only {different} different rows: there is nothing to cluster")
-        clusters = range(2, min(USUAL, different - 1) + 1)
+        clusters = range(2, min(USUAL, different - 1, max(2, len(prepared.frame) // 2)) + 1)
     if len(clusters) == 1:
         return workflows.by_kmeans(prepared, clusters[0], _name(file)), None
     choice = workflows.number_of_clusters(prepared, clusters, _name(file))

@@ -93,7 +93,7 @@ Numbers = Annotated[
 File = Annotated[
     Path,
     typer.Argument(
-        callback=_existing_table, help="Table: CSV or Parquet, packed by gzip or not; - is standard input."
+        callback=_existing_table, help="Table: CSV or Parquet, also compressed with gzip; - is standard input."
     ),
 ]
 Page = Annotated[

@@ -65,7 +65,7 @@ def prepare(
 
     Numbers have the median where they are missing, and are scaled. Text and truth values are categories: one-hot,
     where those of less than 1% of the rows are one together, and missing is a category of its own. Left out are
-    columns with one value alone, dates, and identifiers: text that is different in most rows, and whole numbers
+    columns with only one value, dates, and identifiers: text that is different in most rows, and whole numbers
     that count up from 0 or 1 or are all different and called an id.
 
     Parameters
@@ -95,9 +95,9 @@ def prepare(
     >>> frame = pd.DataFrame({"town": ["Rome", "Turin", "Rome", None], "year": 2024, "age": [31, None, 52, 19]})
     >>> prepared = prepare(frame)
     >>> print(*prepared.notes, sep="\n")
-    year has one value alone: left out
-    1 column of numbers has missing values: age (25%); the median stands in
-    1 column of categories is one-hot: town (2 values and missing ones)
+    year has only one value: left out
+    1 column of numbers has missing values: age (25%); filled in with the median
+    1 column of categories is one-hot encoded: town (2 values, and missing values)
     >>> prepared.pipeline.fit_transform(prepared.frame).shape
     (4, 4)
     """
@@ -152,7 +152,7 @@ def _useless(values: pd.Series, kept: bool) -> str | None:
     if not len(there):
         return "no values"
     if values.nunique(dropna=_is_number(values)) < 2:
-        return "one value alone"
+        return "one value"
     if _is_date(there):
         return "dates"
     if kept:
@@ -198,10 +198,10 @@ def _reason(why: str, names: list[str]) -> str:
     listed, one = _listed(names), len(names) == 1
     if why == "no values":
         return f"{listed} {'has' if one else 'have'} no values: left out"
-    if why == "one value alone":
-        return f"{listed} {'has' if one else 'have'} one value alone: left out"
+    if why == "one value":
+        return f"{listed} {'has' if one else 'have'} only one value: left out"
     if why == "dates":
-        return f"{listed} {'holds' if one else 'hold'} dates: left out; write what matters of them as a number"
+        return f"{listed} {'holds' if one else 'hold'} dates: left out; encode them as numbers to use them"
     if why == "identifier":
         looks = "looks like an identifier" if one else "look like identifiers"
         return f"{listed} {looks} (every value is different): left out"
@@ -214,7 +214,7 @@ def _on_numbers(numbers: pd.DataFrame) -> list[str]:
         return []
     listed = _listed([f"{name} ({_percent(share)})" for name, share in gaps.items()])
     what = "1 column of numbers has" if len(gaps) == 1 else f"{len(gaps)} columns of numbers have"
-    return [f"{what} missing values: {listed}; the median stands in"]
+    return [f"{what} missing values: {listed}; filled in with the median"]
 
 
 def _on_categories(categories: pd.DataFrame) -> list[str]:
@@ -223,9 +223,9 @@ def _on_categories(categories: pd.DataFrame) -> list[str]:
     listed = _listed([f"{name} ({_values(categories[name])})" for name in categories])
     d = categories.shape[1]
     return [
-        f"1 column of categories is one-hot: {listed}"
+        f"1 column of categories is one-hot encoded: {listed}"
         if d == 1
-        else f"{d} columns of categories are one-hot: {listed}"
+        else f"{d} columns of categories are one-hot encoded: {listed}"
     ]
 
 
@@ -234,8 +234,8 @@ def _values(column: pd.Series) -> str:
     rare = int((often < RARE * len(column)).sum())
     what = f"{len(often)} values"
     if rare > 1:
-        what += f", {rare} rare ones as one"
-    return what + (" and missing ones" if column.isna().any() else "")
+        what += f", {rare} rare ones combined"
+    return what + (", and missing values" if column.isna().any() else "")
 
 
 def _on_labels(frame: pd.DataFrame) -> list[str]:
@@ -248,7 +248,7 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
         named = LABEL.search(str(name)) is not None and whole and values <= len(frame) / 2
         if named or (last and values <= FEW_VALUES):
             why = "its name" if named else "the last column"
-            notes.append(f"{name} looks like a label ({values} values, {why}) and counts all the same")
+            notes.append(f"{name} looks like a label ({values} values, {why}), but it is used as a feature")
     return notes
 
 

@@ -99,6 +99,11 @@ def test_a_table_with_words_and_gaps(blobs):
         (np.eye(4), [1, 2], "clusters needs numbers of at least 2"),
         (np.eye(4), [2, 4], "up to 4 clusters needs more than 4 different rows, got 4"),
         (np.ones((9, 2)), [2], "up to 2 clusters needs more than 2 different rows, got 1"),
+        (
+            np.eye(5),
+            [2, 3],
+            "up to 3 clusters needs at least 6 rows, because stability is measured on",
+        ),
         (np.array([[1.0, np.nan]] * 5), [2], "not finite"),
         (np.array([["a"], ["b"]]), [2], "numbers"),
     ],
@@ -106,3 +111,9 @@ def test_a_table_with_words_and_gaps(blobs):
 def test_errors(X, clusters, message):
     with pytest.raises(ValueError, match=message):
         choose_k(X, clusters)
+
+
+@pytest.mark.parametrize("clusters", [5, "2-8"])
+def test_a_single_number_of_clusters(clusters):
+    with pytest.raises(TypeError, match="clusters needs several numbers of clusters, such as range"):
+        choose_k(np.eye(9), clusters)

@@ -382,7 +382,7 @@ def test_a_very_long_photo_is_one_line(neonxc_command, tmp_path):
     code, _, err = neonxc_command("heatmap", "line.png", *SMALL)
     assert code == 2
     assert err.startswith(
-        "neonxc: cannot read the image 'line.png': an image of 1 x 300 pixels is more than 8 times"
+        "neonxc: cannot read the image 'line.png': an image of 1 x 300 pixels is too long: its longer side"
     )
 
 

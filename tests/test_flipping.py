@@ -314,6 +314,8 @@ def test_compare():
     assert sum(row["best"] for row in found.rows) == 1
     assert found.markdown().count("\n") == len(rows) + 3
     assert found.markdown().endswith("Missing features of PDA, IG and Shapley: mean.")
+    starred = compare(NET, X, {"a": methods.neon, "b": methods.neon}, repeats=1).markdown()
+    assert starred.endswith("*: within one standard error of the best AUC.")
     assert found.plot().axes
 
 

@@ -172,7 +172,7 @@ def test_frees_what_it_does_not_return(images):
 
 def test_errors_of_the_extractor(images):
     net = Net()
-    with pytest.raises(ValueError, match=r"'con' is not a module of Net; close matches: 'conv'.*named_modules"):
+    with pytest.raises(ValueError, match=r"'con' is not a module of Net; close matches: 'conv'"):
         FeatureExtractor(net, "con")
     with pytest.raises(ValueError, match=r"pool must be .* got 'max'"):
         FeatureExtractor(net, "conv", pool="max")
@@ -457,7 +457,7 @@ def test_too_long_to_be_resized(tmp_path, size):
     path = saved(tmp_path, Image.new("RGB", size))
     width, height = size
     with pytest.raises(
-        ValueError, match=rf"image.png': an image of {height} x {width} pixels is more than 8 times"
+        ValueError, match=rf"image.png': an image of {height} x {width} pixels is too long: .* at most 8 times"
     ):
         load_image(path, 32)
     assert load_image(path).shape == (3, height, width)

@@ -154,6 +154,8 @@ def test_summary_bars_has_a_panel_for_every_cluster():
     figure = plot.summary_bars(summary)
     titles = [axes.get_title() for axes in figure.axes if axes.axison]
     assert titles == [f"cluster {k}: {summary.sizes[k]} points" for k in range(4)]
+    with pytest.raises(TypeError, match="a ClusterSummary; got ndarray"):
+        plot.summary_bars(X)
 
 
 def test_figures_stay_out_of_pyplots_registry(tmp_path):
@@ -173,7 +175,7 @@ def test_figures_stay_out_of_pyplots_registry(tmp_path):
         (lambda: plot.overlay(PHOTO, np.full((12, 16), np.nan)), "not finite"),
         (lambda: plot.overlay(PHOTO, np.zeros(5)), "a heatmap needs shape"),
         (lambda: plot.contact_sheet([], []), "at least one photo"),
-        (lambda: plot.contact_sheet([PHOTO], []), "photos need . stacks"),
+        (lambda: plot.contact_sheet([PHOTO], []), "one entry per photo, 1; got 0"),
         (lambda: plot.contact_sheet([PHOTO], [np.zeros(16)]), r"shape \[K, H, W\]"),
         (lambda: plot.overlay(PHOTO, PHOTO[..., 0], smooth=4), "smooth must be a share of the shorter side"),
         (lambda: plot.bars([[1.0]]), "one point"),

@@ -330,8 +330,10 @@ def test_unusable_arguments(model, wine):
         neonxc.explain(model, wine[labels == 0])
     with pytest.raises(ValueError, match="labels"):
         neonxc.explain(wine, labels=labels[:10])
-    with pytest.raises(TypeError, match=r"the model first: neonxc.explain\(model, X\)"):
+    with pytest.raises(TypeError, match=r"X needs the data, got .*: explain\(model, X\)"):
         neonxc.explain(wine, model)
+    with pytest.raises(TypeError, match=r"X needs the data, got Pipeline: .* explain\(X, labels=...\)"):
+        neonxc.explain(model, labels=labels)
     with pytest.raises(ValueError, match=r"several columns of the same name: \['a'\]"):
         neonxc.explain(model[-1], wine.set_axis(["a", "a", *wine.columns[2:]], axis=1))
     with pytest.raises(ValueError, match=r"cluster_names has \['7'\]; the clusters are \[0, 1, 2\]"):

@@ -90,8 +90,8 @@ def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
         "note: id looks like an identifier (every value is different): left out",
         "note: --ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier",
         "note: since holds dates: left out",
-        "note: 2 columns of numbers have missing values: age (7%), hours (5%); the median stands in",
-        "note: 1 column of categories is one-hot: work (2 values and missing ones)",
+        "note: 2 columns of numbers have missing values: age (7%), hours (5%); filled in with the median",
+        "note: 1 column of categories is one-hot encoded: work (2 values, and missing values)",
     ):
         assert any(note.startswith(told) for note in notes), told
     header, *rows = read(tmp_path / "r" / "relevance.csv")
@@ -118,7 +118,7 @@ def test_numbers_of_clusters_side_by_side(neonxc_command, wine_csv, tmp_path):
     code, out, err = neonxc_command("table", wine_csv, "-k", "2-4", "--ignore", "target", "--out", "r")
     assert code == 0, err
     assert "k = 3 has the greatest silhouette (0.28)" in out
-    assert "going on with it" in out
+    assert "it is used here" in out
     header, *rows = read(tmp_path / "r" / "choose-k.csv")
     assert header == ["k", "inertia", "silhouette", "stability", "cost_ratio"]
     assert [row[0] for row in rows] == ["2", "3", "4"]
@@ -290,7 +290,7 @@ BAD_LABELS = {
     ("--labels", "nope"): "people.csv has no column 'nope' of labels; its columns are ['id', 'age', ",
     ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
-    ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
+    ("--labels", "income", "-k", "2"): "pass --clusters or --labels, not both",
     ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
@@ -345,8 +345,8 @@ BAD_TABLES = {
     "a,b\n1,2\n1\n": "line 3 has 1 cells, the first line has 2",
     "a,b\n": "a header and no data",
     "": "is empty",
-    "a,b\n1,2\n": "the table has no column left to cluster by; a, b have one value alone: left out",
-    "a,b\n1,2\n1,2\n1,2\n": "a, b have one value alone",
+    "a,b\n1,2\n": "the table has no column left to cluster by; a, b have only one value: left out",
+    "a,b\n1,2\n1,2\n1,2\n": "a, b have only one value",
     "a,b\n1,2\n2,2\n2,2\n": "as many different rows of bad.csv; only 2 of the 3 are different",
     "a,b\n1,2\n2,3\n": "3 clusters need at least as many different rows of bad.csv; got 2",
     "%PDF-1.7": "bad.csv is no table but a PDF document: export it as CSV",
@@ -419,6 +419,14 @@ def test_a_report_of_a_table(neonxc_command, people_csv, tmp_path):
     assert "does not exist" in err
 
 
+@pytest.mark.parametrize("rows", ["1,2\n3,4\n5,9\n8,1\n", "1,2\n3,4\n5,9\n"])
+def test_rules_of_a_few_rows_without_a_number_of_clusters(neonxc_command, tmp_path, rows):
+    (tmp_path / "few.csv").write_text("a,b\n" + rows)
+    code, out, err = neonxc_command("rules", "few.csv")
+    assert code == 0, err
+    assert "cluster 1: " in out
+
+
 def test_a_report_of_texts_and_of_photos(neonxc_command, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("sun and moon\nsalt the soup\nstars, sun, moon\nstir soup with salt\n" * 3)
@@ -441,5 +449,5 @@ def test_a_report_of_texts_and_of_photos(neonxc_command, tmp_path):
 def test_a_number_of_clusters_is_chosen_where_none_is_given(neonxc_command, wine_csv):
     code, out, err = neonxc_command("rules", wine_csv, "--ignore", "target")
     assert code == 0, err
-    assert "going on with it" in err  # the rules alone are the output
+    assert "it is used here" in err  # the rules alone are the output
     assert "cluster 0:" in out

@@ -99,6 +99,8 @@ def test_a_fitted_explainer_is_as_good_as_its_tree(draw):
     for wrong in (CART(2), explainer.tree_.rules(), None, foreign):
         with pytest.raises(TypeError, match="tree needs a ThresholdTree or a fitted tree explainer, got"):
             draw(wrong)
+    with pytest.raises(TypeError, match="got CART that is not fitted"):
+        draw(CART(2))
 
 
 @pytest.mark.parametrize("draw", [export_text, export_graphviz, plot_tree])

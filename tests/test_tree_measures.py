@@ -146,9 +146,7 @@ def test_goals_out_of_reach(digits):
     assert not cheap.goals_met_
     plain = ExShallow(10).fit(X, centers=centers)
     assert cheap.inertia_ <= plain.inertia_  # the least cost that was found
-    with pytest.warns(
-        UserWarning, match=r"explanation size [\d.]+\. The least that were found, .*, are 1.169 and"
-    ):
+    with pytest.warns(UserWarning, match=r"explanation size [\d.]+\. The lowest values found, .*, are 1.169 and"):
         short = ExShallow(10).tune_depth_factor(X, goal_cost=1.3, goal_waes=1, centers=centers)
     assert not short.goals_met_
     assert cost_ratio(X, short.labels_, centers) <= 1.3

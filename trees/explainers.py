@@ -220,7 +220,7 @@ class ExShallow(CenterTree):
             cheapest, shortest = (min(entry[i] for entry in found) for i in (2, 3))
             warn(
                 f"goal_cost={goal_cost:g} and goal_waes={goal_waes:g} are out of reach together: the tree has "
-                f"cost ratio {cost:.4g} and explanation size {size:.4g}. The least that were found, with "
+                f"cost ratio {cost:.4g} and explanation size {size:.4g}. The lowest values found, with "
                 f"different depth factors, are {cheapest:.4g} and {shortest:.4g}"
             )
         return self

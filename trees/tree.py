@@ -332,5 +332,8 @@ def as_tree(given: ThresholdTree | TreeExplainer) -> ThresholdTree:
     """A tree as it is, or that of a fitted explainer; a TypeError for anything else."""
     tree = tree_of(given)
     if tree is None:
-        raise TypeError(f"tree needs a ThresholdTree or a fitted tree explainer, got {type(given).__name__}")
+        unfitted = " that is not fitted" if hasattr(given, "fit") and hasattr(given, "get_params") else ""
+        raise TypeError(
+            f"tree needs a ThresholdTree or a fitted tree explainer, got {type(given).__name__}{unfitted}"
+        )
     return tree

@@ -100,7 +100,10 @@ def choose_k(
     Raises
     ------
     ValueError
-        If `clusters` is empty or contains a number below 2, or if there are fewer distinct points than clusters.
+        If `clusters` is empty or contains a number below 2, if there are fewer distinct points than clusters, or
+        fewer than two points for each cluster.
+    TypeError
+        If `clusters` is a single number.
 
     References
     ----------
@@ -119,6 +122,8 @@ def choose_k(
     >>> choice.reason
     'k = 3 has the greatest silhouette (0.72) of those that are found again on half of the rows'
     """
+    if not isinstance(clusters, Iterable) or isinstance(clusters, str):
+        raise TypeError(f"clusters needs several numbers of clusters, such as range(2, 11), got {clusters!r}")
     numbers = sorted({int(k) for k in clusters})
     if not numbers or numbers[0] < 2:
         raise ValueError(f"clusters needs numbers of at least 2, got {numbers}")
@@ -133,6 +138,11 @@ def choose_k(
     if (different := n_distinct(points)) <= numbers[-1]:
         raise ValueError(
             f"comparing up to {numbers[-1]} clusters needs more than {numbers[-1]} different rows, got {different}"
+        )
+    if len(points) // 2 < numbers[-1]:
+        raise ValueError(
+            f"comparing up to {numbers[-1]} clusters needs at least {2 * numbers[-1]} rows, because stability is "
+            f"measured on halves of the rows; got {len(points)}"
         )
     halves = [random.permutation(len(points))[: len(points) // 2] for _ in range(REFITS)]
     seed = int(random.randint(1 << 30))

@@ -104,6 +104,8 @@ class Comparison:
         n, number = self.of
         steps = len(next(iter(self.results.values())).curve)
         notes = []
+        if any(row["tied"] and not row["best"] for row in self.rows):
+            notes.append("*: within one standard error of the best AUC.")
         if len(self.rows_) < n:
             notes.append(f"A random sample of {len(self.rows_):,} of {n:,} points (points=None: all).")
         if steps < number:

@@ -95,6 +95,8 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     -------
     matplotlib.figure.Figure
     """
+    if not hasattr(summary, "classes"):
+        raise TypeError(f"summary needs what NEON.summary returns, a ClusterSummary; got {type(summary).__name__}")
     K, names = len(summary.classes), summary.feature_names
     columns = min(K, 3)
     rows = -(-K // columns)

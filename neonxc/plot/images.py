@@ -221,7 +221,7 @@ def _check_sheet(photos: list[np.ndarray], stacks: list[np.ndarray], maps: list[
     if not photos:
         raise ValueError("a contact sheet needs at least one photo")
     if len(stacks) != len(photos) or (maps is not None and len(maps) != len(photos)):
-        raise ValueError(f"{len(photos)} photos need {len(photos)} stacks of heatmaps (and cluster maps)")
+        raise ValueError(f"heatmaps (and cluster_maps) need one entry per photo, {len(photos)}; got {len(stacks)}")
     shapes = [stack.shape for stack in stacks]
     if any(len(shape) not in (2, 3) or shape[:-2] != shapes[0][:-2] for shape in shapes):
         raise ValueError(

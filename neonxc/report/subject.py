@@ -185,7 +185,7 @@ def read(
     if labels is not None and model is not None:
         raise TypeError("explain takes a model or labels, not both")
     if hasattr(X, "fit") and not hasattr(X, "shape"):
-        raise TypeError(f"explain takes the model first: neonxc.explain(model, X), got {type(X).__name__} as X")
+        raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     X = _named(X, names)
     _check_names(X)
     if labels is not None and features is None and _is_table(X):

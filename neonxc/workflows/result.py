@@ -81,4 +81,4 @@ def show_choice(choice: Choice, stderr: bool = False) -> None:
         table.add_row(str(k), *(f"{value:.4g}" for value in values), style=style)
     console = Console(stderr=stderr)
     console.print(table)
-    console.print(f"{choice.reason}; going on with it", soft_wrap=True, highlight=False)
+    console.print(f"{choice.reason}; it is used here", soft_wrap=True, highlight=False)
