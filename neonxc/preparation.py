@@ -1,4 +1,4 @@
-"""A table made ready for a clustering: which columns count, how they become numbers, and what was decided."""
+"""Prepare a table for clustering: select columns, encode and scale them, and report these decisions."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 
 SCALES = ("none", "standard", "minmax", "robust")
 RARE = 0.01
-"""Share of the rows below which categories are put together."""
+"""Categories with a smaller share of the rows are combined into one."""
 FEW_ROWS = 10
-"""Rows below which numbers that count up prove nothing."""
+"""Minimum number of rows to recognise consecutive numbers as an identifier."""
 FEW_VALUES = 10
-"""Different values up to which a column may be a label, or text a category."""
+"""Maximum number of distinct values of a label, and of text that is always treated as categories."""
 NAMES = 10
-"""Names that a note lists."""
+"""Maximum number of names in a note."""
 IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid|key|index|idx|rownum|row))$|[a-z](Id|ID)$")
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
 LARGEST = 1e150
-"""Numbers whose squares can be added up."""
+"""Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
 DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?"
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What :func:`prepare` makes of a table.
+    """Result of :func:`prepare`.
 
     Attributes
     ----------
     frame : DataFrame [n, d]
-        The columns that count, as they are.
+        The columns used for clustering, with their values unchanged.
     pipeline : sklearn.compose.ColumnTransformer
-        Turns them into numbers without gaps; not fitted yet.
+        Unfitted transformer that imputes, scales and encodes these columns.
     numbers, categories : list of str
-        Their names: numbers are scaled, categories are one-hot.
+        Names of the numeric columns, which are scaled, and of the categorical columns, which are one-hot encoded.
     left_out : list of str
-        Columns that do not count.
+        Names of the columns that are not used.
     notes : list of str
-        What was decided, in words; those of :func:`~neonxc.tables.read_table` come first.
+        Descriptions of the decisions, after the notes of :func:`~neonxc.tables.read_table`.
     """
 
     frame: pd.DataFrame
@@ -61,23 +61,23 @@ class Preparation:
 def prepare(
     frame: pd.DataFrame, ignore: Sequence[str] = (), scale: str = "standard", keep: Sequence[str] = ()
 ) -> Preparation:
-    r"""Decide which columns of a table count, and how they become numbers.
+    r"""Select the columns of a table that are used for clustering, and define how they are encoded.
 
-    Numbers have the median where they are missing, and are scaled. Text and truth values are categories: one-hot,
-    where those of less than 1% of the rows are one together, and missing is a category of its own. Left out are
-    columns with one value alone, dates, and identifiers: text that is different in most rows, and whole numbers
-    that count up from 0 or 1 or are all different and called an id.
+    Missing numbers are replaced by the median, and numbers are scaled. Text and Boolean values are one-hot encoded
+    as categories; categories with less than 1% of the rows are combined into one, and missing values form a
+    category of their own. Columns with a single value, dates and identifiers are left out. Identifiers are text that
+    differs in most rows, consecutive integers from 0 or 1, and distinct integers in a column whose name looks like an id.
 
     Parameters
     ----------
     frame : DataFrame [n, d]
-        As :func:`~neonxc.tables.read_table` reads it, or any other.
+        Table, such as the result of :func:`~neonxc.tables.read_table`.
     ignore : sequence of str
         Columns to leave out.
     scale : {"standard", "minmax", "robust", "none"}
         Scaling of the numbers.
     keep : sequence of str
-        Columns that count although they look like identifiers.
+        Columns to use although they look like identifiers.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def prepare(
     Raises
     ------
     ValueError
-        An unknown column or scale, numbers that are too large to be squared, or no column left.
+        If a column or the scale is unknown, if numbers are too large to be squared, or if no column is left.
 
     Examples
     --------
@@ -95,9 +95,9 @@ def prepare(
     >>> frame = pd.DataFrame({"town": ["Rome", "Turin", "Rome", None], "year": 2024, "age": [31, None, 52, 19]})
     >>> prepared = prepare(frame)
     >>> print(*prepared.notes, sep="\n")
-    year has one value alone: left out
-    1 column of numbers has missing values: age (25%); the median stands in
-    1 column of categories is one-hot: town (2 values and missing ones)
+    year has a single value: left out
+    1 numeric column has missing values: age (25%); they are replaced by the median
+    1 categorical column is one-hot encoded: town (2 values and missing ones)
     >>> prepared.pipeline.fit_transform(prepared.frame).shape
     (4, 4)
     """
@@ -111,7 +111,7 @@ def prepare(
     useless = {name: why for name in names if name not in ignore and (why := _useless(frame[name], name in keep))}
     left_out = [name for name in names if name in useless or name in ignore]
     frame = frame[[name for name in names if name not in left_out]]
-    # truth values are categories for rules and databases, too, which can't compare them with numbers
+    # Boolean values are categories, because rules and databases cannot compare them with numbers
     frame = frame.astype({name: object for name in frame.columns if frame[name].dtype.kind == "b"})
     notes = [*frame.attrs.get("notes", []), *_reasons(useless)]
     if not frame.shape[1]:
@@ -134,7 +134,7 @@ def _pipeline(numbers: list[str], categories: list[str], scale: str) -> ColumnTr
 
     scalers: dict[str, Any] = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
     if scale not in SCALES:
-        raise ValueError(f"scale needs one of {list(SCALES)}, got {scale!r}")
+        raise ValueError(f"scale must be one of {list(SCALES)}, got {scale!r}")
     filled = SimpleImputer(strategy="median")
     scaled = filled if scale == "none" else make_pipeline(filled, scalers[scale]())
     one_hot = OneHotEncoder(min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False)
@@ -147,12 +147,12 @@ def _is_number(values: pd.Series) -> bool:
 
 
 def _useless(values: pd.Series, kept: bool) -> str | None:
-    """Why a column says nothing about groups of rows."""
+    """Return the reason why a column is useless for clustering, or None if it is useful."""
     there = values.dropna()
     if not len(there):
         return "no values"
     if values.nunique(dropna=_is_number(values)) < 2:
-        return "one value alone"
+        return "a single value"
     if _is_date(there):
         return "dates"
     if kept:
@@ -169,7 +169,7 @@ def _useless(values: pd.Series, kept: bool) -> str | None:
 
 
 def _counts(values: pd.Series, there: pd.Series) -> bool:
-    """Whether numbers identify rows: they count up from 0 or 1, or are all different and called an id."""
+    """Whether integers identify rows: consecutive from 0 or 1, or distinct with a name such as "id"."""
     if len(there) < max(len(values), FEW_ROWS) or not (there == there.round()).all():
         return False
     start = int(there.iloc[0])
@@ -187,7 +187,7 @@ def _is_date(there: pd.Series) -> bool:
 
 
 def _reasons(useless: dict[str, str]) -> list[str]:
-    """Why columns were left out, those with the same reason in one sentence."""
+    """Explain why columns were left out, in one sentence per reason."""
     found: dict[str, list[str]] = {}
     for name, why in useless.items():
         found.setdefault(why, []).append(name)
@@ -198,8 +198,8 @@ def _reason(why: str, names: list[str]) -> str:
     listed, one = _listed(names), len(names) == 1
     if why == "no values":
         return f"{listed} {'has' if one else 'have'} no values: left out"
-    if why == "one value alone":
-        return f"{listed} {'has' if one else 'have'} one value alone: left out"
+    if why == "a single value":
+        return f"{listed} {'has' if one else 'have'} a single value: left out"
     if why == "dates":
         return f"{listed} {'holds' if one else 'hold'} dates: left out; write what matters of them as a number"
     if why == "identifier":
@@ -213,8 +213,8 @@ def _on_numbers(numbers: pd.DataFrame) -> list[str]:
     if not gaps:
         return []
     listed = _listed([f"{name} ({_percent(share)})" for name, share in gaps.items()])
-    what = "1 column of numbers has" if len(gaps) == 1 else f"{len(gaps)} columns of numbers have"
-    return [f"{what} missing values: {listed}; the median stands in"]
+    what = "1 numeric column has" if len(gaps) == 1 else f"{len(gaps)} numeric columns have"
+    return [f"{what} missing values: {listed}; they are replaced by the median"]
 
 
 def _on_categories(categories: pd.DataFrame) -> list[str]:
@@ -223,9 +223,9 @@ def _on_categories(categories: pd.DataFrame) -> list[str]:
     listed = _listed([f"{name} ({_values(categories[name])})" for name in categories])
     d = categories.shape[1]
     return [
-        f"1 column of categories is one-hot: {listed}"
+        f"1 categorical column is one-hot encoded: {listed}"
         if d == 1
-        else f"{d} columns of categories are one-hot: {listed}"
+        else f"{d} categorical columns are one-hot encoded: {listed}"
     ]
 
 
@@ -239,7 +239,7 @@ def _values(column: pd.Series) -> str:
 
 
 def _on_labels(frame: pd.DataFrame) -> list[str]:
-    """Point out columns that may be the answer, not a part of the question."""
+    """Point out columns that may be class labels."""
     notes = []
     for name in frame.columns:
         values = frame[name].nunique()
@@ -248,7 +248,7 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
         named = LABEL.search(str(name)) is not None and whole and values <= len(frame) / 2
         if named or (last and values <= FEW_VALUES):
             why = "its name" if named else "the last column"
-            notes.append(f"{name} looks like a label ({values} values, {why}) and counts all the same")
+            notes.append(f"{name} looks like a label ({values} values, {why}) but is used for clustering")
     return notes
 
 

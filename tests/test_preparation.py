@@ -26,7 +26,7 @@ def test_numbers_are_filled_and_scaled():
     filled = frame["gaps"].fillna(frame["gaps"].median())
     np.testing.assert_allclose(Z[:, 1], (filled - filled.mean()) / filled.std(ddof=0))
     np.testing.assert_array_equal(Z[:, 3], frame["truth"])
-    assert prepared.notes[0] == "1 column of numbers has missing values: gaps (2%); the median stands in"
+    assert prepared.notes[0] == "1 numeric column has missing values: gaps (2%); they are replaced by the median"
 
 
 def test_categories_are_one_hot_with_rare_ones_together():
@@ -36,7 +36,8 @@ def test_categories_are_one_hot_with_rare_ones_together():
     np.testing.assert_array_equal(Z[:, 1:].sum(0), [150, 146, 5, 2])
     np.testing.assert_array_equal(Z[:, 1:].sum(1), 1)
     assert (
-        "1 column of categories is one-hot: word (4 values, 2 rare ones as one and missing ones)" in prepared.notes
+        "1 categorical column is one-hot encoded: word (4 values, 2 rare ones as one and missing ones)"
+        in prepared.notes
     )
     new = prepared.pipeline.transform(pd.DataFrame({"number": [0.0], "word": ["new"]}))
     assert new[0, 4] == 1  # an unknown one is rare
@@ -126,19 +127,19 @@ def test_dates_of_pandas_and_words_that_are_none():
 def test_columns_that_say_nothing():
     prepared = prepare(table(one=1, word="x", none=np.nan, gaps=[1, None] * (N // 2), some=["x", None] * (N // 2)))
     assert list(prepared.frame) == ["number", "some"]  # missing text is a category, a missing number has no value
-    assert prepared.notes[:2] == ["one, word, gaps have one value alone: left out", "none has no values: left out"]
+    assert prepared.notes[:2] == ["one, word, gaps have a single value: left out", "none has no values: left out"]
 
 
 @pytest.mark.parametrize("name", ["label", "Class", "true_label", "target", "species", "y"])
 def test_labels_are_pointed_out_by_their_name(name):
     prepared = prepare(table(**{name: np.arange(N) % 4, "last": np.cos(np.arange(N))}))
     assert list(prepared.frame) == ["number", name, "last"]
-    assert prepared.notes == [f"{name} looks like a label (4 values, its name) and counts all the same"]
+    assert prepared.notes == [f"{name} looks like a label (4 values, its name) but is used for clustering"]
 
 
 def test_labels_by_their_place():
     income = ["low", "high"] * (N // 2)
-    note = "income looks like a label (2 values, the last column) and counts all the same"
+    note = "income looks like a label (2 values, the last column) but is used for clustering"
     assert prepare(table(income=income)).notes[-1] == note
     assert not any(note in told for told in prepare(table(income=income, last=np.cos(np.arange(N)))).notes)
     assert prepare(table(income=income), ignore=["income"]).notes == []
@@ -149,13 +150,13 @@ def test_labels_by_their_place():
 def test_notes_of_reading_come_first():
     frame = table(one=1)
     frame.attrs["notes"] = ["read so"]
-    assert prepare(frame).notes == ["read so", "one has one value alone: left out"]
+    assert prepare(frame).notes == ["read so", "one has a single value: left out"]
     assert frame.attrs["notes"] == ["read so"]
 
 
 def test_long_lists_are_cut():
     frame = table(**{f"c{i}": [np.nan, *range(1, N)] for i in range(14)})
-    assert prepare(frame).notes[0].endswith("c9 (2%), and 4 more; the median stands in")
+    assert prepare(frame).notes[0].endswith("c9 (2%), and 4 more; they are replaced by the median")
 
 
 def test_errors():
@@ -168,9 +169,9 @@ def test_errors():
         prepare(frame, keep=["x"])
     with pytest.raises(ValueError, match=r"columns \['a'\] have numbers greater than 1e\+150"):
         prepare(pd.DataFrame({"a": [1e200, -1e200, 3.0]}))
-    with pytest.raises(ValueError, match="scale needs one of"):
+    with pytest.raises(ValueError, match="scale must be one of"):
         prepare(frame, scale="log")
-    with pytest.raises(ValueError, match="no column left to cluster by; one has one value alone: left out"):
+    with pytest.raises(ValueError, match="no column left to cluster by; one has a single value: left out"):
         prepare(pd.DataFrame({"one": [1, 1]}))
     with pytest.raises(ValueError, match=r"several columns of the same name: \['b'\]"):
         prepare(frame.set_axis(["b", "b"], axis=1))

@@ -90,8 +90,8 @@ def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
         "note: id looks like an identifier (every value is different): left out",
         "note: --ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier",
         "note: since holds dates: left out",
-        "note: 2 columns of numbers have missing values: age (7%), hours (5%); the median stands in",
-        "note: 1 column of categories is one-hot: work (2 values and missing ones)",
+        "note: 2 numeric columns have missing values: age (7%), hours (5%); they are replaced by the median",
+        "note: 1 categorical column is one-hot encoded: work (2 values and missing ones)",
     ):
         assert any(note.startswith(told) for note in notes), told
     header, *rows = read(tmp_path / "r" / "relevance.csv")
@@ -345,8 +345,8 @@ BAD_TABLES = {
     "a,b\n1,2\n1\n": "line 3 has 1 cells, the first line has 2",
     "a,b\n": "a header and no data",
     "": "is empty",
-    "a,b\n1,2\n": "the table has no column left to cluster by; a, b have one value alone: left out",
-    "a,b\n1,2\n1,2\n1,2\n": "a, b have one value alone",
+    "a,b\n1,2\n": "the table has no column left to cluster by; a, b have a single value: left out",
+    "a,b\n1,2\n1,2\n1,2\n": "a, b have a single value",
     "a,b\n1,2\n2,2\n2,2\n": "as many different rows of bad.csv; only 2 of the 3 are different",
     "a,b\n1,2\n2,3\n": "3 clusters need at least as many different rows of bad.csv; got 2",
     "%PDF-1.7": "bad.csv is no table but a PDF document: export it as CSV",
