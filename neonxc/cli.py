@@ -1,4 +1,4 @@
-"""The `neonxc` command. Arguments are checked before anything heavy, such as PyTorch, is imported."""
+"""The `neonxc` command. Arguments are checked before heavy modules such as PyTorch are imported."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from neonxc.workflows.clusters import Clusters as Clustering
 
 USUAL = 8
-"""Clusters up to which numbers are compared where none is given."""
+"""Largest number of clusters that is tried if none is given."""
 
 app = typer.Typer(
-    help="Explain clusterings: which features, which pixels make a cluster.",
+    help="Explain clusterings by the features or pixels that are relevant to each cluster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -72,7 +72,7 @@ def common(
 
 @app.command()
 def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
-    """Explain the spatial clusters of a photo of a cat, with a pretrained network and no download."""
+    """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
     from neonxc import workflows
 
     photo = workflows.demo_photo()
@@ -81,7 +81,7 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     )
     features = workflows.extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
     workflows.show(workflows.spatial_heatmaps([("chelsea", photo)], clusters, out, features))
-    typer.echo("and the same clusters as a report ...")
+    typer.echo("Writing a report on the same clusters ...")
     workflows.photo_of("chelsea", photo, clusters, features).save(out / "report.html")
     typer.echo(str(out / "report.html"))
 
@@ -93,7 +93,7 @@ def heatmap(
     ],
     clusters: Clusters = 4,
     backbone: Annotated[
-        str, typer.Option(help="Pretrained network: one of ours, or any of timm's by its name.")
+        str, typer.Option(help="Pretrained network: one of neonxc, or any network of timm by its name.")
     ] = "efficientnet_lite0",
     layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
     mode: Annotated[Mode, typer.Option(help="Cluster the locations of the photos, or whole photos.")] = "spatial",
@@ -101,17 +101,18 @@ def heatmap(
         bool,
         typer.Option(
             "--per-photo",
-            help="Cluster the locations of each photo alone: cluster 2 is another one in every photo.",
+            help="Cluster the locations of each photo separately; clusters of different photos are unrelated.",
         ),
     ] = False,
     size: Annotated[
         int,
-        typer.Option(min=32, help="Shorter side of a photo in the network, in pixels, where it takes any size."),
+        typer.Option(min=32, help="Shorter side of the network input in pixels, if the network accepts any size."),
     ] = 320,
     weights: Annotated[
-        str, typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random ones.')
+        str,
+        typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random weights.'),
     ] = "default",
-    composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = "gamma",
+    composite: Annotated[Rules, typer.Option(help="LRP rules.")] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
     out: Out = Path("neonxc-heatmaps"),
     save: Annotated[
@@ -119,12 +120,12 @@ def heatmap(
         typer.Option(
             dir_okay=False,
             callback=safetensors_file,
-            help="A .safetensors file for the relevance itself; its folder is created if needed.",
+            help="File for the relevance values, .safetensors; its folder is created if needed.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Draw what in the pixels makes each cluster."""
+    """Cluster photos, or locations in photos, and draw heatmaps of the pixels relevant to each cluster."""
     files = photo_files(images)
     if mode == "image" and len(files) < clusters:
         raise ValueError(
@@ -158,7 +159,7 @@ def table(
     ignore: Ignore = None,
     keep: Keep = None,
 ) -> None:
-    """Cluster a table by k-means, or take clusters from a column, and explain every row's by the raw columns."""
+    """Cluster a table by k-means, or take clusters from a column, and explain the cluster of every row."""
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
     from neonxc import workflows
 
@@ -172,7 +173,7 @@ def explain(
         Path,
         typer.Argument(
             callback=existing_path,
-            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with a text per line.",
+            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with one text per line.",
         ),
     ],
     clusters: Numbers = None,
@@ -181,11 +182,11 @@ def explain(
     scale: Scaling = "standard",
     ignore: Ignore = None,
     keep: Keep = None,
-    mode: Annotated[Mode, typer.Option(help="Of photos: cluster their locations, or whole photos.")] = "spatial",
-    backbone: Annotated[str, typer.Option(help="Of photos: a pretrained network.")] = "efficientnet_lite0",
-    size: Annotated[int, typer.Option(min=32, help="Of photos: side in the network, in pixels.")] = 224,
+    mode: Annotated[Mode, typer.Option(help="For photos: cluster their locations, or whole photos.")] = "spatial",
+    backbone: Annotated[str, typer.Option(help="For photos: pretrained network.")] = "efficientnet_lite0",
+    size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
 ) -> None:
-    """Explain a whole clustering: a report as one HTML file, to open and to send."""
+    """Explain a whole clustering in a report, one self-contained HTML file."""
     if source.is_dir() or source.suffix.lower() == ".txt":
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
@@ -215,17 +216,24 @@ def rules(
     labels: Labels = None,
     leaves: Annotated[
         int | None,
-        typer.Option(min=2, help="Rules at most; default: one per cluster, two per label.", show_default=False),
+        typer.Option(
+            min=2,
+            help="Maximum number of rules; default: one per k-means cluster, two per label.",
+            show_default=False,
+        ),
     ] = None,
     format: Annotated[
-        Format | None, typer.Option(help="Default: text, or what the suffix of --out says.", show_default=False)
+        Format | None,
+        typer.Option(
+            help="Output format; default: text, or according to the suffix of --out.", show_default=False
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             dir_okay=False,
             callback=creatable_path,
-            help="File for the rules; .safetensors keeps them for neonxc apply.",
+            help="File for the rules; neonxc apply reads .safetensors files.",
             show_default=False,
         ),
     ] = None,
@@ -233,7 +241,7 @@ def rules(
     ignore: Ignore = None,
     keep: Keep = None,
 ) -> None:
-    """Tell the clusters of a table by short rules: those of k-means, or of a column."""
+    """Describe the clusters of a table, from k-means or from a column, by short rules."""
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
@@ -249,7 +257,9 @@ def rules(
 
 @app.command()
 def apply(
-    model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What neonxc saved: .safetensors.")],
+    model: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="Model saved by neonxc, .safetensors.")
+    ],
     file: File,
     out: Annotated[
         Path | None,
@@ -258,7 +268,7 @@ def apply(
         ),
     ] = None,
 ) -> None:
-    """Give new rows their clusters, by a saved network, tree or set of rules."""
+    """Assign new rows to clusters with a saved network, tree or set of rules."""
     from neonxc import workflows
 
     rows = workflows.applied(model, file)
@@ -279,9 +289,9 @@ def _prepared(
     ignore: list[str] | None,
     keep: list[str] | None,
 ) -> tuple[Preparation, pd.Series | None]:
-    """The table, ready for a clustering, and the column of labels if one is named."""
+    """Read and prepare the table; return it with the column of labels, if one is given."""
     if clusters is not None and labels is not None:
-        raise ValueError("take --clusters or --labels, not both")
+        raise ValueError("use either --clusters or --labels, not both")
     from neonxc.preparation import prepare
     from neonxc.tables import read_table
 
@@ -309,7 +319,7 @@ def _prepared(
 def _clusters(
     prepared: Preparation, column: pd.Series | None, clusters: range | None, file: Path, stderr: bool = False
 ) -> tuple[Clustering, Choice | None]:
-    """The clusters of a column, or of k-means; and how their number was chosen, if it was."""
+    """Return the clusters of a column or of k-means, and how their number was chosen, if it was."""
     from neonxc import workflows
     from neonxc.distinct import n_distinct
 
@@ -339,7 +349,7 @@ def _name(file: Path) -> str:
 
 
 def _stem(file: Path) -> str:
-    """A name for the table in SQL."""
+    """Return a name for the table in SQL."""
     return "data" if str(file) == "-" else file.name.partition(".")[0]
 
 
@@ -348,7 +358,7 @@ def _note(text: str) -> None:
 
 
 def main() -> None:
-    """Run the command; an error the user can mend is one line on stderr and exit code 2."""
+    """Run the command; print errors of usage or data in one line on stderr, with exit code 2."""
     try:
         with progress(True), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: _note(str(message))
@@ -363,6 +373,6 @@ def main() -> None:
 
 
 def _fail(message: str) -> int:
-    if message:  # there is none where the help was printed instead
+    if message:  # empty if the help was printed instead
         typer.echo(f"neonxc: {' '.join(message.split())}", err=True)
     return 2

@@ -65,8 +65,9 @@ def prepare(
 
     Missing numbers are replaced by the median, and numbers are scaled. Text and Boolean values are one-hot encoded
     as categories; categories with less than 1% of the rows are combined into one, and missing values form a
-    category of their own. Columns with a single value, dates and identifiers are left out. Identifiers are text that
-    differs in most rows, consecutive integers from 0 or 1, and distinct integers in a column whose name looks like an id.
+    category of their own. Columns with a single value, dates and identifiers are left out. Identifiers are text
+    that differs in most rows, consecutive integers from 0 or 1, and distinct integers in a column with a name
+    such as "id".
 
     Parameters
     ----------

@@ -290,7 +290,7 @@ BAD_LABELS = {
     ("--labels", "nope"): "people.csv has no column 'nope' of labels; its columns are ['id', 'age', ",
     ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
-    ("--labels", "income", "-k", "2"): "take --clusters or --labels, not both",
+    ("--labels", "income", "-k", "2"): "use either --clusters or --labels, not both",
     ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
