@@ -119,8 +119,7 @@ def upper_ink(image: Drawing) -> Tensor:
 
 
 def foot(image: Drawing) -> Tensor:
-    """Distance from the first to the last ink pixel 15% above the bottom, as a percentage of the bounding box's
-    height."""
+    """Width of the ink 15% above the bottom, as a percentage of the bounding box's height."""
     row = image.bottom - (15 * (image.height - 1) + 50) // 100
     line = image.ink[torch.arange(len(row)), row].int()
     length = line.shape[1] - line.argmax(1) - line.flip(1).argmax(1)
@@ -155,8 +154,7 @@ def top_bay(image: Drawing) -> Tensor:
 
 
 def half_bay(image: Drawing, half: str, side: str) -> Tensor:
-    """Area of the paper in one half of the bounding box that is open only to one side, as a percentage of the
-    box."""
+    """Area of the paper in one half of the bounding box that is open to one side, in % of the box."""
     return image.share(image.bay(side) & (image.upper if half == "upper" else ~image.upper))
 
 
@@ -207,8 +205,7 @@ def renumbered(labels: np.ndarray, digits: np.ndarray) -> np.ndarray:
 
 
 def explained(frame: pd.DataFrame, labels: np.ndarray, graph: Any) -> dict[str, Any]:
-    """Fit trees to the columns: two of them explain the clusters, the third explains the graph and sees no
-    cluster."""
+    """Fit trees to the columns: two of them explain the clusters, the third explains the graph alone."""
     trees = {
         f"{explainer.__name__}, {n} leaves": explainer(CLUSTERS, max_leaves=n).fit(frame, labels=labels)
         for n in LEAVES
@@ -218,8 +215,7 @@ def explained(frame: pd.DataFrame, labels: np.ndarray, graph: Any) -> dict[str, 
 
 
 def compared(found: dict[str, Any], trees: dict[str, Any], digits: np.ndarray, graph: Any) -> str:
-    """Compare clusterings, k-means first, on the images that the trees were fitted to and on as many new
-    images."""
+    """Compare clusterings, k-means first, on the training images and on as many new ones."""
     n, edges = len(digits) // 2, graph.tocoo()
     rows, truth = [], next(iter(found.values()))
     for name, labels in found.items():

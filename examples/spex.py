@@ -207,7 +207,8 @@ def table_4(records: Sequence[Record]) -> dict[str, Table]:
         theirs = paper[r["algorithm"],].get(r["dataset"])
         own = f"{r['ms']:.3g}" if r["ms"] < 100 else f"{r['ms']:,.0f}"
         row[r["dataset"]] = own if theirs is None else f"{own} ({theirs[0]:g})"
-    note = f"Medians of 5; what takes over {SLOW:g} s, once. In parentheses the paper's, on another machine."
+    note = f"Medians of 5 runs, or a single run if it takes more than {SLOW:g} s. "
+    note += "In parentheses the paper's, on another machine."
     return {"Table 4: milliseconds": {"note": note, "rows": list(rows.values())}}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from neonxc.modules import check_evaluating
 from neonxc.progress_bars import progress_bar
+from neonxc.warned import warn
 
 from .layers import find_module, layer_output, unwrap
 from .layout import Pool, arrange, check_pool
@@ -214,11 +214,10 @@ class FeatureExtractor(nn.Module):
             raise ValueError(f"images must be floating point in 0..1; got {images.dtype} (divide bytes by 255)")
         if self.mean is None or self.std is None:
             if not self._warned:
-                warnings.warn(
+                warn(
                     "images are not normalized: the mean and std of the network's inputs are unknown; pass mean= "
                     "and std= to FeatureExtractor, most often (0.485, 0.456, 0.406) and (0.229, 0.224, 0.225), or "
                     "(0, 0, 0) and (1, 1, 1) if the network takes images in 0..1",
-                    stacklevel=2,
                 )
             self._warned = True
             return images

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
 from neonxc.readers.model import Fidelity
+from neonxc.warned import warn
 
 if TYPE_CHECKING:
     from neonxc.models.kernel.supports import Supports
@@ -170,11 +170,9 @@ def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: s
     ]
     if _share(right) >= WARNING and not lost:
         return
-    warnings.warn(
+    warn(
         f"the surrogate gives {_share(right):.1%} of {which} their label{''.join(lost[:5])}: it explains a "
         "clustering that differs from the one given",
-        UserWarning,
-        stacklevel=6,
     )
 
 
@@ -183,12 +181,10 @@ def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
     agree = _share(inside == clustered)
     if agree >= WARNING and _share(inside[clustered]) >= RECALL:
         return
-    warnings.warn(
+    warn(
         f"the surrogate tells noise (label -1) apart as the labels do for {agree:.1%} of the points: it takes "
         f"{_share(~inside[clustered]):.1%} of the clustered points for noise, and "
         f"{_share(inside[~clustered]):.1%} of the noise for clustered",
-        UserWarning,
-        stacklevel=5,
     )
 
 

@@ -38,7 +38,7 @@ def test_builders_look_like_functions(name):
     with pytest.raises(ValueError, match=rf"block of {name} must be \d to \d+; got 99") as refused:
         builder(99)
     first, last = re.search(r"(\d+) to (\d+)", str(refused.value)).groups()
-    assert re.search(rf"\b{first} to {last}: the features are the output of ", inspect.getdoc(builder))
+    assert re.search(rf"\b{first} to {last}\. The features are the output of ", inspect.getdoc(builder))
 
 
 def test_help_says_what_a_builder_does():

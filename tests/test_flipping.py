@@ -560,7 +560,7 @@ def test_texts_have_methods_and_an_imputer_of_their_own(of_texts):
     assert list(found.results) == ["random", "PDA, sampled", "PDA, sampled, indicator", "NCA", "NEON"]
     again = pixel_flipping(net, ids, neonxc.NEON(net).attribute(ids), WordImputer(ids), 2)
     assert np.array_equal(found.results["NEON"].auc_per_input, again.auc_per_input)
-    with pytest.raises(ValueError, match="no word of the vocabulary"):
+    with pytest.raises(ValueError, match="no known word to draw"):
         WordImputer([[-1, -1]])
 
 

@@ -593,7 +593,7 @@ def test_noise_is_in_no_summary_and_of_no_account_to_beta():
     summary = neonxc.NEON(net).summary(data)
     assert summary.sizes.tolist() == [(predicted == 0).sum(), (predicted == 1).sum()]
     assert summary.n_noise == (predicted == -1).sum()
-    assert str(summary).endswith(f"noise ({summary.n_noise} points)")
+    assert f"\nnoise ({summary.n_noise} points)\n" in str(summary)
     relevance = neonxc.NEON(net).attribute(data)
     for k in (0, 1):
         assert (predicted[summary.prototypes[k]] == k).all()

@@ -173,7 +173,7 @@ def test_figures_stay_out_of_pyplots_registry(tmp_path):
         (lambda: plot.overlay(PHOTO, np.full((12, 16), np.nan)), "not finite"),
         (lambda: plot.overlay(PHOTO, np.zeros(5)), "a heatmap needs shape"),
         (lambda: plot.contact_sheet([], []), "at least one photo"),
-        (lambda: plot.contact_sheet([PHOTO], []), "as many stacks"),
+        (lambda: plot.contact_sheet([PHOTO], []), "photos need . stacks"),
         (lambda: plot.contact_sheet([PHOTO], [np.zeros(16)]), r"shape \[K, H, W\]"),
         (lambda: plot.overlay(PHOTO, PHOTO[..., 0], smooth=4), "smooth must be a share of the shorter side"),
         (lambda: plot.bars([[1.0]]), "one point"),

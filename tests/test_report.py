@@ -198,6 +198,7 @@ def test_a_tree_a_kernel_and_a_network(wine):
     assert neonxc.explain(net, X).net is net
 
 
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
 def test_a_messy_table_with_hostile_names():
     draw = np.random.default_rng(0)
     kind = draw.choice(["a", "b", "c"], 240).astype(object)

@@ -485,7 +485,7 @@ def test_means_that_are_equal_but_for_rounding(model):
         ({"labels": np.zeros(60, int), "centers": np.zeros((1, 3))}, "labels or centers, not both"),
         ({"labels": np.zeros(59, int)}, r"labels needs one label per point, shape \(60,\), got \(59,\)"),
         ({"labels": np.full(60, -1)}, r"no points are left"),
-        ({"labels": np.r_[np.nan, np.zeros(59)]}, r"labels"),
+        ({"labels": np.r_[0.5, np.zeros(59)]}, r"labels"),
         ({"centers": np.zeros((2, 4))}, r"centers needs shape \[clusters, 3\], got \[2, 4\]"),
         ({"centers": np.zeros((0, 3))}, r"centers (needs shape|is empty)"),
         ({"centers": [[0.0, 0, 0], [np.nan, 1, 1]]}, r"centers has a value that is not finite"),

@@ -279,7 +279,7 @@ def test_missing_numbers_go_to_the_side_that_scores_better():
 def test_values_that_were_not_there_when_the_tree_was_fitted():
     frame = pd.DataFrame({"a": [0.0, 1, 2, 3], "b": [1.0, np.nan, 1, 2], "c": ["x", "x", "y", "y"]})
     tree = CART().fit(frame, labels=[0, 0, 1, 1]).tree_
-    with pytest.raises(ValueError, match="missing value in row 1, column 'a', and there was none"):
+    with pytest.raises(ValueError, match="missing value in row 1, column 'a', which had none"):
         tree.predict(frame.assign(a=[0.0, None, 2, 3]))
     assert tree.predict(frame.assign(b=np.nan, c="z")).tolist() == [0, 0, 1, 1]  # b and c are not tested
     tree = CART().fit(frame[["c"]], labels=[0, 0, 1, 1]).tree_

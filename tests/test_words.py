@@ -541,7 +541,7 @@ def test_a_frame_holds_word_numbers():
     assert (net.predict(frame) == net.predict(ids)).all()
     with pytest.raises(ValueError, match="columns that are not numeric"):
         net.predict(pd.DataFrame({"text": ["cat", "dog"]}))
-    with pytest.raises(ValueError, match="no points on the way from a baseline to a text"):
+    with pytest.raises(ValueError, match="no points between a baseline and a text"):
         neonxc.NEON(net, along=0.0)
 
 

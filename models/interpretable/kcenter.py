@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar
@@ -15,6 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+
+from neonxc.warned import warn
 
 from .distances import EncodedPoints
 from .metric import Metric, fit_metric
@@ -215,9 +216,8 @@ class KCenter(CenterClusterer):
 
 def warn_of_duplicates(distinct: int, k: int) -> None:
     """Issue a warning that there are fewer distinct points than clusters."""
-    warnings.warn(
+    warn(
         f"Number of distinct clusters ({distinct}) found smaller than n_clusters ({k}). Possibly due to "
         "duplicate points in X.",
         ConvergenceWarning,
-        stacklevel=3,
     )

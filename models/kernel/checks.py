@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from neonxc.inputs import Batch, are_labels, as_labels, label_array
 from neonxc.ranks import ALONE, Ranks
 from neonxc.shards import common_classes
+from neonxc.warned import warn
 
 
 def check_options(model: Any, labels: bool, group: bool = False) -> None:
@@ -95,11 +95,10 @@ def clusters_to_tell(n: int, points: Tensor, k: int, fixed: bool, ranks: Ranks) 
         return k
     if fixed:
         raise ValueError(f"X has {different} distinct points that count, fewer than the {k} clusters of labels")
-    warnings.warn(
+    warn(
         f"Number of distinct clusters ({different}) found smaller than n_clusters ({k}). Possibly due to "
         "duplicate points in X.",
         ConvergenceWarning,
-        stacklevel=3,
     )
     return different
 

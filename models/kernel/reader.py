@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 from sklearn.utils.validation import check_is_fitted
 
@@ -12,6 +10,7 @@ from neonxc.network import NeuralizedClustering
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
 from neonxc.readers.model import Fidelity
+from neonxc.warned import warn
 
 from .estimator import KernelKMeans
 from .members import Members
@@ -41,10 +40,8 @@ def _(model: KernelKMeans) -> ClusterModel:
     mass = inner.mass.double().cpu()[some]  # a point stands for all that are equal to it
     fidelity = float(agree @ mass / mass.sum())
     if fidelity < 0.95:
-        warnings.warn(
+        warn(
             f"the network gives {fidelity:.1%} of the points their cluster: its soft minimum leaves out how long "
             'the means are, which decides here; objective="spherical" has means of one length',
-            UserWarning,
-            stacklevel=4,
         )
     return ClusterModel(head, centers[some], model.classes_, fidelity=Fidelity(fidelity), scale=model.gamma_)

@@ -217,7 +217,7 @@ def compare(
         relevance = (
             relevance_of(name, method, net, x, own)
             if callable(method)
-            else _part(method, rows, len(every), f"methods[{name!r}]")
+            else _part(_of_inputs(net, method), rows, len(every), f"methods[{name!r}]")
         )
         seconds[name] = time.perf_counter() - start
         results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
@@ -233,6 +233,11 @@ def _sampled(n: int, points: int | None, seed: int) -> Tensor:
     if not isinstance(points, (int, np.integer)) or points < 1:
         raise ValueError(f"points needs a whole number >= 1 or None (all points), got {points!r}")
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:points].sort().values
+
+
+def _of_inputs(net: nn.Module, relevance: Any) -> Any:
+    """Return relevance of the network's input columns from that of the caller's columns."""
+    return net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
 
 
 def _part(values: Any, rows: Tensor, n: int, name: str) -> Tensor:

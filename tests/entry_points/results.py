@@ -125,7 +125,7 @@ def shap(at):
 def pictures(at):
     x, photos = at(X), at(IMAGES)
     neon = neonxc.NEON(neonxc.neuralize(at(CENTERS), x))
-    relevance, maps = neon.attribute(x), photos.mean(1, keepdim=True) - 0.5
+    relevance, maps = neon.attribute(x), photos[:, :2] - 0.5
     flipped = evaluation.pixel_flipping(neon.net, x, relevance, evaluation.ZeroImputer())
     figures = [plot.bars(relevance[0]), plot.summary_bars(neon.summary(x)), plot.overlay(photos[0], maps[0, 0])]
     figures += [plot.contact_sheet(photos, maps, (maps[:, 0] > 0).long()), plot.flipping_curves({"NEON": flipped})]
