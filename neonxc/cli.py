@@ -1,4 +1,4 @@
-"""The `neonxc` command. Arguments are checked before anything heavy, such as PyTorch, is imported."""
+"""The `neonxc` command. Arguments are checked before heavy modules such as PyTorch are imported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from neonxc.workflows.clusters import Clusters as Clustering
 
 USUAL = 8
-"""Clusters up to which numbers are compared where none is given."""
+"""Largest number of clusters that is tried if none is given."""
 
 app = typer.Typer(
     help="Explain clusterings of tables, photos and texts.",
@@ -72,7 +72,7 @@ def common(
 
 @app.command()
 def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
-    """Explain the spatial clusters of a photo of a cat, with a pretrained network and no download."""
+    """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
     from neonxc import workflows
 
     photo = workflows.demo_photo()
@@ -110,9 +110,10 @@ def heatmap(
         ),
     ] = 320,
     weights: Annotated[
-        str, typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random ones.')
+        str,
+        typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random weights.'),
     ] = "default",
-    composite: Annotated[Rules, typer.Option(help="Rules of LRP.")] = "gamma",
+    composite: Annotated[Rules, typer.Option(help="LRP rules.")] = "gamma",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
     out: Out = Path("neonxc-heatmaps"),
     save: Annotated[
@@ -120,7 +121,7 @@ def heatmap(
         typer.Option(
             dir_okay=False,
             callback=safetensors_file,
-            help="A .safetensors file for the relevance itself; its folder is created if needed.",
+            help="File for the relevance values, .safetensors; its folder is created if needed.",
             show_default=False,
         ),
     ] = None,
@@ -173,7 +174,7 @@ def explain(
         Path,
         typer.Argument(
             callback=existing_path,
-            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with a text per line.",
+            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with one text per line.",
         ),
     ],
     clusters: Numbers = None,
@@ -182,9 +183,9 @@ def explain(
     scale: Scaling = "standard",
     ignore: Ignore = None,
     keep: Keep = None,
-    mode: Annotated[Mode, typer.Option(help="Of photos: cluster their locations, or whole photos.")] = "spatial",
-    backbone: Annotated[str, typer.Option(help="Of photos: a pretrained network.")] = "efficientnet_lite0",
-    size: Annotated[int, typer.Option(min=32, help="Of photos: side in the network, in pixels.")] = 224,
+    mode: Annotated[Mode, typer.Option(help="For photos: cluster their locations, or whole photos.")] = "spatial",
+    backbone: Annotated[str, typer.Option(help="For photos: pretrained network.")] = "efficientnet_lite0",
+    size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""
     if source.is_dir() or source.suffix.lower() == ".txt":
@@ -285,7 +286,7 @@ def _prepared(
     ignore: list[str] | None,
     keep: list[str] | None,
 ) -> tuple[Preparation, pd.Series | None]:
-    """The table, ready for a clustering, and the column of labels if one is named."""
+    """Read and prepare the table; return it with the column of labels, if one is given."""
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.preparation import prepare
@@ -315,7 +316,7 @@ def _prepared(
 def _clusters(
     prepared: Preparation, column: pd.Series | None, clusters: range | None, file: Path, stderr: bool = False
 ) -> tuple[Clustering, Choice | None]:
-    """The clusters of a column, or of k-means; and how their number was chosen, if it was."""
+    """Return the clusters of a column or of k-means, and how their number was chosen, if it was."""
     from neonxc import workflows
     from neonxc.distinct import n_distinct
 
@@ -345,7 +346,7 @@ def _name(file: Path) -> str:
 
 
 def _stem(file: Path) -> str:
-    """A name for the table in SQL."""
+    """Return a name for the table in SQL."""
     return "data" if str(file) == "-" else file.name.partition(".")[0]
 
 
@@ -354,7 +355,7 @@ def _note(text: str) -> None:
 
 
 def main() -> None:
-    """Run the command; an error the user can mend is one line on stderr and exit code 2."""
+    """Run the command; print errors of usage or data in one line on stderr, with exit code 2."""
     try:
         with progress(True), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: _note(str(message))
@@ -369,6 +370,6 @@ def main() -> None:
 
 
 def _fail(message: str) -> int:
-    if message:  # there is none where the help was printed instead
+    if message:  # empty if the help was printed instead
         typer.echo(f"neonxc: {' '.join(message.split())}", err=True)
     return 2

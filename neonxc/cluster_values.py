@@ -1,4 +1,4 @@
-"""Values of the features in each cluster and in all points: means of numbers, shares of categories."""
+"""Typical values of the features in each cluster and overall: means of numbers, shares of categories."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from neonxc.ranks import Ranks
 from neonxc.sparse import SparseRows
 
 ALL = "all"
-"""The row of a table of shares that is about all points."""
+"""Index of the row of a table of shares that refers to all points."""
 
 
 @dataclass(frozen=True)
 class ClusterValues:
-    """Values of d features in K clusters, and in all points, noise included. Missing values do not count.
+    """Typical values of d features in K clusters and in all points, including noise. Missing values are ignored.
 
     Attributes
     ----------
     means : ndarray [K, d] of float64
-        Mean of each feature over the points of a cluster; NaN where there is none, as for categories.
+        Mean of each feature over the points of each cluster; NaN for categories and empty clusters.
     overall : ndarray [d] of float64
-        The same over all points.
+        Mean of each feature over all points.
     shares : dict of int to DataFrame [K + 1, categories]
-        By the position of a feature that holds categories: the share of each category, 0 to 1, in every cluster
-        and, in the last row, in all points. A missing value is a category of its own, None.
+        Share of each category, 0 to 1, in every cluster and, in the last row, in all points, by the position of
+        the categorical feature. Missing values form a category of their own, None.
     in_texts : bool
-        Whether features are words or terms: their means are then shares of the texts that contain them.
+        Whether the features are words or terms. Their means are then the shares of the texts that contain them.
     """
 
     means: np.ndarray
@@ -45,16 +45,16 @@ class ClusterValues:
     in_texts: bool = False
 
     def direction(self, cluster: int, feature: int) -> tuple[str, float, float]:
-        """How a cluster differs from all points in a feature.
+        """Compare a cluster with all points in one feature.
 
         Returns
         -------
         direction : str
-            ``"↑"`` or ``"↓"`` where the mean in the cluster is above or below the overall mean, ``"="`` where both
-            are the same in print; ``"is Private"`` for the category whose share exceeds its overall share most; ""
-            where the values are not known.
+            ``"↑"`` or ``"↓"`` if the mean in the cluster is above or below the overall mean, ``"="`` if both are
+            equal when printed; ``"is Private"`` for the category whose share exceeds its overall share most; "" if
+            the values are unknown.
         own, overall : float
-            The two means or shares, NaN where they are not known.
+            The two means or shares; NaN if unknown.
         """
         if feature in self.shares:
             own, overall = self.shares[feature].iloc[cluster], self.shares[feature].iloc[-1]
@@ -70,7 +70,7 @@ class ClusterValues:
         return "↑" if mean > common else "↓", mean, common
 
     def comparison(self, cluster: int, feature: int) -> str:
-        """The direction with both numbers: ``"↑ 1116 vs 746.9"``, ``"is Private 91% vs 70%"``; "" if not known."""
+        """Write direction and numbers: ``"↑ 1116 vs 746.9"``, ``"is Private 91% vs 70%"``; "" if unknown."""
         direction, own, overall = self.direction(cluster, feature)
         if not direction:
             return ""
@@ -82,18 +82,19 @@ class ClusterValues:
 
 
 def typical_category(own: np.ndarray, others: np.ndarray) -> int:
-    """Position of the category that exceeds its share among others most."""
+    """Return the position of the category whose share exceeds that among others most."""
     return int(np.argmax(own - others))
 
 
 class ValueSums:
-    """Sums of the values of d features by cluster, part by part of the points; row K is for noise.
+    """Accumulate sums of the values of d features by cluster, in batches of points; row K is noise.
 
     Parameters
     ----------
     clusters, features : int
+        Numbers of clusters and of features.
     categories : sequence of int
-        Positions of the features that hold categories.
+        Positions of the categorical features.
     """
 
     def __init__(self, clusters: int, features: int, categories: Sequence[int] = ()) -> None:
@@ -102,7 +103,7 @@ class ValueSums:
         self.categories: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in categories}
 
     def add(self, values: Tensor | SparseRows, column: Tensor) -> None:
-        """Add values [n, d] of points of the clusters in `column` [n]."""
+        """Add the values [n, d] of points, given the position of their clusters in `column` [n]."""
         rows, column = len(self.sums), column.cpu()
         self.counts += torch.bincount(column, minlength=rows)[:, None]
         if isinstance(values, SparseRows):
@@ -114,7 +115,7 @@ class ValueSums:
             self.sums.index_add_(0, column, values.cpu().double())
 
     def add_table(self, table: pd.DataFrame, numbers: dict[int, np.ndarray], column: Tensor) -> None:
-        """Add all rows of a table: its categories, and its numbers by their position, NaN where missing."""
+        """Add the rows of a table: its categories, and its numbers by their position (NaN if missing)."""
         clusters, rows = column.numpy(), len(self.sums)
         for feature, values in numbers.items():
             there = ~np.isnan(values)
@@ -129,14 +130,14 @@ class ValueSums:
                 found[category] = found.get(category, 0) + counts
 
     def result(self, in_texts: bool, ranks: Ranks) -> ClusterValues:
-        """Means and shares over the points of all ranks."""
+        """Compute means and shares over the points of all ranks."""
         sums, counts = ranks.sum(torch.stack([self.sums, self.counts]))
         means, overall = sums[:-1] / counts[:-1], sums.sum(0) / counts.sum(0)
         shares = {feature: _shares(found) for feature, found in self._categories(ranks).items() if found}
         return ClusterValues(means.numpy(), overall.numpy(), shares, in_texts)
 
     def _categories(self, ranks: Ranks) -> dict[int, dict[Any, np.ndarray]]:
-        """Counts of the categories of all ranks; a process knows only those of its own rows."""
+        """Add up the counts of categories of all ranks; a rank knows only the categories of its own rows."""
         if not self.categories:
             return {}
         own = [[(name, counts.tolist()) for name, counts in found.items()] for found in self.categories.values()]
@@ -149,7 +150,7 @@ class ValueSums:
 
 
 def _shares(found: dict[Any, np.ndarray]) -> pd.DataFrame:
-    """Shares [K + 1, categories] from counts by cluster and noise: the most frequent category comes first."""
+    """Convert counts by cluster to shares [K + 1, categories], sorted by decreasing overall frequency."""
     names = sorted(found, key=lambda name: (-found[name].sum(), str(name)))
     counts = np.stack([found[name] for name in names], axis=1)
     counts = np.vstack([counts[:-1], counts.sum(axis=0)])

@@ -1,4 +1,4 @@
-"""One cluster against another: the columns that tell the two apart, and the smallest tree that does."""
+"""Compare two clusters: the columns that separate them, and a small tree that separates them."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from neonxc.rules.collection import Rules
     from neonxc.trees import ThresholdTree
 
-MOST = 2000  # points of a cluster that are looked at: more are sampled
-LEAVES = 8
+MOST = 2000  # maximum number of points per cluster; larger clusters are sampled
+LEAVES = 8  # maximum number of leaves of the tree
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """What :func:`contrast` finds.
+    """Result of :func:`contrast`.
 
     Attributes
     ----------
     a, b : label
-        The two clusters.
+        Labels of the two clusters.
     relevance : DataFrame [columns, 2]
-        Mean relevance of every column: in the first column of "why a and not b" for the points of a, in the
-        second of "why b and not a" for those of b. In units of the logit.
+        Mean relevance of every column, in units of the logit. The first column is the relevance for "a, not b",
+        averaged over the points of a; the second is the relevance for "b, not a", averaged over the points of b.
     tree : ThresholdTree
-        The smallest tree that tells the two clusters apart.
+        Small tree that separates the two clusters.
     rules : Rules
-        The tree as rules, with points weighted so that each cluster counts half.
+        The tree as rules; the points are weighted such that both clusters have the same total weight.
     accuracy : float
-        Share of the points, 0 to 1, that the tree gives their own of the two clusters; each counts half.
+        Balanced accuracy of the tree, 0 to 1.
     """
 
     a: Any
@@ -52,7 +52,7 @@ class Contrast:
     accuracy: float
 
     def top(self, n: int = 5) -> pd.DataFrame:
-        """The `n` columns that say most, by the sum of both relevances.
+        """Return the `n` columns with the largest sum of both relevances.
 
         Parameters
         ----------
@@ -69,19 +69,19 @@ class Contrast:
 
 
 def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
-    """Tell two clusters apart: by the relevance of one against the other, and by the smallest tree.
+    """Explain the difference between two clusters by the relevance of the columns and by a small tree.
 
     Parameters
     ----------
     net : NeuralizedClustering
-        From :func:`neonxc.neuralize`.
+        Network from :func:`neonxc.neuralize`.
     X : array, frame or tensor [N, ...]
-        What the network takes, with points of both clusters. Where it has a feature network, columns are that
-        network's features.
+        Inputs of the network, with points of both clusters. If the network contains a feature network, the columns
+        are its features.
     a, b : label
-        Two of ``net.classes_``.
+        Two labels from ``net.classes_``.
     accuracy : float
-        A tree that gives this share (0 to 1) of the points their own cluster is grown no further.
+        Balanced accuracy, 0 to 1, at which the tree stops growing.
 
     Returns
     -------
@@ -90,9 +90,9 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
     Raises
     ------
     TypeError
-        No network from :func:`~neonxc.neuralize`.
+        If `net` is not a network from :func:`~neonxc.neuralize`.
     ValueError
-        An accuracy that is no share, a label that is no cluster, the same one twice, or one without points in X.
+        If the accuracy is out of range, if a label is unknown or has no points in X, or if a equals b.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
 def contrasted(
     net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int], enough: float
 ) -> Contrast:
-    """Tell two clusters, given by their columns and by rows of X, apart."""
+    """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
     a, b = net.classes_[list(columns)].tolist()
     means = [
         _mean_relevance(net, some_rows(X, own), *pair)
@@ -135,7 +135,7 @@ def contrasted(
 
 
 def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
-    """Mean relevance [units] of why the target and not the competitor, at the head."""
+    """Mean relevance [units] for the target and against the competitor."""
     carrier, neon = net.carrier, NEON(net)
     total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
     n = 0
@@ -151,7 +151,7 @@ def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: 
 
 
 def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple[Any, float]:
-    """The tree of fewest leaves, at most 8, that tells two clusters apart well enough; and how well."""
+    """Grow the smallest tree that is accurate enough, with at most LEAVES leaves; return it with its accuracy."""
     from neonxc.trees import CART
 
     table = net.carrier.columns(X)
@@ -160,7 +160,7 @@ def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple
     for leaves in range(2, LEAVES + 1):
         explainer = CART(2, max_leaves=leaves).fit(table, labels=labels, sample_weight=weight)
         share = float(weight[as_array(explainer.labels_) == labels].sum() / len(labels))
-        if best is None or share > best[1] + 0.005:  # a leaf more has to be worth reading
+        if best is None or share > best[1] + 0.005:  # an additional leaf must improve the accuracy
             best = explainer.tree_, share
         if best[1] >= enough or explainer.tree_.n_leaves < leaves:
             break
@@ -169,12 +169,12 @@ def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple
 
 
 def some_of(index: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of some rows, in order, drawn at random where there are more."""
+    """Return the rows, or a sorted random sample of `most` rows if there are more."""
     return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
 
 
 def some_rows(X: Any, index: np.ndarray) -> Any:
-    """Some of the inputs, as they were given."""
+    """Select rows of the inputs, keeping their type."""
     if hasattr(X, "iloc"):
         return X.iloc[index]
     if isinstance(X, Tensor):
@@ -194,5 +194,5 @@ def _members(labels: np.ndarray, label: Any) -> np.ndarray:
 def _column(net: NeuralizedClustering, label: Any, name: str) -> int:
     found = np.flatnonzero(net.classes_ == label)
     if len(found) != 1:
-        raise ValueError(f"{name} needs one of the clusters {net.classes_.tolist()}, got {label!r}")
+        raise ValueError(f"{name} must be one of the clusters {net.classes_.tolist()}, got {label!r}")
     return int(found[0])

@@ -1,4 +1,4 @@
-"""What a file holds: text in some encoding, a packed file, or no table at all."""
+"""Decompress and decode the contents of a file, and reject files that are not tables."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ CURES = {
 
 
 def unpacked(name: str, data: bytes) -> bytes:
-    """The bytes of a file, unpacked if gzip packed them.
+    """Return the bytes of a file, decompressed if it is a gzip file.
 
     Raises
     ------
     ValueError
-        A damaged or empty file, or one of another kind, which the message names.
+        If the file is damaged or empty, or has another format, which the message names.
     """
     if data.startswith(b"\x1f\x8b"):
         try:
@@ -72,12 +72,12 @@ def unpacked(name: str, data: bytes) -> bytes:
 
 
 def text_of(name: str, data: bytes) -> tuple[str, list[str]]:
-    """The text of a file, with line feeds between its lines, and a note if its encoding was guessed.
+    """Return the text of a file, with line feeds between the lines, and a note if its encoding was guessed.
 
     Raises
     ------
     ValueError
-        An empty file, or one that is HTML, XML, JSON or no text, which the message names.
+        If the file is empty, or contains HTML, XML, JSON or binary data.
     """
     notes = []
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -103,7 +103,7 @@ def text_of(name: str, data: bytes) -> tuple[str, list[str]]:
 
 
 def _is_json(text: str) -> bool:
-    """Whether text is JSON, or JSON line by line."""
+    """Whether a text is JSON, or its first line is JSON."""
     for part in (text, text.strip().partition("\n")[0]):
         try:
             json.loads(part)

@@ -1,4 +1,4 @@
-"""A clustering that is known by its labels, where a clusterer is expected."""
+"""Wrap given labels as a clusterer."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from sklearn.base import BaseEstimator, ClusterMixin
 
 
 class GivenLabels(ClusterMixin, BaseEstimator):
-    """Labels as a clusterer, for the end of a pipeline.
+    """Clusterer that returns given labels, for the last step of a pipeline.
 
     Parameters
     ----------
     labels : array-like [n]
-        Those of the points that it will be given.
+        Labels of the points passed to `fit` and `predict`.
     """
 
     def __init__(self, labels: Any = None) -> None:
         self.labels = labels
 
     def fit(self, X: Any, y: Any = None) -> GivenLabels:
-        """Take the labels as they are."""
+        """Store the labels as `labels_`."""
         self.labels_ = self.labels
         return self
 
     def predict(self, X: Any) -> Any:
-        """Give the labels."""
+        """Return the labels."""
         return self.labels_

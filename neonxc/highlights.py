@@ -1,4 +1,4 @@
-"""Relevance of terms laid out over the characters of the texts that they stand in."""
+"""Assign the relevance of terms to the characters of the texts in which they occur."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from neonxc.terms import Terms
 Span = tuple[int, int]
 Highlight = tuple[int, int, float]
 Occurrence = tuple[str, list[int]]
-"""A term, and the numbers of the words or characters that it consists of."""
+"""A term, and the positions of the words or characters that it consists of."""
 _SPACES = re.compile(r"\s\s+")
 
 
 def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) -> list[list[Highlight]]:
-    """Lay relevance of terms out over the texts.
+    """Assign the relevance of terms to the words of the texts.
 
-    A term's relevance is shared equally among the places where it stands in a text, and there among the words (or
-    characters) that it consists of; a word has a share of every term that it is part of. What terms have that do
-    not stand in a text is left out: it may be much, as absent terms speak for a cluster and against it, too.
+    The relevance of a term is divided equally among its occurrences in a text, and then among the words (or
+    characters) of the term. A word collects the relevance of all terms that it is part of. Terms that do not occur
+    in a text are omitted. Their relevance may be large, because absent terms also speak for or against a cluster.
 
     Parameters
     ----------
     net : NeuralizedClustering
-        Of a pipeline that begins with a CountVectorizer or TfidfVectorizer.
+        Network of a pipeline that begins with a CountVectorizer or TfidfVectorizer.
     texts : sequence of N str
+        The texts.
     relevance : frame, array or Tensor [N, V]
-        Of every term, such as :class:`neonxc.NEON` attributes to the texts.
+        Relevance of every term, as computed by :class:`neonxc.NEON`.
 
     Returns
     -------
     list of N lists of (start, stop, value)
-        ``text[start:stop]``, in order and without overlap; the values of a text sum to the relevance of its terms.
+        Relevance of ``text[start:stop]``, in order and without overlap. The values of a text sum to the relevance
+        of the terms that occur in it.
 
     Raises
     ------
     ValueError
-        A network without a vectorizer, another number of texts or terms, an analyzer or preprocessor of one's own
-        that does not tell where its terms are.
+        If the network has no vectorizer, if the number of texts or terms is wrong, or if a custom analyzer or
+        preprocessor does not allow locating the terms.
 
     Examples
     --------
@@ -89,7 +91,7 @@ def _laid_out(terms: Terms, index: dict[str, int], text: str, relevance: np.ndar
 
 
 def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]:
-    """Where the words (or characters) of a text are, and the terms that consist of them."""
+    """Return the spans of the words (or characters) of a text, and the terms that consist of them."""
     vectorizer = terms.vectorizer
     if callable(vectorizer.analyzer):
         return [], []
@@ -110,7 +112,7 @@ def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]
 
 
 def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, list[Span]]:
-    """The text that is cut into terms, and where each of its characters comes from."""
+    """Preprocess a text, and find the original position of each resulting character."""
     changed = preprocess(text)
     pieces = [preprocess(character) for character in text]
     if len("".join(pieces)) == len(changed):
@@ -121,7 +123,7 @@ def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, lis
 
 
 def _tokens(vectorizer: Any, changed: str) -> Iterator[tuple[str, Span]]:
-    """Tokens and where they are; those of a tokenizer of one's own are looked for, one after the other."""
+    """Iterate over tokens and their spans; tokens of a custom tokenizer are searched for in their order."""
     if vectorizer.tokenizer is None:
         pattern = re.compile(vectorizer.token_pattern)
         for match in pattern.finditer(changed):
@@ -137,16 +139,16 @@ def _tokens(vectorizer: Any, changed: str) -> Iterator[tuple[str, Span]]:
 
 
 def _windows(length: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Every size, and every start at which it fits."""
+    """Iterate over all window sizes and all start positions."""
     return ((n, i) for n in sizes for i in range(length - n + 1))
 
 
 Characters = list[tuple[int, str]]
-"""Characters with their places; those that were added have the complement ``~place`` of their neighbour's."""
+"""Characters with their positions; added blanks have the complement ``~position`` of their neighbour."""
 
 
 def _characters(changed: str) -> Characters:
-    """The characters of a text, in which the first one of a run of white space stands for all, as a blank."""
+    """Return the characters of a text, with every run of white space replaced by one blank."""
     runs = {match.start(): match.end() for match in _SPACES.finditer(changed)}
     found, at = [], 0
     while at < len(changed):
@@ -156,14 +158,14 @@ def _characters(changed: str) -> Characters:
 
 
 def _padded_words(changed: str) -> Iterator[Characters]:
-    """The characters of each word between two blanks."""
+    """Iterate over words as characters, with a blank before and after each word."""
     for match in re.finditer(r"\S+", changed):
         start, stop = match.span()
         yield [(~start, " "), *((i, changed[i]) for i in range(start, stop)), (~(stop - 1), " ")]
 
 
 def _grams_of_word(word: Characters, sizes: range) -> list[Occurrence]:
-    """The n-grams of a word; one that is not longer than a size is taken whole, and with no larger size."""
+    """Return the n-grams of a word; if n is at least its length, the whole word is used once."""
     whole = any(n >= len(word) for n in sizes)
     return _grams(word, range(sizes.start, min(sizes.stop, len(word)))) + _grams(word, [len(word)] * whole)
 
@@ -171,7 +173,7 @@ def _grams_of_word(word: Characters, sizes: range) -> list[Occurrence]:
 def _grams(characters: Characters, sizes: Iterable[int]) -> list[Occurrence]:
     found = []
     for n, i in _windows(len(characters), sizes):
-        some = characters[i : i + n]
-        atoms = [place for place, _ in some if place >= 0] or [~place for place, _ in some]
-        found.append(("".join(character for _, character in some), atoms))
+        gram = characters[i : i + n]
+        atoms = [place for place, _ in gram if place >= 0] or [~place for place, _ in gram]
+        found.append(("".join(character for _, character in gram), atoms))
     return found

@@ -1,4 +1,4 @@
-"""A neuralized clustering: features (if any), then a head, as one ordinary differentiable module."""
+"""A clustering as a neural network: an optional feature network followed by a head."""
 
 from __future__ import annotations
 
@@ -22,46 +22,49 @@ from neonxc.terms import Terms
 
 
 class NeuralizedClustering(nn.Module):
-    """The network of a clustering; :func:`neonxc.neuralize` makes it.
+    """A clustering written as a neural network, as returned by :func:`neonxc.neuralize`.
 
     Parameters
     ----------
     head : Head
-        Cluster decision on features [n, d].
+        Computes the logits of the clusters from features [n, d].
     features : nn.Module, optional
-        Maps inputs to features [N, d], or to a map [N, d, ...] whose every location is a point of its own.
+        Network from inputs to features [N, d], or to a feature map [N, d, ...], whose locations are the points.
     classes : array [K], optional
-        The clusterer's own label of each column; default ``0 ... K-1``.
+        Label of each output of the head; default: ``0 ... K-1``.
     feature_names : sequence of str, optional
         Names of the d columns.
     noise : Noise, optional
-        Which points are noise to the clustering; default: none.
+        Decides which points are noise; default: none are.
     encoding : Encoding or Terms, optional
-        How tables with strings and missing values, or texts, become the head's columns; default: they are numbers
-        already. ``net(x)`` takes what it gives, ``net.predict`` and :class:`neonxc.NEON` what it takes.
+        Encoding of texts, or of tables with strings and missing values, as columns of the head. ``net(x)`` takes
+        encoded columns, whereas ``net.predict`` and :class:`neonxc.NEON` take the original texts or tables.
 
     Attributes
     ----------
     classes_ : ndarray [K]
+        Label of each output.
     feature_names_ : list of str or None
+        Names of the d columns.
     spread_ : ndarray [d] or None
-        Standard deviations of the head's columns in the X that :func:`neonxc.neuralize` was given, 1 for constant
-        ones; None without X, and where there is a feature network.
+        Standard deviations of the columns of the head in the X passed to :func:`neonxc.neuralize`, 1 for constant
+        columns; None without X, and if there is a feature network.
     fidelity_, fidelity_held_out_ : float or None
-        Of a surrogate: share of points (noise aside) that get the explained clustering's label, of those it was
-        fitted to, and of points held out from a fit to the others. None where the network is the clustering.
+        Share of points (without noise) to which a surrogate gives their own label, 0 to 1: on the points to which
+        it was fitted, and on held-out points. None if the network is equivalent to the clustering.
     stability_ : float or None
-        Of a surrogate: how little its explanations change when a twentieth of the points is left out. It is
-        ``1 - |R' - R| / |R|``, from 0 to 1, where R is the relevance of points for their clusters and R' that by
-        a surrogate of the other points; the mean of three. None where the network is the clustering or a cluster
-        has too few points.
+        Stability of the explanations of a surrogate, 0 to 1: ``1 - |R' - R| / |R|``, where R is the relevance of
+        points for their clusters, and R' the relevance computed by a surrogate that is fitted without 5% of the
+        points, averaged over three fits. None if the network is equivalent to the clustering, or if a cluster has
+        too few points.
 
     Notes
     -----
-    ``net(x)`` is [N, K] (or [N, K, ...] on a map) and positive exactly for the assigned cluster, ties aside: two
-    best distances within 1e-5 relative in float32, 1e-12 in float64. (With a probability threshold: for the
-    cluster whose probability is beyond it, if there is one.) It computes in the type of `x`, float32 at
-    least, whatever the type the buffers are stored in.
+    ``net(x)`` has shape [N, K] (or [N, K, ...] for a feature map). It is positive exactly for the assigned
+    cluster, except for ties, where the two smallest distances differ by less than 1e-5 (float32) or 1e-12
+    (float64), relatively. With a probability threshold it is positive for the cluster whose probability exceeds
+    the threshold, if there is one. It is computed in the dtype of `x`, but at least in float32, independently of
+    the dtype of the buffers.
     """
 
     _beta: Tensor
@@ -110,7 +113,7 @@ class NeuralizedClustering(nn.Module):
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
 
     def _described_input(self) -> str:
-        """What the network takes, in a few words."""
+        """Describe the input of the network in a few words."""
         units = self.carrier.units
         if isinstance(self.encoding, Terms) or self.carrier.missing == "word":
             return f"texts by {len(units)} {'terms' if self.features is None else 'words'}"
@@ -122,7 +125,7 @@ class NeuralizedClustering(nn.Module):
 
     @property
     def beta(self) -> float:
-        """Stiffness of the take-most rule, 0 ... inf, in units of 1 / logit (NEON paper, Eq. 2)."""
+        """Stiffness β of the take-most rule, 0 to inf, in units of 1 / logit (NEON paper, Eq. 2)."""
         return float(self._beta)
 
     @beta.setter
@@ -131,21 +134,21 @@ class NeuralizedClustering(nn.Module):
 
     @property
     def carrier(self) -> Carrier:
-        """What stands before the head."""
+        """Carrier of the inputs, which maps them to points of the head."""
         first = self.encoding if self.features is None else self.features
         return carrier_of(first, self.head, self.feature_names_, self._beta.device)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits f of all clusters.
+        """Compute the logits f of all clusters.
 
         Parameters
         ----------
         x : Tensor [N, d], or what `features` takes
-            Behind an encoding, what ``net.batch(table).tensor`` is: the encoded columns.
+            Input; with an encoding, the encoded columns ``net.batch(table).tensor``.
 
         Returns
         -------
-        Tensor [N, K], or [N, K, ...] where the features are a map.
+        Tensor [N, K], or [N, K, ...] for a feature map.
         """
         if not isinstance(x, Tensor):
             given = "torch.as_tensor(numpy.asarray(x))" if self.encoding is None else "net.batch(x).tensor"
@@ -157,27 +160,27 @@ class NeuralizedClustering(nn.Module):
         return unrows(self.head(rows(a)), a)
 
     def assign(self, x: Tensor) -> Tensor:
-        """Column [N] (or [N, ...] on a map) of the cluster each point of a tensor belongs to.
+        """Return the position of the cluster of each point, [N] (or [N, ...] for a feature map).
 
         Parameters
         ----------
         x : Tensor
-            What the network is called with.
+            Input of the network.
         """
         return self._of_points(self.head.assign, x)
 
     def outside(self, x: Tensor) -> Tensor:
-        """Whether points of a tensor are noise to the clustering, [N] (or [N, ...] on a map).
+        """Test which points are noise, [N] (or [N, ...] for a feature map).
 
         Parameters
         ----------
         x : Tensor
-            What the network is called with.
+            Input of the network.
         """
         return self._of_points(self.is_noise, x)
 
     def is_noise(self, points: Tensor) -> Tensor:
-        """Whether points [n, d] of the head are noise to the clustering, [n]; most clusterings know none.
+        """Test which points of the head are noise, [n]; without a noise model, none are.
 
         Parameters
         ----------
@@ -190,7 +193,7 @@ class NeuralizedClustering(nn.Module):
 
     @torch.no_grad()
     def predict(self, X: Any) -> Any:
-        """The clusterer's own labels.
+        """Predict the label of each point.
 
         Parameters
         ----------
@@ -198,13 +201,13 @@ class NeuralizedClustering(nn.Module):
 
         Returns
         -------
-        array or Tensor [N] (or [N, ...] on a map)
-            Array for array, tensor for tensor on the same device.
+        array or Tensor [N] (or [N, ...] for a feature map)
+            Labels, -1 for noise: an array, or for a tensor a tensor on the same device.
 
         Raises
         ------
         ValueError
-            Wrong number of features, other columns, values that are not finite, no points.
+            If the columns do not match, if values are not finite, or if there are no points.
         """
         carrier = self.carrier
         batch = carrier.stored(X)
@@ -220,33 +223,33 @@ class NeuralizedClustering(nn.Module):
     def calibrate(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
 
-        Noise is in no cluster, and left out, unless there is nothing else.
+        Noise is ignored, unless all points are noise.
 
         Parameters
         ----------
         X : array, frame or tensor
-            What the network is called with: points [N, d], or images where it has a feature network.
+            Inputs of the network: points [N, d], or images if it has a feature network.
         contrast : {"harmonic", "least", "median"}
-            What stands for a point's contrasts with its competitors (in hierarchies and trees, for the evidence on
-            its path): their harmonic mean; the least, ``1 / E[f]`` (NEON paper, Eq. 3); or their median. With two
-            clusters there is but one contrast. Where clusters are many, the least of the contrasts is not typical
-            of them, and "least" explains by a few competitors what all have a part in.
+            How the contrasts of a point with its competitors (in hierarchies and trees, the evidence on its path)
+            are summarised: by their harmonic mean, their minimum (``1 / E[f]``; NEON paper, Eq. 3), or their
+            median. With two clusters there is only one contrast. With many clusters the minimum is not typical of
+            the contrasts, so that "least" attributes the decision to a few competitors only.
         group : torch.distributed.ProcessGroup, optional
-            Take the mean over the rows of all processes of the group: X are those of this process, which may have
-            none. All processes call it with the same network, and get the same beta.
+            Process group over whose rows the mean is taken. X contains the rows of this process, possibly none.
+            All processes must pass the same network, and get the same beta.
 
         Raises
         ------
         ValueError
-            Another `contrast`. In a group, on all processes: contrasts or types of X that differ, and what is
-            wrong with the rows of one process.
+            If `contrast` is unknown. In a group, all processes raise an error if `contrast` or the type of X
+            differs between processes, or if the rows of one process are invalid.
         """
         self.beta = self.heuristic_beta(X, contrast, group=group)
         return self
 
     @torch.no_grad()
     def heuristic_beta(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> float:
-        """Beta as :meth:`calibrate` would set it.
+        """Return the beta that :meth:`calibrate` would set.
 
         Parameters
         ----------
@@ -260,17 +263,17 @@ class NeuralizedClustering(nn.Module):
         return typical_stiffness(self, X, contrast, Ranks(group))
 
     def batch(self, X: Any) -> Batch:
-        """Checked input on the network's own device, with the way back.
+        """Check inputs and move them to the device of the network.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame, Tensor or list of str
-            What :meth:`predict` takes.
+            Inputs, as for :meth:`predict`.
 
         Returns
         -------
         Batch
-            Its `tensor` is what the network is called with.
+            Batch whose `tensor` is the input of the network, with functions that convert results back.
         """
         return self.carrier.batch(X)
 
@@ -281,7 +284,7 @@ class NeuralizedClustering(nn.Module):
         return torch.cat(found).reshape(a.shape[0], *a.shape[2:])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NeuralizedClustering:
-        """Move and cast like any module, but keep all but the features in float32 or better."""
+        """Move and cast as usual, but keep everything except the features at least in float32."""
         if recurse and self.features is not None:
             self.features._apply(fn)
         for part in (self.head, self.noise):
@@ -292,10 +295,10 @@ class NeuralizedClustering(nn.Module):
 
 
 def _in_short(module: nn.Module) -> str:
-    """A module in one line: its class, the network that it wraps, and its options."""
+    """Describe a module in one line: its class, the network that it wraps, and its options."""
     inner = [type(child).__name__ for child in module.children()]
-    said = [*(inner if len(inner) == 1 else ()), *filter(None, [module.extra_repr()])]
-    return f"{type(module).__name__}({', '.join(said)})"
+    details = [*(inner if len(inner) == 1 else ()), *filter(None, [module.extra_repr()])]
+    return f"{type(module).__name__}({', '.join(details)})"
 
 
 def _pack(net: NeuralizedClustering) -> Values:
@@ -323,7 +326,7 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     net.fidelity_, net.fidelity_held_out_, *stability = values["fidelity"]
     net.stability_ = stability[0] if stability else None  # files of version 0.1 have none
     net.spread_ = values.get("spread")  # files of version 0.1 have none
-    # the head is used once: what does not fit together shows now, and not at some later call
+    # run the head once, so that inconsistent values raise an error now
     head, K = net.head, len(net.classes_)
     d = head.n_features if net.encoding is None else len(net.encoding.columns)
     columns = net.feature_names_ or [""] * d
@@ -342,7 +345,7 @@ register(NeuralizedClustering, _pack, _unpack)
 
 
 def checked_beta(value: float) -> float:
-    """Refuse a stiffness that is not a number from 0 to infinity."""
+    """Return a stiffness as a float, and reject anything but numbers from 0 to infinity."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -56,7 +56,7 @@ def existing_path(path: Path) -> Path:
 def existing_weights(weights: str) -> str:
     """Check that a file of weights exists."""
     if weights not in ("default", "none") and not Path(weights).is_file():
-        raise typer.BadParameter(f"{weights!r} is no file; pass an existing file, 'default' or 'none'.")
+        raise typer.BadParameter(f"{weights!r} is not a file; pass an existing file, 'default' or 'none'.")
     return weights
 
 
@@ -101,15 +101,13 @@ Page = Annotated[
     typer.Option("--out", dir_okay=False, callback=report_file, help="File for the report, .html or .json."),
 ]
 Labels = Annotated[
-    str | None, typer.Option(help="The column that names the clusters, instead of k-means.", show_default=False)
+    str | None, typer.Option(help="Column with cluster labels, used instead of k-means.", show_default=False)
 ]
-Scaling = Annotated[Scale, typer.Option(help="Scaling of the numbers.")]
+Scaling = Annotated[Scale, typer.Option(help="Scaling of numeric columns.")]
 Ignore = Annotated[
-    list[str] | None, typer.Option(help="A column to leave out; may be repeated.", show_default=False)
+    list[str] | None, typer.Option(help="Column to leave out; may be repeated.", show_default=False)
 ]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(
-        help="A column to keep although it looks like an identifier; may be repeated.", show_default=False
-    ),
+    typer.Option(help="Column to keep although it looks like an identifier; may be repeated.", show_default=False),
 ]

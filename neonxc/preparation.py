@@ -1,4 +1,4 @@
-"""A table made ready for a clustering: which columns count, how they become numbers, and what was decided."""
+"""Prepare a table for clustering: select columns, encode and scale them, and report these decisions."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 
 SCALES = ("none", "standard", "minmax", "robust")
 RARE = 0.01
-"""Share of the rows below which categories are put together."""
+"""Categories with a smaller share of the rows are combined into one."""
 FEW_ROWS = 10
-"""Rows below which numbers that count up prove nothing."""
+"""Minimum number of rows to recognise consecutive numbers as an identifier."""
 FEW_VALUES = 10
-"""Different values up to which a column may be a label, or text a category."""
+"""Maximum number of distinct values of a label, and of text that is always treated as categories."""
 NAMES = 10
-"""Names that a note lists."""
+"""Maximum number of names in a note."""
 IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid|key|index|idx|rownum|row))$|[a-z](Id|ID)$")
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
 LARGEST = 1e150
-"""Numbers whose squares can be added up."""
+"""Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
 DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}})?)?"
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What :func:`prepare` makes of a table.
+    """Result of :func:`prepare`.
 
     Attributes
     ----------
     frame : DataFrame [n, d]
-        The columns that count, as they are.
+        The columns used for clustering, with their values unchanged.
     pipeline : sklearn.compose.ColumnTransformer
-        Turns them into numbers without gaps; not fitted yet.
+        Unfitted transformer that imputes, scales and encodes these columns.
     numbers, categories : list of str
-        Their names: numbers are scaled, categories are one-hot.
+        Names of the numeric columns, which are scaled, and of the categorical columns, which are one-hot encoded.
     left_out : list of str
-        Columns that do not count.
+        Names of the columns that are not used.
     notes : list of str
-        What was decided, in words; those of :func:`~neonxc.tables.read_table` come first.
+        Descriptions of the decisions, after the notes of :func:`~neonxc.tables.read_table`.
     """
 
     frame: pd.DataFrame
@@ -61,7 +61,7 @@ class Preparation:
 def prepare(
     frame: pd.DataFrame, ignore: Sequence[str] = (), scale: str = "standard", keep: Sequence[str] = ()
 ) -> Preparation:
-    r"""Decide which columns of a table count, and how they become numbers.
+    r"""Select the columns of a table that are used for clustering, and define how they are encoded.
 
     Numbers have the median where they are missing, and are scaled. Text and truth values are categories: one-hot,
     where those of less than 1% of the rows are one together, and missing is a category of its own. Left out are
@@ -71,13 +71,13 @@ def prepare(
     Parameters
     ----------
     frame : DataFrame [n, d]
-        As :func:`~neonxc.tables.read_table` reads it, or any other.
+        Table, such as the result of :func:`~neonxc.tables.read_table`.
     ignore : sequence of str
         Columns to leave out.
     scale : {"standard", "minmax", "robust", "none"}
         Scaling of the numbers.
     keep : sequence of str
-        Columns that count although they look like identifiers.
+        Columns to use although they look like identifiers.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def prepare(
     Raises
     ------
     ValueError
-        An unknown column or scale, numbers that are too large to be squared, or no column left.
+        If a column or the scale is unknown, if numbers are too large to be squared, or if no column is left.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def prepare(
     useless = {name: why for name in names if name not in ignore and (why := _useless(frame[name], name in keep))}
     left_out = [name for name in names if name in useless or name in ignore]
     frame = frame[[name for name in names if name not in left_out]]
-    # truth values are categories for rules and databases, too, which can't compare them with numbers
+    # Boolean values are categories, because rules and databases cannot compare them with numbers
     frame = frame.astype({name: object for name in frame.columns if frame[name].dtype.kind == "b"})
     notes = [*frame.attrs.get("notes", []), *_reasons(useless)]
     if not frame.shape[1]:
@@ -134,7 +134,7 @@ def _pipeline(numbers: list[str], categories: list[str], scale: str) -> ColumnTr
 
     scalers: dict[str, Any] = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}
     if scale not in SCALES:
-        raise ValueError(f"scale needs one of {list(SCALES)}, got {scale!r}")
+        raise ValueError(f"scale must be one of {list(SCALES)}, got {scale!r}")
     filled = SimpleImputer(strategy="median")
     scaled = filled if scale == "none" else make_pipeline(filled, scalers[scale]())
     one_hot = OneHotEncoder(min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False)
@@ -147,7 +147,7 @@ def _is_number(values: pd.Series) -> bool:
 
 
 def _useless(values: pd.Series, kept: bool) -> str | None:
-    """Why a column says nothing about groups of rows."""
+    """Return the reason why a column is useless for clustering, or None if it is useful."""
     there = values.dropna()
     if not len(there):
         return "no values"
@@ -169,7 +169,7 @@ def _useless(values: pd.Series, kept: bool) -> str | None:
 
 
 def _counts(values: pd.Series, there: pd.Series) -> bool:
-    """Whether numbers identify rows: they count up from 0 or 1, or are all different and called an id."""
+    """Whether integers identify rows: consecutive from 0 or 1, or distinct with a name such as "id"."""
     if len(there) < max(len(values), FEW_ROWS) or not (there == there.round()).all():
         return False
     start = int(there.iloc[0])
@@ -187,7 +187,7 @@ def _is_date(there: pd.Series) -> bool:
 
 
 def _reasons(useless: dict[str, str]) -> list[str]:
-    """Why columns were left out, those with the same reason in one sentence."""
+    """Explain why columns were left out, in one sentence per reason."""
     found: dict[str, list[str]] = {}
     for name, why in useless.items():
         found.setdefault(why, []).append(name)
@@ -239,7 +239,7 @@ def _values(column: pd.Series) -> str:
 
 
 def _on_labels(frame: pd.DataFrame) -> list[str]:
-    """Point out columns that may be the answer, not a part of the question."""
+    """Point out columns that may be class labels."""
     notes = []
     for name in frame.columns:
         values = frame[name].nunique()

@@ -1,4 +1,4 @@
-"""What a cluster is: its size, the features that speak for it, and its most typical points."""
+"""Summary of each cluster: its size, its most relevant features, and its most typical points."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from neonxc.shards import numbered
 
 @dataclass(frozen=True, repr=False)
 class ClusterSummary:
-    """What :meth:`NEON.summary` finds.
+    """Result of :meth:`NEON.summary`.
 
     Attributes
     ----------
     classes : ndarray [K]
-        The clusterer's labels.
+        Labels of the clusters.
     sizes : ndarray [K]
         Number of points in each cluster.
     relevance : ndarray [K, d]
         Mean relevance of each feature over a cluster's own points, in units of the logit; 0 for an empty cluster.
     prototypes : list of K ndarrays
-        Indices of the points with the largest logits, most typical first; in a process group, indices among all
-        rows, where those of rank 0 come first.
+        Indices of the points with the largest logits, most typical first. In a process group these are indices
+        among the rows of all ranks, in the order of the ranks.
     feature_names : list of str
+        Names of the features.
     values : ClusterValues
-        What values the features have: ``values.means`` [K, d] and ``values.overall`` [d] are the means over each
-        cluster and over all points, noise included, in float64. Missing values do not count. Where a feature holds
-        categories its means are NaN, and ``values.shares[feature]`` is a frame of the share of each category. For
-        words and terms the means are the shares of the texts that contain them.
+        Typical values of the features: ``values.means`` [K, d] and ``values.overall`` [d] are the means over each
+        cluster and over all points, including noise, in float64. Missing values are ignored. The means of a
+        categorical feature are NaN, and ``values.shares[feature]`` is a frame with the share of each category.
+        For words and terms the means are the shares of the texts that contain them.
     n_noise : int
         Number of points that are in no cluster.
     """
@@ -60,7 +61,7 @@ class ClusterSummary:
         return [(self.feature_names[i], float(self.relevance[column, i])) for i in self._strongest(column, n)]
 
     def reasons(self, column: int, n: int = 5) -> list[str]:
-        """Say what speaks most for a cluster, and in which direction.
+        """Describe the features that speak most for a cluster, and in which direction they differ.
 
         Parameters
         ----------
@@ -72,27 +73,27 @@ class ClusterSummary:
         Returns
         -------
         list of str
-            Such as ``"proline +2.06 (↑ 1116 vs 746.9)"`` or ``"color +0.31 (is dark 91% vs 70%)"``: the mean
+            Texts such as ``"proline +2.06 (↑ 1116 vs 746.9)"`` or ``"color +0.31 (is dark 91% vs 70%)"``: the mean
             relevance and, in brackets, the mean (or the share of a category) in the cluster and in all points.
         """
-        said = []
+        texts = []
         for i in self._strongest(column, n):
-            beside = self.values.comparison(column, int(i))
+            comparison = self.values.comparison(column, int(i))
             value = f"{self.feature_names[i]} {self.relevance[column, i]:+.3g}"
-            said.append(f"{value} ({beside})" if beside else value)
-        return said
+            texts.append(f"{value} ({comparison})" if comparison else value)
+        return texts
 
     def to_frame(self) -> pd.DataFrame:
-        """All features of all clusters as a table.
+        """Return all features of all clusters as a table.
 
         Returns
         -------
         DataFrame [K * d, 4]
-            With the index levels ``cluster`` and ``feature``; within a cluster the feature that speaks most for it
-            comes first. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"`` or ``"="`` for the mean in
-            the cluster beside the overall mean, ``"is Private"`` for the category whose share exceeds its overall
-            share most, "" where the values are not known), ``mean`` and ``overall``: the two means, or the shares
-            of that category.
+            Table with the index levels ``cluster`` and ``feature``; the features of a cluster are sorted by
+            decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"`` or ``"="`` if the
+            mean in the cluster is above, below or equal to the overall mean, ``"is Private"`` for the category
+            whose share exceeds its overall share most, "" if the values are unknown), and ``mean`` and
+            ``overall``: the two means, or the two shares of that category.
 
         Examples
         --------
@@ -120,8 +121,8 @@ class ClusterSummary:
     def __str__(self) -> str:
         reasons = [self.reasons(k) for k in range(len(self.classes))]
         lines = []
-        for label, size, said in zip(self.classes, self.sizes, reasons, strict=True):
-            lines += [f"cluster {label} ({size} points)", *(f"    {reason}" for reason in said)]
+        for label, size, texts in zip(self.classes, self.sizes, reasons, strict=True):
+            lines += [f"cluster {label} ({size} points)", *(f"    {reason}" for reason in texts)]
         lines += [f"noise ({self.n_noise} points)"] * (self.n_noise > 0)
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(
@@ -142,9 +143,9 @@ def summarized(
     n: int,
     ranks: Ranks,
 ) -> ClusterSummary:
-    """Summary from the logit and the column of every point (K: noise), and the sum [K, d] of their relevance.
+    """Make a summary from the logit and the cluster of every point (K: noise), and the summed relevance [K, d].
 
-    Ranks add up their sums, and each gives the others the `n` points of every cluster with its largest logits.
+    The ranks add up their sums, and exchange the `n` points of each cluster with the largest logits.
     """
     K, offset = len(total), numbered(len(logit), ranks)[0]
     sizes = torch.bincount(column, minlength=K + 1)
@@ -152,7 +153,7 @@ def summarized(
     total, counts = sums[: total.numel()].view_as(total), sums[total.numel() :].long()
     best = torch.cat(_typical(logit, column, K, n))
     logit, column, number = (torch.cat(ranks.gather(part)) for part in (logit[best], column[best], best + offset))
-    prototypes = [number[some].numpy() for some in _typical(logit, column, K, n)]
+    prototypes = [number[rows].numpy() for rows in _typical(logit, column, K, n)]
     mean = total / counts[:K, None].clamp(min=1)
     return ClusterSummary(classes, counts[:K].numpy(), mean.numpy(), prototypes, names, values, int(counts[K]))
 

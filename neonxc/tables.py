@@ -1,4 +1,4 @@
-"""Tables as people have them: CSV in its many forms and Parquet, from a file or from standard input."""
+"""Read tables in CSV, in its many variants, or Parquet, from a file or from standard input."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from neonxc.file_contents import text_of, unpacked
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
 UNNAMED = "Unnamed: 0"
-"""What pandas calls a first column without a name."""
+"""Name that pandas gives to a first column without a name."""
 SEPARATORS = "\t;|,"
-"""In the order in which they are tried: a comma may be part of a number."""
+"""Separators in the order in which they are tried; the comma is last, as it may be a decimal comma."""
 
 
 def read_table(
     path: str | os.PathLike[str], *, ignore: Sequence[str] = (), needed: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    r"""Read a table of numbers, truth values and text.
+    r"""Read a table of numbers, Boolean values and text.
 
     Parameters
     ----------
     path : path-like, or "-"
-        CSV, whose cells are separated by comma, semicolon, tab or ``|``, or Parquet; either may be packed by gzip.
-        ``"-"`` is standard input. Text is UTF-8, UTF-16 with a byte order mark, or else Windows-1252.
+        CSV file with comma, semicolon, tab or ``|`` as separator, or Parquet file, possibly compressed with gzip.
+        ``"-"`` is standard input. Text is read as UTF-8, UTF-16 with a byte order mark, or else Windows-1252.
     ignore : sequence of str
         Columns to leave out.
     needed : sequence of str, optional
-        The columns that count: each of them has to be there. The others are handed over as they are, even where
-        a few cells of a column of numbers are none.
+        Columns that must exist and be valid; default: all. In other columns, cells that are not numbers are
+        accepted in a column of numbers.
 
     Returns
     -------
     DataFrame [n, d]
-        Numbers are int64, or float64 where they are no whole numbers or some are missing; truth values are bool;
-        everything else is text, with NaN where it is missing. Missing are empty cells and ``NA``, ``N/A``,
-        ``nan``, ``null``, ``None``, ``?`` and ``-``. The list of str ``frame.attrs["notes"]`` says what was made
-        of the table: columns that were dropped or renamed, decimal commas, an encoding that was guessed.
+        Integers are int64, other numbers and columns with missing numbers are float64, Boolean values are bool,
+        and everything else is text, with NaN for missing values. Empty cells and ``NA``, ``N/A``, ``nan``,
+        ``null``, ``None``, ``?`` and ``-`` count as missing. ``frame.attrs["notes"]`` is a list of str that
+        describes how the file was interpreted: dropped or renamed columns, decimal commas, a guessed encoding.
 
     Raises
     ------
     ValueError
-        The file is missing, damaged, empty or no table; a line is longer or shorter than the first one; a column
-        that is ignored or needed is unknown; a number is not finite; a few cells in a column of numbers are none.
-        The message names the file, the line and the column.
+        If the file is missing, damaged, empty or not a table, if the lines differ in their number of cells, if a
+        column in `ignore` or `needed` does not exist, if a number is not finite, or if a few cells in a column of
+        numbers are not numbers. The message names the file, the line and the column.
 
     Examples
     --------
@@ -77,13 +77,13 @@ def read_table(
 
 @dataclass
 class _Table:
-    """Columns as they were found, and what errors and notes need to know about them."""
+    """Columns as found in the file, with the context for error messages and notes."""
 
     name: str
     columns: dict[str, pd.Series]
     text: str | None = None
     separator: str = ","
-    first: int = 0  # records above the data
+    first: int = 0  # number of records above the data
     notes: list[str] = field(default_factory=list)
     commas: dict[str, list[str]] = field(default_factory=dict)
 
@@ -119,7 +119,7 @@ class _Table:
         return values
 
     def _grouped(self, kept: list[str]) -> dict[str, pd.Series]:
-        """Columns of a table with decimal commas whose points can only stand between thousands."""
+        """Convert columns in which points separate thousands, for a table with decimal commas."""
         found = {column: grouped(self.columns[column]) for column in kept}
         result = {column: values for column, values in found.items() if values is not None}
         if result:
@@ -127,7 +127,7 @@ class _Table:
         return result
 
     def _place(self, row: int) -> str:
-        """Where a row of the data is in the file."""
+        """Describe the position of a row in the file."""
         if self.text is None:
             return f"row {row + 1}"
         _, line = next(islice(_records(self.text, self.separator), row + self.first, None))
@@ -156,7 +156,7 @@ def _from_parquet(name: str, data: bytes) -> _Table:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
         frame = table.to_pandas()
-    except Exception as error:  # damaged metadata raise errors of nearly any kind
+    except Exception as error:  # damaged metadata may raise errors of any type
         raise ValueError(f"{name} is damaged, or no Parquet file that can be read: {error}") from None
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
@@ -176,7 +176,7 @@ def _from_text(name: str, text: str, notes: list[str]) -> _Table:
         raise ValueError(f"{name} can't be read as a table: {error}; is a quote never closed?") from None
     columns = {i: cells[i] for i in cells}
     header = [str(columns[i].iloc[0]).strip() for i in columns]
-    if named_rows:  # the header of R has no cell above the names of rows
+    if named_rows:  # in files written by R the header has no cell above the row names
         header = ["", *header[:-1]]
     headed = named_rows or not _is_data(cells)
     if headed:
@@ -193,7 +193,7 @@ def _from_text(name: str, text: str, notes: list[str]) -> _Table:
 
 
 def _separator(text: str) -> str:
-    """The separator that parts the first lines into equally many cells, or else the first one most often."""
+    """Find the separator that splits the first lines into the same number of cells, or else the most frequent."""
     sample = [line for line in text[:100_000].splitlines()[:50] if line.strip()]
     for separator in SEPARATORS:
         try:
@@ -206,13 +206,13 @@ def _separator(text: str) -> str:
 
 
 def _records(text: str, separator: str) -> Iterator[tuple[list[str], int]]:
-    """Records that are not blank, each with the number of its last line."""
+    """Iterate over the records that are not blank, each with the number of its last line."""
     reader = csv.reader(StringIO(text), delimiter=separator)
     return ((record, reader.line_num) for record in reader if len(record) > 1 or any(map(str.strip, record)))
 
 
 def _width(name: str, text: str, separator: str) -> tuple[int, bool]:
-    """Cells of every line, and whether the first one has a cell less, as in files of R."""
+    """Return the number of cells per line, and whether the header has one cell less, as in files written by R."""
     lines = [(len(record), line) for record, line in _records(text, separator)]
     widths = Counter(width for width, _ in lines[1:])
     first = lines[0][0]
@@ -237,7 +237,7 @@ def _width(name: str, text: str, separator: str) -> tuple[int, bool]:
 
 
 def _is_data(cells: pd.DataFrame) -> bool:
-    """Whether every cell of the first line is a number, or appears in its column again."""
+    """Whether every cell of the first line is a number or occurs again in its column."""
     first = [str(cell).strip() for cell in cells.iloc[0]]
     if not any(first):
         return False
@@ -251,7 +251,7 @@ def _is_data(cells: pd.DataFrame) -> bool:
 
 
 def _named(header: list[str], columns: dict[int, pd.Series], notes: list[str]) -> dict[str, pd.Series]:
-    """Columns by their names: one without a name and cells is dropped, names that are taken are numbered."""
+    """Map names to columns; empty columns without a name are dropped, repeated names are numbered."""
     result: dict[str, pd.Series] = {}
     for i, (name, values) in enumerate(zip(header, columns.values(), strict=True)):
         if not name and i and not values.str.strip().any():
@@ -267,7 +267,7 @@ def _named(header: list[str], columns: dict[int, pd.Series], notes: list[str]) -
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """A name, numbered if it is taken."""
+    """Return a name, with a number appended if it is already taken."""
     free, number = name, 2
     while free in taken:
         free, number = f"{name}_{number}", number + 1
@@ -275,6 +275,6 @@ def free_name(name: str, taken: Container[str]) -> str:
 
 
 def _numbers_rows(values: dict[str, pd.Series]) -> bool:
-    """Whether a first column without a name holds different whole numbers, as an index does."""
+    """Whether a first column without a name contains distinct integers, like an index."""
     first = values.get(UNNAMED)
     return len(values) > 1 and first is not None and first.dtype.kind == "i" and first.is_unique

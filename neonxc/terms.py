@@ -1,4 +1,4 @@
-"""Texts as counts of terms: what a scikit-learn vectorizer does before its columns are weighted."""
+"""Encode texts as counts of terms, as scikit-learn vectorizers do before they weight the terms."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from neonxc.registry import Values, register
 from neonxc.sparse import SparseRows, check_room, dense, is_sparse
 
 OPTIONS = ("analyzer", "binary", "lowercase", "ngram_range", "stop_words", "strip_accents", "token_pattern")
-"""Parameters of a CountVectorizer that decide what it counts, once it has a vocabulary."""
+"""Parameters of a CountVectorizer that, together with the vocabulary, define its counts."""
 FUNCTIONS = ("analyzer", "preprocessor", "strip_accents", "tokenizer")
-"""Those that may be functions, which a file can't hold."""
+"""Parameters that may be functions, which cannot be saved."""
 
 
 class Terms:
-    """From texts to how often each term of a vocabulary is in them.
+    """Count how often each term of a vocabulary occurs in texts.
 
     Parameters
     ----------
     vectorizer : CountVectorizer or TfidfVectorizer
-        Fitted, or with a vocabulary. A copy is kept, so that another fit leaves this as it is.
+        Vectorizer that is fitted or has a vocabulary. It is copied, so refitting it has no effect here.
     sublinear : bool
-        ``1 + log(count)`` in place of a count that is not 0.
+        Whether to replace nonzero counts by ``1 + log(count)``.
 
     Raises
     ------
     sklearn.exceptions.NotFittedError
+        If the vectorizer has no vocabulary.
     ValueError
-        A vectorizer that reads files.
+        If the vectorizer reads files.
     """
 
     def __init__(self, vectorizer: CountVectorizer, sublinear: bool = False) -> None:
@@ -47,17 +48,17 @@ class Terms:
         self.vectorizer, self.sublinear = copy(vectorizer), sublinear
         self.columns = [str(name) for name in self.vectorizer.get_feature_names_out()]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about stop words: it was given when this was fitted
+            warnings.simplefilter("ignore", UserWarning)  # inconsistent stop words; already reported at fit
             self.analyze: Callable[[str], list[str]] = self.vectorizer.build_analyzer()
 
     @property
     def names(self) -> list[str]:
-        """The terms, one for each column of counts."""
+        """Names of the terms, one per column of counts."""
         return self.columns
 
     @property
     def width(self) -> int:
-        """Terms in the vocabulary V."""
+        """Number of terms in the vocabulary, V."""
         return len(self.names)
 
     def encode(self, X: Any, *, name: str = "X") -> Any:
@@ -66,8 +67,9 @@ class Terms:
         Parameters
         ----------
         X : sequence of N str
+            The texts.
         name : str
-            What the errors call the argument.
+            Name of the argument in error messages.
 
         Returns
         -------
@@ -76,7 +78,7 @@ class Terms:
         Raises
         ------
         ValueError
-            No texts, or one that is not a str.
+            If there are no texts, or if one is not a str.
         """
         counts = CountVectorizer.transform(self.vectorizer, as_texts(X, name=name)).astype(np.float64)
         if self.sublinear:
@@ -85,18 +87,18 @@ class Terms:
 
 
 class _TermColumns(Columns):
-    """Texts, whose points are their counts of terms; counts themselves are taken, too."""
+    """Carrier of texts, or of their counts of terms."""
 
     module: Terms
 
     def batch(self, X: Any) -> Batch:
-        """Counts [N, V], laid out."""
+        """Counts [N, V] as a dense tensor."""
         stored = self.stored(X)
         check_room(stored.tensor)
         return Batch(dense(stored.tensor).to(self.device), stored.names, stored.restore, stored.labels)
 
     def stored(self, X: Any) -> Batch:
-        """Counts [N, V] as they are stored; what has their shape is handed back as a frame of terms."""
+        """Counts [N, V] as stored; for texts, results of this shape are returned as a data frame."""
         if not is_texts(X):
             return super().stored(X) if is_sparse(X) else super().batch(X)
         counts = super().stored(self.module.encode(X))
@@ -113,13 +115,13 @@ class _TermColumns(Columns):
     in_texts = True
 
     def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
-        """1 for the terms that a text contains, 0 for others."""
+        """Return 1 for terms that a text contains, and 0 for other terms."""
         if not isinstance(points, SparseRows):
             return (points > 0).double()
         return SparseRows((points.matrix > 0).astype(np.float64), points.device)
 
     def columns(self, X: Any) -> Any:
-        """Counts of terms."""
+        """Return the counts of terms."""
         return self.module.encode(X) if is_texts(X) else X
 
 
@@ -129,9 +131,9 @@ def _(features: Terms, *options: Any) -> _TermColumns:
 
 
 def is_texts(X: Any) -> bool:
-    """Whether data is meant to be texts: one dimension, and no numbers."""
+    """Whether data are texts: one-dimensional and not numeric."""
     if isinstance(X, str):
-        return True  # as_texts says what is wrong with it
+        return True  # as_texts raises the error
     if isinstance(X, Tensor) or is_sparse(X) or hasattr(X, "columns"):
         return False
     kind = getattr(getattr(X, "dtype", None), "kind", "O")
@@ -141,13 +143,14 @@ def is_texts(X: Any) -> bool:
 
 
 def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple[str, Any]]]:
-    """Split a vectorizer that a pipeline begins with into its counts and, as steps, the weights of its terms.
+    """Split the vectorizer at the start of a pipeline into its counts and, as further steps, its term weights.
 
     Raises
     ------
     ValueError
-        A HashingVectorizer, or one that reads files.
+        If the pipeline begins with a HashingVectorizer, or with a vectorizer that reads files.
     sklearn.exceptions.NotFittedError
+        If the vectorizer has no vocabulary.
     """
     while steps and isinstance(steps[0][1], Pipeline):
         name, inner = steps[0]
@@ -165,7 +168,7 @@ def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple
     if isinstance(first, TfidfVectorizer):
         rest = [(name, first._tfidf), *rest]
     sublinear = bool(rest) and isinstance(rest[0][1], TfidfTransformer) and bool(rest[0][1].sublinear_tf)
-    if sublinear:  # of counts, so that what is left to fold is a weight
+    if sublinear:  # applied to the counts, so that the remaining step is a weight per term
         weights = copy(rest[0][1])
         weights.sublinear_tf = False
         rest = [(rest[0][0], weights), *rest[1:]]

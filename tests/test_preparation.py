@@ -169,7 +169,7 @@ def test_errors():
         prepare(frame, keep=["x"])
     with pytest.raises(ValueError, match=r"columns \['a'\] have numbers greater than 1e\+150"):
         prepare(pd.DataFrame({"a": [1e200, -1e200, 3.0]}))
-    with pytest.raises(ValueError, match="scale needs one of"):
+    with pytest.raises(ValueError, match="scale must be one of"):
         prepare(frame, scale="log")
     with pytest.raises(ValueError, match="no column left to cluster by; one has only one value: left out"):
         prepare(pd.DataFrame({"one": [1, 1]}))

@@ -295,8 +295,8 @@ def test_warnings_in_plain_words(wine):
     even = pd.DataFrame(draw.random((300, 6)), columns=list("abcdef"))
     found = neonxc.explain(KMeans(7, n_init=1, random_state=0).fit(even), even).contents
     texts = " ".join(warning.text for warning in found.warnings)
-    assert "Clusters change from run to run" in texts
-    assert "The rules give" in texts
+    assert "The clusters are unstable" in texts
+    assert "The rules assign" in texts
 
 
 def test_more_points_than_are_shown():
@@ -304,7 +304,7 @@ def test_more_points_than_are_shown():
     X = draw.normal(size=(22_000, 3)) + 8 * draw.integers(0, 2, (22_000, 1))
     found = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X).contents
     assert found.n == 22_000
-    assert any("a sample of every cluster" in note for note in found.notes)
+    assert any("a stratified sample of" in note for note in found.notes)
     assert len(found.points.rows) <= 5000
     assert sum(card.size for card in found.cards) == 22_000
 
@@ -336,7 +336,7 @@ def test_unusable_arguments(model, wine):
         neonxc.explain(model, labels=labels)
     with pytest.raises(ValueError, match=r"several columns of the same name: \['a'\]"):
         neonxc.explain(model[-1], wine.set_axis(["a", "a", *wine.columns[2:]], axis=1))
-    with pytest.raises(ValueError, match=r"cluster_names has \['7'\]; the clusters are \[0, 1, 2\]"):
+    with pytest.raises(ValueError, match=r"cluster_names has \['7'\], but the labels are \[0, 1, 2\]"):
         neonxc.explain(model, wine, cluster_names={7: "seven"})
 
 
@@ -385,9 +385,9 @@ def test_few_points_are_not_held_out():
     X = np.random.default_rng(0).normal(size=(6, 2))
     found = neonxc.explain(KMeans(6, n_init=1, random_state=0).fit(X), X).contents
     assert found.figures[0].value == 1
-    assert "not used" not in found.verdict
+    assert "held-out" not in found.verdict
     assert "too few to hold out" in found.figures[0].help
-    assert not any("The rules give" in warning.text for warning in found.warnings)
+    assert not any("The rules assign" in warning.text for warning in found.warnings)
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate")

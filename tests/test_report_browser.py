@@ -148,7 +148,7 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     at, tree = 43, contents.tree
     assert f"row {at}" in detail
     assert contents.cards[contents.points.cluster[at]].name in detail
-    assert f"logit) {contents.points.logit[at]:.3g}" in detail
+    assert f"logit {contents.points.logit[at]:.3g}" in detail
     node, path = contents.points.leaf[at], []
     while node >= 0:
         path.append(node)

@@ -74,7 +74,7 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             "auc",
             "attribution AUC",
             flipping.auc,
-            f"{flipping.auc:.0f} of 100",
+            f"{flipping.auc:.0f}/100",
             "Area under the pixel-flipping curve: it is large if points return to their cluster soon when columns "
             "are revealed in the order of their relevance. The best of the other methods, "
             f"{flipping.rival}, reaches {flipping.best:.0f}.",
