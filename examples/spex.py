@@ -228,7 +228,9 @@ def table_of_kernels(records: Sequence[Record]) -> dict[str, Table]:
         }
         for r in records
     ]
-    note = f"Kernel cost: of the leaves' clusters over the reference's. REF: {REF}. 32 anchors per column."
+    note = (
+        f"Kernel cost: that of the tree's clusters over that of the reference. REF: {REF}. 32 anchors per column."
+    )
     return {"Kernel trees": {"note": note, "rows": rows}}
 
 
