@@ -1,4 +1,4 @@
-"""A tree drawn side by side: a box for every node, parents over their children."""
+"""Drawing of a tree with a box for every node, parents above their children."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from neonxc.trees.histograms import Histogram
 
 # In points
-PAD, APART = 5.0, 9.0  # around the text of a box, between boxes
-BETWEEN = 30.0  # rows, where edges run
-CHART = 92.0, 34.0  # a histogram in a box
-SMALL = 0.8  # size of the caption over that of the boxes' text
+PAD, APART = 5.0, 9.0  # padding of the text of a box, distance of boxes
+BETWEEN = 30.0  # distance of rows, in which edges are drawn
+CHART = 92.0, 34.0  # size of a histogram in a box
+SMALL = 0.8  # size of the caption relative to the text of the boxes
 
 
 class Boxes:
@@ -34,7 +34,7 @@ class Boxes:
     x, y : list of float
         Centres of all nodes in points; y points downwards.
     width, height : float
-        Of the drawing, in points.
+        Size of the drawing, in points.
     """
 
     def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[int, Histogram]) -> None:
@@ -70,7 +70,7 @@ class Boxes:
             self.height += LINE * len(self.caption)
 
     def draw(self, ax: Axes, scale: float) -> None:
-        """Draw all boxes and edges; `scale` is how much smaller than in points."""
+        """Draw all boxes and edges, reduced by `scale`."""
         ax.set(xlim=(0, self.width), ylim=(self.height, 0))
         colors = node_colors(self.tree)
         for node, word in enumerate(self.words):
@@ -81,7 +81,7 @@ class Boxes:
             ax.text(APART, self.height - APART / 2, "\n".join(self.caption), **style)
 
     def _size(self, node: int) -> tuple[float, float]:
-        """Width and height of a node's box, in points."""
+        """Return the width and height of a node's box, in points."""
         title, details = _lines(self.words[node])
         widths = [text_width(line, weight="bold") for line in title] + [text_width(line) for line in details]
         height = LINE * (len(title) + len(details))
@@ -104,7 +104,7 @@ class Boxes:
         if node in self.charts:
             width, height = (scale * side for side in CHART)
             area = DrawingArea(width, height)
-            foot = height / 5  # for the mark of the threshold
+            foot = height / 5  # space for the mark of the threshold
             bars = self.charts[node].draw(0, foot, width, height - foot, cluster_colors(len(self.tree.classes)))
             area.add_artist(bars)
             parts.insert(1, area)
@@ -124,11 +124,11 @@ class Boxes:
             to, width = self.x[child], scale * thickness(self.words[child], self.words[0])
             corners = [x, x, to, to], [y, bend, bend, self.y[child]]
             ax.add_line(Line2D(*corners, color="0.6", linewidth=width, zorder=1))
-            near = max(-BETWEEN, min(BETWEEN, (to - x) / 2))  # where the edge is long, the answer is near the test
+            near = max(-BETWEEN, min(BETWEEN, (to - x) / 2))  # the answer is near the test if the edge is long
             ax.text(x + near, bend, answer, zorder=2, **style)
 
 
 def _lines(word: NodeWords) -> tuple[list[str], list[str]]:
-    """The title, in a narrow column, and the counts."""
+    """Return the lines of the title, in a narrow column, and of the counts."""
     title = [line for part in word.title() for line in wrapped(part, lambda line: len(line) <= LONGEST)]
     return title, word.details

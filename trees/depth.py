@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, centers: int) -> Tensor:
-    """Weighted average depth of the tree that splits points and centers in a cut's proportions all the way down.
+    """Weighted average depth of a tree all of whose cuts split points and centers in the proportions of one cut.
 
     Parameters
     ----------
     points_left : Tensor [cuts] of float64
-        Points (or weight) that a cut sends to the left, out of `points`.
+        Number (or weight) of points that a cut sends to the left, out of `points`.
     centers_left : Tensor [cuts] of int64
-        Centers that it sends there, out of `centers`; at least one on either side.
+        Number of centers that it sends to the left, out of `centers`; at least one on either side.
 
     Returns
     -------
@@ -37,7 +37,8 @@ def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, ce
     total = torch.zeros_like(points_left)
     cut = torch.arange(len(points_left), device=points_left.device)
     shares = torch.stack([points_left, centers_left.to(torch.float64)])  # exact in float64
-    nodes = shares.new_tensor([[points], [centers]]).expand_as(shares)  # of a level, points and centers of each
+    # points and centers of each node of a level
+    nodes = shares.new_tensor([[points], [centers]]).expand_as(shares)
     while len(cut):
         total.index_add_(0, cut, nodes[0])
         left = _left(nodes, shares.index_select(1, cut), points, centers)
@@ -48,7 +49,7 @@ def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, ce
 
 
 def _left(nodes: Tensor, shares: Tensor, points: float, centers: int) -> Tensor:
-    """Points and centers [2, nodes] that go left, of those of some nodes."""
+    """Return the numbers of points and centers [2, nodes] that go left."""
     (N, K), (points_left, centers_left) = nodes, shares
     k_left = (K * centers_left + (centers - 1)).div(centers, rounding_mode="floor").clamp(min=1).minimum(K - 1)
     n_left = torch.minimum((N * points_left / points).ceil().clamp(min=1), N - 1)

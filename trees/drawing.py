@@ -1,4 +1,4 @@
-"""A threshold tree as a matplotlib figure: boxes side by side, or a list where these do not fit on a page."""
+"""Drawings of threshold trees: boxes side by side, or a list if the boxes do not fit on a page."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def plot_tree(
 ) -> Axes | list[Axes]:
     """Draw a tree for the screen and for paper.
 
-    A small tree has a box for every node: white ones for tests, and side by side below them the leaves in the
-    colours of their clusters. The width of an edge is the share of training points that take it.
+    A small tree has a box for every node: white boxes for tests, and below them the leaves in the colours of their
+    clusters. The width of an edge is the share of training points that take it.
 
-    A tree that is too wide or too high for this on a landscape page is drawn as a list, with a line for every
-    leaf, which reads like "if, else if, else". Of the two sides of a test the one with fewer leaves comes first.
+    A tree that is too wide or too high for a landscape page is drawn as a list with a line per leaf, which reads
+    like "if, else if, else". The side of a test with fewer leaves comes first.
 
     Leaves are paler the more of their training points belong to other clusters.
 
@@ -64,19 +64,19 @@ def plot_tree(
     feature_names : sequence of str, one per column, optional
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
-        In the order of ``tree.classes``, which are the default.
+        Names of the clusters in the order of ``tree.classes``, which are the default.
     precision : int, optional
         Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
         many as tell the training values of the column apart.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; text shrinks until the tree fits into it. Default: a new figure of pyplot, as large as the
-        tree needs.
+        Axes to draw into; the text shrinks until the tree fits. Default: a new pyplot figure of the size of the
+        tree.
     X : array-like, data frame, sparse matrix or tensor [n, features], optional
         Points, such as the training data. Every test then has a histogram of its column over the points that reach
-        it, in the colours of the clusters in which the tree puts them, with a mark at the threshold.
+        it, in the colours of the clusters that the tree predicts, with a mark at the threshold.
     pages : bool
-        Whether a long list goes on on further pages of 7.5 × 10 inches, which fit on A4 and on letter paper.
-        Default: a single figure, as high as the list is long.
+        Whether a long list is continued on further pages of 7.5 × 10 inches, which fit on A4 and letter paper. By
+        default, there is a single figure of the height of the list.
 
     Returns
     -------
@@ -86,7 +86,8 @@ def plot_tree(
     Raises
     ------
     ValueError
-        Names that are too few or too many, both `ax` and `pages`, or X as for :meth:`ThresholdTree.predict`.
+        If the number of names is wrong, if both `ax` and `pages` are given, or if X is invalid as in
+        :meth:`ThresholdTree.predict`.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def plot_tree(
 
 
 def _axes(ax: Axes | None, width: float, height: float) -> tuple[Axes, float]:
-    """Axes without a frame for a drawing of some points, and the scale at which it fits."""
+    """Return axes without a frame for a drawing of a size in points, and the scale at which it fits."""
     from matplotlib import pyplot
 
     scale = 1.0

@@ -51,8 +51,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     random_state: Any
     max_bins: int | None = None
     metric: str = "l2"
-    _no_group_reason: ClassVar[str | None] = None  # why its rows can't be distributed over processes
-    _has_price: ClassVar[bool] = True  # whether the k-means cost of its clusters means anything
+    _no_group_reason: ClassVar[str | None] = None  # the reason why rows cannot be distributed over processes
+    _has_price: ClassVar[bool] = True  # whether the k-means cost of the clusters is meaningful
 
     tree_: ThresholdTree
     labels_: Any
@@ -231,7 +231,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         return data
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
-        """X as a tensor, its column names, and how to hand back one value per point."""
+        """Return X as a tensor, its column names, and a function that converts one value per point."""
         return read_points(self, X, reset)
 
     def _streams(self) -> bool | None:
@@ -261,7 +261,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         return found
 
     def _compare_clusters(self, found: int) -> None:
-        """Warn of a number of clusters that somebody has set and the reference doesn't have."""
+        """Warn if `n_clusters` was set and differs from the number of the reference."""
         default = signature(type(self)).parameters["n_clusters"].default
         if self.n_clusters not in (default, found):
             warn(f"n_clusters={self.n_clusters} is ignored: reference has {found} clusters")
@@ -269,7 +269,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     def _finish(
         self, data: PreparedData, builder: TreeBuilder, leaves: list[Node], clusters: dict[int, int] | None
     ) -> None:
-        """Set what fitting leaves behind."""
+        """Set the fitted attributes."""
         problem, found = data.problem, data.reference
         label = [0] * len(builder.feature)
         for leaf in leaves:

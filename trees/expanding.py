@@ -129,7 +129,7 @@ class ExKMC(BestFirst):
 
 @explainer()
 class CART(BestFirst):
-    """Classification of the reference clusters by Gini impurity, as scikit-learn's DecisionTreeClassifier does.
+    """Classify the reference clusters by Gini impurity, as scikit-learn's DecisionTreeClassifier does.
 
     Ties between cuts go to the first column and, within a column, to the lowest threshold.
 
@@ -150,7 +150,7 @@ class CART(BestFirst):
 
 @explainer()
 class KDTree(BestFirst):
-    """Halve the largest leaf at the median of its column of greatest variance; a baseline that is no explainer.
+    """Halve the largest leaf at the median of its column of largest variance; ignores the reference.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""A threshold tree as indented text and as Graphviz source."""
+"""Export of threshold trees as indented text and as Graphviz source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def export_text(
     feature_names : sequence of str, one per column, optional
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
-        In the order of ``tree.classes``, which are the default.
+        Names of the clusters in the order of ``tree.classes``, which are the default.
     precision : int, optional
         Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
         many as tell the training values of the column apart.
@@ -62,7 +62,7 @@ def export_text(
             line += (": " if node else "") + words[node].name
         if show_samples:
             line += f" ({counts(words[node].samples, words[node].mistakes if leaf else None)})"
-        if node or leaf:  # the root's test is written in its branches
+        if node or leaf:  # the root's test is part of its branches
             lines.append(line)
     return "\n".join(lines)
 
@@ -84,7 +84,7 @@ def export_graphviz(
     feature_names : sequence of str, one per column, optional
         Default: the tree's own, or x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
-        In the order of ``tree.classes``, which are the default.
+        Names of the clusters in the order of ``tree.classes``, which are the default.
     precision : int, optional
         Significant digits of thresholds; more where two thresholds of one column would look the same. Default: as
         many as tell the training values of the column apart.

@@ -1,4 +1,4 @@
-"""Distribution of the tested column at every test of a tree, by the clusters in which the points end."""
+"""Histograms of the tested column at every test of a tree, by the predicted cluster."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BINS = 24
 
 @dataclass(frozen=True)
 class Histogram:
-    """The points at a test, by their value of the tested column.
+    """Histogram of the points at a test by the tested column.
 
     Attributes
     ----------
     edges : ndarray [bins + 1]
     counts : ndarray [bins, clusters]
     bounds : list of float
-        What the test compares with; each is an edge, unless there are several.
+        The bounds of the test. A single bound is an edge of the histogram.
     """
 
     edges: np.ndarray
@@ -33,9 +33,9 @@ class Histogram:
     bounds: list[float]
 
     def draw(self, x: float, y: float, width: float, height: float, colors: Any) -> PatchCollection:
-        """Draw stacked bars in the clusters' colours with their lower left corner at (x, y), and mark the bounds.
+        """Draw stacked bars in the clusters' colours with the lower left corner at (x, y), and mark the bounds.
 
-        A negative height is for an axis that points downwards.
+        The height is negative if the axis points downwards.
         """
         low, high = self.edges[0], self.edges[-1]
         at = x + (self.edges - low) / (high - low) * width
@@ -56,10 +56,10 @@ class Histogram:
 
 
 def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:
-    """Count the points of X at every test, by the value of the tested column and the cluster of their leaf.
+    """Count the points of X at every test, by the tested column and the cluster of their leaf.
 
-    Missing numbers count where the tree puts them: beside the least or the greatest value. A category is 1, all
-    others are 0.
+    Missing numbers are counted beside the smallest or the largest value, depending on the side to which the tree
+    sends them. A category is 1, and all others are 0.
     """
     used, values, _ = tested_columns(tree, X)
     way = ways(tree, used, values)
@@ -79,7 +79,7 @@ def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:
 
 
 def _edges(values: np.ndarray, bounds: list[float]) -> np.ndarray:
-    """Edges of equal bins over all values, one of which is the first bound: no bin lies on two sides of it."""
+    """Return the edges of equal bins over all values, one of which is the first bound."""
     low, high = min([*values, *bounds]), max([*values, *bounds])
     width = (high - low) / BINS or 1.0
     if (values == np.round(values)).all():

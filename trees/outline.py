@@ -1,4 +1,4 @@
-"""A tree drawn as a list that fits on paper: a line for every leaf, read from the top like "if, else if, else"."""
+"""Drawing of a tree as a list that fits on paper, with a line per leaf that begins with if, else if or else."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 # In points
 PAGE = 540.0, 720.0  # 7.5 x 10 inches, which fit on A4 and on letter paper
-LINE, GAP = 10.0, 2.0  # a line of text, and between rows
+LINE, GAP = 10.0, 2.0  # height of a line of text, distance of rows
 INDENT, MARGIN = 13.0, 6.0
 HEAD, FOOT = 18.0, 28.0
-BAR, CHART = 46.0, (80.0, 17.0)  # a full bar of samples, a histogram
-NAME = 110.0  # the widest name of a cluster before it is broken
+BAR, CHART = 46.0, (80.0, 17.0)  # sizes of a full bar of samples and of a histogram
+NAME = 110.0  # maximum width of a cluster's name before it is broken
 SMALL, SPACE = 0.85 * FONT, 3.5
 MEANING = "Read from the top: a line applies where no line above it in its group does."
 MISTAKES = "Mistakes: samples of other clusters."
@@ -35,15 +35,15 @@ class Row:
     Attributes
     ----------
     word : str
-        How the line begins: if, else if, else.
+        The first word of the line: if, else if, else.
     test : int or None
         The node whose test leads to the branch; None for the last one of a group.
     node : int
         The node that the branch leads to.
     above : tuple of int
-        The rows that it is indented below, from the outermost on.
+        The rows below which it is indented, from the outermost on.
     rails : set of int
-        The levels at which further rows follow below this one.
+        The levels at which further rows follow.
     """
 
     word: str
@@ -57,10 +57,10 @@ class Row:
 
 
 def rows_of(tree: ThresholdTree) -> list[Row]:
-    """List the branches so that few are indented: of a test's two sides, the one with fewer leaves comes first.
+    """List the branches with few indents: the side of a test with fewer leaves comes first.
 
-    The other side goes on at the same level, as "else if". Only the smaller side is indented, so that a tree of n
-    leaves has at most log2(n) levels, and none at all where every test cuts off a leaf.
+    The other side continues at the same level, as "else if". Only the smaller side is indented, so that a tree of
+    n leaves has at most log2(n) levels, and no indent at all if every test cuts off a leaf.
     """
     leaves = [int(feature < 0) for feature in tree.feature.tolist()]
     left, right = tree.left.tolist(), tree.right.tolist()
@@ -82,7 +82,7 @@ def rows_of(tree: ThresholdTree) -> list[Row]:
         rows.append(Row("else" if word != "if" else "always", None, node, above))
 
     group(0, ())
-    below: set[int] = set()  # levels of rows that come next
+    below: set[int] = set()  # levels of the next rows
     for row in reversed(rows):
         row.rails = set(below)
         level = len(row.above)
@@ -96,7 +96,7 @@ class Outline:
     Attributes
     ----------
     width : float
-        In points.
+        Width of the drawing, in points.
     """
 
     def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[int, Histogram]) -> None:
@@ -114,7 +114,8 @@ class Outline:
         most = PAGE[0] - 2 * MARGIN - chart - name - BAR - 2 * number - 16
         for row in self.rows:
             room = most - self._indent(row) - 20
-            row.lines = wrapped(self._said(row), lambda line, room=room: text_width(line) <= room)  # type: ignore[misc]
+            # type: ignore[misc]
+            row.lines = wrapped(self._said(row), lambda line, room=room: text_width(line) <= room)
             least = CHART[1] if charts else 0.0
             row.height = max(LINE * max(len(row.lines), len(row.name)), least) + GAP
         text = max(self._indent(row) + text_width(line) for row in self.rows for line in row.lines)
@@ -126,7 +127,7 @@ class Outline:
         self.width = self.mistakes + MARGIN
 
     def pages(self) -> list[list[int]]:
-        """The rows of every page; a line that opens a group is on the page of the first leaf in it."""
+        """Return the rows of every page; the first line of a group is on the page of its first leaf."""
         pages: list[list[int]] = [[]]
         room = PAGE[1] - HEAD - FOOT
         left = room
@@ -143,12 +144,12 @@ class Outline:
         return pages
 
     def height(self, page: list[int]) -> float:
-        """Height of a page of some rows, in points."""
+        """Return the height of a page, in points."""
         repeated = self.rows[page[0]].above
         return HEAD + FOOT + sum(self.rows[i].height for i in (*repeated, *page))
 
     def draw(self, ax: Axes, scale: float, page: list[int], number: int = 1, pages: int = 1) -> None:
-        """Draw a page; `scale` is how much smaller than in points. The axes count points from the top left."""
+        """Draw a page, reduced by `scale`. The origin of the axes is the top left corner."""
         points = 72 / ax.figure.dpi / scale
         ax.set(xlim=(0, ax.bbox.width * points), ylim=(ax.bbox.height * points, 0))
         y = HEAD
@@ -201,7 +202,7 @@ class _Drawn:
         self.colors, self.of_cluster = node_colors(outline.tree), cluster_colors(len(outline.tree.classes))
 
     def row(self, row: Row, top: float, again: bool = False) -> None:
-        """Draw a row at a height; `again` where it is repeated on a later page than its own."""
+        """Draw a row at a height; `again` if it is repeated on a later page."""
         outline, word = self.outline, self.outline.words[row.node]
         middle = top + (row.height - GAP) / 2
         self._rails(row, top, middle)
@@ -229,11 +230,11 @@ class _Drawn:
             self._text(outline.mistakes, middle, readable_number(word.mistakes), ha="right", color=shade)
 
     def line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Draw a line, together with all others at the end."""
+        """Add a text to those that are drawn together at the end."""
         self.lines.append((start, end))
 
     def finish(self) -> None:
-        """Add what was collected: an artist for every line would take most of the time."""
+        """Draw the collected texts and lines; single artists would take most of the time."""
         from matplotlib.collections import LineCollection, PatchCollection
 
         width = 0.7 * self.scale
@@ -243,7 +244,7 @@ class _Drawn:
             self.ax.add_collection(found, autolim=False)
 
     def _leaf(self, row: Row, word: NodeWords, middle: float) -> None:
-        """Draw the cluster's name in its colour, and a bar of its samples, of which mistakes are white."""
+        """Draw the cluster's name in its colour, and a bar of its samples with the mistakes in white."""
         from matplotlib.patches import FancyBboxPatch, Rectangle
 
         outline = self.outline
@@ -264,7 +265,7 @@ class _Drawn:
             self.patches.append(bar)
 
     def _rails(self, row: Row, top: float, middle: float) -> None:
-        """Draw the lines at the left that show which rows belong together."""
+        """Draw the lines at the left that connect the rows of a group."""
         level = len(row.above)
         for one in range(1, level + 1):
             x = MARGIN + INDENT * (one - 1) + 4

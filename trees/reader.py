@@ -1,4 +1,4 @@
-"""Threshold trees as networks: tests are neurons, a leaf is the minimum over its path, a cluster its best leaf."""
+"""Conversion of threshold trees to networks: tests are neurons, leaves minima over paths, clusters maxima."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def _model(tree: ThresholdTree, points: Tensor | None) -> ClusterModel:
 
 
 def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
-    """For each test, in preorder, its children: leaves by their number, tests by minus theirs."""
+    """Return the children of each test, in preorder: leaves by their numbers, tests by minus their numbers."""
     inner = tree.feature >= 0
     number = torch.where(inner, -(inner.cumsum(0) - 1), (~inner).cumsum(0) - 1)
     return [(int(a), int(b)) for a, b in zip(number[tree.left[inner]], number[tree.right[inner]], strict=True)]
 
 
 def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection, UnionOfIntervals | None]:
-    """A neuron for every finite bound of what a test sends left, and how they make up the tests."""
+    """Return a neuron for every finite bound of the tests, and the grouping of neurons into tests."""
     nodes = (tree.feature >= 0).nonzero()[:, 0].tolist()
     edges, sides, columns, interval_of, test_of = [], [], [], [], []
     for test, node in enumerate(nodes):
@@ -81,7 +81,7 @@ def _tests(tree: ThresholdTree, chain: Preprocessing | None) -> tuple[Detection,
 
 
 def _behind(chain: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:
-    """Neurons ``slope (edge - z_column)``, each counted from its zero that is nearest to the data mean."""
+    """Return neurons ``slope (edge - z_column)``, each relative to its zero nearest to the data mean."""
     middle = torch.zeros_like(chain.bias)
     if chain.norm is None:
         weight = chain.weight

@@ -1,4 +1,4 @@
-"""The way of points through a threshold tree, from the root to their leaves."""
+"""Paths of points through a threshold tree, from the root to their leaves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tested_columns(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, Any]:
-    """Read the columns that are tested, [used], their values [N, used], and how to hand back results."""
+    """Return the tested columns [used], their values [N, used], and a function that converts results."""
     used = tree.feature[tree.feature >= 0].unique()
     if tree.encoding is not None:
         return used, tree.encoding.of(used.tolist()).encode(X), partial(like, X)
@@ -37,8 +37,8 @@ def tested_columns(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, Any]:
 
 
 def leaves_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Any]:
-    """Find the leaf of every point, and how to hand back results; a sparse matrix is read some rows at a time."""
-    parts, bytes_per_row = [slice(None)], 32 * tree.n_leaves  # at most a test less, and copies
+    """Return the leaf of every point and a function that converts results; sparse matrices are read in blocks."""
+    parts, bytes_per_row = [slice(None)], 32 * tree.n_leaves  # the number of tests on a path, and copies
     if hasattr(X, "tocsr") and X.shape[0] > at_once(bytes_per_row):
         X, parts = X.tocsr(), list(blocks(X.shape[0], bytes_per_row))
     leaf = []
@@ -49,7 +49,7 @@ def leaves_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Any]:
 
 
 def ways(tree: ThresholdTree, used: Tensor, values: Tensor) -> list[Tensor]:
-    """Find the node of every point at every depth, on the CPU; points stay at their leaf, which is the last."""
+    """Return the node of every point at every depth, on the CPU; points stay at their leaf."""
     device = values.device
     column = torch.searchsorted(used, tree.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
     feature, left, right = tree.feature.to(device), tree.left.to(device), tree.right.to(device)
@@ -69,7 +69,7 @@ def ways(tree: ThresholdTree, used: Tensor, values: Tensor) -> list[Tensor]:
 
 
 def like(X: Any, values: np.ndarray | Tensor) -> Any:
-    """Give one value per point as an array; as a tensor where X is one, unless they are names."""
+    """Return one value per point as an array, or as a tensor if X is one and the values are numbers."""
     if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
         return torch.as_tensor(values, device=X.device)
     return values if isinstance(values, np.ndarray) else values.numpy()

@@ -1,4 +1,4 @@
-"""A threshold tree as rules: what the points of every leaf have in common."""
+"""Conversion of threshold trees to rules, one for every leaf."""
 
 from __future__ import annotations
 
@@ -30,30 +30,29 @@ def rules(
     categories: Mapping[str, Sequence[Any]] | None = None,
     merge: bool = False,
 ) -> Rules:
-    """Write a tree as one rule for every leaf, from left to right.
+    """Convert a tree to one rule per leaf, from left to right.
 
-    Tests of one column become one condition, so that a rule says of every column at most once what it asks.
+    All tests of a column are combined into one condition, so that a rule has at most one condition per column.
 
     Parameters
     ----------
     tree : ThresholdTree or fitted tree explainer
     feature_names : sequence of str, one per column, optional
-        What texts call the columns, and what SQL and code call them if the tree knows no names. Default: the
-        tree's own, or x[0], x[1], ...
+        Names of the columns in texts, and in SQL and code if the tree has no names. Default: the tree's names, or
+        x[0], x[1], ...
     class_names : sequence of str, one per cluster, optional
-        In the order of ``tree.classes``, which are the default.
+        Names of the clusters in the order of ``tree.classes``, which are the default.
     units : mapping from columns to units, optional
-        Said after the numbers: ``{"age": "years"}``.
+        Units that are printed after numbers: ``{"age": "years"}``.
     categories : mapping from columns to their categories, optional
-        Of data that were encoded before the tree was fitted. A column of codes 0, 1, ... is said by the categories
-        in this order (``OrdinalEncoder``, ``Series.cat.codes``), where a missing one, None or NaN, has the code
-        -1. Columns such as ``workclass_Private`` are said by those of ``workclass`` (``OneHotEncoder``,
-        ``pandas.get_dummies``). The rules then speak of the table before it was encoded, ``workclass is Private``,
-        and so do SQL and code. A tree that was fitted on strings knows its categories.
+        Categories of columns that were encoded before the tree was fitted. A column of codes 0, 1, ... has the
+        categories in this order (``OrdinalEncoder``, ``Series.cat.codes``); a missing category, None or NaN, has
+        the code -1. Columns such as ``workclass_Private`` are replaced by ``workclass`` (``OneHotEncoder``,
+        ``pandas.get_dummies``). Rules, SQL and code then refer to the table before it was encoded, ``workclass is
+        Private``. A tree that was fitted on strings knows its categories.
     merge : bool
-        Whether two rules of a cluster become one wherever they differ in a single column, and one condition of no
-        more intervals can say both: the tests between them make no difference. The rules still cover every point
-        once.
+        Whether to merge two rules of a cluster that differ in a single column, if one condition with no more
+        intervals can replace both. The rules still cover every point once.
 
     Returns
     -------
@@ -95,7 +94,7 @@ def rules(
 def _made(
     tree: ThresholdTree, columns: list[Column], categories: Mapping[str, Sequence[Any]]
 ) -> Categories | Decoding:
-    """What the tree's columns of numbers were made from: by its own encoding, or by the caller's."""
+    """Return the decoder of encoded columns, of the tree or of the caller; None if there is none."""
     if tree.encoding is None:
         return Categories(columns, categories)
     if categories:
@@ -109,7 +108,7 @@ def _counts(tree: ThresholdTree, leaf: int, label: int) -> Counts:
 
 
 def _merged(rules: list[Rule]) -> list[Rule]:
-    """Join rules of one cluster that are the same but for one column, where no condition grows longer by it."""
+    """Merge rules of one cluster that differ in one column, if no condition becomes longer."""
     before = len(rules) + 1
     while len(rules) < before:
         before = len(rules)
@@ -123,7 +122,7 @@ def _merged_along(feature: int, rules: list[Rule]) -> list[Rule]:
     kept = []
     for rule in rules:
         own = next((condition for condition in rule.conditions if condition.feature == feature), None)
-        if own is None or not own.intervals:  # no point meets such a condition, and none shall after a merge
+        if own is None or not own.intervals:  # a condition that no point meets must not be merged
             kept.append(rule)
         else:
             alike[rule.label, frozenset(rule.conditions) - {own}].append((own, rule))
@@ -153,5 +152,5 @@ def _joined(into: Rule, old: Condition, new: Condition, rule: Rule) -> Rule:
 
 
 def _asked(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Leave out what every point meets."""
+    """Leave out conditions that every point meets."""
     return tuple(condition for condition in conditions if not condition.is_always_met)

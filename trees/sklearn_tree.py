@@ -83,7 +83,7 @@ def _unrolled(tree: ThresholdTree) -> list[_Node]:
 
 
 def _pieces(tree: ThresholdTree, node: int, box: dict[int, tuple[float, float]]) -> list[tuple[float, int]]:
-    """Pairs (bound, child) in ascending order: values in (previous bound, bound] go to the child."""
+    """Return pairs (bound, child) in ascending order: values in (previous bound, bound] go to the child."""
     left, right, threshold = int(tree.left[node]), int(tree.right[node]), float(tree.threshold[node])
     if threshold == threshold:
         return [(threshold, left), (inf, right)]
@@ -116,9 +116,9 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
 
 
 def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Training weight and number of points of every node, and the shares of the classes, [nodes, classes]."""
+    """Return the training weight and points of every node, and the shares of the classes [nodes, classes]."""
     copies = Counter(node.leaf for node in nodes)
-    least = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP refuses leaves without weight
+    least = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP does not accept leaves without weight
     weight, count = np.zeros(len(nodes)), np.zeros(len(nodes), dtype=np.int64)
     share = np.zeros((len(nodes), len(tree.classes)))
     for place, node in reversed(list(enumerate(nodes))):  # children before their parents

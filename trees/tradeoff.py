@@ -31,9 +31,9 @@ class Candidate:
     ----------
     name : str
     explainer : TreeExplainer
-        Fitted.
+        The fitted explainer.
     cost_ratio : float
-        K-means cost of the tree's clusters over that of the reference clustering.
+        K-means cost of the tree's clusters divided by that of the reference clustering.
     waes, wad : float
         Weighted average explanation size and weighted average depth, in tests.
     leaves : int
@@ -97,7 +97,7 @@ class TradeOff(list[Candidate]):
         ax.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=1, zorder=1)
         for i, (place, names) in enumerate(front.items()):
             ax.scatter(*place, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label="\n".join(names))
-        for axis, least, margin in (("x", 0.5, 0.08), ("y", 0.02, 0.1)):  # differences below are of no interest
+        for axis, least, margin in (("x", 0.5, 0.08), ("y", 0.02, 0.1)):  # smaller differences are ignored
             values = [c.waes if axis == "x" else c.cost_ratio for c in self]
             middle, half = (min(values) + max(values)) / 2, max(least, max(values) - min(values)) / 2
             getattr(ax, f"set_{axis}lim")(middle - half * (1 + 2 * margin), middle + half * (1 + 2 * margin))
@@ -139,10 +139,10 @@ def trade_off(
         The reference clustering; points of label -1 (noise) are left out. One of `labels`, `centers` and
         `reference` is needed.
     centers : array-like [k, d], optional
-        Its centers: every point belongs to the nearest.
+        Centers of the reference clustering, to the nearest of which every point belongs.
     reference : clusterer or pipeline that ends in one, optional
-        Fitted, or to be fitted to X, once for all candidates. Costs are measured in its own space: behind the
-        steps of a pipeline.
+        The reference clustering. It is fitted to X, once for all candidates, unless it is fitted. Costs are
+        measured in its own space, after the other steps of a pipeline.
     candidates : mapping of names to tree explainers, optional
         Default: IMM, EMN, ExGreedy and ExShallow with four depth factors, each plain and refined.
     sample_weight : array-like [n], optional
@@ -157,13 +157,13 @@ def trade_off(
     Raises
     ------
     ValueError
-        None or several of `labels`, `centers` and `reference`.
+        If none or several of `labels`, `centers` and `reference` are given.
 
     Warns
     -----
     UserWarning
-        A tree costs less than the reference, whose clusters are then not those of k-means on the columns of X;
-        they may have been found behind a scaler.
+        If a tree costs clearly less than the reference, whose clusters then are not those of k-means on the
+        columns of X; they may have been found after scaling.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def trade_off(
     if centers is None:
         counts = are_labels(own)
         k = len(np.unique(own[counts]))
-        if not counts.all():  # noise has no part in the cost
+        if not counts.all():  # noise is not part of the cost
             weight = np.where(counts, 1.0 if weight is None else np.asarray(weight), 0.0)
     found: list[Candidate] = []
     candidates = explainers(len(centers) if centers is not None else k) if candidates is None else candidates

@@ -1,4 +1,4 @@
-"""A threshold tree: its nodes as tensors, and what they decide for points."""
+"""Threshold trees: nodes as tensors, and their predictions."""
 
 from __future__ import annotations
 
@@ -25,58 +25,58 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ThresholdTree:
-    """A binary tree of tests ``x[feature] <= threshold``, each leaf of which has the label of a cluster.
+    """A binary tree of tests ``x[feature] <= threshold``, whose leaves have the labels of clusters.
 
-    A test may also ask whether ``x[feature]`` lies in an interval, or in one of two: points inside go left.
-    Nodes are numbered from the root, 0, in preorder: a parent, all of its left branch, all of its right one.
+    A test may also be that ``x[feature]`` lies in one or two intervals; points inside go left. Nodes are numbered
+    in preorder from the root, 0: a parent, all nodes of its left branch, and all nodes of its right branch.
 
     Attributes
     ----------
     feature : Tensor [nodes] of int
-        The column that a node tests, of those that the `encoding` makes if there is one; -1 at leaves.
+        The column that a node tests, which is a column of the `encoding` if there is one; -1 at leaves.
     threshold : Tensor [nodes] of float64
-        In the units of the column; NaN at leaves and tests of intervals. Points with ``x <= threshold`` go left.
+        The thresholds, in the units of the column; NaN at leaves and interval tests. Points with ``x <=
+        threshold`` go left.
     left, right : Tensor [nodes] of int
         The children; -1 at leaves.
     label : Tensor [nodes] of int
-        Position in `classes` of a leaf's cluster; -1 elsewhere.
+        Position in `classes` of a leaf's cluster; -1 at tests.
     samples : Tensor [nodes] of float64
-        Training points that reached a node, or the sum of their weights.
+        Number of training points that reach a node, or the sum of their weights.
     mistakes : Tensor [nodes] of float64
-        Training points that a test sends where no leaf has their reference cluster; at leaves, those of other
-        clusters.
+        At tests, the training points that are sent to a side without a leaf of their reference cluster; at leaves,
+        the training points of other clusters.
     n_features : int
-        Columns of the table.
+        Number of columns of the table.
     classes : ndarray
         The label of every cluster.
     feature_names : tuple of str or None
-        Of the table's columns.
+        Names of the table's columns.
     intervals : Tensor [nodes, 2, 2] of float64, or None
-        The one or two intervals of a test, ``(low, high)`` in the units of the column, with infinite bounds where
-        they are open; NaN where there are none. Points with ``low < x <= high`` for one of them go left. None
-        where all tests are of thresholds.
+        The one or two intervals ``(low, high)`` of a test, in the units of the column, with infinite bounds if
+        they are open; NaN if there are none. Points with ``low < x <= high`` for one of them go left. None if all
+        tests are thresholds.
     spread : Tensor [n_columns] of float64, or None
-        Standard deviation of the columns that are tested, over the training points; 1 for the others. It is what
-        :func:`neonxc.neuralize` measures margins in.
+        Standard deviation of the tested columns over the training points; 1 for other columns. It is the unit of
+        the margins in :func:`neonxc.neuralize`.
     bounds : Tensor [bounds, 5] of float64, or None
-        Where the training points lie around every bound that a test compares with: one row
-        ``(column, bound, below, above, whole)`` per different finite bound of a column, sorted by both. Of the
-        values that the column has in training points of positive weight, `below` is the greatest that is <= the
-        bound and `above` the least that is greater (-inf and inf where there is none), so that any bound from
-        `below` up to, but without, `above` sends the training points the same way; `whole` is 1 if all of these
-        values are whole numbers, else 0. None for trees of files that were saved by version 0.1.
+        The training values next to every bound of a test: one row ``(column, bound, below, above, whole)`` per
+        distinct finite bound of a column, sorted by column and bound. Among the training points of positive
+        weight, `below` is the largest value <= the bound, and `above` the smallest value > the bound (-inf and inf
+        if there is none). Any bound in [below, above) therefore sends the training points the same way. `whole` is
+        1 if all values of the column are whole numbers, otherwise 0. None for trees from files of version 0.1.
     class_samples : Tensor [classes] of float64, or None
-        Training points of every reference cluster, or the sum of their weights; where leaves are clusters of their
-        own, of the reference cluster that most of a leaf's points are of.
+        Number of training points of every reference cluster, or the sum of their weights. If leaves are clusters
+        of their own, those of the most frequent reference cluster of a leaf.
     n_noise : int
-        Points of label -1 (noise) that `fit` was given and left out.
+        Number of points with label -1 (noise), which `fit` has left out.
     cost_ratio : float or None
-        Price of explainability: the k-means cost of the tree's clusters over that of the reference clustering, in
-        the space where the reference was found. None where it was not measured: for trees of kernels and graphs,
-        k-medians, and tables that are read batch by batch.
+        Price of explainability: the k-means cost of the tree's clusters divided by that of the reference
+        clustering, in the space of the reference. None if it is not measured: for kernel and graph trees,
+        k-medians, and tables that are read in batches.
     encoding : Encoding or None
-        How the columns of a data frame with categories or missing values become the columns of numbers that are
-        tested; None where these are the table's own.
+        Encoding of a data frame with categories or missing values as the numeric columns that are tested; None if
+        the columns of the table are tested.
 
     Examples
     --------
@@ -113,32 +113,32 @@ class ThresholdTree:
 
     @property
     def n_nodes(self) -> int:
-        """Inner nodes and leaves."""
+        """Number of nodes, tests and leaves."""
         return len(self.feature)
 
     @property
     def n_columns(self) -> int:
-        """Columns of numbers: those of the table, or those that the encoding makes."""
+        """Number of numeric columns: those of the table, or of its encoding."""
         return self.n_features if self.encoding is None else self.encoding.width
 
     @property
     def n_leaves(self) -> int:
-        """Leaves."""
+        """Number of leaves."""
         return int((self.feature < 0).sum())
 
     @cached_property
     def leaves(self) -> Tensor:
-        """The leaves' nodes, from left to right."""
+        """Nodes of the leaves, from left to right."""
         return (self.feature < 0).nonzero()[:, 0]
 
     @property
     def depth(self) -> int:
-        """Tests on the longest path; 0 for a single leaf."""
+        """Number of tests on the longest path; 0 for a single leaf."""
         return int(self.depths.max())
 
     @cached_property
     def depths(self) -> Tensor:
-        """Tests before every node, [nodes]."""
+        """Number of tests before every node, [nodes]."""
         depths = torch.zeros(self.n_nodes, dtype=torch.int64)
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():  # parents come before their children
             depths[self.left[node]] = depths[self.right[node]] = depths[node] + 1
@@ -146,7 +146,7 @@ class ThresholdTree:
 
     @cached_property
     def parents(self) -> Tensor:
-        """The parent of every node, [nodes]; -1 at the root."""
+        """Parent of every node, [nodes]; -1 at the root."""
         parents = torch.full((self.n_nodes,), -1)
         inner = (self.feature >= 0).nonzero()[:, 0]
         parents[self.left[inner]] = parents[self.right[inner]] = inner
@@ -154,7 +154,7 @@ class ThresholdTree:
 
     @cached_property
     def tests(self) -> list[Intervals]:
-        """The numbers that a node's test sends left, [nodes]: disjoint intervals (low, high]; none at leaves."""
+        """Disjoint intervals (low, high] of the numbers that a node's test sends left, [nodes]; none at leaves."""
         rows = [[(-inf, threshold)] for threshold in self.threshold.tolist()]
         if self.intervals is not None:
             rows = [
@@ -165,10 +165,10 @@ class ThresholdTree:
 
     @cached_property
     def explanation_sizes(self) -> Tensor:
-        """Tests on the path to every node that no later test makes redundant, [nodes].
+        """Number of tests on the path to every node that no later test makes redundant, [nodes].
 
-        Tests of one column whose answer was the same count once; those of thresholds and those of intervals apart.
-        Tests for different categories are tests of different columns.
+        Tests of one column with the same answer are counted once, separately for thresholds and intervals. Tests
+        of different categories are tests of different columns.
         """
         same = range(self.n_features) if self.encoding is None else canonical_columns(self.encoding)
         sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
@@ -182,7 +182,7 @@ class ThresholdTree:
 
     @property
     def feature_importances(self) -> Tensor:
-        """Share of all tests made by training points that a column has, [features]; sums to 1 (0 for one leaf)."""
+        """Share of each column in all tests of the training points, [features]; sums to 1 (0 for a single leaf)."""
         inner = self.feature >= 0
         sums = torch.zeros(self.n_features, dtype=torch.float64)
         tested = self.feature[inner] if self.encoding is None else self.encoding.owner[self.feature[inner]]
@@ -190,7 +190,7 @@ class ThresholdTree:
         return sums / sums.sum().clamp(min=torch.finfo(torch.float64).tiny)
 
     def apply(self, X: Any) -> Any:
-        """Leaf (its node) of every point, [N]; an array for an array, a tensor for a tensor.
+        """Return the leaf (its node) of every point, [N], as an array or, for a tensor, a tensor.
 
         Parameters
         ----------
@@ -201,25 +201,25 @@ class ThresholdTree:
         return labels(leaf)
 
     def predict(self, X: Any) -> Any:
-        """Label of every point's leaf, [N]; an array for an array, a tensor for a tensor.
+        """Return the label of every point's leaf, [N], as an array or, for a tensor, a tensor.
 
         Parameters
         ----------
         X : array-like, data frame, sparse matrix or tensor [N, features]
-            In the columns and units of the training data. A tree of a table with categories or missing values
-            takes such tables; a category that it has not seen is none of those it has.
+            Points with the columns and units of the training data. A tree of a table with categories or missing
+            values takes such tables; an unknown category equals none of the known ones.
 
         Raises
         ------
         ValueError
-            Another number of columns, other names, values that are not finite, or a missing number in a column
-            that is tested and had none in the training data.
+            If the number or the names of the columns differ, if values are not finite, or if a number is missing
+            in a tested column without missing numbers in the training data.
         """
         leaf, labels = leaves_of(self, X)
         return labels(self.classes[self.label[leaf].numpy()])
 
     def decision_path(self, X: Any) -> Any:
-        """Whether a point passes through a node, [N, nodes] of bool.
+        """Return whether a point passes through a node, [N, nodes] of bool.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class ThresholdTree:
         return labels(passed)
 
     def leaf_of(self, X: Any) -> Tensor:
-        """Leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`.
+        """Return the leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`.
 
         Parameters
         ----------
@@ -261,22 +261,22 @@ class ThresholdTree:
         return rules(self, **options)
 
     def to_sklearn(self) -> DecisionTreeClassifier:
-        """Give the tree as scikit-learn's, for tools that read those.
+        """Convert the tree to scikit-learn's, for tools that read those.
 
         Returns
         -------
         DecisionTreeClassifier
-            Fitted. Its ``predict`` and ``apply`` agree with the tree's on the training points, and on other data
-            in float32, to which scikit-learn's trees round all data. Where a training value of float64 is rounded
-            across a threshold, the threshold moves past it, and float32 data of that value go with it.
-            Nodes have the tree's numbers. Tests of intervals become chains of thresholds: ``predict`` agrees, and
-            ``apply`` gives other leaves, as leaves are copied; copies share a leaf's training weight evenly. The
-            probability of a leaf's cluster is 1, as the tree decides; inner nodes have the mean of their leaves.
+            A fitted classifier. Its ``predict`` and ``apply`` agree with the tree's on the training points, and on
+            other data in float32, to which scikit-learn's trees round all data. If rounding moves a float64
+            training value across a threshold, the threshold is moved as well. Nodes have the tree's numbers.
+            Interval tests become chains of thresholds: ``predict`` agrees, but ``apply`` returns other leaves,
+            because leaves are copied; copies share the training weight of a leaf equally. The probability of a
+            leaf's cluster is 1; inner nodes have the mean of their leaves.
 
         Raises
         ------
         ValueError
-            Training values on the two sides of a test that are the same in float32.
+            If training values on the two sides of a test are equal in float32.
 
         Notes
         -----
@@ -323,13 +323,13 @@ class ThresholdTree:
 
 
 def tree_of(given: Any) -> ThresholdTree | None:
-    """A tree as it is, or that of a fitted explainer; None for anything else."""
+    """Return a tree, or the tree of a fitted explainer; None for any other object."""
     tree = getattr(given, "tree_", given)
     return tree if isinstance(tree, ThresholdTree) else None
 
 
 def as_tree(given: ThresholdTree | TreeExplainer) -> ThresholdTree:
-    """A tree as it is, or that of a fitted explainer; a TypeError for anything else."""
+    """Return a tree, or the tree of a fitted explainer; raise a TypeError for any other object."""
     tree = tree_of(given)
     if tree is None:
         unfitted = " that is not fitted" if hasattr(given, "fit") and hasattr(given, "get_params") else ""

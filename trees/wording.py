@@ -1,4 +1,4 @@
-"""How columns, clusters and tests of a tree are worded in rules and drawings."""
+"""Texts for columns, clusters and tests of a tree in rules and drawings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MISTAKES = (
 def tree_columns(
     tree: ThresholdTree, names: Sequence[str] | None = None, units: Mapping[str, str] | None = None
 ) -> list[Column]:
-    """Columns of a tree's table with its own names, or those given, and with the gaps around its bounds."""
+    """Return the columns of a tree's table, with given or own names, and the gaps around bounds."""
     n, units = tree.n_features, dict(units or {})
     given = tree.feature_names if names is None else _as_many(names, n, "feature_names", "features")
     keys: Sequence[str | int] = tree.feature_names or given or range(n)
@@ -43,14 +43,14 @@ def tree_columns(
 
 
 def cluster_texts(tree: ThresholdTree, names: Sequence[str] | None = None) -> list[str]:
-    """Names of a tree's clusters: those given, else their labels; a number is told to be a cluster's."""
+    """Return the names of a tree's clusters: the given names, or their labels ("cluster 0" for a number)."""
     if names is None:
         names = [label if isinstance(label, str) else f"cluster {label}" for label in tree.classes.tolist()]
     return list(map(one_line, _as_many(names, len(tree.classes), "class_names", "clusters")))
 
 
 def _as_many(names: Sequence[str], needed: int, argument: str, things: str) -> list[str]:
-    if isinstance(names, str):  # would pass for a sequence of its letters
+    if isinstance(names, str):  # a string is a sequence of its letters
         raise ValueError(f"{argument} must be a sequence of names, got the string {names!r}")
     if len(names) != needed:
         raise ValueError(
@@ -61,7 +61,7 @@ def _as_many(names: Sequence[str], needed: int, argument: str, things: str) -> l
 
 @dataclass(frozen=True)
 class NodeWords:
-    """What is said of a node."""
+    """The texts of a node."""
 
     name: str  # of a leaf's cluster, of a test's column
     cluster: int | None  # a leaf's
@@ -71,19 +71,19 @@ class NodeWords:
     mistakes: float
 
     def title(self) -> list[str]:
-        """A leaf's cluster, or what a test asks: a line for every interval."""
+        """Return the cluster of a leaf, or the condition of a test, with a line for every interval."""
         if not self.sides:
             return [self.name]
         first, *others = self.sides[0].alternatives(self.numbers)
         return [first, *(f"or {other}" for other in others)]
 
     def branch(self, left: bool) -> str:
-        """What the points have in common that a test sends to one side."""
+        """Return the condition of the points that a test sends to one side."""
         return self.sides[0 if left else 1].render(self.numbers)
 
     @property
     def details(self) -> list[str]:
-        """The counts; mistakes of a test only where there are any."""
+        """Return the counts; the mistakes of a test only if there are any."""
         lines = counts(self.samples, self.mistakes).split(", ")
         return lines if self.cluster is not None or self.mistakes else lines[:1]
 
@@ -94,7 +94,7 @@ def node_words(
     class_names: Sequence[str] | None,
     precision: int | None,
 ) -> list[NodeWords]:
-    """What is said of every node of a tree, where all bounds of a column can be told apart."""
+    """Return the texts of every node, with enough digits to distinguish all bounds of a column."""
     columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
     sides = [_sides(tree, node, columns) for node in range(tree.n_nodes)]
     bounds: dict[Column, set[float]] = defaultdict(set)
@@ -113,7 +113,7 @@ def node_words(
 
 
 def _sides(tree: ThresholdTree, node: int, columns: list[Column]) -> tuple[Condition, ...]:
-    """What the test of a node asks of the points that go left, and right; nothing at a leaf."""
+    """Return the conditions of the points that go left and right; none at a leaf."""
     feature, test = int(tree.feature[node]), tree.tests[node]
     if feature < 0:
         return ()
