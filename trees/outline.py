@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neonxc.rules.wording import readable_number
@@ -108,14 +109,13 @@ class Outline:
         number = max(text_width(text) for text in [*numbers, "mistakes"]) + 8
         for row in self.rows:
             if words[row.node].cluster is not None:
-                row.name = wrapped(words[row.node].name, lambda line: text_width(line) <= NAME)
+                row.name = wrapped(words[row.node].name, partial(_fits, NAME))
         name = max(text_width(line) for row in self.rows for line in row.name) + 12
         chart = CHART[0] + 12 if charts else 0.0
         most = PAGE[0] - 2 * MARGIN - chart - name - BAR - 2 * number - 16
         for row in self.rows:
             room = most - self._indent(row) - 20
-            # type: ignore[misc]
-            row.lines = wrapped(self._said(row), lambda line, room=room: text_width(line) <= room)
+            row.lines = wrapped(self._text_of(row), partial(_fits, room))
             least = CHART[1] if charts else 0.0
             row.height = max(LINE * max(len(row.lines), len(row.name)), least) + GAP
         text = max(self._indent(row) + text_width(line) for row in self.rows for line in row.lines)
@@ -182,11 +182,15 @@ class Outline:
     def _indent(self, row: Row) -> float:
         return INDENT * len(row.above)
 
-    def _said(self, row: Row) -> str:
+    def _text_of(self, row: Row) -> str:
         if row.test is None:
             return row.word
         left = bool(self.tree.left[row.test] == row.node)
         return f"{row.word} {self.words[row.test].branch(left)}"
+
+
+def _fits(room: float, line: str) -> bool:
+    return text_width(line) <= room
 
 
 class _Drawn:

@@ -83,7 +83,15 @@ def rules(
         n_features = None if isinstance(made, Categories) and made.known else tree.n_features
         counts = _counts(tree, node, label)
         found.append(
-            Rule(classes[label], clusters[label], _asked(path.values()), counts, None, (node,), n_features)
+            Rule(
+                classes[label],
+                clusters[label],
+                _without_always_met(path.values()),
+                counts,
+                None,
+                (node,),
+                n_features,
+            )
         )
     found = _merged(found) if merge else found
     totals = summed((rule.label, rule.counts) for rule in found)
@@ -146,11 +154,11 @@ def _joined(into: Rule, old: Condition, new: Condition, rule: Rule) -> Rule:
     return replace(
         into,
         leaves=tuple(sorted(into.leaves + rule.leaves)),
-        conditions=_asked(new if one == old else one for one in into.conditions),
+        conditions=_without_always_met(new if one == old else one for one in into.conditions),
         counts=replace(into.counts, samples=samples, mistakes=mistakes),
     )
 
 
-def _asked(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+def _without_always_met(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     """Leave out conditions that every point meets."""
     return tuple(condition for condition in conditions if not condition.is_always_met)

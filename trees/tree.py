@@ -182,7 +182,7 @@ class ThresholdTree:
 
     @property
     def feature_importances(self) -> Tensor:
-        """Share of each column in all tests of the training points, [features]; sums to 1 (0 for a single leaf)."""
+        """Share of each column in all tests of the training points, [features]; sums to 1 (0 for one leaf)."""
         inner = self.feature >= 0
         sums = torch.zeros(self.n_features, dtype=torch.float64)
         tested = self.feature[inner] if self.encoding is None else self.encoding.owner[self.feature[inner]]
