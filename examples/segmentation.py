@@ -79,7 +79,7 @@ Scores = dict[float, dict[str, dict[str, list[float]]]]  # scores of every scene
 
 def extractors(network: str, block: int, weights: str, device: str) -> tuple[FeatureExtractor, FeatureExtractor]:
     """Return feature extractors of a block, with the features as they are and with unit norm."""
-    raw = NETWORKS[network](block, weights=None if weights == "random" else weights).to(device)
+    raw = NETWORKS[network](block, weights=None if weights == "random" else weights).to(device)  # type: ignore[arg-type]
     unit = copy.copy(raw)  # both extractors share one network
     unit.normalize = True
     return raw, unit
