@@ -40,7 +40,7 @@ class Choice:
         - ``inertia``: sum of squared distances to the centers, which falls with k;
         - ``silhouette``: -1 to 1, compares the distance to the own cluster with that to the next cluster;
         - ``stability``: mean adjusted Rand index between the clusters and those that k-means finds on random
-        halves of the rows, at most 1;
+          halves of the rows, at most 1;
         - ``cost_ratio``: k-means cost of a tree with one leaf per cluster, divided by the inertia, at least 1.
     k : int
         The suggested number of clusters.
