@@ -359,7 +359,7 @@ def test_lines_of_text():
     assert len(lines) == 21
     assert lines[-1] == "... and 10 more rows"
     assert lines[0].startswith("row 0: cluster")
-    assert " spreads): pl 1.4 -> " in lines[0]
+    assert " standard deviations): pl 1.4 -> " in lines[0]
 
 
 def test_what_can_not_be_found():

@@ -163,7 +163,7 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     assert total == pytest.approx(contents.points.logit[at], rel=0.01)
     assert sum(parts) == pytest.approx(total, abs=0.02 * abs(total) + 0.1)
     change = contents.points.changes[at]
-    assert f"{change.distance:.3g} spreads" in detail
+    assert f"{change.distance:.3g} standard deviations" in detail
     assert change.values[0][1].replace("-", "−") in detail
 
     page.locator("#row").fill("99999")

@@ -50,7 +50,7 @@ class Boxes:
         return at_once(8 * 8 * (widest + 1), self.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
-        """Find the nearest points that are inside a leaf by a margin [n], in spreads."""
+        """Find the nearest points that are inside a leaf by a margin [n], in units of `spread`."""
         best = task.x.new_full((len(task.x),), torch.inf)
         points = task.x.clone()
         for leaf in self.leaves:

@@ -58,7 +58,7 @@ class Curved:
         return at_once(8 * COPIES * width, self.head.detection.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
-        """Find points inside their targets by a margin [n], in spreads, at a local minimum of the distance."""
+        """Find points inside their targets by a margin [n], at a local minimum of the distance."""
 
         def solve(nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
             known = self._known_points(task, nodes)
@@ -105,7 +105,7 @@ class BestChanges:
     Attributes
     ----------
     u : Tensor [m, d]
-        The changes in spreads.
+        The changes in units of `spread`.
     length : Tensor [m]
         Their lengths; infinite if no point of the target was found.
     sure : Tensor [m] of bool

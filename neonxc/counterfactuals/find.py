@@ -65,14 +65,14 @@ def counterfactual(
         The unit in which changes of each column are measured, or data whose standard deviations are used. For a
         column that a pipeline passes to a function such as a logarithm, the unit is that of the function's values.
         Default: the standard deviations of the X given to :func:`~neonxc.neuralize`, ``net.spread_``. Without X,
-        those of the centers, supports or means of the clustering, or the spreads that a threshold tree stores; 1
-        for columns where these are constant.
+        those of the centers, supports or means of the clustering, or those that a threshold tree stores; 1 for
+        columns where these are constant.
 
     Returns
     -------
     Counterfactual
-        Points with the type of x, their changes, distances in spreads, and whether they are exact. Every point
-        found was checked with ``net.predict`` in the dtype in which it is returned.
+        Points with the type of x, their changes, distances in standard deviations, and whether they are exact.
+        Every point found was checked with ``net.predict`` in the dtype in which it is returned.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def counterfactual(
         `net` is no network from :func:`~neonxc.neuralize`.
     ValueError
         A network with a feature network, invalid x, an unknown label or column, bounds that cross or exclude x, or
-        spreads that are not positive.
+        standard deviations that are not positive.
 
     Notes
     -----

@@ -36,7 +36,7 @@ class Polyhedra:
         return at_once(8 * COPIES * (self.values.numel() + len(self.pieces.cluster)), self.values.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
-        """Find the nearest points that are inside a piece of the target by a margin [n], in spreads."""
+        """Find the nearest points that are inside a piece of the target by a margin [n], in units of `spread`."""
         values = self.head.compared(task.x)
         slopes = self.values * task.spread
         starts = pairs(self.pieces, task.target)

@@ -69,7 +69,7 @@ class Counterfactual:
         order = moved[np.argsort(-np.abs(self._size[row])[moved], kind="stable")]
         parts = [_change(self._names[i], before[i], after[i]) for i in order[:MOST_CHANGES]]
         more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
-        return f"{way} ({self.distance[row]:.3g} spreads): {', '.join(parts)}{more}"
+        return f"{way} ({self.distance[row]:.3g} standard deviations): {', '.join(parts)}{more}"
 
 
 def _change(name: str, before: float, after: float) -> str:

@@ -13,7 +13,7 @@ from neonxc.counterfactuals.task import Task
 MOST_NODES = 1000
 """Number of problems solved per point, after which the search returns the best solution so far."""
 UNCHANGED = 1e-9
-"""Changes up to this size, in spreads (of whole numbers in their own units), count as none."""
+"""Changes up to this size, in units of `spread` (of whole numbers in their own units), count as none."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes of the search tree: the problem of reaching a piece within a box of changes, in spreads."""
+    """Nodes of the search tree: the problem of reaching a piece within a box of changes, in units of `spread`."""
 
     point: Tensor  # [m]
     piece: Tensor  # [m]
@@ -47,7 +47,7 @@ class Nodes:
 
 
 Solve = Callable[[Nodes], tuple[Tensor, Tensor, Tensor]]
-"""Solves nodes: returns the least changes [m, d] in spreads, whether there are any, and whether they converged."""
+"""Solves nodes: returns the smallest changes [m, d], whether there are any, and whether they converged."""
 
 
 def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:

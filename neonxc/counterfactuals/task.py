@@ -57,7 +57,7 @@ class Task:
         return self.most is not None or bool(self.integer.any())
 
     def box(self) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper bounds [n, d] of the changes, in spreads."""
+        """Return the lower and upper bounds [n, d] of the changes, in units of `spread`."""
         low = torch.where(self.integer, self.low.ceil(), self.low)
         high = torch.where(self.integer, self.high.floor(), self.high)
         zero = torch.zeros_like(self.x)
@@ -67,12 +67,12 @@ class Task:
         )
 
     def moved(self, u: Tensor) -> Tensor:
-        """Return the points [n, d] after changes u, in spreads."""
+        """Return the points [n, d] after changes u, in units of `spread`."""
         y = torch.where(u == 0, self.x, (self.x + u * self.spread).clamp(self.low, self.high))
         return torch.where(self.integer, y.round(), y)
 
     def distance(self, y: Tensor) -> Tensor:
-        """Return the distances [n] of points y from x, in spreads."""
+        """Return the distances [n] of points y from x, in units of `spread`."""
         return torch.linalg.vector_norm((y - self.x) / self.spread, dim=1)
 
 

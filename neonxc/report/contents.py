@@ -245,7 +245,7 @@ class Change:
     cluster : int
         Position of the other cluster.
     distance : float
-        Size of the change, in units of the spreads of the columns.
+        Size of the change, in standard deviations of the columns.
     values : list of (column, text)
         Changed columns and their new values as printed.
     """

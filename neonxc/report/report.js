@@ -275,7 +275,7 @@
     if (!found) return [];
     const [cluster, distance, moves] = found;
     const list = make("ol", {}, ...moves.map(([column, before, after]) => make("li", {}, name(columns[column][0]), value(column, before), "→", value(column, after))));
-    return [make("h4", {}, `Smallest change to another cluster: ${number(distance)} spreads`), make("p", { class: "quiet" }, named(cluster)), list];
+    return [make("h4", {}, `Smallest change to another cluster: ${number(distance)} standard deviations`), make("p", { class: "quiet" }, named(cluster)), list];
   }
   function path(at) {
     for (const node of $$(".onpath")) node.classList.remove("onpath");
