@@ -36,6 +36,7 @@ NOT_CALLED = {
         "trees.statistics.Pairs trees.statistics.Parted trees.statistics.PartedFrom trees.statistics.Points "
         "trees.statistics.Statistic"
     ),
+    "every imputer returns one": "evaluation.imputers.Filling",
     "every report consists of them": "report.contents.Card report.contents.Contents report.contents.Points",
 }
 
