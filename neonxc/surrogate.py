@@ -32,7 +32,7 @@ COUNT = 5  # ... if they have at least this number of points
 HELD_OUT = 0.2  # share of the points that are held out to measure fidelity
 DROPPED = 0.05  # share of the points that each refit for the stability leaves out
 REFITS = 3
-COMPARED = 500  # number of points whose relevance is compared
+COMPARED = 500  # at least this number of points is compared, if there are as many, and less than twice it
 
 
 def fit_surrogate(

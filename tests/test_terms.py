@@ -238,10 +238,6 @@ def halves(text):
     return [text[: len(text) // 2]]
 
 
-def doubled(text):
-    return text + text
-
-
 @pytest.mark.parametrize(
     ("vectorizer", "message"),
     [
