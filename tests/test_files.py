@@ -381,6 +381,16 @@ def test_one_class_for_a_name(forms):
         assert forms["Mine"].cls is again
 
 
+def test_objects_are_pickled(tmp_path):
+    net, tree = neonxc.neuralize(km().fit(FRAME), FRAME), IMM(3, random_state=0).fit(FRAME)
+    deep, images = on_features(resnet18(block=1, weights=None), 24)
+    made = [net, tree, tree.tree_, tree.tree_.rules(), neonxc.neuralize(tree, FRAME), deep]
+    for obj, data in zip(made, [FRAME] * 5 + [images], strict=True):
+        assert np.array_equal(pickle.loads(pickle.dumps(obj)).predict(data), obj.predict(data))
+    neon = NEON(net, beta=2.0)
+    assert pickle.loads(pickle.dumps(neon)).attribute(FRAME).equals(neon.attribute(FRAME))
+
+
 # --- writing -----------------------------------------------------------------------------------------------
 
 

@@ -9,9 +9,9 @@ import pandas as pd
 
 from neonxc import plot
 from neonxc.attribution import NEON
+from neonxc.conversion import neuralize
 from neonxc.evaluation.choice import Choice, choose_k
 from neonxc.files import save, staged_folder
-from neonxc.neuralize import neuralize
 from neonxc.preparation import Preparation
 from neonxc.workflows.clusters import Clusters
 from neonxc.workflows.result import Result
