@@ -24,6 +24,7 @@ from neonxc.options import (
     Page,
     Rules,
     Scaling,
+    check_outputs,
     creatable_path,
     existing_path,
     existing_weights,
@@ -128,6 +129,7 @@ def heatmap(
 ) -> None:
     """Draw heatmaps of the pixels that make each cluster of photos, or of locations in photos."""
     files = photo_files(images)
+    check_outputs([*files, Path(weights)], save, folder=out)
     if mode == "image" and len(files) < clusters:
         raise ValueError(
             f"{clusters} clusters need at least as many photos, got {len(files)}; or use --mode spatial"
@@ -161,6 +163,7 @@ def table(
     keep: Keep = None,
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
+    check_outputs([file], folder=out)
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
     from neonxc import workflows
 
@@ -188,6 +191,7 @@ def explain(
     size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""
+    check_outputs([source], out)
     if source.is_dir() or source.suffix.lower() == ".txt":
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
@@ -239,6 +243,7 @@ def rules(
     keep: Keep = None,
 ) -> None:
     """Describe the clusters of a table, of k-means or of a column, by short rules."""
+    check_outputs([file], out)
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
@@ -266,6 +271,7 @@ def apply(
     ] = None,
 ) -> None:
     """Assign new rows to clusters with a saved network, tree or set of rules."""
+    check_outputs([model, file], out)
     from neonxc import workflows
 
     rows = workflows.applied(model, file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,10 @@ Mode = Literal["spatial", "image"]
 Scale = Literal["none", "standard", "minmax", "robust"]
 Format = Literal["text", "markdown", "html", "sql", "python", "json"]
 Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
+TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors")
+CHOICES = ("choose-k.csv", "choose-k.png")
+RESULTS = (*TABLES, *CHOICES, "contact-sheet*.png", "*-cluster-[0-9]*.png")
+"""Names of the files that commands write to a folder."""
 
 
 def creatable_path(path: Path | None) -> Path | None:
@@ -23,6 +28,34 @@ def creatable_path(path: Path | None) -> Path | None:
         if not os.access(parent, os.W_OK):
             raise typer.BadParameter(f"Can't write to the folder {parent}.")
     return path
+
+
+def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | None = None) -> None:
+    """Check that a command writes to none of its inputs, neither directly nor through a link.
+
+    Of a `folder` of results, the files are checked that are called as results are.
+
+    Raises
+    ------
+    ValueError
+        An output is an input.
+    """
+    written = [] if folder is None else [path for pattern in RESULTS for path in folder.glob(pattern)]
+    own = {_identity(Path("/dev/stdin") if str(path) == "-" else path) for path in inputs} - {None}
+    for path in [*outputs, *written]:
+        if path is not None and _identity(path) in own:
+            raise ValueError(
+                f"{path} is an input of this command, which would overwrite it; choose another output"
+            )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what all names of a file share; None if there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def safetensors_file(path: Path | None) -> Path | None:

@@ -129,7 +129,7 @@ class _Table:
     def _place(self, row: int) -> str:
         """Describe the position of a row in the file."""
         if self.text is None:
-            return f"row {row + 1}"
+            return f"row {row}"
         _, line = next(islice(_records(self.text, self.separator), row + self.first, None))
         return f"line {line}"
 

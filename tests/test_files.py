@@ -381,7 +381,7 @@ def test_one_class_for_a_name(forms):
         assert forms["Mine"].cls is again
 
 
-def test_objects_are_pickled(tmp_path):
+def test_objects_are_pickled():
     net, tree = neonxc.neuralize(km().fit(FRAME), FRAME), IMM(3, random_state=0).fit(FRAME)
     deep, images = on_features(resnet18(block=1, weights=None), 24)
     made = [net, tree, tree.tree_, tree.tree_.rules(), neonxc.neuralize(tree, FRAME), deep]
