@@ -386,7 +386,7 @@ def test_no_command_overwrites_its_input(neonxc_command, wine_csv, photos, tmp_p
         "r/contact-sheet.png",
         "r/photo0-cluster-1.png",
     ):
-        (tmp_path / name).write_bytes(wine_csv.read_bytes())
+        (tmp_path / "r" / name).write_bytes(wine_csv.read_bytes())
     (tmp_path / "csv").symlink_to("r")
     (tmp_path / "link.csv").symlink_to("wine.csv")
     (tmp_path / "twin.csv").hardlink_to(wine_csv)
