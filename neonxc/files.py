@@ -5,8 +5,10 @@ Nothing is ever unpickled: only classes in :data:`neonxc.registry.FORMS` can be 
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import platform
 import tempfile
 import uuid
 from collections.abc import Collection, Iterator
@@ -14,6 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -25,6 +28,8 @@ from neonxc.registry import FORMS, pack, unpack
 VERSION = 4
 KEY = "neonxc"
 KIND = "object"
+OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".bin", ".onnx", ".h5", ".npy", ".npz", ".json"}
+"""Suffixes of formats that are not written."""
 # Modules that register classes when they are imported
 HOMES = ("neonxc.network", "neonxc.readers", "neonxc.rules", "neonxc.models", "neonxc.trees")
 
@@ -41,15 +46,20 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         estimator that are not numbers or strings (estimators, initial labels, random states) are not saved; a
         loaded estimator has their default values.
     path : path-like
-        The file, usually ``*.safetensors``. It is written atomically: to a temporary file first.
+        The file, usually ``*.safetensors``. It is written atomically: to a temporary file first. A file that
+        exists keeps its permissions, and a symbolic link its target.
 
     Raises
     ------
     TypeError
         The object's class is not registered, or it can't be saved.
+    ValueError
+        The suffix of `path` is that of another format, such as ``.pkl`` or ``.pt``.
     FileNotFoundError
         The folder of `path` does not exist.
     """
+    if Path(path).suffix.lower() in OTHERS:
+        raise ValueError(f"path needs the suffix .safetensors, the format that neonxc.save writes, got {path}")
     write(path, KIND, *pack(obj))
 
 
@@ -110,10 +120,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
     tensors = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     try:
         with staged_file(path) as partial:
-            partial.touch()
-            mode = partial.stat().st_mode  # the user's default; safetensors makes files readable by the owner only
             save_file(tensors, partial, metadata=metadata)
-            partial.chmod(mode)
     except SafetensorError as error:  # for example, a full disk
         raise OSError(f"can't write {path}: {error}") from error
 
@@ -155,13 +162,38 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
 
 @contextmanager
 def staged_file(path: Path) -> Iterator[Path]:
-    """Write a file atomically: yield a temporary path, which replaces `path` if the block succeeds."""
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    """Write a file atomically: yield a temporary path, which replaces `path` if the block succeeds.
+
+    The permissions of a file that exists are kept, and a link leads to the new file. What killed processes of this
+    computer left of the same file is removed.
+    """
+    path = path.resolve()
+    host = f"{crc32(platform.node().encode()):08x}"
+    for left in path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part"):
+        if not _runs(int(left.name.split(".")[-3])):
+            left.unlink(missing_ok=True)
+    partial = path.with_name(f"{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex}.part")
     try:
+        partial.touch()
+        mode = (path if path.exists() else partial).stat().st_mode
         yield partial
+        partial.chmod(mode)  # safetensors makes files readable by the owner only
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """Whether a process of this computer is running; on Windows, where asking would end it, it may be."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        pass
+    return True
 
 
 @contextmanager

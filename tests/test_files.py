@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import multiprocessing
 import os
 import pickle
 
@@ -420,6 +421,44 @@ def test_file_has_the_usual_permissions(tmp_path):
     (tmp_path / "usual").touch()
     neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "net")
     assert (tmp_path / "net").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions and links of POSIX")
+def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path):
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf" / "net").touch(mode=0o640)
+    (tmp_path / "link").symlink_to("shelf/net")
+    (tmp_path / "new").symlink_to("shelf/new")
+    for name in ("link", "new"):
+        neonxc.save(neonxc.neuralize(X[:3]), tmp_path / name)
+        assert (tmp_path / name).is_symlink()
+        assert len(neonxc.load(tmp_path / "shelf" / (tmp_path / name).readlink().name).classes_) == 3
+    assert (tmp_path / "shelf" / "net").stat().st_mode & 0o777 == 0o640
+
+
+def killed_while_saving(path):
+    neonxc.files.save_file = lambda tensors, file, metadata: os._exit(1)
+    neonxc.save(neonxc.neuralize(X[:3]), path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no fork")
+def test_what_a_killed_process_left_is_swept(tmp_path):
+    path = tmp_path / "net[1]"
+    process = multiprocessing.get_context("fork").Process(target=killed_while_saving, args=(path,))
+    process.start()
+    process.join()
+    assert [file.suffix for file in tmp_path.iterdir()] == [".part"]
+    with neonxc.files.staged_file(path) as living:  # another thread, that writes
+        neonxc.save(neonxc.neuralize(X[:3]), path)
+        assert {*tmp_path.iterdir()} == {path, living}
+        living.write_bytes(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", ["net.pkl", "net.PT", "net.v2.pth", "net.joblib"])
+def test_suffixes_of_other_formats_are_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=rf"path needs the suffix \.safetensors, .* got .*{name}"):
+        neonxc.save(neonxc.neuralize(X[:3]), tmp_path / name)
+    neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "net.v2")
 
 
 def test_network_is_not_changed_by_saving(tmp_path):
