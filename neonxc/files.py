@@ -27,6 +27,7 @@ from neonxc.registry import FORMS, pack, unpack
 
 VERSION = 4
 KEY = "neonxc"
+SUM = f"{KEY}.checksum"
 KIND = "object"
 OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".bin", ".onnx", ".h5", ".npy", ".npz", ".json"}
 """Suffixes of formats that are not written."""
@@ -96,7 +97,7 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
         return unpack(described, tensors)
     except ValueError as error:
         raise ValueError(f"{path} can't be loaded: {error}") from error
-    except (AssertionError, AttributeError, LookupError, TypeError, RuntimeError) as error:
+    except Exception as error:  # whatever goes wrong while the object is built: the file does not describe one
         raise ValueError(f"{path} is damaged: {error!r}") from error
 
 
@@ -111,7 +112,8 @@ def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensor
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving {path.name}")
-    write_tensors(tensors, path, {KEY: json.dumps({"version": VERSION, "kind": kind, "plain": plain})})
+    header = json.dumps({"version": VERSION, "kind": kind, "plain": plain})
+    write_tensors(tensors, path, {KEY: header, SUM: _checksum(header)})
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -140,7 +142,8 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         raise FileNotFoundError(f"no such file: {path}")
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get(KEY, "null"))
+            held = {KEY: "null"} | (file.metadata() or {})
+            header = json.loads(held[KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
     except (SafetensorError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
@@ -152,12 +155,18 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     if version != VERSION:
         age = "a newer" if version > VERSION else "an older"
         raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {VERSION})")
+    if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
+        raise ValueError(f"{path} is damaged: its header was changed since it was written")
     if not isinstance(kind, str) or not isinstance(plain, dict):
         raise ValueError(f"{path} is damaged: its header has no description of its contents")
     if kind not in kinds:
         needed = " or ".join(map(repr, kinds))
         raise ValueError(f"{path} contains a {kind!r}, not {needed}")
     return kind, plain, tensors
+
+
+def _checksum(text: str) -> str:
+    return f"{crc32(text.encode()):08x}"
 
 
 @contextmanager
@@ -168,7 +177,7 @@ def staged_file(path: Path) -> Iterator[Path]:
     computer left of the same file is removed.
     """
     path = path.resolve()
-    host = f"{crc32(platform.node().encode()):08x}"
+    host = _checksum(platform.node())
     for left in path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part"):
         if not _runs(int(left.name.split(".")[-3])):
             left.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """One file per network: what is saved comes back bit by bit, and nothing else is taken for it."""
 
+import contextlib
 import copy
 import json
 import math
@@ -14,10 +15,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
+from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import Normalizer, OneHotEncoder, StandardScaler
 from torch import nn
 from witnesses import blobs, near
 
@@ -25,8 +27,8 @@ import neonxc
 from neonxc import NEON
 from neonxc.head import Head, linear_head
 from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
-from neonxc.registry import FORMS, register, storable
-from neonxc.trees import IMM
+from neonxc.registry import FORMS, pack, register, storable
+from neonxc.trees import CART, IMM
 from neonxc.trees.saving import register_explainer
 
 X = blobs()
@@ -680,6 +682,50 @@ def test_damaged_files_are_not_loaded(kind, tmp_path):
         rewritten(path, change)
         with pytest.raises(ValueError, match=UNUSABLE):
             neonxc.load(path)
+
+
+def places(node, above=()):
+    """All keys of dictionaries and positions in lists, also of those inside."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        yield (*above, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*above, key))
+
+
+KINDS = FRAME.assign(kind=np.where(FRAME["a"] > 0, "u", "v"))
+ENCODED = make_column_transformer((StandardScaler(), ["a", "b", "c", "ü"]), (OneHotEncoder(), ["kind"]))
+FUZZED = {
+    "k-means": (lambda: neonxc.neuralize(km().fit(FRAME), FRAME), FRAME),
+    "pipeline": (lambda: neonxc.neuralize(make_pipeline(ENCODED, km(3)).fit(KINDS), KINDS), KINDS),
+    "tree": (lambda: IMM(3, random_state=0).fit(FRAME), FRAME),
+    "rules": (lambda: CART(3).fit(KINDS, labels=km(3).fit(X).labels_).tree_.rules(), KINDS),
+    "kernel": (lambda: KernelKMeans(3, 4, random_state=0).fit(X), X),
+    "mixture": (HEADS["mixture, full"], X),
+}
+
+
+@pytest.mark.parametrize("kind", FUZZED)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_any_change_of_a_header_is_noticed_or_harmless(kind, tmp_path):
+    make, data = FUZZED[kind]
+    obj, path = make(), tmp_path / kind
+    described, tensors = pack(obj)
+    described = json.loads(json.dumps(described))
+    for i, (*above, key) in enumerate(places(described)):
+        changed = copy.deepcopy(described)
+        inside = changed
+        for name in above:
+            inside = inside[name]
+        inside[key] = [1e308, -1, "x", None, []][i % 5]
+        if i % 6 == 5:
+            del inside[key]
+        neonxc.files.write(path, "object", changed, tensors)
+        with contextlib.suppress(ValueError):  # no other error, neither on loading nor later
+            neonxc.load(path).predict(data)
+    neonxc.save(obj, path)
+    path.write_bytes(path.read_bytes().replace(b"class", b"clasp", 1))  # a change that no writer made
+    with pytest.raises(ValueError, match="damaged: its header was changed"):
+        neonxc.load(path)
 
 
 @pytest.mark.parametrize("make", [lambda: KernelKMeans(3, 4, random_state=0), lambda: IMM(3, random_state=0)])
