@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -25,10 +24,10 @@ from neonxc.options import (
     Rules,
     Scaling,
     check_outputs,
+    creatable_file,
     creatable_path,
     existing_path,
     existing_weights,
-    safetensors_file,
 )
 from neonxc.photo_files import photo_files
 from neonxc.progress_bars import hide, progress
@@ -121,7 +120,7 @@ def heatmap(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=safetensors_file,
+            callback=creatable_file(".safetensors"),
             help="File for the relevance values, .safetensors; its folder is created if needed.",
             show_default=False,
         ),
@@ -137,7 +136,7 @@ def heatmap(
     if per_photo and mode == "image":
         raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
     if launched_rank():
-        os.environ["TQDM_DISABLE"] = "1"  # the first process shows the bars
+        hide()  # the first process shows the bars
     from neonxc import workflows
 
     with launched() as group:
@@ -295,16 +294,14 @@ def _prepared(
     """Read and prepare the table; return it with the column of labels, if one is given."""
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
+    from neonxc.parameters import check_columns
     from neonxc.preparation import prepare
     from neonxc.tables import read_table
 
     frame = read_table(file, ignore=ignore or [])
     column = None
     if labels is not None:
-        if labels not in frame.columns:
-            raise ValueError(
-                f"{_name(file)} has no column {labels!r} of labels; its columns are {list(frame.columns)}"
-            )
+        check_columns(_name(file), [labels], frame.columns)
         column = frame[labels]
         frame = frame.drop(columns=labels)
     prepared = prepare(frame, scale=scale, keep=keep or [])

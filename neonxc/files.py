@@ -29,7 +29,7 @@ VERSION = 4
 KEY = "neonxc"
 SUM = f"{KEY}.checksum"
 KIND = "object"
-OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".bin", ".onnx", ".h5", ".npy", ".npz", ".json"}
+OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".onnx", ".npz"}
 """Suffixes of formats that are not written."""
 # Modules that register classes when they are imported
 HOMES = ("neonxc.network", "neonxc.readers", "neonxc.rules", "neonxc.models", "neonxc.trees")
@@ -178,9 +178,14 @@ def staged_file(path: Path) -> Iterator[Path]:
     """
     path = path.resolve()
     host = _checksum(platform.node())
-    for left in path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part"):
-        if not _runs(int(left.name.split(".")[-3])):
+    leftovers = path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part")
+    for left in leftovers if os.name == "posix" else ():  # on Windows, asking for a process may end it
+        try:
+            os.kill(int(left.name.split(".")[-3]), 0)
+        except ProcessLookupError:
             left.unlink(missing_ok=True)
+        except OSError:  # another user's process that runs
+            pass
     partial = path.with_name(f"{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex}.part")
     try:
         partial.touch()
@@ -190,19 +195,6 @@ def staged_file(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _runs(process: int) -> bool:
-    """Whether a process of this computer is running; on Windows, where asking would end it, it may be."""
-    if os.name == "nt":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user
-        pass
-    return True
 
 
 @contextmanager

@@ -363,39 +363,32 @@ def test_bad_commands_are_one_line(neonxc_command, wine_csv, photos, tmp_path, a
 @pytest.mark.parametrize(
     "args",
     [
-        ["table", "r/relevance.csv", "-k", "2", "--out", "r"],
-        ["table", "csv/relevance.csv", "-k", "2", "--out", "r"],
-        ["rules", "wine.csv", "-k", "2", "--out", "./r/../wine.csv"],
-        ["rules", "link.csv", "-k", "2", "--format", "sql", "--out", "wine.csv"],
-        ["rules", "wine.csv", "-k", "2", "--out", "twin.csv"],
-        ["explain", "table.html", "-k", "2", "--out", "table.html"],
-        ["apply", "m.safetensors", "wine.csv", "--out", "m.safetensors"],
-        ["apply", "m.safetensors", "wine.csv", "--out", "link.csv"],
-        ["heatmap", "m.safetensors", *SMALL, "--save", "m.safetensors"],
-        ["heatmap", "photo0.png", *SMALL[:2], "--weights", "m.safetensors", "--save", "m.safetensors"],
-        ["heatmap", "photo0.png", "r/photo0-cluster-1.png", *SMALL, "--out", "r"],
-        ["heatmap", "r", *SMALL, "--out", "r"],
+        "table r/relevance.csv --out r",
+        "table csv/relevance.csv --out r",
+        "rules wine.csv --out ./r/../wine.csv",
+        "rules link.csv --format sql --out wine.csv",
+        "rules wine.csv --out twin.csv",
+        "explain table.html --out table.html",
+        "apply m.safetensors wine.csv --out m.safetensors",
+        "apply m.safetensors wine.csv --out link.csv",
+        "heatmap m.safetensors --save m.safetensors",
+        "heatmap table.html --weights m.safetensors --save m.safetensors",
+        "heatmap table.html r/a-cluster-1.png --out r",
+        "heatmap r --out csv",
     ],
 )
-def test_no_command_overwrites_its_input(neonxc_command, wine_csv, photos, tmp_path, monkeypatch, args):
+def test_no_command_overwrites_its_input(neonxc_command, wine_csv, tmp_path, monkeypatch, args):
     (tmp_path / "r").mkdir()
-    for name in (
-        "r/relevance.csv",
-        "table.html",
-        "m.safetensors",
-        "r/contact-sheet.png",
-        "r/photo0-cluster-1.png",
-    ):
-        (tmp_path / "r" / name).write_bytes(wine_csv.read_bytes())
+    for name in ("r/relevance.csv", "table.html", "m.safetensors", "r/contact-sheet.png", "r/a-cluster-1.png"):
+        (tmp_path / name).write_bytes(b"a,b\n1,2\n")
     (tmp_path / "csv").symlink_to("r")
     (tmp_path / "link.csv").symlink_to("wine.csv")
     (tmp_path / "twin.csv").hardlink_to(wine_csv)
     monkeypatch.setattr("neonxc.cli.launched", lambda: pytest.fail("began"))
     monkeypatch.setattr("neonxc.tables.read_table", lambda *_, **__: pytest.fail("began"))
-    code, _, err = neonxc_command(*args)
-    assert code == 2
+    code, _, err = neonxc_command(*args.split())
+    assert (code, err.count("\n")) == (2, 1)
     assert "is an input of this command, which would overwrite it; choose another" in err
-    assert err.count("\n") == 1
 
 
 def test_photos_that_are_the_same(neonxc_command, photos, tmp_path):

@@ -391,7 +391,6 @@ def options_of_another():
         "columns": {"data": POINTS.astype(np.float32)},
         "data": {"data": POINTS + 1e-12},
         "data of a table": {"data": pd.DataFrame(POINTS[::-1])},
-        "data of a data set": {"data": TensorDataset(torch.from_numpy(POINTS[::-1].copy()))},
         "data of a sparse matrix": {"data": sparse.csr_array(POINTS[::-1])},
     }
 

@@ -290,14 +290,17 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
 
 
 BAD_LABELS = {
-    ("--labels", "nope"): "people.csv has no column 'nope' of labels; its columns are ['id', 'age', ",
+    ("--labels", "nope"): "people.csv has no column ['nope']; its columns are ['id', 'age', ",
+    ("--labels", "incom"): "people.csv has no column ['incom'] (did you mean 'income'?); its columns are ['id', ",
+    ("--ignore", "Hour"): "people.csv has no column ['Hour'] (did you mean 'hours'?); its columns are ['id', ",
+    ("--keep", "ids"): "keep: the table has no column ['ids'] (did you mean 'id'?); its columns are ['id', ",
     ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
     ("--labels", "income", "-k", "2"): "pass --clusters or --labels, not both",
     ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
-    ("-k", "2", "--keep", "nope"): "keep: there is no column ['nope']",
+    ("-k", "2", "--keep", "nope"): "keep: the table has no column ['nope']; its",
 }
 
 

@@ -133,9 +133,8 @@ def attribute_dataset(
         sample = sampled(source)
         if not sample:
             raise ValueError("data is empty")
-        first = explainer([0], sample[0])
-        data_hash = hash_of(None, {str(i): x for i, x in enumerate(sample)})
-        described = {**explainer.described(), "columns": _described(first), "data": data_hash}
+        first = explainer([0], sample["0"])
+        described = {**explainer.described(), "columns": _described(first), "data": hash_of(None, sample)}
         manifest = manifest_of(source, format, described)
         most = rows_per_shard or at_once(COPIES * sum(value.nbytes for value in first.values()))
         block = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)

@@ -103,11 +103,11 @@ def as_row_source(data: Any) -> RowSource:
     )
 
 
-def sampled(source: RowSource) -> list[Any]:
-    """Return some rows: at equal distances from the first to the last, or the first ones of a stream."""
+def sampled(source: RowSource) -> dict[str, Any]:
+    """Return some rows by number: at equal distances from the first to the last, or the first ones of a stream."""
     n = source.n
     rows = range(SAMPLED) if n is None else np.unique(np.linspace(0, n - 1, SAMPLED, dtype=int)).tolist()
-    return [x for _, x in islice(source.batches(rows, 1), len(rows))]
+    return {str(row): x for (row,), x in islice(source.batches(rows, 1), len(rows))}
 
 
 def _filled(source: RowSource) -> RowSource:
