@@ -300,7 +300,6 @@ BAD_LABELS = {
     ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
-    ("-k", "2", "--keep", "nope"): "keep: the table has no column ['nope']; its",
 }
 
 
