@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,13 +16,13 @@ if TYPE_CHECKING:
     from neonxc import plot as plot
     from neonxc import trees as trees
     from neonxc.attribution import NEON
-    from neonxc.contrast import Contrast, contrast
+    from neonxc.contrasts import Contrast, contrast
+    from neonxc.conversion import neuralize
     from neonxc.counterfactuals import Counterfactual, counterfactual
     from neonxc.dataset import Attributions, attribute_dataset, read_attributions
     from neonxc.files import load, save
-    from neonxc.highlights import highlights
+    from neonxc.highlighting import highlights
     from neonxc.network import NeuralizedClustering
-    from neonxc.neuralize import neuralize
     from neonxc.progress_bars import progress
     from neonxc.report.explain import explain
     from neonxc.report.report import Report
@@ -54,21 +52,22 @@ __all__ = [
     "to_shap",
 ]
 
+# No module is called as what it defines: importing it would put it in place of the function.
 _HOMES = {
     "NEON": "attribution",
     "Attributions": "dataset",
     "ClusterSummary": "summary",
-    "Contrast": "contrast",
+    "Contrast": "contrasts",
     "NeuralizedClustering": "network",
     "Report": "report.report",
     "attribute_dataset": "dataset",
-    "contrast": "contrast",
+    "contrast": "contrasts",
     "explain": "report.explain",
-    "highlights": "highlights",
+    "highlights": "highlighting",
     "Counterfactual": "counterfactuals",
     "counterfactual": "counterfactuals",
     "load": "files",
-    "neuralize": "neuralize",
+    "neuralize": "conversion",
     "progress": "progress_bars",
     "read_attributions": "dataset",
     "save": "files",
@@ -103,15 +102,3 @@ def _version() -> str:
         return metadata.version("neonxc")
     except metadata.PackageNotFoundError:  # a bare clone that was never installed
         return "0+unknown"
-
-
-class _Package(ModuleType):
-    """Keeps `neonxc.neuralize` a function, which importing the module of the same name would replace."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(
-            name, getattr(value, name) if name in _HOMES and isinstance(value, ModuleType) else value
-        )
-
-
-sys.modules[__name__].__class__ = _Package

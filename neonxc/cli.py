@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -24,10 +23,11 @@ from neonxc.options import (
     Page,
     Rules,
     Scaling,
+    check_outputs,
+    creatable_file,
     creatable_path,
     existing_path,
     existing_weights,
-    safetensors_file,
 )
 from neonxc.photo_files import photo_files
 from neonxc.progress_bars import hide, progress
@@ -120,7 +120,7 @@ def heatmap(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=safetensors_file,
+            callback=creatable_file(".safetensors"),
             help="File for the relevance values, .safetensors; its folder is created if needed.",
             show_default=False,
         ),
@@ -128,6 +128,7 @@ def heatmap(
 ) -> None:
     """Draw heatmaps of the pixels that make each cluster of photos, or of locations in photos."""
     files = photo_files(images)
+    check_outputs([*files, Path(weights)], save, folder=out)
     if mode == "image" and len(files) < clusters:
         raise ValueError(
             f"{clusters} clusters need at least as many photos, got {len(files)}; or use --mode spatial"
@@ -135,7 +136,7 @@ def heatmap(
     if per_photo and mode == "image":
         raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
     if launched_rank():
-        os.environ["TQDM_DISABLE"] = "1"  # the first process shows the bars
+        hide()  # the first process shows the bars
     from neonxc import workflows
 
     with launched() as group:
@@ -161,6 +162,7 @@ def table(
     keep: Keep = None,
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
+    check_outputs([file], folder=out)
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
     from neonxc import workflows
 
@@ -188,6 +190,7 @@ def explain(
     size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""
+    check_outputs([source], out)
     if source.is_dir() or source.suffix.lower() == ".txt":
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
@@ -239,6 +242,7 @@ def rules(
     keep: Keep = None,
 ) -> None:
     """Describe the clusters of a table, of k-means or of a column, by short rules."""
+    check_outputs([file], out)
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
@@ -266,6 +270,7 @@ def apply(
     ] = None,
 ) -> None:
     """Assign new rows to clusters with a saved network, tree or set of rules."""
+    check_outputs([model, file], out)
     from neonxc import workflows
 
     rows = workflows.applied(model, file)
@@ -289,16 +294,14 @@ def _prepared(
     """Read and prepare the table; return it with the column of labels, if one is given."""
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
+    from neonxc.parameters import check_columns
     from neonxc.preparation import prepare
     from neonxc.tables import read_table
 
     frame = read_table(file, ignore=ignore or [])
     column = None
     if labels is not None:
-        if labels not in frame.columns:
-            raise ValueError(
-                f"{_name(file)} has no column {labels!r} of labels; its columns are {list(frame.columns)}"
-            )
+        check_columns(_name(file), [labels], frame.columns)
         column = frame[labels]
         frame = frame.drop(columns=labels)
     prepared = prepare(frame, scale=scale, keep=keep or [])

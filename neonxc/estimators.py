@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from neonxc.parameters import check_whole
 from neonxc.registry import Values
 
 
@@ -24,6 +25,10 @@ def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
     obj = cls(**values["params"])
     for name in set(values["fitted"]) & set(fitted):
         setattr(obj, name, values[name])
+    n, names = values.get("n_features_in_", 1), values.get("feature_names_in_")
+    check_whole("n_features_in_", n)
+    if names is not None and len(names) != n:
+        raise TypeError(f"it has not one name for each of {n} features")
     return obj
 
 

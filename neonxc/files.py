@@ -5,8 +5,10 @@ Nothing is ever unpickled: only classes in :data:`neonxc.registry.FORMS` can be 
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import platform
 import tempfile
 import uuid
 from collections.abc import Collection, Iterator
@@ -14,6 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,7 +27,10 @@ from neonxc.registry import FORMS, pack, unpack
 
 VERSION = 4
 KEY = "neonxc"
+SUM = f"{KEY}.checksum"
 KIND = "object"
+OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".onnx", ".npz"}
+"""Suffixes of formats that are not written."""
 # Modules that register classes when they are imported
 HOMES = ("neonxc.network", "neonxc.readers", "neonxc.rules", "neonxc.models", "neonxc.trees")
 
@@ -41,15 +47,20 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         estimator that are not numbers or strings (estimators, initial labels, random states) are not saved; a
         loaded estimator has their default values.
     path : path-like
-        The file, usually ``*.safetensors``. It is written atomically: to a temporary file first.
+        The file, usually ``*.safetensors``. It is written atomically: to a temporary file first. A file that
+        exists keeps its permissions, and a symbolic link its target.
 
     Raises
     ------
     TypeError
         The object's class is not registered, or it can't be saved.
+    ValueError
+        The suffix of `path` is that of another format, such as ``.pkl`` or ``.pt``.
     FileNotFoundError
         The folder of `path` does not exist.
     """
+    if Path(path).suffix.lower() in OTHERS:
+        raise ValueError(f"path needs the suffix .safetensors, the format that neonxc.save writes, got {path}")
     write(path, KIND, *pack(obj))
 
 
@@ -86,7 +97,7 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
         return unpack(described, tensors)
     except ValueError as error:
         raise ValueError(f"{path} can't be loaded: {error}") from error
-    except (AssertionError, AttributeError, LookupError, TypeError, RuntimeError) as error:
+    except Exception as error:  # whatever goes wrong while the object is built: the file does not describe one
         raise ValueError(f"{path} is damaged: {error!r}") from error
 
 
@@ -101,7 +112,8 @@ def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensor
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving {path.name}")
-    write_tensors(tensors, path, {KEY: json.dumps({"version": VERSION, "kind": kind, "plain": plain})})
+    header = json.dumps({"version": VERSION, "kind": kind, "plain": plain})
+    write_tensors(tensors, path, {KEY: header, SUM: _checksum(header)})
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -110,10 +122,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
     tensors = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     try:
         with staged_file(path) as partial:
-            partial.touch()
-            mode = partial.stat().st_mode  # the user's default; safetensors makes files readable by the owner only
             save_file(tensors, partial, metadata=metadata)
-            partial.chmod(mode)
     except SafetensorError as error:  # for example, a full disk
         raise OSError(f"can't write {path}: {error}") from error
 
@@ -133,7 +142,8 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
         raise FileNotFoundError(f"no such file: {path}")
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get(KEY, "null"))
+            held = {KEY: "null"} | (file.metadata() or {})
+            header = json.loads(held[KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
     except (SafetensorError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
@@ -145,6 +155,8 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     if version != VERSION:
         age = "a newer" if version > VERSION else "an older"
         raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {VERSION})")
+    if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
+        raise ValueError(f"{path} is damaged: its header was changed since it was written")
     if not isinstance(kind, str) or not isinstance(plain, dict):
         raise ValueError(f"{path} is damaged: its header has no description of its contents")
     if kind not in kinds:
@@ -153,12 +165,33 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dic
     return kind, plain, tensors
 
 
+def _checksum(text: str) -> str:
+    return f"{crc32(text.encode()):08x}"
+
+
 @contextmanager
 def staged_file(path: Path) -> Iterator[Path]:
-    """Write a file atomically: yield a temporary path, which replaces `path` if the block succeeds."""
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    """Write a file atomically: yield a temporary path, which replaces `path` if the block succeeds.
+
+    The permissions of a file that exists are kept, and a link leads to the new file. What killed processes of this
+    computer left of the same file is removed.
+    """
+    path = path.resolve()
+    host = _checksum(platform.node())
+    leftovers = path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part")
+    for left in leftovers if os.name == "posix" else ():  # on Windows, asking for a process may end it
+        try:
+            os.kill(int(left.name.split(".")[-3]), 0)
+        except ProcessLookupError:
+            left.unlink(missing_ok=True)
+        except OSError:  # another user's process that runs
+            pass
+    partial = path.with_name(f"{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex}.part")
     try:
+        partial.touch()
+        mode = (path if path.exists() else partial).stat().st_mode
         yield partial
+        partial.chmod(mode)  # safetensors makes files readable by the owner only
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -8,11 +8,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from neonxc.network import NeuralizedClustering
 from neonxc.registry import pack
+from neonxc.sparse import is_sparse
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -29,12 +31,15 @@ def fingerprint(net: NeuralizedClustering) -> str:
 
 
 def hash_of(described: Any, tensors: Mapping[str, Any]) -> str:
-    """Return a hash of JSON values and named tensors; other values are hashed by their text."""
+    """Return a hash of JSON values and named tensors, arrays or tables; other values are hashed by their text."""
     digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
     for name, value in sorted(tensors.items()):
         if not isinstance(value, Tensor):
-            digest.update(f"{name} {plain_text(value)}".encode())
-            continue
+            array = value.toarray() if is_sparse(value) else np.asarray(value)
+            if array.dtype.kind not in "biuf":
+                digest.update(f"{name} {plain_text(array.tolist())}".encode())
+                continue
+            value = torch.as_tensor(array.astype(array.dtype.newbyteorder("="), order="C"))
         digest.update(f"{name} {value.dtype} {list(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]

@@ -67,6 +67,7 @@ class NeuralizedClustering(nn.Module):
     the dtype of the buffers.
     """
 
+    features: nn.Module | None
     _beta: Tensor
 
     def __init__(
@@ -86,7 +87,7 @@ class NeuralizedClustering(nn.Module):
             )
         self.encoding = encoding
         self.head = head
-        self.features = features
+        self.register_module("features", features)
         self.noise = noise
         self.encoding = encoding
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)

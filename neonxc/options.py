@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +14,10 @@ Mode = Literal["spatial", "image"]
 Scale = Literal["none", "standard", "minmax", "robust"]
 Format = Literal["text", "markdown", "html", "sql", "python", "json"]
 Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
+TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors")
+CHOICES = ("choose-k.csv", "choose-k.png")
+RESULTS = (*TABLES, *CHOICES, "contact-sheet*.png", "*-cluster-[0-9]*.png")
+"""Names of the files that commands write to a folder."""
 
 
 def creatable_path(path: Path | None) -> Path | None:
@@ -25,25 +31,40 @@ def creatable_path(path: Path | None) -> Path | None:
     return path
 
 
-def safetensors_file(path: Path | None) -> Path | None:
-    """Check that a file has the suffix .safetensors and can be created."""
-    if path is not None and path.suffix != ".safetensors":
-        raise typer.BadParameter(f"The file name must end in .safetensors, got {path}.")
-    return creatable_path(path)
+def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | None = None) -> None:
+    """Check that a command writes to none of its inputs, neither directly nor through a link.
+
+    Of a `folder` of results, the files are checked that are called as results are.
+
+    Raises
+    ------
+    ValueError
+        An output is an input.
+    """
+    written = () if folder is None else chain.from_iterable(map(folder.glob, RESULTS))
+    own = {path.stat()[1:3] for path in inputs if path.exists()}  # inode and device, the same for all its names
+    for path in [*outputs, *written]:
+        if path is not None and path.exists() and path.stat()[1:3] in own:
+            raise ValueError(
+                f"{path} is an input of this command, which would overwrite it; choose another output"
+            )
+
+
+def creatable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """Return a check that a file has one of these suffixes and can be created."""
+
+    def checked(path: Path | None) -> Path | None:
+        if path is not None and path.suffix not in suffixes:
+            raise typer.BadParameter(f"The file name must end in {' or '.join(suffixes)}, got {path}.")
+        return creatable_path(path)
+
+    return checked
 
 
 def _existing_table(path: Path) -> Path:
-    if str(path) != "-" and not path.is_file():
-        raise typer.BadParameter(f"{str(path)!r} " + ("is a directory." if path.is_dir() else "does not exist."))
-    return path
-
-
-def report_file(path: Path) -> Path:
-    """Check that a file has the suffix .html or .json and can be created."""
-    if path.suffix not in (".html", ".json"):
-        raise typer.BadParameter(f"The file name must end in .html or .json, got {path}.")
-    creatable_path(path)
-    return path
+    if path.is_dir():
+        raise typer.BadParameter(f"{str(path)!r} is a directory.")
+    return existing_path(path)
 
 
 def existing_path(path: Path) -> Path:
@@ -98,7 +119,12 @@ File = Annotated[
 ]
 Page = Annotated[
     Path,
-    typer.Option("--out", dir_okay=False, callback=report_file, help="File for the report, .html or .json."),
+    typer.Option(
+        "--out",
+        dir_okay=False,
+        callback=creatable_file(".html", ".json"),
+        help="File for the report, .html or .json.",
+    ),
 ]
 Labels = Annotated[
     str | None, typer.Option(help="Column with cluster labels, used instead of k-means.", show_default=False)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
 from typing import Any
 
 
-def plain_parameters(model: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator that are numbers, strings or None."""
-    plain = bool, int, float, str, type(None)
-    return {name: value for name, value in model.get_params().items() if isinstance(value, plain)}
+def similar(names: Iterable[Any], known: Iterable[Any]) -> str:
+    """Return what to say behind misspelled names in an error: the most similar known names, if there are any."""
+    spelled = {str(name).casefold(): name for name in known}
+    close = [get_close_matches(str(name).casefold(), spelled, n=1, cutoff=0.65) for name in names]
+    found = ", ".join(repr(spelled[one]) for some in close for one in some)
+    return f" (did you mean {found}?)" if found else ""
+
+
+def check_columns(table: str, wanted: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ValueError unless a table has all columns; `table` is what the message calls it."""
+    known = list(known)
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError(f"{table} has no column {unknown}{similar(unknown, known)}; its columns are {known}")
 
 
 def check_whole(name: str, value: Any, least: int = 1, optional: bool = False) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from neonxc.parameters import check_columns
+
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
 
@@ -104,8 +106,7 @@ def prepare(
     frame = frame if all(isinstance(name, str) for name in frame.columns) else frame.rename(columns=str)
     names = list(frame.columns)
     for what, given in (("ignore", ignore), ("keep", keep)):
-        if unknown := [name for name in given if name not in names]:
-            raise ValueError(f"{what}: there is no column {unknown}; the columns are {names}")
+        check_columns(f"{what}: the table", given, names)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"the table has several columns of the same name: {twice}")
     useless = {name: why for name in names if name not in ignore and (why := _useless(frame[name], name in keep))}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 _SHOWN: ContextVar[bool] = ContextVar("progress", default=True)
 
@@ -41,5 +42,7 @@ def hide() -> None:
 
 def progress_bar(iterable: Iterable[Any] | None = None, *, disable: bool = False, **options: Any) -> tqdm[Any]:
     """A progress bar that appears after two seconds, and vanishes at the end."""
+    from tqdm.auto import tqdm  # a widget in notebooks; not needed to start the command
+
     options = {"delay": 2, "leave": False} | options
     return tqdm(iterable, disable=disable or not _SHOWN.get(), **options)

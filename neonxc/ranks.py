@@ -122,7 +122,7 @@ class Ranks:
             for rank, other in enumerate(every):
                 if other != every[0]:
                     raise ValueError(
-                        f"{name} differs between processes: {_short(every[0])} on rank 0, {_short(other)} on rank "
+                        f"{name} differs between processes: {short(every[0])} on rank 0, {short(other)} on rank "
                         f"{rank}"
                     )
 
@@ -162,7 +162,8 @@ def _kind(error: Exception) -> str:
     return next((name for name, kind in KINDS.items() if isinstance(error, kind)), "RuntimeError")
 
 
-def _short(text: str, most: int = 200) -> str:
+def short(text: str, most: int = 200) -> str:
+    """Return the beginning of a text."""
     return text if len(text) <= most else f"{text[:most]} ..."
 
 

@@ -153,8 +153,8 @@ def _pack_array(array: np.ndarray) -> Values:
 
 
 def _unpack_array(cls: type, values: Values) -> np.ndarray:
-    data, levels = values["data"].numpy(), values["levels"]
-    return (data if levels is None else np.asarray(levels, values["dtype"])[data]).astype(values["dtype"])
+    data, levels, dtype = values["data"].numpy(), values["levels"], np.dtype(str(values["dtype"]))
+    return (data if levels is None else np.asarray([*dict.fromkeys(levels)], dtype)[data]).astype(dtype)
 
 
 register(np.ndarray, _pack_array, _unpack_array)

@@ -16,6 +16,7 @@ import pandas as pd
 
 from neonxc.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
 from neonxc.file_contents import text_of, unpacked
+from neonxc.parameters import check_columns
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
 UNNAMED = "Unnamed: 0"
@@ -89,8 +90,7 @@ class _Table:
 
     def frame(self, ignore: Sequence[str], needed: Sequence[str] | None) -> pd.DataFrame:
         for wanted in (ignore, needed or ()):
-            if unknown := [column for column in wanted if column not in self.columns]:
-                raise ValueError(f"{self.name} has no column {unknown}; its columns are {list(self.columns)}")
+            check_columns(self.name, wanted, self.columns)
         kept = [column for column in self.columns if column not in set(ignore)]
         if not kept:
             raise ValueError(f"{self.name} has no column left")
@@ -129,7 +129,7 @@ class _Table:
     def _place(self, row: int) -> str:
         """Describe the position of a row in the file."""
         if self.text is None:
-            return f"row {row + 1}"
+            return f"row {row}"
         _, line = next(islice(_records(self.text, self.separator), row + self.first, None))
         return f"line {line}"
 

@@ -360,6 +360,37 @@ def test_bad_commands_are_one_line(neonxc_command, wine_csv, photos, tmp_path, a
     assert set(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        "table r/relevance.csv --out r",
+        "table csv/relevance.csv --out r",
+        "rules wine.csv --out ./r/../wine.csv",
+        "rules link.csv --format sql --out wine.csv",
+        "rules wine.csv --out twin.csv",
+        "explain table.html --out table.html",
+        "apply m.safetensors wine.csv --out m.safetensors",
+        "apply m.safetensors wine.csv --out link.csv",
+        "heatmap m.safetensors --save m.safetensors",
+        "heatmap table.html --weights m.safetensors --save m.safetensors",
+        "heatmap table.html r/a-cluster-1.png --out r",
+        "heatmap r --out csv",
+    ],
+)
+def test_no_command_overwrites_its_input(neonxc_command, wine_csv, tmp_path, monkeypatch, args):
+    (tmp_path / "r").mkdir()
+    for name in ("r/relevance.csv", "table.html", "m.safetensors", "r/contact-sheet.png", "r/a-cluster-1.png"):
+        (tmp_path / name).write_bytes(b"a,b\n1,2\n")
+    (tmp_path / "csv").symlink_to("r")
+    (tmp_path / "link.csv").symlink_to("wine.csv")
+    (tmp_path / "twin.csv").hardlink_to(wine_csv)
+    monkeypatch.setattr("neonxc.cli.launched", lambda: pytest.fail("began"))
+    monkeypatch.setattr("neonxc.tables.read_table", lambda *_, **__: pytest.fail("began"))
+    code, _, err = neonxc_command(*args.split())
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is an input of this command, which would overwrite it; choose another" in err
+
+
 def test_photos_that_are_the_same(neonxc_command, photos, tmp_path):
     twins = [tmp_path / f"twin{i}.png" for i in range(3)]
     for twin in twins:
@@ -413,6 +444,7 @@ LIGHT = [
     ["rules", "bad.csv", "-k", "2"],
     ["rules", "bad.csv"],
     ["table", "bad.csv", "-k", "2-x"],
+    ["rules", "bad.csv", "--out", "bad.csv"],
     ["apply", "none.safetensors", "bad.csv"],
     ["apply", "bad.csv", "none.csv"],
     ["heatmap", "none.png"],

@@ -411,6 +411,7 @@ def test_saved_networks_know_the_spread(tmp_path):
         ({"target": 9}, "target 9 is no cluster"),
         ({"target": [0, 1]}, r"one per point \(3\)"),
         ({"fixed": "age"}, "fixed has an unknown column 'age'"),
+        ({"bounds": {"aa": (0, 1)}}, r"bounds has an unknown column 'aa' \(did you mean 'a'\?\); columns are 'a'"),
         ({"bounds": {"b": (3, 1)}}, "low <= high"),
         ({"bounds": {"b": 3}}, "bounds of column 'b'"),
         ({"bounds": [(0, 1)]}, "dict"),

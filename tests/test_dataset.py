@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neonxc
 from neonxc import attribute_dataset, read_attributions
-from neonxc.dataset.items import ArrayRows, DatasetRows, PendingRows, as_row_source, first_input
+from neonxc.dataset.items import SAMPLED, ArrayRows, DatasetRows, PendingRows, as_row_source, first_input
 from neonxc.dataset.shards import shard_files
 
 N = 50
@@ -312,7 +312,7 @@ def test_a_rerun_goes_on_and_gives_the_same(tmp_path, rows, end):
     attribute_dataset(network(), DataLoader(Watched(marks), 4), out, **options)
     assert_same(everything(out), everything(tmp_path / "whole"))
     again = Watched(marks).read() - first
-    assert {row for row in again if row < whole_shards} <= {0}  # to see what there is of a row
+    assert sum(count for row, count in again.items() if row < whole_shards) <= SAMPLED
 
 
 def alone(net, data, out, options):
@@ -339,7 +339,7 @@ def test_a_finished_run_is_not_done_again(tmp_path, whole):
     before, first = {file: file.stat().st_mtime_ns for file in out.iterdir()}, Watched(marks).read()
     attribute_dataset(network(), Watched(marks), out, progress=False)
     assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == before
-    assert +(Watched(marks).read() - first) == Counter({0: 1})
+    assert sum((Watched(marks).read() - first).values()) == SAMPLED
 
 
 def test_a_value_that_is_not_finite_is_found(tmp_path):
@@ -389,6 +389,9 @@ def options_of_another():
         "rows": {"data": POINTS[:40]},
         "format": {"format": "parquet"},
         "columns": {"data": POINTS.astype(np.float32)},
+        "data": {"data": POINTS + 1e-12},
+        "data of a table": {"data": pd.DataFrame(POINTS[::-1])},
+        "data of a sparse matrix": {"data": sparse.csr_array(POINTS[::-1])},
     }
 
 
@@ -396,7 +399,8 @@ def options_of_another():
 def test_a_rerun_with_something_else_is_refused(tmp_path, whole, what):
     given = {"net": network(), "data": POINTS, **options_of_another()[what]}
     before = everything(tmp_path / "whole")
-    with pytest.raises(ValueError, match=r"attributions with another .* there, .* now; use another folder"):
+    name = "target" if what == "competitor" else what.split()[0]
+    with pytest.raises(ValueError, match=rf"another {name}: .* there, .* now; use another folder"):
         attribute_dataset(out=tmp_path / "whole", progress=False, **given)
     assert_same(everything(tmp_path / "whole"), before)
 
@@ -415,8 +419,7 @@ def test_processes_share_the_rows(ranks, tmp_path, n):
         rows = load_file(path)["row"]
         assert len(set(rows % 3)) == 1  # every third
     counted = Watched(marks).read()
-    assert {counted[row] for row in range(2, n)} <= {1}
-    assert counted[0] <= 5  # each looks at the first one
+    assert sum(counted.values()) <= n + 3 * SAMPLED  # each looks at some rows
 
 
 def test_processes_need_not_be_told(ranks, tmp_path):

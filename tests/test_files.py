@@ -1,10 +1,14 @@
 """One file per network: what is saved comes back bit by bit, and nothing else is taken for it."""
 
+import contextlib
 import copy
 import json
 import math
+import multiprocessing
 import os
 import pickle
+from functools import reduce
+from operator import getitem
 
 import numpy as np
 import pandas as pd
@@ -13,10 +17,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
+from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import Normalizer, OneHotEncoder, StandardScaler
 from torch import nn
 from witnesses import blobs, near
 
@@ -24,8 +29,8 @@ import neonxc
 from neonxc import NEON
 from neonxc.head import Head, linear_head
 from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
-from neonxc.registry import FORMS, register, storable
-from neonxc.trees import IMM
+from neonxc.registry import FORMS, pack, register, storable
+from neonxc.trees import CART, IMM
 from neonxc.trees.saving import register_explainer
 
 X = blobs()
@@ -381,6 +386,16 @@ def test_one_class_for_a_name(forms):
         assert forms["Mine"].cls is again
 
 
+def test_objects_are_pickled():
+    net, tree = neonxc.neuralize(km().fit(FRAME), FRAME), IMM(3, random_state=0).fit(FRAME)
+    deep, images = on_features(resnet18(block=1, weights=None), 24)
+    made = [net, tree, tree.tree_, tree.tree_.rules(), neonxc.neuralize(tree, FRAME), deep]
+    for obj, data in zip(made, [FRAME] * 5 + [images], strict=True):
+        assert np.array_equal(pickle.loads(pickle.dumps(obj)).predict(data), obj.predict(data))
+    neon = NEON(net, beta=2.0)
+    assert pickle.loads(pickle.dumps(neon)).attribute(FRAME).equals(neon.attribute(FRAME))
+
+
 # --- writing -----------------------------------------------------------------------------------------------
 
 
@@ -410,6 +425,43 @@ def test_file_has_the_usual_permissions(tmp_path):
     (tmp_path / "usual").touch()
     neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "net")
     assert (tmp_path / "net").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions and links of POSIX")
+def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path):
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf" / "net").touch(mode=0o640)
+    (tmp_path / "link").symlink_to("shelf/net")
+    (tmp_path / "new").symlink_to("shelf/new")
+    for name in ("link", "new"):
+        neonxc.save(neonxc.neuralize(X[:3]), tmp_path / name)
+        assert (tmp_path / name).is_symlink()
+        assert len(neonxc.load(tmp_path / "shelf" / (tmp_path / name).readlink().name).classes_) == 3
+    assert (tmp_path / "shelf" / "net").stat().st_mode & 0o777 == 0o640
+
+
+def killed_while_saving(path):
+    neonxc.files.save_file = lambda tensors, file, metadata: os._exit(1)
+    neonxc.save(neonxc.neuralize(X[:3]), path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no fork")
+def test_what_a_killed_process_left_is_swept(tmp_path):
+    path = tmp_path / "net[1]"
+    process = multiprocessing.get_context("fork").Process(target=killed_while_saving, args=(path,))
+    process.start()
+    process.join()
+    assert [file.suffix for file in tmp_path.iterdir()] == [".part"]
+    with neonxc.files.staged_file(path) as living:  # another thread, that writes
+        neonxc.save(neonxc.neuralize(X[:3]), path)
+        assert {*tmp_path.iterdir()} == {path, living}
+
+
+@pytest.mark.parametrize("name", ["net.pkl", "net.PT", "net.v2.pth", "net.joblib"])
+def test_suffixes_of_other_formats_are_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=rf"path needs the suffix \.safetensors, .* got .*{name}"):
+        neonxc.save(neonxc.neuralize(X[:3]), tmp_path / name)
+    neonxc.save(neonxc.neuralize(X[:3]), tmp_path / "net.v2")
 
 
 def test_network_is_not_changed_by_saving(tmp_path):
@@ -631,6 +683,48 @@ def test_damaged_files_are_not_loaded(kind, tmp_path):
         rewritten(path, change)
         with pytest.raises(ValueError, match=UNUSABLE):
             neonxc.load(path)
+
+
+def places(node, above=()):
+    """All keys of dictionaries and positions in lists, also of those inside."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        yield (*above, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*above, key))
+
+
+KINDS = FRAME.assign(kind=np.where(FRAME["a"] > 0, "u", "v"))
+ENCODED = make_column_transformer((StandardScaler(), ["a", "b", "c", "ü"]), (OneHotEncoder(), ["kind"]))
+FUZZED = {
+    "k-means": (lambda: neonxc.neuralize(km().fit(FRAME), FRAME), FRAME),
+    "pipeline": (lambda: neonxc.neuralize(make_pipeline(ENCODED, km(3)).fit(KINDS), KINDS), KINDS),
+    "tree": (lambda: IMM(3, random_state=0).fit(FRAME), FRAME),
+    "rules": (lambda: CART(3).fit(KINDS, labels=km(3).fit(X).labels_).tree_.rules(), KINDS),
+    "kernel": (lambda: KernelKMeans(3, 4, random_state=0).fit(X), X),
+    "mixture": (HEADS["mixture, full"], X),
+}
+
+
+@pytest.mark.parametrize("kind", FUZZED)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_any_change_of_a_header_is_noticed_or_harmless(kind, tmp_path):
+    make, data = FUZZED[kind]
+    obj, path = make(), tmp_path / kind
+    described, tensors = pack(obj)
+    described = json.loads(json.dumps(described))
+    for i, (*above, key) in enumerate(places(described)):
+        changed = copy.deepcopy(described)
+        inside = reduce(getitem, above, changed)
+        inside[key] = [1e308, -1, "x", None, []][i % 5]
+        if i % 6 == 5:
+            del inside[key]
+        neonxc.files.write(path, "object", changed, tensors)
+        with contextlib.suppress(ValueError):  # no other error, neither on loading nor later
+            neonxc.load(path).predict(data)
+    neonxc.save(obj, path)
+    path.write_bytes(path.read_bytes().replace(b"class", b"clasp", 1))  # a change that no writer made
+    with pytest.raises(ValueError, match="damaged: its header was changed"):
+        neonxc.load(path)
 
 
 @pytest.mark.parametrize("make", [lambda: KernelKMeans(3, 4, random_state=0), lambda: IMM(3, random_state=0)])

@@ -375,7 +375,7 @@ def test_methods_by_name_and_functions():
 @pytest.mark.parametrize(
     ("methods", "error", "message"),
     [
-        (["NEO"], ValueError, "no method 'NEO'; did you mean 'NEON'"),
+        (["NEO"], ValueError, r"no method 'NEO' \(did you mean 'NEON'"),
         (["dream"], ValueError, "no method 'dream'. Known: 'random', "),
         ("NEON", ValueError, "needs a list of names and functions, or a dict, got 'NEON'"),
         ([], ValueError, "at least one method"),

@@ -213,17 +213,31 @@ def test_what_is_not_used_is_not_imported(installed, tmp_path, name):
     assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n" * len(STEPS[name])
 
 
-def test_neuralize_is_the_function_whatever_was_imported_first(installed, tmp_path):
+def test_no_module_takes_the_place_of_a_function(installed, tmp_path):
     code = """
-import sys
-for first in ("neonxc", "neonxc.neuralize", "neonxc.evaluation.segments"):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "neonxc"]:
-        del sys.modules[name]
-    __import__(first)
-    import neonxc
-    print(neonxc.neuralize.__qualname__, neonxc.evaluation.methods.__name__)
+import pkgutil, sys
+import neonxc
+offered, modules = set(neonxc.__all__), {module.name for module in pkgutil.iter_modules(neonxc.__path__)}
+assert offered.isdisjoint(modules), offered.intersection(modules)
+for first in modules - {"__main__"}:
+    __import__(f"neonxc.{first}")
+print([name for name in neonxc.__all__ if isinstance(getattr(neonxc, name), type(sys))])
 """
-    assert run("-c", code, cwd=tmp_path, path=installed) == "neuralize neonxc.evaluation.methods\n" * 3
+    assert run("-c", code, cwd=tmp_path, path=installed) == "[]\n"
+
+
+def test_functions_that_mention_the_package_are_pickled_by_value(installed, tmp_path):
+    """As Ray, Spark, Dask and joblib send the functions of a notebook to other processes."""
+    made = """
+import pickle, numpy as np, neonxc
+from joblib import wrap_non_picklable_objects  # by cloudpickle
+def decided(X):
+    return neonxc.neuralize(X[:2]).predict(X).tolist() + [neonxc.evaluation.__name__]
+pickle.dump((wrap_non_picklable_objects(decided), np.eye(3)), open("function", "wb"))
+"""
+    run("-c", made, cwd=tmp_path, path=installed)
+    used = "from pickle import load; f, X = load(open('function', 'rb')); print(f(X))"
+    assert run("-c", used, cwd=tmp_path, path=installed) == "[0, 1, 0, 'neonxc.evaluation']\n"
 
 
 def test_all_that_is_offered_is_there():

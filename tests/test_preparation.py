@@ -162,10 +162,10 @@ def test_long_lists_are_cut():
 def test_errors():
     frame = table(b=np.arange(N) % 3)
     with pytest.raises(
-        ValueError, match=r"ignore: there is no column \['x', 'y'\]; the columns are \['number', 'b'\]"
+        ValueError, match=r"ignore: the table has no column \['x', 'y'\]; its columns are \['number', 'b'\]"
     ):
         prepare(frame, ignore=["x", "b", "y"])
-    with pytest.raises(ValueError, match=r"keep: there is no column \['x'\]"):
+    with pytest.raises(ValueError, match=r"keep: the table has no column \['x'\]"):
         prepare(frame, keep=["x"])
     with pytest.raises(ValueError, match=r"columns \['a'\] have numbers greater than 1e\+150"):
         prepare(pd.DataFrame({"a": [1e200, -1e200, 3.0]}))

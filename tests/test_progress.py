@@ -1,22 +1,22 @@
 """Progress bars can be switched off, in Python and in the commands."""
 
 import pytest
+import tqdm.auto
 
 import neonxc
-from neonxc import progress_bars
 from neonxc.evaluation import choose_k
 
 
 @pytest.fixture
 def shown(monkeypatch):
     """The names of all bars that are shown."""
-    names, real = [], progress_bars.tqdm
+    names, real = [], tqdm.auto.tqdm
 
     def recorded(iterable, disable, **options):
         names.extend([] if disable else [options["desc"]])
         return real(iterable, disable=True, **options)
 
-    monkeypatch.setattr(progress_bars, "tqdm", recorded)
+    monkeypatch.setattr("tqdm.auto.tqdm", recorded)  # a widget in notebooks
     return names
 
 

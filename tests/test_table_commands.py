@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import neonxc
-from neonxc import workflows
+from neonxc import NEON, workflows
 from neonxc.encoding import Encoding
 from neonxc.encoding.parts import Number
 from neonxc.trees import CART
@@ -28,8 +28,9 @@ def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
     assert code == 0
     assert "what speaks for it" in out
     rows = read(tmp_path / "result" / "relevance.csv")
+    assert [row[0] for row in rows] == ["row", *map(str, range(178))]
+    rows = [row[1:] for row in rows]
     assert rows[0][:3] == ["cluster", "logit", "alcohol"]
-    assert len(rows) == 179
     numbers = np.array(rows[1:], dtype=float)
     np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
     assert (numbers[:, 1] >= 0).all()
@@ -45,6 +46,8 @@ def test_table_explains_rows_by_raw_columns(neonxc_command, wine_csv, tmp_path):
         assert direction == ("↑" if float(mean) > float(overall) else "↓")
     header, *clusters = read(tmp_path / "result" / "clusters.csv")
     assert header == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
+    typical = [[*map(int, row[2].split())] for row in clusters]
+    assert [one.tolist() for one in NEON(net).summary(X).prototypes] == typical
     assert re.match(r"\w+ \+\d.* \([↑↓] \S+ vs \S+\), ", clusters[0][3])
     assert re.search(r"\+\d\S* \([↑↓] \S+ vs \S+\)", out)
     np.testing.assert_array_equal(net.predict(X), numbers[:, 0])
@@ -62,7 +65,7 @@ def test_table_reads_gz_semicolons_and_no_header(neonxc_command, tmp_path):
     with gzip.open("a.csv.gz", "wt") as file:
         file.write("\n".join(";".join(map(repr, row)) for row in X.tolist()))
     assert neonxc_command("table", "a.csv.gz", "-k", 2, "--out", "r")[0] == 0
-    assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "x0", "x1", "x2"]
+    assert read(tmp_path / "r" / "relevance.csv")[0] == ["row", "cluster", "logit", "x0", "x1", "x2"]
 
 
 @pytest.fixture
@@ -95,8 +98,8 @@ def test_table_of_words_and_gaps(neonxc_command, people_csv, tmp_path):
     ):
         assert any(note.startswith(told) for note in notes), told
     header, *rows = read(tmp_path / "r" / "relevance.csv")
-    assert header == ["cluster", "logit", "age", "hours", "work"]
-    numbers = np.array(rows, dtype=float)
+    assert header == ["row", "cluster", "logit", "age", "hours", "work"]
+    numbers = np.array(rows, dtype=float)[:, 1:]
     np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
     own = numbers[:, 0] == numbers[0, 0]
     assert own.tolist() == [i % 2 == 0 for i in range(60)]
@@ -107,9 +110,9 @@ def test_a_column_names_the_clusters(neonxc_command, people_csv, tmp_path):
     assert code == 0, err
     assert "2 clusters of people.csv by income, 60 rows" in out
     header, *rows = read(tmp_path / "r" / "relevance.csv")
-    assert header == ["label", "cluster", "logit", "age", "hours", "work"]
-    assert [row[0] for row in rows] == ["low", "high"] * 30
+    assert header == ["row", "label", "cluster", "logit", "age", "hours", "work"]
     assert [row[1] for row in rows] == ["low", "high"] * 30
+    assert [row[2] for row in rows] == ["low", "high"] * 30
     net = neonxc.load(tmp_path / "r" / "model.safetensors")
     assert net.fidelity_ == 1
 
@@ -211,7 +214,7 @@ def test_a_column_with_noise(neonxc_command, tmp_path):
     code, out, err = neonxc_command("table", "t.csv", "--labels", "label", "--out", "r")
     assert code == 0, err
     assert "2 clusters of t.csv by label, 60 rows" in out
-    assert [row[1] for row in read(tmp_path / "r" / "relevance.csv")[1:]] == ["-1", "0", "1"] * 20
+    assert [row[2] for row in read(tmp_path / "r" / "relevance.csv")[1:]] == ["-1", "0", "1"] * 20
 
 
 def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, tmp_path, monkeypatch):
@@ -242,8 +245,8 @@ def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, t
     code, _, err = neonxc_command("apply", "r/model.safetensors", people_csv, "--out", "new/rows.csv")
     assert code == 0
     rows = read(tmp_path / "new" / "rows.csv")[1:]
-    assert [row[6] for row in rows] == [row[0] for row in relevance]
-    np.testing.assert_allclose([float(row[7]) for row in rows], [float(row[1]) for row in relevance])
+    assert [row[6] for row in rows] == [row[1] for row in relevance]
+    np.testing.assert_allclose([float(row[7]) for row in rows], [float(row[2]) for row in relevance])
 
     new = "work;age;more;cluster\nfarm;60,5;1;x\noffice;?;oops;y\n"  # another order, further columns, fewer
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(new.encode())))
@@ -287,14 +290,16 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
 
 
 BAD_LABELS = {
-    ("--labels", "nope"): "people.csv has no column 'nope' of labels; its columns are ['id', 'age', ",
+    ("--labels", "nope"): "people.csv has no column ['nope']; its columns are ['id', 'age', ",
+    ("--labels", "incom"): "people.csv has no column ['incom'] (did you mean 'income'?); its columns are ['id', ",
+    ("--ignore", "Hour"): "people.csv has no column ['Hour'] (did you mean 'hours'?); its columns are ['id', ",
+    ("--keep", "ids"): "keep: the table has no column ['ids'] (did you mean 'id'?); its columns are ['id', ",
     ("--labels", "id"): "column 'id' of people.csv has 60 different labels in 60 rows",
     ("--labels", "age", "--ignore", "hours"): "column 'age' of people.csv ",
     ("--labels", "income", "-k", "2"): "pass --clusters or --labels, not both",
     ("-k", "4-2"): "a range must increase",
     ("-k", "1-3"): "at least 2 clusters are needed",
     ("-k", "many"): "'many' is neither a number of clusters nor a range such as 2-12",
-    ("-k", "2", "--keep", "nope"): "keep: there is no column ['nope']",
 }
 
 
@@ -401,7 +406,7 @@ def test_columns_of_one_name_and_of_ours(neonxc_command, tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(["a,a,cluster", *(",".join(map(str, row)) for row in X)]))
     code, _, err = neonxc_command("table", "a.csv", "-k", 2, "--out", "r")
     assert code == 0, err
-    assert read(tmp_path / "r" / "relevance.csv")[0] == ["cluster", "logit", "a", "a_2", "cluster"]
+    assert read(tmp_path / "r" / "relevance.csv")[0] == ["row", "cluster", "logit", "a", "a_2", "cluster"]
     assert "column 2 is called a_2" in err
 
 

@@ -109,7 +109,7 @@ def test_parquet(read):
         read(frame.iloc[:0].to_parquet(), "e.parquet")
     with pytest.raises(ValueError, match=r"b.parquet is damaged, or no Parquet file"):
         read(frame.to_parquet()[:-20], "b.parquet")
-    with pytest.raises(ValueError, match=r"i.parquet, row 2, column 'a': 'inf' is not a finite number"):
+    with pytest.raises(ValueError, match=r"i.parquet, row 1, column 'a': 'inf' is not a finite number"):
         read(pd.DataFrame({"a": [1.0, np.inf]}).to_parquet(), "i.parquet")
 
 

@@ -41,6 +41,7 @@ def _unpack_tree(cls: type[ThresholdTree], values: Values) -> ThresholdTree:
     names = values.pop("feature_names")
     tree = cls(**values, feature_names=None if names is None else tuple(names))
     tree.predict(torch.zeros(1, tree.n_features))  # fails now if the stored arrays are inconsistent
+    tree.classes[tree.label.max()]
     return tree
 
 

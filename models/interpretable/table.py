@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from neonxc.inputs import as_batch, compute_dtype
+from neonxc.parameters import check_columns
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,8 @@ class Table:
                     f"{argument} has the name {column!r}, but the columns of X have no names; pass a column number"
                 )
             if self.names.count(column) != 1:
-                count = self.names.count(column)
-                raise ValueError(
-                    f"{argument}: X has {'no column' if count == 0 else f'{count} columns'} {column!r}"
-                )
+                check_columns(f"{argument}: X", [column], self.names)
+                raise ValueError(f"{argument}: X has {self.names.count(column)} columns {column!r}")
             return self.names.index(column)
         whole = isinstance(column, Integral) and not isinstance(column, bool)
         if whole and -self.width <= int(column) < self.width:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-import torch
 from torch import Tensor
 
 from neonxc.estimators import plain_parameters
 from neonxc.files import read, write
+from neonxc.fingerprint import hash_of
 
 from .augment import RandomWarp
 
@@ -82,12 +80,6 @@ def nested(flat: Mapping[str, Any]) -> dict[Any, Any]:
     return state
 
 
-def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Hash of the names, shapes, dtypes and values of tensors."""
-    copies = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
-    return hashlib.sha256(safetensors.torch.save(copies)).hexdigest()[:16]
-
-
 def training_settings(model: Any, images: Tensor) -> dict[str, Any]:
     """Parameters and data of a training as JSON values, which have to agree when a checkpoint is continued."""
     backbone, augment = model.backbone, model.augment or RandomWarp()
@@ -95,8 +87,8 @@ def training_settings(model: Any, images: Tensor) -> dict[str, Any]:
     weights = {} if backbone is None else backbone.state_dict()
     sample = images[:: len(images) // SAMPLE + 1]
     settings = plain_parameters(model) | {
-        "backbone": f"{type(backbone).__name__} {fingerprint(weights)}",
+        "backbone": f"{type(backbone).__name__} {hash_of(None, weights)}",
         "augment": described or getattr(augment, "__qualname__", type(augment).__qualname__),
-        "images": f"{list(images.shape)} {fingerprint({'images': sample})}",
+        "images": f"{list(images.shape)} {hash_of(None, {'images': sample})}",
     }
     return {name: value for name, value in settings.items() if name not in ("device", "checkpoint", "verbose")}

@@ -13,6 +13,7 @@ from torch import Tensor
 from neonxc.counterfactuals.space import Space
 from neonxc.inputs import as_array, spreads
 from neonxc.network import NeuralizedClustering
+from neonxc.parameters import similar
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ def positions(value: Any, names: Sequence[str], name: str) -> list[int]:
         elif isinstance(column, (int, np.integer)) and not isinstance(column, bool) and 0 <= column < len(names):
             found.append(int(column))
         else:
-            raise ValueError(f"{name} has an unknown column {column!r}; columns are {_some(names)}")
+            raise ValueError(
+                f"{name} has an unknown column {column!r}{similar([column], names)}; columns are {_some(names)}"
+            )
     return found
 
 

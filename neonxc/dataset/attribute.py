@@ -17,7 +17,7 @@ from neonxc.attribution import NEON
 from neonxc.blocks import at_once, network_bytes
 from neonxc.carriers import Backbone, Columns, rows, unrows
 from neonxc.dataset.formats import FORMATS, arrow
-from neonxc.dataset.items import as_row_source
+from neonxc.dataset.items import as_row_source, sampled
 from neonxc.dataset.run import manifest_of, run
 from neonxc.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.inputs import NOISE, as_array
@@ -56,8 +56,9 @@ def attribute_dataset(
     data : Dataset, DataLoader, array, sparse matrix, data frame, tensor or list of str
         The rows. The items of a data set are x, or tuples (x, ...) whose x is explained. From a DataLoader, the
         data set, `batch_size`, `collate_fn` and the worker options are used, but not the sampler: every item is
-        explained once. Rows are numbered in the order of the data. An iterable data set has to yield its items in
-        the same order every time; each process iterates over all of them, without workers, and explains its own.
+        explained once. Rows are numbered in the order of the data, and a row has to be the same every time. An
+        iterable data set has to yield its items in the same order; each process iterates over all of them, without
+        workers, and explains its own.
     out : path-like
         The folder, created if it does not exist. Several processes need to share it.
     target, competitor : int or sequence, optional
@@ -129,11 +130,12 @@ def attribute_dataset(
             check_whole("rows_per_shard", rows_per_shard)
         source = as_row_source(data)
         explainer = _RowExplainer(neon, target, competitor, clusters, source.n)
-        _, x = next(source.batches([0], 1), (None, None))
-        if x is None:
+        sample = sampled(source)
+        if not sample:
             raise ValueError("data is empty")
-        first = explainer([0], x)
-        manifest = manifest_of(source, format, {**explainer.described(), "columns": _described(first)})
+        first = explainer([0], sample["0"])
+        described = {**explainer.described(), "columns": _described(first), "data": hash_of(None, sample)}
+        manifest = manifest_of(source, format, described)
         most = rows_per_shard or at_once(COPIES * sum(value.nbytes for value in first.values()))
         block = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)
     run(

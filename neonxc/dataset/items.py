@@ -17,6 +17,9 @@ from neonxc.terms import is_texts
 OPTIONS = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
 """Options of a user's DataLoader that are kept."""
 
+SAMPLED = 16
+"""Rows at most that tell data from other data of the same size."""
+
 
 class RowSelection(Protocol):
     """A selection of rows; iterating over it requires that the number of rows is known."""
@@ -98,6 +101,13 @@ def as_row_source(data: Any) -> RowSource:
         "data needs a torch Dataset or DataLoader, an array, a tensor, a data frame or a list of texts, got "
         f"{type(data).__name__}"
     )
+
+
+def sampled(source: RowSource) -> dict[str, Any]:
+    """Return some rows by number: at equal distances from the first to the last, or the first ones of a stream."""
+    n = source.n
+    rows = range(SAMPLED) if n is None else np.unique(np.linspace(0, n - 1, SAMPLED, dtype=int)).tolist()
+    return {str(row): x for (row,), x in islice(source.batches(rows, 1), len(rows))}
 
 
 def _filled(source: RowSource) -> RowSource:

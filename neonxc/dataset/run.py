@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from tqdm import tqdm
 
 from neonxc.dataset.items import PendingRows, RowSource, item_names, take_rows
 from neonxc.dataset.shards import KIND, VERSION, ShardWriter, prepare_folder, rows_done
 from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 Explain = Callable[[list[int], Any], dict[str, Tensor]]
 """Computes the columns to save, tensors [n, ...], from row numbers [n] and the rows themselves."""

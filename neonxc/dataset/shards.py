@@ -18,6 +18,7 @@ from torch import Tensor
 from neonxc.dataset.formats import FORMATS, Columns
 from neonxc.files import staged_file
 from neonxc.fingerprint import hash_of
+from neonxc.ranks import short
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -93,7 +94,7 @@ def prepare_folder(folder: Path, manifest: dict[str, Any]) -> None:
         with staged_file(folder / MANIFEST) as partial:
             partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     elif name := first_difference(folder, manifest):
-        saved, now = (_short(values.get(name)) for values in (read_manifest(folder), manifest))
+        saved, now = (short(json.dumps(values.get(name))) for values in (read_manifest(folder), manifest))
         raise ValueError(
             f"{folder} holds attributions with another {name}: {saved} there, {now} now; use another folder, or "
             "remove it"
@@ -204,8 +205,3 @@ def _shapes(part: dict[str, Tensor]) -> dict[str, torch.Size]:
 
 def _json(value: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(value))
-
-
-def _short(value: Any, most: int = 100) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= most else f"{text[:most]} ..."

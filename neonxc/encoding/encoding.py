@@ -234,6 +234,7 @@ def _unpack(cls: type[Encoding], values: Values) -> Encoding:
     described = [[tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]]
     parts = tuple(kinds[str(kind)](*rest) for kind, *rest in described)
     known = {column: tuple(allowed) for column, allowed in values["known"]}
+    hash((*known.values(), *((part, *getattr(part, "values", ())) for part in parts)))  # fails for other types
     exist = all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)])
     functions = {name for part in parts for name in getattr(part, "functions", ())}
     if not (exist and all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from neonxc.evaluation.methods import Method, nca, neon
 from neonxc.network import NeuralizedClustering
+from neonxc.parameters import similar
 
 
 def chosen(methods: Any, defaults: dict[str, Method] | None, net: nn.Module) -> dict[str, Any]:
@@ -65,8 +65,7 @@ def _named(method: Any, defaults: dict[str, Method]) -> tuple[str, Method]:
         )
     spelled = {name.casefold(): name for name in defaults}
     if method.casefold() not in spelled:
-        near = get_close_matches(method.casefold(), spelled, n=1)
-        hint = f"; did you mean {spelled[near[0]]!r}?" if near else "."
-        raise ValueError(f"methods has no method {method!r}{hint} Known: {', '.join(map(repr, defaults))}")
+        known = ", ".join(map(repr, defaults))
+        raise ValueError(f"methods has no method {method!r}{similar([method], defaults)}. Known: {known}")
     name = spelled[method.casefold()]
     return name, defaults[name]

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
+from neonxc.conversion import neuralize
 from neonxc.lrp import LRP, Composite
-from neonxc.neuralize import neuralize
 from neonxc.progress_bars import progress_bar
 
 

@@ -93,7 +93,7 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     True
     """
     from neonxc.attribution import NEON
-    from neonxc.neuralize import neuralize
+    from neonxc.conversion import neuralize
 
     if not isinstance(net, NeuralizedClustering):
         raise TypeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from neonxc.lrp.gamma import Gamma
 from neonxc.lrp.layer import Rule
+from neonxc.parameters import similar
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,7 @@ class Composite:
         names = list(names)
         for key in self.layers:
             if isinstance(key, str) and not any(fnmatchcase(name, key) for name in names):
-                close = difflib.get_close_matches(key, names, n=3, cutoff=0.4)
-                hint = f"; similar names: {', '.join(close)}" if close else ""
+                hint = similar([key], names)
                 raise ValueError(f"composite has a rule for {key!r}, which matches no layer with weights{hint}")
 
     def __repr__(self) -> str:

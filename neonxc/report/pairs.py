@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from neonxc.contrast import contrasted, some_of
+from neonxc.contrasts import contrasted, some_of
 from neonxc.numerals import rounded
 from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Pair

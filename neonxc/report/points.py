@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.decomposition import PCA, TruncatedSVD
 
-from neonxc.contrast import some_of
+from neonxc.contrasts import some_of
 from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of

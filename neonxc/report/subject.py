@@ -14,11 +14,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from neonxc.contrast import some_rows
+from neonxc.contrasts import some_rows
+from neonxc.conversion import neuralize
 from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE, as_array, as_labels
 from neonxc.network import NeuralizedClustering
-from neonxc.neuralize import neuralize
 from neonxc.preparation import prepare
 from neonxc.report.contents import Kind
 

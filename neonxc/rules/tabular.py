@@ -134,7 +134,9 @@ def _restored_rule(one: Mapping[str, Any], columns: list[Column]) -> Rule:
             conditions.append(Condition(column, met, missing=what.get("missing", False)))
     held_out = None if one["held_out"] is None else _restored_counts(one["held_out"])
     counts, leaves = _restored_counts(one["counts"]), tuple(one["leaves"])
-    return Rule(one["label"], one["name"], tuple(conditions), counts, held_out, leaves, one["n_features"])
+    rule = Rule(one["label"], one["name"], tuple(conditions), counts, held_out, leaves, one["n_features"])
+    hash(rule)  # fails now if a list is in place of a value
+    return rule
 
 
 def _restored_totals(totals: list[dict[str, Any]]) -> dict[Any, Counts]:

@@ -2,17 +2,15 @@
 
 from neonxc.workflows.application import applied
 from neonxc.workflows.clusters import by_column, by_kmeans, kmeans
-from neonxc.workflows.drawing import positive_inside
 from neonxc.workflows.images import composite, demo_photo, extractor, image_heatmaps, spatial_heatmaps
 from neonxc.workflows.photos import PhotoFiles, fitted
 from neonxc.workflows.reports import photo_of, photo_report, table_report, text_report
-from neonxc.workflows.result import Result, show, show_choice
+from neonxc.workflows.result import show, show_choice
 from neonxc.workflows.rules import cluster_rules, without_rules, write_rules
 from neonxc.workflows.tables import number_of_clusters, table_attributions
 
 __all__ = [
     "PhotoFiles",
-    "Result",
     "applied",
     "by_column",
     "by_kmeans",
@@ -26,7 +24,6 @@ __all__ = [
     "number_of_clusters",
     "photo_of",
     "photo_report",
-    "positive_inside",
     "show",
     "show_choice",
     "spatial_heatmaps",

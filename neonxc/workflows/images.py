@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from neonxc.attribution import NEON
+from neonxc.conversion import neuralize
 from neonxc.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.lrp import Composite, presets
-from neonxc.neuralize import neuralize
 from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 from neonxc.workflows.clusters import kmeans

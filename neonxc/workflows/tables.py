@@ -9,9 +9,10 @@ import pandas as pd
 
 from neonxc import plot
 from neonxc.attribution import NEON
+from neonxc.conversion import neuralize
 from neonxc.evaluation.choice import Choice, choose_k
 from neonxc.files import save, staged_folder
-from neonxc.neuralize import neuralize
+from neonxc.options import CHOICES, TABLES
 from neonxc.preparation import Preparation
 from neonxc.workflows.clusters import Clusters
 from neonxc.workflows.result import Result
@@ -30,17 +31,18 @@ def table_attributions(
     if clusters.given:
         rows.insert(0, "label", clusters.labels)
     described = pd.DataFrame({"cluster": summary.classes, "rows": summary.sizes})
-    described["prototype_rows"] = [" ".join(map(str, typical + 1)) for typical in summary.prototypes]
+    described["prototype_rows"] = [" ".join(map(str, typical)) for typical in summary.prototypes]
     described["what_speaks_for_it"] = [", ".join(summary.reasons(k)) for k in range(len(described))]
-    files = ["relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors"]
+    files = [*TABLES]
     with staged_folder(out) as folder:
-        pd.concat([rows, relevance], axis=1).to_csv(folder / files[0], index=False)
+        rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
+        rows.to_csv(folder / files[0], index_label="row")
         described.to_csv(folder / files[1], index=False)
         summary.to_frame().rename_axis(["cluster", "column"]).to_csv(folder / files[2])
         plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
         save(net, folder / files[4])
         if choice is not None:
-            files += ["choose-k.csv", "choose-k.png"]
+            files += CHOICES
             choice.frame.to_csv(folder / files[-2])
             choice.plot().savefig(folder / files[-1], dpi=200)
     result = Result(
