@@ -341,11 +341,16 @@ def test_unusable_arguments(model, wine):
 
 
 def test_numbers_as_they_are_printed():
-    assert [text(value) for value in (3, 3.0, 0.123456, 1e-7, None, True, "x", 1234567.0)] == [
-        "3", "3", "0.1235", "1e-07", "missing", "true", "x", "1234567",
+    assert [text(value) for value in (3, 3.0, 0.123456, 1e-7, None, True, "x", 1234567.0, 1060.4, 1985)] == [
+        "3", "3", "0.1235", "1e-07", "missing", "true", "x", "1,234,567", "1060", "1985",
     ]  # fmt: skip
     assert rounded([1.23456, float("nan"), 1234567]) == [1.23, 0, 1230000]
     assert [percent(share) for share in (0.5, 0.994, 1, 0.003, 0)] == ["50%", "99.4%", "100%", "0.3%", "0%"]
+    near = (0.9996, 1e-9, -0.9996, -1e-9, 1.0001, -1, float("nan"), None)
+    assert [percent(share) for share in near] == [
+        "99.9%", "0.1%", "-99.9%", "-0.1%", "100.1%", "-100%", "–", "–",
+    ]  # fmt: skip
+    assert [text(value, 3, signed=True) for value in (1060.4, -0.5, 0.0)] == ["+1060", "-0.5", "+0"]
 
 
 def test_samples_have_points_of_small_clusters():

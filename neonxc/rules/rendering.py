@@ -9,11 +9,12 @@ from itertools import chain
 from math import isnan
 from typing import Any
 
+from neonxc.numerals import percent, text
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
 from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
-from neonxc.rules.wording import Numbers, counts, readable_number
+from neonxc.rules.wording import Numbers, counts
 
 PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
 WIDTH = 72  # maximum number of characters in a line of a printed rule
@@ -169,7 +170,7 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
             lines.append(f"    held out: {_measures(rules.held_out_totals[label], rules.divide)}")
         bodies = [_wrapped(_condition_texts(rule, numbers) or ["always"]) for rule in own]
         width = max(len(line) for body in bodies for line in body)
-        amounts = [readable_number(rule.samples) for rule in own]
+        amounts = [text(rule.samples, decimals=1) for rule in own]
         for rule, body, amount in zip(own, bodies, amounts, strict=True):
             lines += [("    " if rule is own[0] else "or  ") + body[0], *("    " + line for line in body[1:])]
             if len(own) > 1:  # a single rule has the same measures as its cluster
@@ -186,9 +187,9 @@ def _overall(rules: Rules) -> list[str]:
     for title, held_out in (("total", False), ("held out", True)):
         total = overall(rules, held_out)
         if total is not None and len(rules) > 1:
-            parts = [counts(total.samples, total.mistakes), f"agreement {_percent(total.precision)}"]
+            parts = [counts(total.samples, total.mistakes), f"agreement {percent(total.precision)}"]
             if rules.cost_ratio is not None and rules.cost_ratio >= PRICE and not held_out:
-                parts.append(f"cost ratio {readable_number(round(rules.cost_ratio, 3))}")
+                parts.append(f"cost ratio {text(round(rules.cost_ratio, 3), decimals=1)}")
             lines.append(f"{title}: {', '.join(parts)}")
     if rules.n_noise:
         lines.append(
@@ -271,8 +272,8 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
 
 
 def _figures(one: Counts, divide: bool) -> list[str]:
-    mistakes = [readable_number(one.mistakes)] if divide else []
-    return [readable_number(one.samples), *mistakes, _percent(one.coverage), _percent(one.precision)]
+    mistakes = [text(one.mistakes, decimals=1)] if divide else []
+    return [text(one.samples, decimals=1), *mistakes, percent(one.coverage), percent(one.precision)]
 
 
 def _condition_texts(
@@ -286,7 +287,7 @@ def _measures(one: Counts, divide: bool) -> str:
     if isnan(one.samples):
         return "several patterns, which may overlap"
     amount, *mistakes = counts(one.samples, one.mistakes if divide else None).split(", ")
-    share = "" if isnan(one.support) else f" ({_percent(one.support)})"
+    share = "" if isnan(one.support) else f" ({percent(one.support)})"
     return ", ".join([amount + share, *mistakes, *_shares(one)])
 
 
@@ -300,14 +301,4 @@ def _in_short(rule: Rule, divide: bool) -> str:
 
 def _shares(one: Counts) -> list[str]:
     known = (("coverage", one.coverage), ("precision", one.precision))
-    return [f"{name} {_percent(share)}" for name, share in known if not isnan(share)]
-
-
-def _percent(share: float) -> str:
-    """Format a share in percent, with one decimal near 0% and 100%; only 0 and 1 give "0%" and "100%"."""
-    if isnan(share):
-        return "–"
-    text = f"{share:.0%}"
-    if 0 < share < 0.01 or 0.99 < share < 1:
-        text = f"{min(max(share, 0.001), 0.999):.1%}"
-    return text
+    return [f"{name} {percent(share)}" for name, share in known if not isnan(share)]
