@@ -137,8 +137,8 @@ def test_large_numbers_have_thousands_separators_and_years_do_not():
     X = pd.DataFrame({"weight": [132900, 186061, 186063, 250000.5], "year": [1985, 1985, 1985, 1986]})
     rules = CART(3).fit(X, labels=[0, 1, 1, 2]).tree_.rules()
     assert [rule.text() for rule in rules] == [
-        "weight ≤ 150,000",
-        "weight in (150,000, 200,000]",
+        "weight ≤ 160,000",
+        "weight in (160,000, 200,000]",
         "weight > 200,000",
     ]
     assert interval_texts(((1, 2),), "x", {1: "12345", 2: "20000"}, whole=True) == ["x in [12,346, 20,000]"]
