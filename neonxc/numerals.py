@@ -1,4 +1,4 @@
-"""Formatting of numbers for readers."""
+"""Formatting of numbers for readers; imports nothing that takes long, for the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.inputs import is_missing
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or pandas' NA or NaT."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
 def rounded(values: Iterable[float], digits: int = 3) -> list[float]:

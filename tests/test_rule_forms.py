@@ -264,29 +264,31 @@ def test_dialects():
     column = Column(0, 'a"b`c]d\\e')
     conditions = (Condition(column, ((0.5, 3.0),)), Condition(Column(1, "w"), values=("it's\n", True)))
     rules = Rules((Rule("x\\y'z", "-- x\ny", conditions, Counts(1, 0)),), {})
-    written = {dialect: rules.to_sql(("s", "t"), dialect) for dialect in ("ansi", "mysql", "bigquery", "tsql")}
+    written = {
+        dialect: rules.to_sql(("s", "t"), dialect) for dialect in ("ansi", "mysql", "bigquery", "tsql", "spark")
+    }
     assert written["ansi"].case == (
-        'CASE\n  WHEN "a""b`c]d\\e" > 0.5e0 AND "a""b`c]d\\e" <= 3 AND "w" IN (\'it\'\'s\n\', TRUE)'
+        'CASE\n  WHEN "a""b`c]d\\e" > 0.5 AND "a""b`c]d\\e" <= 3 AND "w" IN (\'it\'\'s\n\', TRUE)'
         " THEN 'x\\y''z'\nEND"
     )
     assert written["mysql"].case == (
-        "CASE\n  WHEN `a\"b``c]d\\e` > 0.5e0 AND `a\"b``c]d\\e` <= 3 AND `w` IN ('it\\'s\\n', TRUE)"
+        "CASE\n  WHEN `a\"b``c]d\\e` > 0.5 AND `a\"b``c]d\\e` <= 3 AND `w` IN ('it\\'s\\n', TRUE)"
         " THEN 'x\\\\y\\'z'\nEND"
     )
     assert written["bigquery"].case == (
-        "CASE\n  WHEN `a\"b\\`c]d\\\\e` > 0.5e0 AND `a\"b\\`c]d\\\\e` <= 3 AND `w` IN ('it\\'s\\n', TRUE)"
+        "CASE\n  WHEN `a\"b\\`c]d\\\\e` > 0.5 AND `a\"b\\`c]d\\\\e` <= 3 AND `w` IN ('it\\'s\\n', TRUE)"
         " THEN 'x\\\\y\\'z'\nEND"
     )
     assert written["tsql"].case == (
-        "CASE\n  WHEN [a\"b`c]]d\\e] > 0.5e0 AND [a\"b`c]]d\\e] <= 3 AND [w] IN (N'it''s\n', 1)"
-        " THEN N'x\\y''z'\nEND"
+        "CASE\n  WHEN [a\"b`c]]d\\e] > 0.5 AND [a\"b`c]]d\\e] <= 3 AND [w] IN (N'it''s\n', 1) THEN N'x\\y''z'\nEND"
     )
-    for dialect, source in zip(written, ('"s"."t"', "`s`.`t`", "`s`.`t`", "[s].[t]"), strict=True):
+    assert written["spark"].case == written["mysql"].case
+    for dialect, source in zip(written, ('"s"."t"', "`s`.`t`", "`s`.`t`", "[s].[t]", "`s`.`t`"), strict=True):
         assert isinstance(written[dialect], SQL)
         assert written[dialect].selects["x\\y'z"].startswith(f"SELECT *\nFROM {source}\nWHERE ")
         assert "\n-- -- x y\nSELECT" in written[dialect]  # no line of a name leaves its comment
     with pytest.raises(
-        ValueError, match=r"dialect must be one of \['ansi', 'mysql', 'bigquery', 'tsql'\], got 'ms'"
+        ValueError, match=r"dialect must be one of \['ansi', 'mysql', 'spark', 'bigquery', 'tsql'\], got 'ms'"
     ):
         rules.to_sql("t", "ms")
 
@@ -575,10 +577,11 @@ def test_labels_of_other_points(missing):
     X = [[0.0], [1], [4], [5]]
     names = CART(2).fit(X, labels=list("aabb")).tree_.rules()
     found = names.measure(X, np.array(["a", missing, "b", "c"], dtype=object))
-    assert [rule.held_out for rule in found] == [Counts(2, 1, 1, 4), Counts(2, 1, 1, 4)]
+    assert [rule.held_out for rule in found] == [Counts(1, 0, 1, 3, 1), Counts(2, 1, 1, 3)]
     numbers = CART(2).fit(X, labels=[0, 0, 1, 1]).tree_.rules()
     for labels in ([0, -1, 1, 1], torch.tensor([0, -1, 1, 1]), pd.Series([0, -1, 1, 1], dtype="Int64")):
-        assert [rule.held_out.mistakes for rule in numbers.measure(torch.tensor(X), labels)] == [1, 0]
+        found = [rule.held_out for rule in numbers.measure(torch.tensor(X), labels)]
+        assert found == [Counts(1, 0, 1, 3, 1), Counts(2, 0, 2, 3)]
 
 
 def test_wrong_labels_and_weights():

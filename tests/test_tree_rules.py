@@ -207,8 +207,8 @@ def test_numbers_of_one_column_never_print_alike():
 def test_printed_numbers_tell_values_apart_and_stay_close(values, precision):
     texts = readable(values, precision)
     assert len(set(texts.values())) == len(set(values))
-    for value, text in texts.items():
-        assert float(text) == pytest.approx(value, rel=0.5 * 10.0 ** (1 - precision) * 1.001, abs=1e-300)
+    for value, printed in texts.items():
+        assert float(printed) == pytest.approx(value, rel=0.5 * 10.0 ** (1 - precision) * 1.001, abs=1e-300)
 
 
 def test_names():

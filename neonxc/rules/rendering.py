@@ -14,7 +14,7 @@ from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
 from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
-from neonxc.rules.wording import Numbers, counts
+from neonxc.rules.wording import Numbers, counts, one_line
 
 PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
 WIDTH = 72  # maximum number of characters in a line of a printed rule
@@ -59,6 +59,9 @@ always
 {% endfor %}
 </tbody>
 {% endfor %}
+{% for name, what in without %}
+<tbody><tr><th>{{ name }}</th><td colspan="{{ titles|length + 1 }}">{{ what }}</td></tr></tbody>
+{% endfor %}
 <tfoot>
 {% for title, text in overall %}
 <tr><th>{{ title }}</th><td colspan="{{ titles|length + 1 }}">{{ text }}</td></tr>
@@ -73,6 +76,7 @@ WORDS = {
     "mistakes": "matching samples of other clusters",
     "coverage": "share of the cluster's samples that match",
     "precision": "share of the matching samples that belong to the cluster",
+    "with noise": "the same share if points of noise (label -1) are counted, too",
     "agreement": "share of all samples that match a rule of their own cluster",
     "cost ratio": "k-means cost of the clusters of the rules divided by that of the explained clustering",
 }
@@ -87,11 +91,12 @@ def render_rules(
 
     *Samples* are the training points that match a rule, and *mistakes* those of them that belong to other
     clusters. *Coverage* is the share of the cluster's points that match, *precision* the share of matching points
-    that belong to the cluster. The last line summarises the rules of a tree: the *agreement* is the share of all
-    points that meet a rule of their own cluster. The *cost ratio* is the price of explainability, the k-means cost
-    of the tree's clusters divided by that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`). It
-    is omitted if it is below 0.98, because then the reference is not a k-means clustering. After
-    :meth:`Rules.measure` the measures of the held-out points are added.
+    that belong to the cluster. Points of noise are not counted; if some match, the precision *with noise* counts
+    them, too. Clusters without a rule are listed. The last line summarises the rules of a tree: the *agreement* is
+    the share of all points that meet a rule of their own cluster. The *cost ratio* is the price of explainability,
+    the k-means cost of the tree's clusters divided by that of the reference clustering
+    (:func:`neonxc.evaluation.cost_ratio`). It is omitted if it is below 0.98, because then the reference is not a
+    k-means clustering. After :meth:`Rules.measure` the measures of the held-out points are added.
 
     Parameters
     ----------
@@ -177,6 +182,7 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
                 indent = " " * (max(map(len, amounts)) - len(amount))
                 lines[-len(body)] = f"{lines[-len(body)]:{width + 7}}{indent}{_in_short(rule, rules.divide)}"
         blocks.append("\n".join(lines))
+    blocks += [f"{name}: {what}" for name, what in no_rule(rules)]
     blocks.append("\n    ".join(_overall(rules)))
     return "\n\n".join(filter(None, blocks))
 
@@ -187,13 +193,14 @@ def _overall(rules: Rules) -> list[str]:
     for title, held_out in (("total", False), ("held out", True)):
         total = overall(rules, held_out)
         if total is not None and len(rules) > 1:
-            parts = [counts(total.samples, total.mistakes), f"agreement {percent(total.precision)}"]
+            parts = [counts(total.samples, total.mistakes), f"agreement {with_noise(total)}"]
             if rules.cost_ratio is not None and rules.cost_ratio >= PRICE and not held_out:
                 parts.append(f"cost ratio {text(round(rules.cost_ratio, 3), decimals=1)}")
             lines.append(f"{title}: {', '.join(parts)}")
     if rules.n_noise:
         lines.append(
-            f"not counted: {rules.n_noise} points of noise (label -1), which the rules also assign to clusters"
+            f"not counted: {text(rules.n_noise)} points of noise (label -1), which the rules also assign to "
+            "clusters"
         )
     return lines
 
@@ -201,7 +208,13 @@ def _overall(rules: Rules) -> list[str]:
 def _words(rules: Rules) -> list[tuple[str, str]]:
     """Definitions of those measures that occur in the output."""
     total = " ".join(_overall(rules))
-    used = {"coverage": len(rules) > 0, "precision": len(rules) > 0, "mistakes": rules.divide and len(rules) > 0}
+    noisy = any(one.noise for rule in rules for one in (rule.counts, rule.held_out) if one is not None)
+    used = {
+        "with noise": noisy,
+        "coverage": len(rules) > 0,
+        "precision": len(rules) > 0,
+        "mistakes": rules.divide and len(rules) > 0,
+    }
     return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
@@ -238,6 +251,7 @@ def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
             measures = f" ({_in_short(rule, rules.divide)})" if len(own) > 1 else ""
             lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
         blocks.append("\n".join(lines))
+    blocks += [f"### {_escape_markdown(name)}\n\n{what.capitalize()}." for name, what in no_rule(rules)]
     blocks += [f"**{title}**: {text}" for title, _, text in (line.partition(": ") for line in _overall(rules))]
     blocks.append(" ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules)))
     return "\n\n".join(filter(None, blocks))
@@ -261,6 +275,7 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
         titles=titles + [f"held-out {title}" for title in titles if held_out],
         overall=[line.partition(": ")[::2] for line in _overall(rules)],
         words=words,
+        without=no_rule(rules),
         conditions=lambda rule: _condition_texts(rule, numbers),
         total=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
         figures=lambda rule: [
@@ -273,7 +288,7 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
 
 def _figures(one: Counts, divide: bool) -> list[str]:
     mistakes = [text(one.mistakes, decimals=1)] if divide else []
-    return [text(one.samples, decimals=1), *mistakes, percent(one.coverage), percent(one.precision)]
+    return [text(one.samples, decimals=1), *mistakes, percent(one.coverage), with_noise(one)]
 
 
 def _condition_texts(
@@ -295,10 +310,23 @@ def _in_short(rule: Rule, divide: bool) -> str:
     """Measures of one of several rules, without the precision, which follows from the mistakes."""
     amounts = counts(rule.samples, rule.mistakes if divide else None)
     held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
-    shares = [text for text in _shares(rule.counts) if not (divide and text.startswith("precision"))]
+    implied = divide and not rule.counts.noise
+    shares = [text for text in _shares(rule.counts) if not (implied and text.startswith("precision"))]
     return "; ".join([", ".join([amounts, *shares]), *held_out])
 
 
 def _shares(one: Counts) -> list[str]:
-    known = (("coverage", one.coverage), ("precision", one.precision))
-    return [f"{name} {percent(share)}" for name, share in known if not isnan(share)]
+    known = (("coverage", one.coverage, percent(one.coverage)), ("precision", one.precision, with_noise(one)))
+    return [f"{name} {text}" for name, share, text in known if not isnan(share)]
+
+
+def with_noise(one: Counts) -> str:
+    """Write the precision, and that of all points if there is noise among them: ``99% (65% with noise)``."""
+    more = f" ({percent(one.precision_with_noise)} with noise)" if one.noise else ""
+    return percent(one.precision) + more
+
+
+def no_rule(rules: Rules) -> list[tuple[str, str]]:
+    """Name of each cluster without a rule, and why it has none."""
+    why = "no leaf of the tree has this cluster" if rules.divide else "no pattern of it is frequent enough"
+    return [(one_line(name), f"no rule: {why}") for _, name in rules.without_rule]

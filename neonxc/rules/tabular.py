@@ -23,16 +23,27 @@ def frame(rules: Rules) -> pd.DataFrame:
     """Return rules as a table; see :meth:`Rules.to_frame`."""
     import pandas as pd
 
+    none = Counts(0, 0, 1, 1)  # of a cluster without a rule
+    held_out = none if rules.held_out_totals is not None else None
+    found = [
+        (rule.label, rule.name, rule.text(), rule.counts, rule.held_out)
+        for own in rules.clusters.values()
+        for rule in own
+    ]
+    found += [(label, name, None, none, held_out) for label, name in rules.without_rule]
+    shares = ["support", "coverage", "precision"]
+    if any(counts is not None and counts.noise for *_, one, other in found for counts in (one, other)):
+        shares.append("precision_with_noise")
     rows = []
-    for rule in (rule for own in rules.clusters.values() for rule in own):
-        row = {"cluster": rule.label, "name": rule.name, "rule": rule.text()}
-        for before, counts in (("", rule.counts), ("held_out_", rule.held_out)):
+    for label, name, text, *both in found:
+        row = {"cluster": label, "name": name, "rule": text}
+        for before, counts in zip(("", "held_out_"), both, strict=True):
             if counts is None:
                 continue
             row[f"{before}samples"] = counts.samples
             if rules.divide:
                 row[f"{before}mistakes"] = counts.mistakes
-            row |= {before + name: getattr(counts, name) for name in ("support", "coverage", "precision")}
+            row |= {before + share: getattr(counts, share) for share in shares}
         rows.append(row)
     table = pd.DataFrame(rows)
     for name in table.columns:
@@ -56,6 +67,7 @@ def to_dict(rules: Rules) -> dict[str, Any]:
         "columns": [asdict(column) | {"gaps": [_bounds(gap) for gap in column.gaps]} for column in columns],
         "rules": [_rule(rule, position) for rule in rules],
         "totals": _totals(rules.totals),
+        "without_rule": [{"label": plain(label), "name": name} for label, name in rules.without_rule],
         "held_out_totals": None if rules.held_out_totals is None else _totals(rules.held_out_totals),
     }
 
@@ -85,7 +97,8 @@ def _totals(totals: Mapping[Any, Counts]) -> list[dict[str, Any]]:
 
 
 def _counts(counts: Counts) -> dict[str, float | None]:
-    return {name: value if isfinite(value) else None for name, value in asdict(counts).items()}
+    known = {name: value for name, value in asdict(counts).items() if value or name != "noise"}
+    return {name: value if isfinite(value) else None for name, value in known.items()}
 
 
 def _bounds(numbers: tuple[float, ...]) -> list[float | None]:
@@ -120,6 +133,7 @@ def _restored(described: Mapping[str, Any]) -> Rules:
         None if held_out is None else _restored_totals(held_out),
         described.get("cost_ratio"),  # version 0.1 did not write it
         described.get("n_noise", 0),
+        tuple((one["label"], one["name"]) for one in described.get("without_rule", [])),
     )
 
 
