@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import importlib.util
 import json
 import math
 import sqlite3
@@ -39,6 +40,7 @@ NAMES = [
     "0",
 ]
 QUERIED = [name for name in NAMES if name.isprintable() and "`" not in name]
+ENGINES = ["python"] + ["numexpr"] * (importlib.util.find_spec("numexpr") is not None)
 LABELS = {
     "names": ["it's", 'say "x"', "line\nbreak", "back\\slash"],
     "letters": ["a", "b", "c", "d"],
@@ -350,15 +352,60 @@ def test_queries_of_nullable_whole_numbers():
     assert [frame.query(query).index.tolist() for query in rules.to_query().values()] == [[1, 2], [3, 5]]
 
 
-@pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t"])
+NASTY = ["inf", "Inf", "nan", "True", "None", "class", "index", "sin", "'''", "a\\", "@x", "#"]
+NASTY += ["a b", "1 y", "1_y", "²", "`"]
+
+
+@given(
+    names=st.lists(st.sampled_from(NASTY) | st.text(max_size=4), min_size=2, max_size=4, unique=True),
+    categories=st.lists(st.text("ab '\"\\`#@\n✓", max_size=4), min_size=1, max_size=3, unique=True),
+    negated=st.booleans(),
+)
+def test_queries_of_any_names_and_categories_find_the_rows_or_name_a_column(names, categories, negated):
+    words = [categories[i % len(categories)] + "x" * (i // 4) for i in range(8)]
+    frame = pd.DataFrame({name: np.roll(np.arange(8.0), i) for i, name in enumerate(names)} | {names[0]: words})
+    conditions = [Condition(Column(0, names[0]), values=tuple(categories), negated=negated)]
+    conditions += [Condition(Column(i, name), ((0.5 * i, 6.5),)) for i, name in enumerate(names) if i]
+    rules = Rules((Rule("a", "a", tuple(conditions), Counts(1, 0)),), {})
+    refused = ""
+    try:
+        (query,) = rules.to_query().values()
+    except ValueError as error:
+        refused = str(error)
+    if refused:
+        assert any(f"the name of column {name!r};" in refused for name in names)
+        return
+    for engine in ENGINES:
+        assert frame.query(query, engine=engine).index.tolist() == np.flatnonzero(rules[0].matches(frame)).tolist()
+
+
+@pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t", "inf", "Inf"])
 def test_names_that_pandas_cannot_quote(name):
     rules = CART(2).fit(pd.DataFrame({name: [0.0, 1.0]}), labels=[0, 1]).tree_.rules()
-    with pytest.raises(
-        ValueError, match=r"DataFrame.query cannot quote the name of column .*; rename it to a string without"
-    ):
+    with pytest.raises(ValueError, match="DataFrame.query cannot quote the name of column .*; rename it"):
         rules.to_query()
     with pytest.raises(ValueError, match="cannot quote the name of column 0"):
         CART(2).fit([[0.0], [1.0]], labels=[0, 1]).tree_.rules().to_query()
+
+
+@pytest.mark.parametrize("model", [CART, KernelExKMC])
+def test_truth_values(model):
+    frame = pd.DataFrame({"b": [True, True, False, False, True], "c": [False, True, False, True, False], "x": 1.0})
+    tree = model(3, max_leaves=4).fit(frame, labels=[0, 1, 2, 2, 0]).tree_
+    rules = tree.rules()
+    assert {one for rule in rules for one in rule.text().split(" and ")} == {
+        "b is true", "b is false", "c is true", "c is false",
+    }  # fmt: skip
+    expected = tree.predict(frame).tolist()
+    for table in (frame, frame.astype(float), frame.to_numpy(float), torch.tensor(frame.to_numpy(float))):
+        assert rules.predict(table).tolist() == expected
+    assert run(rules, frame.to_dict("records")) == expected
+    assert_sql(rules, frame, expected, Duckdb)
+    for label, query in rules.to_query().items():
+        assert frame.query(query).index.tolist() == np.flatnonzero(tree.predict(frame) == label).tolist()
+    gaps = frame.astype({"b": "boolean"})
+    gaps.loc[0, "b"] = pd.NA
+    assert rules.predict(gaps).tolist()[0] is None
 
 
 # --- Python ------------------------------------------------------------------------------------------------

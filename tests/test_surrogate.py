@@ -20,6 +20,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 import neonxc
 from neonxc.head import Noise
 from neonxc.models.kernel.labelled import MOST, labelled
+from neonxc.numerals import percent
 from neonxc.surrogate import _warn_of_labels, radii
 
 SHAPES = {
@@ -306,7 +307,7 @@ def test_noise_that_distances_do_not_tell_warns(recwarn):
     assert "tells noise (label -1) apart as the labels do for " in told[0]
     agree = ((net.predict(X) == -1) == (labels == -1)).mean()
     assert (labels != -1).mean() <= agree < 0.95  # no worse than if nothing were noise
-    assert f"{agree:.1%} of the points" in told[0]
+    assert f"{percent(agree)} of the points" in told[0]
 
 
 def test_a_few_points_amid_noise():
