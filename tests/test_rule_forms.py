@@ -382,7 +382,7 @@ def test_queries_of_any_names_and_categories_find_the_rows_or_name_a_column(name
 @pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t", "inf", "Inf"])
 def test_names_that_pandas_cannot_quote(name):
     rules = CART(2).fit(pd.DataFrame({name: [0.0, 1.0]}), labels=[0, 1]).tree_.rules()
-    with pytest.raises(ValueError, match="DataFrame.query cannot quote the name of column .*; rename it"):
+    with pytest.raises(ValueError, match=r"DataFrame.query cannot quote the name of column .*; rename it"):
         rules.to_query()
     with pytest.raises(ValueError, match="cannot quote the name of column 0"):
         CART(2).fit([[0.0], [1.0]], labels=[0, 1]).tree_.rules().to_query()
