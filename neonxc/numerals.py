@@ -49,13 +49,10 @@ def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False
         return "true" if value else "false"  # as in rules
     if not isinstance(value, int | float | np.integer | np.floating):
         return str(value)
-    sign = "+" if signed else ""
-    number = value + 0  # removes the sign of -0.0
-    if number == 0 or isinstance(number, int | np.integer):
-        found = f"{int(number):{sign}d}"
-    elif not 1e-4 <= abs(number) < 1e15:  # infinity, too
+    sign, number = "+" if signed else "", value + 0  # which removes the sign of -0.0
+    if isinstance(number, float | np.floating) and not (number == 0 or 1e-4 <= abs(number) < 1e15):
         return f"{number:{sign}.{digits}g}"
-    elif float(number).is_integer() and not decimals:
+    if number % 1 == 0:
         found = f"{int(number):{sign}d}"
     else:
         exponent = int(f"{number:.{digits - 1}e}".partition("e")[2])

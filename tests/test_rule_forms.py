@@ -694,3 +694,57 @@ def test_reports_of_held_out_points():
     assert again == rules.to_text().replace(", cost ratio 1", "")  # which single rules do not know
     rows = Rows(render_rules(list(rules), "html")).rows[:-3]
     assert len({len(row) + (i == 3) for i, row in enumerate(rows)}) == 1
+
+
+# --- noise, and clusters without a rule --------------------------------------------------------------------
+
+
+def noisy(weight=None):
+    """Rules of points of which two of five that meet the first rule are noise; cluster 2 has no leaf."""
+    X = np.array([[0.0], [1], [2], [0.5], [1.5], [10], [11], [12], [13], [11.5]])
+    labels = [0, 0, 2, -1, -1, 1, 1, 1, 1, 1]
+    with pytest.warns(UserWarning, match="2 points of noise"):
+        tree = CART(3, max_leaves=2).fit(X, labels=labels, sample_weight=weight).tree_
+    return tree.rules(), X, labels
+
+
+def test_precision_is_given_with_noise_and_without():
+    rules, X, labels = noisy()
+    low = rules.clusters[0][0]
+    assert low.counts == Counts(3, 1, 2, 8, noise=2)
+    assert (low.precision, low.counts.precision_with_noise) == (2 / 3, 2 / 5)
+    text = rules.to_text()
+    assert "cluster 0: 3 samples (38%), 1 mistake, coverage 100%, precision 67% (40% with noise)\n" in text
+    assert "precision 100%\n" in text  # no noise meets the rule of cluster 1
+    assert "agreement 88% (70% with noise)" in text
+    assert "only the shares with noise count them" in text
+    assert rules.to_markdown().count("67% (40% with noise)") == rules.to_html().count("67% (40% with noise)") == 1
+    assert rules.to_frame()["precision_with_noise"].tolist()[:2] == [2 / 5, 1]
+    assert "-- cluster 0: precision 67% (40% with noise)\nSELECT" in rules.to_sql("t")
+    assert "-- cluster 1\nSELECT" in rules.to_sql("t")
+    assert Rules.from_dict(json.loads(json.dumps(rules.to_dict()))) == rules
+    assert rules.measure(X, labels)[0].held_out == low.counts
+    (merged,) = rules[:1].totals.values()
+    assert merged.noise == 2
+    weighted, *_ = noisy(np.where(np.array(labels) == -1, 3.0, 1.0))
+    assert weighted.clusters[0][0].counts == Counts(3, 1, 2, 8, noise=6)
+    found = patterns(pd.DataFrame(X, columns=["x"]), labels, n_bins=2)
+    assert found.clusters[0][0].counts.noise == 2
+    assert "(40% with noise)" in found.to_text()
+
+
+def test_clusters_without_a_rule_are_listed():
+    rules, X, _ = noisy()
+    assert rules.without_rule == ((2, "cluster 2"),)
+    said = "cluster 2: no rule: no leaf of the tree has this cluster"
+    assert f"\n\n{said}\n\ntotal" in rules.to_text()
+    assert "### cluster 2\n\nNo rule: no leaf of the tree has this cluster.\n\n" in rules.to_markdown()
+    assert ["cluster 2", "no rule: no leaf of the tree has this cluster"] in Rows(rules.to_html()).rows
+    assert rules.to_sql("t").startswith(f"-- {said}\nSELECT")
+    for table in (rules.to_frame(), rules.measure(X[:6], [0, 0, 0, 0, 0, 1]).to_frame()):
+        last = table.iloc[2]
+        assert (last["cluster"], last["samples"], last["coverage"], pd.isna(last["rule"])) == (2, 0, 0, True)
+        assert table["samples"].dtype == int
+        assert not table.drop(columns="rule").iloc[:2].isna().any(axis=None)
+    assert rules[:1].without_rule == ()
+    assert CART(2).fit(X[:2], labels=["a", "b"]).tree_.rules().without_rule == ()

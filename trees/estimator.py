@@ -228,9 +228,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if labels is not None:
             noise = torch.from_numpy(~are_labels(label_array(labels)))
             data.n_noise = int(ranks.sum(noise.sum()))
+        if data.n_noise:
             weight = check_sample_weight(sample_weight, data.points)
             data.noise = noise.double() if weight is None else weight.cpu() * noise
-        if data.n_noise:
             warn(
                 f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ "
                 "and predict put them into its clusters"
@@ -310,7 +310,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             every = source.leaf_of(tree)
         elif data.selected is not None and data.points.shape[0]:
             every = tree.leaf_of(data.points)
-        if data.n_noise and data.noise is not None:
+        if data.noise is not None:
             tree = replace(tree, noise=problem.ranks.sum(tally(every, tree.n_nodes, data.noise)))
         self._steps = found.steps
         own = tree.label[leaf_of].to(problem.device)

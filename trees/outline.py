@@ -105,7 +105,7 @@ class Outline:
         self.rows = rows_of(tree)
         leaves = [words[node] for node in tree.leaves.tolist()]
         self.most = max(word.samples for word in leaves) or 1.0
-        numbers = [text(n, decimals=1) for word in words for n in (word.samples, word.mistakes)]
+        numbers = [text(n) for word in words for n in (word.samples, word.mistakes)]
         number = max(text_width(one) for one in [*numbers, "mistakes"]) + 8
         for row in self.rows:
             if words[row.node].cluster is not None:
@@ -229,9 +229,9 @@ class _Drawn:
         shade = "0.1" if row.name else GREY
         if row.name:
             self._leaf(row, word, middle)
-        self._text(outline.samples, middle, text(word.samples, decimals=1), ha="right", color=shade)
+        self._text(outline.samples, middle, text(word.samples), ha="right", color=shade)
         if row.name:
-            self._text(outline.mistakes, middle, text(word.mistakes, decimals=1), ha="right", color=shade)
+            self._text(outline.mistakes, middle, text(word.mistakes), ha="right", color=shade)
 
     def line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Add a text to those that are drawn together at the end."""

@@ -273,9 +273,8 @@ def _mixed(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str
 
 
 def boolean_columns(X: Any) -> Tensor | None:
-    """Tell which columns of a frame, array or tensor hold truth values; None if none does."""
-    kinds = X.dtypes if hasattr(X, "dtypes") else [X.dtype] * X.shape[1] if hasattr(X, "dtype") else []
-    found = torch.tensor(["bool" in str(kind).lower() for kind in kinds], dtype=torch.bool)
+    """Tell which columns of a frame hold truth values; None if none does, or for other data."""
+    found = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
     return found if bool(found.any()) else None
 
 

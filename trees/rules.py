@@ -8,6 +8,8 @@ from dataclasses import replace
 from math import nan
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.counting import summed
@@ -98,6 +100,14 @@ def rules(
     found = [replace(rule, conditions=made.decoded(rule.conditions)) for rule in found]
     without = tuple(pair for pair in zip(classes, clusters, strict=True) if pair[0] not in totals)
     return Rules(tuple(found), totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise, without_rule=without)
+
+
+def with_noise(tree: ThresholdTree, X: Any) -> ThresholdTree:
+    """Count points of noise, X [n, d], in the leaves of a tree that was fitted without them."""
+    noise = torch.zeros_like(tree.samples)
+    for rule in rules(tree) if X.shape[0] else ():  # which, unlike `apply`, take any missing value
+        noise[list(rule.leaves)] = float(rule.matches(X).sum())
+    return replace(tree, noise=noise, n_noise=X.shape[0])
 
 
 def _counts(tree: ThresholdTree, leaf: int, label: int) -> Counts:

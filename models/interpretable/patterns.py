@@ -96,21 +96,18 @@ def patterns(
     n_features = table.width if table.names is None else None
     rules: list[Rule] = []
     masks: list[np.ndarray] = []
-    without: list[tuple[Any, str]] = []
     own, weight = label_array(labels), np.ones(len(table))
     for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns")):
         inside = clustered & (positions == position)
         name = label if isinstance(label, str) else f"cluster {label}"
-        found = _choose(has, inside, min_support, max_length)
-        without += [] if found else [(label, name)]
-        for pattern in found:
+        for pattern in _choose(has, inside, min_support, max_length):
             met: np.ndarray = np.logical_and.reduce(has[:, pattern], axis=1)
             counts = counted(met, inside, ~clustered, weight)
             combined = tuple(conditions[item] for item in pattern)
             rules.append(Rule(label, name, combined, counts, n_features=n_features))
             masks.append(met)
-    noise, totals = int((~clustered).sum()), totals_of(rules, masks, own, weight)
-    return Rules(tuple(rules), totals, divide=False, n_noise=noise, without_rule=tuple(without))
+    noise = int((~clustered).sum())
+    return Rules(tuple(rules), totals_of(rules, masks, own, weight), divide=False, n_noise=noise)
 
 
 def _frequent_items(

@@ -105,7 +105,8 @@ class Report:
         for card in found.cards:
             lines += ["", f"cluster {card.label}: {card.name} ({text(card.size)}, {percent(card.share)})"]
             lines += [
-                f"    {rule.text} (coverage {percent(rule.coverage)}, precision {percent(rule.precision)})"
+                f"    {rule.text} (coverage {percent(rule.coverage)}, precision {percent(rule.precision)}"
+                + (")" if rule.with_noise is None else f", with noise {percent(rule.with_noise)})")
                 for rule in card.rules[:2]
             ]
             signed = [f"{one.text} {percent(one.relevance, signed=True)}" for one in card.statements[:5]]

@@ -75,8 +75,7 @@ def _check_names(keys: Sequence[Any]) -> None:
         if read != [i]:
             raise ValueError(
                 f"DataFrame.query cannot quote the name of column {key!r}; rename it to a string without "
-                "backticks, tabs and line breaks that means nothing else to pandas and differs from other names "
-                "in more than spaces and punctuation"
+                "backticks and line breaks that pandas takes neither for a constant nor for another column"
             )
 
 

@@ -48,7 +48,7 @@ class Rules(Sequence[Rule]):
     n_noise : int
         Number of points with label -1 (noise). They were left out when the tree was fitted and are counted apart.
     without_rule : tuple of (label, name)
-        Clusters without a rule: no leaf of the tree has them, or no pattern of them is frequent enough.
+        Clusters of a tree that have no leaf and therefore no rule.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
 from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
-from neonxc.rules.wording import Numbers, counts, one_line
+from neonxc.rules.wording import Numbers, counts
 
 PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
 WIDTH = 72  # maximum number of characters in a line of a printed rule
@@ -76,7 +76,6 @@ WORDS = {
     "mistakes": "matching samples of other clusters",
     "coverage": "share of the cluster's samples that match",
     "precision": "share of the matching samples that belong to the cluster",
-    "with noise": "the same share if points of noise (label -1) are counted, too",
     "agreement": "share of all samples that match a rule of their own cluster",
     "cost ratio": "k-means cost of the clusters of the rules divided by that of the explained clustering",
 }
@@ -175,7 +174,7 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
             lines.append(f"    held out: {_measures(rules.held_out_totals[label], rules.divide)}")
         bodies = [_wrapped(_condition_texts(rule, numbers) or ["always"]) for rule in own]
         width = max(len(line) for body in bodies for line in body)
-        amounts = [text(rule.samples, decimals=1) for rule in own]
+        amounts = [text(rule.samples) for rule in own]
         for rule, body, amount in zip(own, bodies, amounts, strict=True):
             lines += [("    " if rule is own[0] else "or  ") + body[0], *("    " + line for line in body[1:])]
             if len(own) > 1:  # a single rule has the same measures as its cluster
@@ -193,14 +192,14 @@ def _overall(rules: Rules) -> list[str]:
     for title, held_out in (("total", False), ("held out", True)):
         total = overall(rules, held_out)
         if total is not None and len(rules) > 1:
-            parts = [counts(total.samples, total.mistakes), f"agreement {with_noise(total)}"]
+            parts = [counts(total.samples, total.mistakes), f"agreement {precision(total)}"]
             if rules.cost_ratio is not None and rules.cost_ratio >= PRICE and not held_out:
-                parts.append(f"cost ratio {text(round(rules.cost_ratio, 3), decimals=1)}")
+                parts.append(f"cost ratio {text(round(rules.cost_ratio, 3))}")
             lines.append(f"{title}: {', '.join(parts)}")
     if rules.n_noise:
         lines.append(
             f"not counted: {text(rules.n_noise)} points of noise (label -1), which the rules also assign to "
-            "clusters"
+            "clusters; only the shares with noise count them"
         )
     return lines
 
@@ -208,13 +207,7 @@ def _overall(rules: Rules) -> list[str]:
 def _words(rules: Rules) -> list[tuple[str, str]]:
     """Definitions of those measures that occur in the output."""
     total = " ".join(_overall(rules))
-    noisy = any(one.noise for rule in rules for one in (rule.counts, rule.held_out) if one is not None)
-    used = {
-        "with noise": noisy,
-        "coverage": len(rules) > 0,
-        "precision": len(rules) > 0,
-        "mistakes": rules.divide and len(rules) > 0,
-    }
+    used = {"coverage": len(rules) > 0, "precision": len(rules) > 0, "mistakes": rules.divide and len(rules) > 0}
     return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
@@ -287,8 +280,8 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
 
 
 def _figures(one: Counts, divide: bool) -> list[str]:
-    mistakes = [text(one.mistakes, decimals=1)] if divide else []
-    return [text(one.samples, decimals=1), *mistakes, percent(one.coverage), with_noise(one)]
+    mistakes = [text(one.mistakes)] if divide else []
+    return [text(one.samples), *mistakes, percent(one.coverage), precision(one)]
 
 
 def _condition_texts(
@@ -316,11 +309,11 @@ def _in_short(rule: Rule, divide: bool) -> str:
 
 
 def _shares(one: Counts) -> list[str]:
-    known = (("coverage", one.coverage, percent(one.coverage)), ("precision", one.precision, with_noise(one)))
+    known = (("coverage", one.coverage, percent(one.coverage)), ("precision", one.precision, precision(one)))
     return [f"{name} {text}" for name, share, text in known if not isnan(share)]
 
 
-def with_noise(one: Counts) -> str:
+def precision(one: Counts) -> str:
     """Write the precision, and that of all points if there is noise among them: ``99% (65% with noise)``."""
     more = f" ({percent(one.precision_with_noise)} with noise)" if one.noise else ""
     return percent(one.precision) + more
@@ -328,5 +321,4 @@ def with_noise(one: Counts) -> str:
 
 def no_rule(rules: Rules) -> list[tuple[str, str]]:
     """Name of each cluster without a rule, and why it has none."""
-    why = "no leaf of the tree has this cluster" if rules.divide else "no pattern of it is frequent enough"
-    return [(one_line(name), f"no rule: {why}") for _, name in rules.without_rule]
+    return [(name, "no rule: no leaf of the tree has this cluster") for _, name in rules.without_rule]

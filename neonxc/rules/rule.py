@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
@@ -58,8 +58,8 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """Add up the counts of two rules of a cluster that no point meets both."""
-        names = ("samples", "mistakes", "noise")
-        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
+        noise, samples = self.noise + other.noise, self.samples + other.samples
+        return Counts(samples, self.mistakes + other.mistakes, self.of_cluster, self.total, noise)
 
     def __str__(self) -> str:
         return counts(self.samples, self.mistakes)

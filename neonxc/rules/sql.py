@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Condition
-from neonxc.rules.rendering import no_rule, with_noise
+from neonxc.rules.rendering import no_rule, precision
 from neonxc.rules.wording import one_line
 
 
@@ -79,7 +78,7 @@ def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
     named = {label: _comment(own[0].name) for label, own in rules.clusters.items()}
     for label, counts in rules.totals.items():
         if counts.noise:
-            named[label] += f": precision {with_noise(counts)}"
+            named[label] += f": precision {precision(counts)}"
     statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
     statements += [f"-- {named[label]}\n{select};" for label, select in selects.items()]
     absent = "".join(f"-- {_comment(name)}: {what}\n" for name, what in no_rule(rules))
@@ -130,9 +129,9 @@ def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
 def _literal(value: Any, words: Dialect) -> str:
     """Write a label, category or bound as a literal.
 
-    Numbers with a short, exact decimal form are written like that. Others get an exponent, which makes them
-    double-precision literals: databases do not round these, but they may round a decimal literal to the precision
-    of the column that it is compared with.
+    Numbers that are the same in single precision and as a short decimal are written so. Others get an exponent,
+    which makes them double-precision literals: databases do not round these, but they may round a decimal
+    literal to the precision of the column that it is compared with.
     """
     if isinstance(value, bool | np.bool_):
         return words.true if value else words.false
@@ -140,7 +139,7 @@ def _literal(value: Any, words: Dialect) -> str:
         return str(int(value))
     if isinstance(value, float | np.floating):
         number = float(value) + 0.0  # not -0.0
-        text = repr(number).removesuffix(".0")
-        single = abs(number) < 2**24 and float(np.float32(number)) == number and Decimal(text) == Decimal(number)
-        return text if single or "e" in text else f"{number!r}e0"
+        if abs(number) < 2**24 and float(np.float32(number)) == number and (256 * number).is_integer():
+            return repr(number).removesuffix(".0")
+        return repr(number) if "e" in repr(number) else f"{number!r}e0"
     return words.string(str(value))

@@ -23,21 +23,18 @@ def frame(rules: Rules) -> pd.DataFrame:
     """Return rules as a table; see :meth:`Rules.to_frame`."""
     import pandas as pd
 
-    none = Counts(0, 0, 1, 1)  # of a cluster without a rule
-    held_out = none if rules.held_out_totals is not None else None
-    found = [
-        (rule.label, rule.name, rule.text(), rule.counts, rule.held_out)
-        for own in rules.clusters.values()
-        for rule in own
-    ]
-    found += [(label, name, None, none, held_out) for label, name in rules.without_rule]
+    none = Counts(0, 0, 1, 1)
+    held_out = None if rules.held_out_totals is None else none
+    found = [rule for own in rules.clusters.values() for rule in own]
+    found += [Rule(label, name, (), none, held_out) for label, name in rules.without_rule]
     shares = ["support", "coverage", "precision"]
-    if any(counts is not None and counts.noise for *_, one, other in found for counts in (one, other)):
+    if any(counts.noise for rule in found for counts in (rule.counts, rule.held_out or none)):
         shares.append("precision_with_noise")
     rows = []
-    for label, name, text, *both in found:
-        row = {"cluster": label, "name": name, "rule": text}
-        for before, counts in zip(("", "held_out_"), both, strict=True):
+    for rule in found:
+        text = rule.text() if rule.label in rules.clusters else None
+        row = {"cluster": rule.label, "name": rule.name, "rule": text}
+        for before, counts in (("", rule.counts), ("held_out_", rule.held_out)):
             if counts is None:
                 continue
             row[f"{before}samples"] = counts.samples
@@ -97,8 +94,7 @@ def _totals(totals: Mapping[Any, Counts]) -> list[dict[str, Any]]:
 
 
 def _counts(counts: Counts) -> dict[str, float | None]:
-    known = {name: value for name, value in asdict(counts).items() if value or name != "noise"}
-    return {name: value if isfinite(value) else None for name, value in known.items()}
+    return {name: value if isfinite(value) else None for name, value in asdict(counts).items()}
 
 
 def _bounds(numbers: tuple[float, ...]) -> list[float | None]:

@@ -125,7 +125,7 @@ def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
 def counts(samples: float, mistakes: float | None = None) -> str:
     """Write the number of points and the number of mistakes among them: ``50 samples, 1 mistake``."""
     words = [(samples, "sample")] + ([] if mistakes is None else [(mistakes, "mistake")])
-    return ", ".join(f"{text(n, decimals=1)} {noun}{'' if n == 1 else 's'}" for n, noun in words)
+    return ", ".join(f"{text(n)} {noun}{'' if n == 1 else 's'}" for n, noun in words)
 
 
 def one_line(name: object) -> str:
