@@ -407,7 +407,18 @@ def test_warnings_of_noise_and_of_clusters_without_rules():
     assert "No rule of the tree leads to this cluster." in made.html()
     assert [w.clusters for w in found.warnings if w.text.startswith("No rule leads to")] == [without]
     labels[:80] = -1
-    found = neonxc.explain(X, labels=labels).contents
+    made = neonxc.explain(X, labels=labels)
+    found = made.contents
+    rules = [rule for card in found.cards for rule in card.rules]
+    assert all(rule.with_noise is None or rule.with_noise < rule.precision for rule in rules)
+    noise = [
+        rule.samples * rule.precision * (1 / rule.with_noise - 1 / rule.precision)
+        for rule in rules
+        if rule.with_noise
+    ]
+    assert sum(noise) == pytest.approx(80)
+    assert f", with noise {percent(rules[0].with_noise)})" in str(made)
+    assert f"({percent(rules[0].with_noise)} with noise)" in made.html()
     assert any(warning.text.startswith("39% of the points are noise") for warning in found.warnings)
 
 
