@@ -49,8 +49,9 @@ def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False
         return "true" if value else "false"  # as in rules
     if not isinstance(value, int | float | np.integer | np.floating):
         return str(value)
-    sign, number = "+" if signed else "", value + 0  # which removes the sign of -0.0
-    if isinstance(number, float | np.floating) and not (number == 0 or 1e-4 <= abs(number) < 1e15):
+    number: Any = value + 0  # removes the sign of -0.0
+    sign = "+" if signed else ""
+    if not isinstance(value, int | np.integer) and not (number == 0 or 1e-4 <= abs(number) < 1e15):
         return f"{number:{sign}.{digits}g}"
     if number % 1 == 0:
         found = f"{int(number):{sign}d}"
