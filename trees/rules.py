@@ -105,7 +105,7 @@ def rules(
 def with_noise(tree: ThresholdTree, X: Any) -> ThresholdTree:
     """Count points of noise, X [n, d], in the leaves of a tree that was fitted without them."""
     noise = torch.zeros_like(tree.samples)
-    for rule in rules(tree) if X.shape[0] else ():  # which, unlike `apply`, take any missing value
+    for rule in rules(tree):  # which, unlike `apply`, take any missing value
         noise[list(rule.leaves)] = float(rule.matches(X).sum())
     return replace(tree, noise=noise, n_noise=X.shape[0])
 

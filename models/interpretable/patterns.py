@@ -35,8 +35,8 @@ def patterns(
     A pattern is a value of a column, or a conjunction of values such as ``sex is Male and age in [38, 90]``, that
     at least a share `min_support` of the cluster's points has. Patterns are chosen greedily: the next pattern
     maximizes its precision, with noise, times the number of the cluster's points that it covers and no chosen
-    pattern covers. The selection ends when no pattern covers another share `min_support` of the cluster. For a single column, the
-    result consists of all its frequent values.
+    pattern covers. The selection ends when no pattern covers another share `min_support` of the cluster. For a
+    single column, the result consists of all its frequent values.
 
     Parameters
     ----------
