@@ -250,7 +250,7 @@ def rules(
 
     found, _ = _clusters(prepared, column, clusters, file, stderr=True)  # rules may go to another program
     result = workflows.cluster_rules(prepared, found, leaves)
-    if left := workflows.without_rules(result, found):
+    if left := [str(label) for label, _ in result.without_rule]:
         _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
     text = workflows.write_rules(result, _stem(file), format, out)
     typer.echo(text if text is not None else str(out))

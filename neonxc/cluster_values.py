@@ -61,7 +61,7 @@ class ClusterValues:
             if own.isna().any():
                 return "", np.nan, np.nan
             at = typical_category(own.to_numpy(), overall.to_numpy())
-            return f"is {text(own.index[at])}", float(own.iloc[at]), float(overall.iloc[at])
+            return f"is {text(own.index[at], separators=False)}", float(own.iloc[at]), float(overall.iloc[at])
         mean, common = float(self.means[cluster, feature]), float(self.overall[feature])
         if np.isnan(mean):
             return "", np.nan, np.nan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from neonxc.attribution import NEON
 from neonxc.carriers import rows
 from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
+from neonxc.numerals import percent, text
 from neonxc.parameters import check_number
 
 if TYPE_CHECKING:
@@ -63,9 +65,10 @@ class Contrast:
         return self.relevance.iloc[order[:n]]
 
     def __str__(self) -> str:
-        names = ", ".join(f"{name} {a:+.3g} / {b:+.3g}" for name, (a, b) in self.top().T.items())
+        top = self.top().map(partial(text, digits=3, signed=True))
+        names = ", ".join(f"{name} {a} / {b}" for name, (a, b) in top.T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
-        return f"{self.a} against {self.b}: {names}\n{self.accuracy:.0%} told apart by\n{rules}"
+        return f"{self.a} against {self.b}: {names}\n{percent(self.accuracy)} told apart by\n{rules}"
 
 
 def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:

@@ -12,6 +12,8 @@ import torch
 from sklearn.utils import check_array
 from torch import Tensor
 
+from neonxc.numerals import is_missing as is_missing
+
 NOISE = -1
 """The label of noise points in density-based clusterings."""
 
@@ -188,11 +190,6 @@ def are_labels(values: np.ndarray) -> np.ndarray:
     if values.dtype == object:
         return np.array([not is_missing(value) and value != NOISE for value in values], dtype=bool)
     return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, or pandas' NA or NaT."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
 def plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from neonxc.carriers import Carrier, carrier_of, rows, unrows
 from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise
 from neonxc.inputs import NOISE, Batch
+from neonxc.numerals import percent, text
 from neonxc.ranks import Ranks
 from neonxc.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.stiffness import typical_stiffness
@@ -102,15 +103,15 @@ class NeuralizedClustering(nn.Module):
     def __repr__(self) -> str:
         parts = [self.head.detection, self.head.grouping, self.head.competition, self.noise]
         lines = [
-            f"{len(self.classes_)} clusters of {self._described_input()}, beta={self.beta:.4g}",
+            f"{len(self.classes_)} clusters of {self._described_input()}, beta={text(self.beta)}",
             f"(head): {', '.join(type(part).__name__ for part in parts if part is not None)}",
         ]
         if self.features is not None:
             lines.append(f"(features): {_in_short(self.features)}")
         if self.fidelity_ is not None:
             held_out = self.fidelity_held_out_
-            also = "" if held_out is None else f", {held_out:.1%} of points held out"
-            lines.append(f"surrogate that gives {self.fidelity_:.1%} of the points their label{also}")
+            also = "" if held_out is None else f", {percent(held_out)} of points held out"
+            lines.append(f"surrogate that gives {percent(self.fidelity_)} of the points their label{also}")
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
 
     def _described_input(self) -> str:

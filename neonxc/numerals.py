@@ -1,14 +1,18 @@
-"""Formatting of numbers for readers."""
+"""Formatting of numbers for readers; imports nothing that takes long, for the command line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from math import floor, isfinite, log10
+from math import copysign, isfinite
 from typing import Any
 
 import numpy as np
 
-from neonxc.inputs import is_missing
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or pandas' NA or NaT."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
 def rounded(values: Iterable[float], digits: int = 3) -> list[float]:
@@ -17,27 +21,67 @@ def rounded(values: Iterable[float], digits: int = 3) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in array]
 
 
-def text(value: Any, digits: int = 4) -> str:
-    """Format a value: whole numbers in full, other numbers with `digits` significant digits."""
+def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False, separators: bool = True) -> str:
+    """Format a value: whole numbers in full, other numbers with `digits` significant digits.
+
+    Numbers from 10,000 on get thousands separators; years and other numbers of four digits do not.
+
+    Parameters
+    ----------
+    value : object
+        A number or any other value, such as a category; None and NaN are "missing".
+    digits : int
+        Number of significant digits.
+    decimals : int
+        Least number of decimals, unless they are zeros.
+    signed : bool
+        Whether positive numbers and zero get a sign.
+    separators : bool
+        Whether numbers get thousands separators. Categories and numbers that are read again have none.
+
+    Returns
+    -------
+    str
+    """
     if is_missing(value):
         return "missing"
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"  # as in rules
-    if isinstance(value, int | np.integer):
+    if not isinstance(value, int | float | np.integer | np.floating):
         return str(value)
-    if not isinstance(value, float | np.floating):
-        return str(value)
-    number = float(value)
-    if number.is_integer() and abs(number) < 1e9:
-        return str(int(number))
-    if not isfinite(number) or not 1e-4 <= abs(number) < 1e9:
-        return f"{number:.{digits}g}"
-    fixed = f"{number:.{max(0, digits - 1 - floor(log10(abs(number))))}f}"
-    return fixed.rstrip("0").rstrip(".") if "." in fixed else fixed
+    number: Any = value + 0  # removes the sign of -0.0
+    sign = "+" if signed else ""
+    if not isinstance(value, int | np.integer) and not (number == 0 or 1e-4 <= abs(number) < 1e15):
+        return f"{number:{sign}.{digits}g}"
+    if number % 1 == 0:
+        found = f"{int(number):{sign}d}"
+    else:
+        exponent = int(f"{number:.{digits - 1}e}".partition("e")[2])
+        found = f"{number:{sign}.{max(digits - 1 - exponent, decimals)}f}"
+        found = found.rstrip("0").rstrip(".") if "." in found else found
+    return grouped(found) if separators else found
 
 
-def percent(share: float) -> str:
-    """Format a share 0 to 1 in percent: ``94%``, and ``99.4%`` if whole percents would round to all or nothing."""
-    if 0.98 < share < 1 or 0 < share < 0.02:
-        return f"{100 * share:.1f}%"
-    return f"{100 * share:.0f}%"
+def as_printed(value: float) -> float:
+    """Round a finite number as `text` prints it."""
+    return float(text(float(value), separators=False))
+
+
+def grouped(number: str) -> str:
+    """Insert thousands separators into a printed number of five or more digits: ``186,061.5``."""
+    return re.sub(r"^([-+]?)(\d{5,})(?=\.|$)", lambda found: f"{found[1]}{int(found[2]):,}", number)
+
+
+def percent(share: float | None, *, signed: bool = False) -> str:
+    """Format a share in percent: ``94%``, and ``99.4%`` where whole percents come close to all or nothing.
+
+    Only the shares 0, 1 and -1 are printed as ``0%``, ``100%`` and ``-100%``: others have one decimal, which is
+    not rounded to them. An unknown share, None or NaN, is ``–``.
+    """
+    if share is None or not isfinite(share):
+        return "–"
+    nearest, digits = round(share), 0
+    if abs(nearest) <= 1 and 0 < abs(share - nearest) < 0.01:
+        tenths, digits = max(1, round(1000 * abs(share - nearest))), 1
+        share = nearest + copysign(tenths / 1000, share - nearest)
+    return f"{share + 0.0:{'+' if signed and share > 0 else ''}.{digits}%}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from neonxc.numerals import percent
 from neonxc.parameters import check_columns
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def _on_numbers(numbers: pd.DataFrame) -> list[str]:
     gaps = {name: share for name, share in numbers.isna().mean().items() if share}
     if not gaps:
         return []
-    listed = _listed([f"{name} ({_percent(share)})" for name, share in gaps.items()])
+    listed = _listed([f"{name} ({percent(share)})" for name, share in gaps.items()])
     what = "1 column of numbers has" if len(gaps) == 1 else f"{len(gaps)} columns of numbers have"
     return [f"{what} missing values: {listed}; filled in with the median"]
 
@@ -256,7 +257,3 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
 def _listed(parts: list[str]) -> str:
     more = len(parts) - NAMES
     return ", ".join([*parts[:NAMES], f"and {more} more"] if more > 0 else parts)
-
-
-def _percent(share: float) -> str:
-    return "less than 1%" if share < 0.005 else f"{share:.0%}"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from neonxc.cluster_values import ClusterValues
+from neonxc.numerals import text
 from neonxc.ranks import Ranks
 from neonxc.shards import numbered
 
@@ -79,7 +80,7 @@ class ClusterSummary:
         texts = []
         for i in self._strongest(column, n):
             comparison = self.values.comparison(column, int(i))
-            value = f"{self.feature_names[i]} {self.relevance[column, i]:+.3g}"
+            value = f"{self.feature_names[i]} {text(self.relevance[column, i], 3, signed=True)}"
             texts.append(f"{value} ({comparison})" if comparison else value)
         return texts
 

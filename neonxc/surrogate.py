@@ -18,6 +18,7 @@ from neonxc.encoding import Encoding
 from neonxc.head import Head, Noise, centroid_head
 from neonxc.inputs import as_batch, as_labels
 from neonxc.network import NeuralizedClustering
+from neonxc.numerals import percent
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel
 from neonxc.readers.model import Fidelity
@@ -164,14 +165,14 @@ def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: s
     """Warn if the surrogate differs from the labels, overall or in a cluster."""
     own = [right[labels == k] for k in range(len(classes))]
     lost = [
-        f", {_share(part):.0%} in cluster {name}"
+        f", {percent(_share(part))} in cluster {name}"
         for name, part in zip(classes, own, strict=True)
         if len(part) >= COUNT and _share(part) < RECALL
     ]
     if _share(right) >= WARNING and not lost:
         return
     warn(
-        f"the surrogate gives {_share(right):.1%} of {which} their label{''.join(lost[:5])}: it explains a "
+        f"the surrogate gives {percent(_share(right))} of {which} their label{''.join(lost[:5])}: it explains a "
         "clustering that differs from the one given",
     )
 
@@ -182,9 +183,9 @@ def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
     if agree >= WARNING and _share(inside[clustered]) >= RECALL:
         return
     warn(
-        f"the surrogate tells noise (label -1) apart as the labels do for {agree:.1%} of the points: it takes "
-        f"{_share(~inside[clustered]):.1%} of the clustered points for noise, and "
-        f"{_share(inside[~clustered]):.1%} of the noise for clustered",
+        f"the surrogate tells noise (label -1) apart as the labels do for {percent(agree)} of the points: it "
+        f"takes {percent(_share(~inside[clustered]))} of the clustered points for noise, and "
+        f"{percent(_share(inside[~clustered]))} of the noise for clustered",
     )
 
 

@@ -680,7 +680,7 @@ def test_a_network_says_what_it_is_in_a_few_lines():
     assert "3 clusters of points with 2 features, " in repr(deep)
     assert repr(deep).count("Sequential") == 1
     assert len(repr(nn.ModuleList([deep]))) < 400
-    assert "surrogate that gives 100.0% of the points their label" in repr(
+    assert "surrogate that gives 100% of the points their label" in repr(
         neonxc.neuralize(labels=kmeans.labels_ > 0, X=X)
     )
 

@@ -87,16 +87,18 @@ def test_measures_are_those_of_the_points_that_match():
     found = patterns(X, labels)
     assert {rule.label for rule in found} == {0, 1, 2}
     for rule in found:
-        met, own = rule.matches(X), labels == rule.label
-        assert rule.samples == met.sum()
+        every, own = rule.matches(X), labels == rule.label
+        met = every & (labels >= 0)
+        assert (rule.samples, rule.counts.noise) == (met.sum(), (every & (labels < 0)).sum())
+        assert rule.counts.precision_with_noise == (met & own).sum() / every.sum()
         assert rule.mistakes == (met & ~own).sum()
         assert (met & own).sum() >= 0.2 * own.sum()
         assert rule.coverage == (met & own).sum() / own.sum()
         assert rule.precision == (met & own).sum() / met.sum()
-        assert rule.support == met.mean()
+        assert rule.support == met.sum() / (labels >= 0).sum()
     for label, own in found.clusters.items():
         together = np.any([rule.matches(X) for rule in own], axis=0)
-        assert found.totals[label].samples == together.sum()
+        assert found.totals[label].samples == (together & (labels >= 0)).sum()
         assert [rule.coverage for rule in own] == sorted((rule.coverage for rule in own), reverse=True)
     assert found.measure(X, labels).held_out_totals == found.totals
 

@@ -341,11 +341,16 @@ def test_unusable_arguments(model, wine):
 
 
 def test_numbers_as_they_are_printed():
-    assert [text(value) for value in (3, 3.0, 0.123456, 1e-7, None, True, "x", 1234567.0)] == [
-        "3", "3", "0.1235", "1e-07", "missing", "true", "x", "1234567",
+    assert [text(value) for value in (3, 3.0, 0.123456, 1e-7, None, True, "x", 1234567.0, 1060.4, 1985)] == [
+        "3", "3", "0.1235", "1e-07", "missing", "true", "x", "1,234,567", "1060", "1985",
     ]  # fmt: skip
     assert rounded([1.23456, float("nan"), 1234567]) == [1.23, 0, 1230000]
     assert [percent(share) for share in (0.5, 0.994, 1, 0.003, 0)] == ["50%", "99.4%", "100%", "0.3%", "0%"]
+    near = (0.9996, 1e-9, -0.9996, -1e-9, 1.0001, -1, float("nan"), None)
+    assert [percent(share) for share in near] == [
+        "99.9%", "0.1%", "-99.9%", "-0.1%", "100.1%", "-100%", "–", "–",
+    ]  # fmt: skip
+    assert [text(value, 3, signed=True) for value in (1060.4, -0.5, 0.0)] == ["+1060", "-0.5", "+0"]
 
 
 def test_samples_have_points_of_small_clusters():
@@ -402,7 +407,18 @@ def test_warnings_of_noise_and_of_clusters_without_rules():
     assert "No rule of the tree leads to this cluster." in made.html()
     assert [w.clusters for w in found.warnings if w.text.startswith("No rule leads to")] == [without]
     labels[:80] = -1
-    found = neonxc.explain(X, labels=labels).contents
+    made = neonxc.explain(X, labels=labels)
+    found = made.contents
+    rules = [rule for card in found.cards for rule in card.rules]
+    assert all(rule.with_noise is None or rule.with_noise < rule.precision for rule in rules)
+    noise = [
+        rule.samples * rule.precision * (1 / rule.with_noise - 1 / rule.precision)
+        for rule in rules
+        if rule.with_noise
+    ]
+    assert sum(noise) == pytest.approx(80)
+    assert f", with noise {percent(rules[0].with_noise)})" in str(made)
+    assert f"({percent(rules[0].with_noise)} with noise)" in made.html()
     assert any(warning.text.startswith("39% of the points are noise") for warning in found.warnings)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import importlib.util
 import json
 import math
 import sqlite3
@@ -39,6 +40,7 @@ NAMES = [
     "0",
 ]
 QUERIED = [name for name in NAMES if name.isprintable() and "`" not in name]
+ENGINES = ["python"] + ["numexpr"] * (importlib.util.find_spec("numexpr") is not None)
 LABELS = {
     "names": ["it's", 'say "x"', "line\nbreak", "back\\slash"],
     "letters": ["a", "b", "c", "d"],
@@ -264,29 +266,31 @@ def test_dialects():
     column = Column(0, 'a"b`c]d\\e')
     conditions = (Condition(column, ((0.5, 3.0),)), Condition(Column(1, "w"), values=("it's\n", True)))
     rules = Rules((Rule("x\\y'z", "-- x\ny", conditions, Counts(1, 0)),), {})
-    written = {dialect: rules.to_sql(("s", "t"), dialect) for dialect in ("ansi", "mysql", "bigquery", "tsql")}
+    written = {
+        dialect: rules.to_sql(("s", "t"), dialect) for dialect in ("ansi", "mysql", "bigquery", "tsql", "spark")
+    }
     assert written["ansi"].case == (
-        'CASE\n  WHEN "a""b`c]d\\e" > 0.5e0 AND "a""b`c]d\\e" <= 3 AND "w" IN (\'it\'\'s\n\', TRUE)'
+        'CASE\n  WHEN "a""b`c]d\\e" > 0.5 AND "a""b`c]d\\e" <= 3 AND "w" IN (\'it\'\'s\n\', TRUE)'
         " THEN 'x\\y''z'\nEND"
     )
     assert written["mysql"].case == (
-        "CASE\n  WHEN `a\"b``c]d\\e` > 0.5e0 AND `a\"b``c]d\\e` <= 3 AND `w` IN ('it\\'s\\n', TRUE)"
+        "CASE\n  WHEN `a\"b``c]d\\e` > 0.5 AND `a\"b``c]d\\e` <= 3 AND `w` IN ('it\\'s\\n', TRUE)"
         " THEN 'x\\\\y\\'z'\nEND"
     )
     assert written["bigquery"].case == (
-        "CASE\n  WHEN `a\"b\\`c]d\\\\e` > 0.5e0 AND `a\"b\\`c]d\\\\e` <= 3 AND `w` IN ('it\\'s\\n', TRUE)"
+        "CASE\n  WHEN `a\"b\\`c]d\\\\e` > 0.5 AND `a\"b\\`c]d\\\\e` <= 3 AND `w` IN ('it\\'s\\n', TRUE)"
         " THEN 'x\\\\y\\'z'\nEND"
     )
     assert written["tsql"].case == (
-        "CASE\n  WHEN [a\"b`c]]d\\e] > 0.5e0 AND [a\"b`c]]d\\e] <= 3 AND [w] IN (N'it''s\n', 1)"
-        " THEN N'x\\y''z'\nEND"
+        "CASE\n  WHEN [a\"b`c]]d\\e] > 0.5 AND [a\"b`c]]d\\e] <= 3 AND [w] IN (N'it''s\n', 1) THEN N'x\\y''z'\nEND"
     )
-    for dialect, source in zip(written, ('"s"."t"', "`s`.`t`", "`s`.`t`", "[s].[t]"), strict=True):
+    assert written["spark"].case == written["mysql"].case
+    for dialect, source in zip(written, ('"s"."t"', "`s`.`t`", "`s`.`t`", "[s].[t]", "`s`.`t`"), strict=True):
         assert isinstance(written[dialect], SQL)
         assert written[dialect].selects["x\\y'z"].startswith(f"SELECT *\nFROM {source}\nWHERE ")
         assert "\n-- -- x y\nSELECT" in written[dialect]  # no line of a name leaves its comment
     with pytest.raises(
-        ValueError, match=r"dialect must be one of \['ansi', 'mysql', 'bigquery', 'tsql'\], got 'ms'"
+        ValueError, match=r"dialect must be one of \['ansi', 'mysql', 'spark', 'bigquery', 'tsql'\], got 'ms'"
     ):
         rules.to_sql("t", "ms")
 
@@ -348,15 +352,60 @@ def test_queries_of_nullable_whole_numbers():
     assert [frame.query(query).index.tolist() for query in rules.to_query().values()] == [[1, 2], [3, 5]]
 
 
-@pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t"])
+NASTY = ["inf", "Inf", "nan", "True", "None", "class", "index", "sin", "'''", "a\\", "@x", "#"]
+NASTY += ["a b", "1 y", "1_y", "²", "`"]
+
+
+@given(
+    names=st.lists(st.sampled_from(NASTY) | st.text(max_size=4), min_size=2, max_size=4, unique=True),
+    categories=st.lists(st.text("ab '\"\\`#@\n✓", max_size=4), min_size=1, max_size=3, unique=True),
+    negated=st.booleans(),
+)
+def test_queries_of_any_names_and_categories_find_the_rows_or_name_a_column(names, categories, negated):
+    words = [categories[i % len(categories)] + "x" * (i // 4) for i in range(8)]
+    frame = pd.DataFrame({name: np.roll(np.arange(8.0), i) for i, name in enumerate(names)} | {names[0]: words})
+    conditions = [Condition(Column(0, names[0]), values=tuple(categories), negated=negated)]
+    conditions += [Condition(Column(i, name), ((0.5 * i, 6.5),)) for i, name in enumerate(names) if i]
+    rules = Rules((Rule("a", "a", tuple(conditions), Counts(1, 0)),), {})
+    refused = ""
+    try:
+        (query,) = rules.to_query().values()
+    except ValueError as error:
+        refused = str(error)
+    if refused:
+        assert any(f"the name of column {name!r};" in refused for name in names)
+        return
+    for engine in ENGINES:
+        assert frame.query(query, engine=engine).index.tolist() == np.flatnonzero(rules[0].matches(frame)).tolist()
+
+
+@pytest.mark.parametrize("name", ["back`tick", "line\nbreak", "tab\t", "inf", "Inf"])
 def test_names_that_pandas_cannot_quote(name):
     rules = CART(2).fit(pd.DataFrame({name: [0.0, 1.0]}), labels=[0, 1]).tree_.rules()
-    with pytest.raises(
-        ValueError, match=r"DataFrame.query cannot quote the name of column .*; rename it to a string without"
-    ):
+    with pytest.raises(ValueError, match=r"DataFrame.query cannot quote the name of column .*; rename it"):
         rules.to_query()
     with pytest.raises(ValueError, match="cannot quote the name of column 0"):
         CART(2).fit([[0.0], [1.0]], labels=[0, 1]).tree_.rules().to_query()
+
+
+@pytest.mark.parametrize("model", [CART, KernelExKMC])
+def test_truth_values(model):
+    frame = pd.DataFrame({"b": [True, True, False, False, True], "c": [False, True, False, True, False], "x": 1.0})
+    tree = model(3, max_leaves=4).fit(frame, labels=[0, 1, 2, 2, 0]).tree_
+    rules = tree.rules()
+    assert {one for rule in rules for one in rule.text().split(" and ")} == {
+        "b is true", "b is false", "c is true", "c is false",
+    }  # fmt: skip
+    expected = tree.predict(frame).tolist()
+    for table in (frame, frame.astype(float), frame.to_numpy(float), torch.tensor(frame.to_numpy(float))):
+        assert rules.predict(table).tolist() == expected
+    assert run(rules, frame.to_dict("records")) == expected
+    assert_sql(rules, frame, expected, Duckdb)
+    for label, query in rules.to_query().items():
+        assert frame.query(query).index.tolist() == np.flatnonzero(tree.predict(frame) == label).tolist()
+    gaps = frame.astype({"b": "boolean"})
+    gaps.loc[0, "b"] = pd.NA
+    assert rules.predict(gaps).tolist()[0] is None
 
 
 # --- Python ------------------------------------------------------------------------------------------------
@@ -575,10 +624,11 @@ def test_labels_of_other_points(missing):
     X = [[0.0], [1], [4], [5]]
     names = CART(2).fit(X, labels=list("aabb")).tree_.rules()
     found = names.measure(X, np.array(["a", missing, "b", "c"], dtype=object))
-    assert [rule.held_out for rule in found] == [Counts(2, 1, 1, 4), Counts(2, 1, 1, 4)]
+    assert [rule.held_out for rule in found] == [Counts(1, 0, 1, 3, 1), Counts(2, 1, 1, 3)]
     numbers = CART(2).fit(X, labels=[0, 0, 1, 1]).tree_.rules()
     for labels in ([0, -1, 1, 1], torch.tensor([0, -1, 1, 1]), pd.Series([0, -1, 1, 1], dtype="Int64")):
-        assert [rule.held_out.mistakes for rule in numbers.measure(torch.tensor(X), labels)] == [1, 0]
+        found = [rule.held_out for rule in numbers.measure(torch.tensor(X), labels)]
+        assert found == [Counts(1, 0, 1, 3, 1), Counts(2, 0, 2, 3)]
 
 
 def test_wrong_labels_and_weights():
@@ -644,3 +694,57 @@ def test_reports_of_held_out_points():
     assert again == rules.to_text().replace(", cost ratio 1", "")  # which single rules do not know
     rows = Rows(render_rules(list(rules), "html")).rows[:-3]
     assert len({len(row) + (i == 3) for i, row in enumerate(rows)}) == 1
+
+
+# --- noise, and clusters without a rule --------------------------------------------------------------------
+
+
+def noisy(weight=None):
+    """Rules of points of which two of five that meet the first rule are noise; cluster 2 has no leaf."""
+    X = np.array([[0.0], [1], [2], [0.5], [1.5], [10], [11], [12], [13], [11.5]])
+    labels = [0, 0, 2, -1, -1, 1, 1, 1, 1, 1]
+    with pytest.warns(UserWarning, match="2 points of noise"):
+        tree = CART(3, max_leaves=2).fit(X, labels=labels, sample_weight=weight).tree_
+    return tree.rules(), X, labels
+
+
+def test_precision_is_given_with_noise_and_without():
+    rules, X, labels = noisy()
+    low = rules.clusters[0][0]
+    assert low.counts == Counts(3, 1, 2, 8, noise=2)
+    assert (low.precision, low.counts.precision_with_noise) == (2 / 3, 2 / 5)
+    text = rules.to_text()
+    assert "cluster 0: 3 samples (38%), 1 mistake, coverage 100%, precision 67% (40% with noise)\n" in text
+    assert "precision 100%\n" in text  # no noise meets the rule of cluster 1
+    assert "agreement 88% (70% with noise)" in text
+    assert "only the shares with noise count them" in text
+    assert rules.to_markdown().count("67% (40% with noise)") == rules.to_html().count("67% (40% with noise)") == 1
+    assert rules.to_frame()["precision_with_noise"].tolist()[:2] == [2 / 5, 1]
+    assert "-- cluster 0: precision 67% (40% with noise)\nSELECT" in rules.to_sql("t")
+    assert "-- cluster 1\nSELECT" in rules.to_sql("t")
+    assert Rules.from_dict(json.loads(json.dumps(rules.to_dict()))) == rules
+    assert rules.measure(X, labels)[0].held_out == low.counts
+    (merged,) = rules[:1].totals.values()
+    assert merged.noise == 2
+    weighted, *_ = noisy(np.where(np.array(labels) == -1, 3.0, 1.0))
+    assert weighted.clusters[0][0].counts == Counts(3, 1, 2, 8, noise=6)
+    found = patterns(pd.DataFrame(X, columns=["x"]), labels, n_bins=2)
+    assert found.clusters[0][0].counts.noise == 2
+    assert "(40% with noise)" in found.to_text()
+
+
+def test_clusters_without_a_rule_are_listed():
+    rules, X, _ = noisy()
+    assert rules.without_rule == ((2, "cluster 2"),)
+    said = "cluster 2: no rule: no leaf of the tree has this cluster"
+    assert f"\n\n{said}\n\ntotal" in rules.to_text()
+    assert "### cluster 2\n\nNo rule: no leaf of the tree has this cluster.\n\n" in rules.to_markdown()
+    assert ["cluster 2", "no rule: no leaf of the tree has this cluster"] in Rows(rules.to_html()).rows
+    assert rules.to_sql("t").startswith(f"-- {said}\nSELECT")
+    for table in (rules.to_frame(), rules.measure(X[:6], [0, 0, 0, 0, 0, 1]).to_frame()):
+        last = table.iloc[2]
+        assert (last["cluster"], last["samples"], last["coverage"], pd.isna(last["rule"])) == (2, 0, 0, True)
+        assert table["samples"].dtype == int
+        assert not table.drop(columns="rule").iloc[:2].isna().any(axis=None)
+    assert rules[:1].without_rule == ()
+    assert CART(2).fit(X[:2], labels=["a", "b"]).tree_.rules().without_rule == ()

@@ -133,6 +133,18 @@ def test_intervals_that_hold_no_whole_number_are_half_open():
     assert interval_texts(((0.2, 1.4),), "x", {0.2: "0.2", 1.4: "1.4"}, whole=True) == ["x is 1"]
 
 
+def test_large_numbers_have_thousands_separators_and_years_do_not():
+    X = pd.DataFrame({"weight": [132900, 186061, 186063, 250000.5], "year": [1985, 1985, 1985, 1986]})
+    rules = CART(3).fit(X, labels=[0, 1, 1, 2]).tree_.rules()
+    assert [rule.text() for rule in rules] == [
+        "weight ≤ 160,000",
+        "weight in (160,000, 200,000]",
+        "weight > 200,000",
+    ]
+    assert interval_texts(((1, 2),), "x", {1: "12345", 2: "20000"}, whole=True) == ["x in [12,346, 20,000]"]
+    assert str(Condition(Column(0, "year", whole=True), ((-inf, 1985.5),))) == "year ≤ 1985.5"
+
+
 def test_units():
     X = pd.DataFrame({"age": [17, 35, 36, 45, 46, 70], "size": [1.0, 1, 1, 1, 1, 1]})
     tree = CART(3).fit(X, labels=[0, 0, 1, 1, 2, 2]).tree_

@@ -20,6 +20,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 import neonxc
 from neonxc.head import Noise
 from neonxc.models.kernel.labelled import MOST, labelled
+from neonxc.numerals import percent
 from neonxc.surrogate import _warn_of_labels, radii
 
 SHAPES = {
@@ -116,7 +117,7 @@ def test_real_clusters():
 def test_labels_without_structure_warn(columns):
     """They are not learned by heart either, as gamma is chosen by points that are left out."""
     rng = np.random.default_rng(0)
-    told = r"the surrogate gives \d\d\.\d% of the points (held out from a fit to the others )?their label"
+    told = r"the surrogate gives \d\d% of the points (held out from a fit to the others )?their label"
     with pytest.warns(UserWarning, match=told) as caught:
         net = neonxc.neuralize(labels=rng.integers(0, 3, 300), X=rng.normal(size=(300, columns)))
     assert caught[0].filename == __file__
@@ -193,7 +194,7 @@ def test_a_lost_cluster_warns():
 
 def test_a_lost_cluster_warns_whatever_the_others_do():
     right, labels = torch.arange(200) > 3, (torch.arange(200) < 6).long()
-    with pytest.warns(UserWarning, match=r"gives 98.0% of the points their label, 33% in cluster b: it"):
+    with pytest.warns(UserWarning, match=r"gives 98% of the points their label, 33% in cluster b: it"):
         _warn_of_labels(right, labels, np.array(["a", "b"]), "the points")
 
 
@@ -306,7 +307,7 @@ def test_noise_that_distances_do_not_tell_warns(recwarn):
     assert "tells noise (label -1) apart as the labels do for " in told[0]
     agree = ((net.predict(X) == -1) == (labels == -1)).mean()
     assert (labels != -1).mean() <= agree < 0.95  # no worse than if nothing were noise
-    assert f"{agree:.1%} of the points" in told[0]
+    assert f"{percent(agree)} of the points" in told[0]
 
 
 def test_a_few_points_amid_noise():

@@ -211,6 +211,7 @@ def test_a_column_with_noise(neonxc_command, tmp_path):
     code, out, err = neonxc_command("rules", "t.csv", "--labels", "label", "--leaves", 2)
     assert (code, err) == (0, "note: 20 of 60 rows are noise and in no cluster: their label is -1\n")
     assert out.count("cluster ") == 2
+    assert re.search(r"agreement 100% \(\d\d% with noise\)", out)
     code, out, err = neonxc_command("table", "t.csv", "--labels", "label", "--out", "r")
     assert code == 0, err
     assert "2 clusters of t.csv by label, 60 rows" in out

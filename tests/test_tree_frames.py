@@ -248,7 +248,7 @@ def test_how_rules_are_worded():
         "|--- age > 37: old (3 samples, 0 mistakes)",
     ]
     assert plot_tree(tree).texts
-    assert '"age" <= 37.5e0 OR "age" IS NULL' in tree.rules().to_sql("people").case
+    assert '"age" <= 37.5 OR "age" IS NULL' in tree.rules().to_sql("people").case
 
 
 def test_conditions_that_missing_numbers_meet():

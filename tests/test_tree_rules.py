@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
+from neonxc.numerals import text
 from neonxc.rules import Column, Condition, Counts, Rule, render_rules
-from neonxc.rules.wording import counts, readable, readable_number
+from neonxc.rules.wording import counts, readable
 from neonxc.trees import CART
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.rules import rules
@@ -173,13 +174,13 @@ def test_merge_joins_siblings_and_rules_with_touching_intervals():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("value", "expected"),
     [
         (0.8, "0.8"),
         (-0.0, "0"),
         (2.0, "2"),
         (1985.5, "1985.5"),
-        (1234567.891, "1234567.9"),
+        (1234567.891, "1,234,567.9"),
         (1.65000001, "1.65"),
         (0.99999, "1"),
         (-0.00123456, "-0.001235"),
@@ -188,8 +189,8 @@ def test_merge_joins_siblings_and_rules_with_touching_intervals():
         (float(np.float32(0.8)), "0.8"),
     ],
 )
-def test_numbers_have_few_digits(value, text):
-    assert readable_number(value) == text
+def test_numbers_have_few_digits(value, expected):
+    assert text(value, decimals=1) == expected
 
 
 def test_numbers_of_one_column_never_print_alike():
@@ -206,8 +207,8 @@ def test_numbers_of_one_column_never_print_alike():
 def test_printed_numbers_tell_values_apart_and_stay_close(values, precision):
     texts = readable(values, precision)
     assert len(set(texts.values())) == len(set(values))
-    for value, text in texts.items():
-        assert float(text) == pytest.approx(value, rel=0.5 * 10.0 ** (1 - precision) * 1.001, abs=1e-300)
+    for value, printed in texts.items():
+        assert float(printed) == pytest.approx(value, rel=0.5 * 10.0 ** (1 - precision) * 1.001, abs=1e-300)
 
 
 def test_names():
@@ -355,5 +356,5 @@ def test_no_rules_and_unknown_formats():
 
 def test_counts():
     assert counts(1, 2) == "1 sample, 2 mistakes"
-    assert counts(12345678.0) == "12345678 samples"
+    assert counts(12345678.0) == "12,345,678 samples"
     assert counts(0.25, 1) == "0.25 samples, 1 mistake"

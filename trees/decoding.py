@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from torch import Tensor
+
 from neonxc.encoding import Encoding
 from neonxc.encoding.parts import Indicator, Number
 from neonxc.inputs import is_missing
@@ -56,10 +58,12 @@ class Categories:
 
     Parameters
     ----------
-    columns : list of Column
+    columns : sequence of Column
         Columns of the tree.
     categories : mapping
         The categories of every column of the original table.
+    boolean : Tensor [columns] of bool, or None
+        Columns that hold truth values; None if no column does.
 
     Raises
     ------
@@ -67,7 +71,10 @@ class Categories:
         If no column of the tree holds the codes or the one-hot encoding of an original column.
     """
 
-    def __init__(self, columns: list[Column], categories: Mapping[str, Sequence[Any]]) -> None:
+    def __init__(
+        self, columns: Sequence[Column], categories: Mapping[str, Sequence[Any]], boolean: Tensor | None
+    ) -> None:
+        self.columns, self.boolean = columns, boolean
         self.codes: dict[int, tuple[Column, dict[int, Any]]] = {}
         self.single: dict[int, tuple[Column, Any]] = {}
         positions = {str(column.key): column.position for column in columns}
@@ -105,6 +112,10 @@ class Categories:
         """Translate conditions on encoded columns; those on the same original column are combined."""
         return tuple(one for one in _by_column(map(self._decoded, conditions)) if not one.is_always_met)
 
+    def one(self, feature: int, test: Intervals) -> Condition:
+        """Translate a single test."""
+        return self._decoded(Condition(self.columns[feature], test))
+
     def _decoded(self, condition: Condition) -> Condition:
         position = condition.feature
         if position in self.codes:
@@ -118,6 +129,9 @@ class Categories:
         if position in self.single:
             column, value = self.single[position]
             return _one_of(column, (value,), _holds(condition.intervals, 0), _holds(condition.intervals, 1))
+        if self.boolean is not None and self.boolean[position]:
+            allowed = tuple(truth for truth in (False, True) if _holds(condition.intervals, truth))
+            return Condition(condition.column, values=allowed)  # never negated: a missing value meets neither
         return condition
 
 

@@ -21,6 +21,7 @@ from neonxc.trees import reference as references
 from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.binned_table import BinnedTable
 from neonxc.trees.builder import TreeBuilder
+from neonxc.trees.exact import tally
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.journal import Journal, describe_fit
 from neonxc.trees.labelling import majority
@@ -28,6 +29,7 @@ from neonxc.trees.preparation import (
     PreparedData,
     agree_on_source,
     as_numpy,
+    boolean_columns,
     prepare_in_memory,
     prepare_shard,
     prepare_stream,
@@ -37,6 +39,7 @@ from neonxc.trees.preparation import (
 )
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
+from neonxc.trees.selection import check_sample_weight
 from neonxc.trees.table import Table
 from neonxc.trees.training_bounds import bounds_from_codes, bounds_from_table
 from neonxc.trees.tree import ThresholdTree
@@ -221,9 +224,13 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             data = prepare_in_memory(self, X, labels, centers, sample_weight)
         else:
             data = prepare_shard(self, X, labels, centers, sample_weight, ranks)
+        data.boolean = boolean_columns(X) if ranks.alone else None
         if labels is not None:
-            data.n_noise = int(ranks.sum(torch.tensor(int((~are_labels(label_array(labels))).sum()))))
+            noise = torch.from_numpy(~are_labels(label_array(labels)))
+            data.n_noise = int(ranks.sum(noise.sum()))
         if data.n_noise:
+            weight = check_sample_weight(sample_weight, data.points)
+            data.noise = noise.double() if weight is None else weight.cpu() * noise
             warn(
                 f"labels has {data.n_noise} points of noise (-1): the tree is fitted without them, but labels_ "
                 "and predict put them into its clusters"
@@ -296,7 +303,15 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         else:
             spread, bounds = bounds_from_table(table, tree, weight, problem.ranks)
         encoding = None if problem.mixed is None else problem.mixed.encoding
-        tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding, n_noise=data.n_noise)
+        tree = replace(tree, spread=spread, bounds=bounds, encoding=encoding)
+        tree = replace(tree, n_noise=data.n_noise, boolean=data.boolean if encoding is None else None)
+        every = leaf_of
+        if data.selected is not None and source is not None:
+            every = source.leaf_of(tree)
+        elif data.selected is not None and data.points.shape[0]:
+            every = tree.leaf_of(data.points)
+        if data.noise is not None:
+            tree = replace(tree, noise=problem.ranks.sum(tally(every, tree.n_nodes, data.noise)))
         self._steps = found.steps
         own = tree.label[leaf_of].to(problem.device)
         k = len(tree.classes)
@@ -311,9 +326,4 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             else filled(problem.filled.means(own, k, weight, problem.ranks), found.centers)
         )
         self.cluster_centers_ = means if self._is_tensor else means.cpu().numpy()
-        every = leaf_of
-        if data.selected is not None and source is not None:
-            every = source.leaf_of(tree)
-        elif data.selected is not None and data.points.shape[0]:
-            every = tree.leaf_of(data.points)
         self.labels_ = data.give(tree.classes[tree.label[every].numpy()])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neonxc.numerals import text
 from neonxc.parameters import check_number
 from neonxc.trees.center_tree import CenterTree
 from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
@@ -220,7 +221,7 @@ class ExShallow(CenterTree):
             cheapest, shortest = (min(entry[i] for entry in found) for i in (2, 3))
             warn(
                 f"goal_cost={goal_cost:g} and goal_waes={goal_waes:g} are out of reach together: the tree has "
-                f"cost ratio {cost:.4g} and explanation size {size:.4g}. The lowest values found, with "
-                f"different depth factors, are {cheapest:.4g} and {shortest:.4g}"
+                f"cost ratio {text(cost)} and explanation size {text(size)}. The lowest values found, with "
+                f"different depth factors, are {text(cheapest)} and {text(shortest)}"
             )
         return self

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neonxc.rules.wording import readable_number
+from neonxc.numerals import text
 from neonxc.trees.looks import FONT, GREY, node_colors, text_width, wrapped
 from neonxc.trees.tree import ThresholdTree
 from neonxc.trees.wording import NodeWords
@@ -105,8 +105,8 @@ class Outline:
         self.rows = rows_of(tree)
         leaves = [words[node] for node in tree.leaves.tolist()]
         self.most = max(word.samples for word in leaves) or 1.0
-        numbers = [readable_number(n) for word in words for n in (word.samples, word.mistakes)]
-        number = max(text_width(text) for text in [*numbers, "mistakes"]) + 8
+        numbers = [text(n) for word in words for n in (word.samples, word.mistakes)]
+        number = max(text_width(one) for one in [*numbers, "mistakes"]) + 8
         for row in self.rows:
             if words[row.node].cluster is not None:
                 row.name = wrapped(words[row.node].name, partial(_fits, NAME))
@@ -118,8 +118,8 @@ class Outline:
             row.lines = wrapped(self._text_of(row), partial(_fits, room))
             least = CHART[1] if charts else 0.0
             row.height = max(LINE * max(len(row.lines), len(row.name)), least) + GAP
-        text = max(self._indent(row) + text_width(line) for row in self.rows for line in row.lines)
-        self.chart = MARGIN + max(min(text + 20, most), 120.0)
+        wide = max(self._indent(row) + text_width(line) for row in self.rows for line in row.lines)
+        self.chart = MARGIN + max(min(wide + 20, most), 120.0)
         self.name = self.chart + chart
         self.bar = self.name + name + 8
         self.samples = self.bar + BAR + number
@@ -229,9 +229,9 @@ class _Drawn:
         shade = "0.1" if row.name else GREY
         if row.name:
             self._leaf(row, word, middle)
-        self._text(outline.samples, middle, readable_number(word.samples), ha="right", color=shade)
+        self._text(outline.samples, middle, text(word.samples), ha="right", color=shade)
         if row.name:
-            self._text(outline.mistakes, middle, readable_number(word.mistakes), ha="right", color=shade)
+            self._text(outline.mistakes, middle, text(word.mistakes), ha="right", color=shade)
 
     def line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Add a text to those that are drawn together at the end."""

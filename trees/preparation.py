@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
@@ -49,6 +50,10 @@ class PreparedData:
         Converts an array with one value per point to the type of X.
     n_noise : int
         Number of points with label -1, over all processes.
+    noise : Tensor [n] of float64, or None
+        Weight of every point that is noise; 0 for other points.
+    boolean : Tensor [d] of bool, or None
+        Columns that hold truth values; None if no column does.
     """
 
     problem: Problem
@@ -58,6 +63,8 @@ class PreparedData:
     names: Sequence[str] | None
     give: Callable[[np.ndarray], Any]
     n_noise: int = 0
+    noise: Tensor | None = None
+    boolean: Tensor | None = None
 
     @cached_property
     def reference_cost(self) -> float | None:
@@ -263,6 +270,12 @@ def _mixed(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str
     """Check a data frame with categories or missing values."""
     validate_data(model, X=X, reset=reset, skip_check_array=True)
     return X, [str(name) for name in getattr(X, "columns", ())], partial(like, X)
+
+
+def boolean_columns(X: Any) -> Tensor | None:
+    """Tell which columns of a frame hold truth values; None if none does, or for other data."""
+    found = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
+    return found if bool(found.any()) else None
 
 
 def as_numpy(X: Any) -> Any:

@@ -8,14 +8,16 @@ from dataclasses import replace
 from math import nan
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.counting import summed
 from neonxc.rules.intervals import complement, intersection, union
 from neonxc.rules.rule import Counts, Rule
-from neonxc.trees.decoding import Categories, Decoding
+from neonxc.trees.decoding import Categories
 from neonxc.trees.tree import ThresholdTree, as_tree
-from neonxc.trees.wording import cluster_texts, tree_columns
+from neonxc.trees.wording import cluster_texts, decoder, tree_columns
 
 if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
@@ -65,7 +67,7 @@ def rules(
     """
     tree = as_tree(tree)
     columns, clusters = tree_columns(tree, feature_names, units), cluster_texts(tree, class_names)
-    made = _made(tree, columns, categories or {})
+    made = decoder(tree, columns, categories or {})
     if tree.encoding is not None:
         columns = [Column(i) for i in range(tree.n_columns)]
     found: list[Rule] = []
@@ -96,23 +98,22 @@ def rules(
     found = _merged(found) if merge else found
     totals = summed((rule.label, rule.counts) for rule in found)
     found = [replace(rule, conditions=made.decoded(rule.conditions)) for rule in found]
-    return Rules(tuple(found), totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise)
+    without = tuple(pair for pair in zip(classes, clusters, strict=True) if pair[0] not in totals)
+    return Rules(tuple(found), totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise, without_rule=without)
 
 
-def _made(
-    tree: ThresholdTree, columns: list[Column], categories: Mapping[str, Sequence[Any]]
-) -> Categories | Decoding:
-    """Return the decoder of encoded columns, of the tree or of the caller; None if there is none."""
-    if tree.encoding is None:
-        return Categories(columns, categories)
-    if categories:
-        raise ValueError("categories are known to a tree of a table with categories; leave them out")
-    return Decoding(tree.encoding, columns)
+def with_noise(tree: ThresholdTree, X: Any) -> ThresholdTree:
+    """Count points of noise, X [n, d], in the leaves of a tree that was fitted without them."""
+    noise = torch.zeros_like(tree.samples)
+    for rule in rules(tree):  # which, unlike `apply`, take any missing value
+        noise[list(rule.leaves)] = float(rule.matches(X).sum())
+    return replace(tree, noise=noise, n_noise=X.shape[0])
 
 
 def _counts(tree: ThresholdTree, leaf: int, label: int) -> Counts:
     of_cluster = nan if tree.class_samples is None else tree.class_samples[label].item()
-    return Counts(tree.samples[leaf].item(), tree.mistakes[leaf].item(), of_cluster, tree.samples[0].item())
+    noise = 0.0 if tree.noise is None else tree.noise[leaf].item()
+    return Counts(tree.samples[leaf].item(), tree.mistakes[leaf].item(), of_cluster, tree.samples[0].item(), noise)
 
 
 def _merged(rules: list[Rule]) -> list[Rule]:
@@ -150,12 +151,11 @@ def _merged_along(feature: int, rules: list[Rule]) -> list[Rule]:
 
 
 def _joined(into: Rule, old: Condition, new: Condition, rule: Rule) -> Rule:
-    samples, mistakes = into.samples + rule.samples, into.mistakes + rule.mistakes
     return replace(
         into,
         leaves=tuple(sorted(into.leaves + rule.leaves)),
         conditions=_without_always_met(new if one == old else one for one in into.conditions),
-        counts=replace(into.counts, samples=samples, mistakes=mistakes),
+        counts=into.counts + rule.counts,
     )
 
 

@@ -70,6 +70,10 @@ class ThresholdTree:
         of their own, those of the most frequent reference cluster of a leaf.
     n_noise : int
         Number of points with label -1 (noise), which `fit` has left out.
+    noise : Tensor [nodes] of float64, or None
+        Number of points of noise in every leaf, or the sum of their weights; 0 at tests. None if there are none.
+    boolean : Tensor [n_features] of bool, or None
+        Whether a column of the table holds truth values, which are tested as 0 and 1. None if no column does.
     cost_ratio : float or None
         Price of explainability: the k-means cost of the tree's clusters divided by that of the reference
         clustering, in the space of the reference. None if it is not measured: for kernel and graph trees,
@@ -107,6 +111,8 @@ class ThresholdTree:
     encoding: Encoding | None = None
     n_noise: int = 0
     cost_ratio: float | None = None
+    noise: Tensor | None = None
+    boolean: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import complement
 from neonxc.rules.wording import Numbers, counts, one_line
-from neonxc.trees.decoding import Decoding
+from neonxc.trees.decoding import Categories, Decoding
 from neonxc.trees.tree import ThresholdTree
 
 MISTAKES = (
@@ -96,7 +97,8 @@ def node_words(
 ) -> list[NodeWords]:
     """Return the texts of every node, with enough digits to distinguish all bounds of a column."""
     columns, clusters = tree_columns(tree, feature_names), cluster_texts(tree, class_names)
-    sides = [_sides(tree, node, columns) for node in range(tree.n_nodes)]
+    decoding = decoder(tree, columns, {})
+    sides = [_sides(tree, node, decoding) for node in range(tree.n_nodes)]
     bounds: dict[Column, set[float]] = defaultdict(set)
     for condition in chain(*sides):
         bounds[condition.column].update(chain(*condition.intervals))
@@ -112,12 +114,18 @@ def node_words(
     return words
 
 
-def _sides(tree: ThresholdTree, node: int, columns: list[Column]) -> tuple[Condition, ...]:
+def decoder(
+    tree: ThresholdTree, columns: Sequence[Column], categories: Mapping[str, Sequence[Any]]
+) -> Categories | Decoding:
+    """Return what translates the tests of a tree to the table, whose categories the tree or the caller knows."""
+    if tree.encoding is None:
+        return Categories(columns, categories, tree.boolean)
+    if categories:
+        raise ValueError("categories are known to a tree of a table with categories; leave them out")
+    return Decoding(tree.encoding, columns)
+
+
+def _sides(tree: ThresholdTree, node: int, decoding: Categories | Decoding) -> tuple[Condition, ...]:
     """Return the conditions of the points that go left and right; none at a leaf."""
     feature, test = int(tree.feature[node]), tree.tests[node]
-    if feature < 0:
-        return ()
-    if tree.encoding is None:
-        return tuple(Condition(columns[feature], side) for side in (test, complement(test)))
-    decoding = Decoding(tree.encoding, columns)
-    return tuple(decoding.one(feature, side) for side in (test, complement(test)))
+    return () if feature < 0 else tuple(decoding.one(feature, side) for side in (test, complement(test)))

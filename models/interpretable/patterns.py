@@ -34,16 +34,16 @@ def patterns(
 
     A pattern is a value of a column, or a conjunction of values such as ``sex is Male and age in [38, 90]``, that
     at least a share `min_support` of the cluster's points has. Patterns are chosen greedily: the next pattern
-    maximizes its precision times the number of the cluster's points that it covers and no chosen pattern covers.
-    The selection ends when no pattern covers another share `min_support` of the cluster. For a single column, the
-    result consists of all its frequent values.
+    maximizes its precision, with noise, times the number of the cluster's points that it covers and no chosen
+    pattern covers. The selection ends when no pattern covers another share `min_support` of the cluster. For a
+    single column, the result consists of all its frequent values.
 
     Parameters
     ----------
     X : data frame, array or tensor [n, d]
         Categories and numbers. A missing value is a category of its own.
     labels : array-like [n]
-        Labels of any clustering. Points of label -1 (noise) are in no cluster.
+        Labels of any clustering. Points of label -1 (noise) are in no cluster and counted apart.
     columns : name, number or sequence of these, optional
         Columns that are used in patterns, such as the features of interest. Default: all columns.
     min_support : float in (0, 1]
@@ -102,11 +102,12 @@ def patterns(
         name = label if isinstance(label, str) else f"cluster {label}"
         for pattern in _choose(has, inside, min_support, max_length):
             met: np.ndarray = np.logical_and.reduce(has[:, pattern], axis=1)
-            counts = counted(met, inside, weight)
+            counts = counted(met, inside, ~clustered, weight)
             combined = tuple(conditions[item] for item in pattern)
             rules.append(Rule(label, name, combined, counts, n_features=n_features))
             masks.append(met)
-    return Rules(tuple(rules), totals_of(rules, masks, own, weight), divide=False)
+    noise = int((~clustered).sum())
+    return Rules(tuple(rules), totals_of(rules, masks, own, weight), divide=False, n_noise=noise)
 
 
 def _frequent_items(

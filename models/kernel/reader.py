@@ -7,6 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from neonxc.head import Head, centroid_head
 from neonxc.network import NeuralizedClustering
+from neonxc.numerals import percent
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, read
 from neonxc.readers.model import Fidelity
@@ -41,7 +42,7 @@ def _(model: KernelKMeans) -> ClusterModel:
     fidelity = float(agree @ mass / mass.sum())
     if fidelity < 0.95:
         warn(
-            f"the network gives {fidelity:.1%} of the points their cluster: its soft minimum leaves out how long "
-            'the means are, which decides here; objective="spherical" has means of one length',
+            f"the network gives {percent(fidelity)} of the points their cluster: its soft minimum leaves out how "
+            'long the means are, which decides here; objective="spherical" has means of one length',
         )
     return ClusterModel(head, centers[some], model.classes_, fidelity=Fidelity(fidelity), scale=model.gamma_)

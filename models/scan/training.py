@@ -14,6 +14,7 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 
+from neonxc.numerals import percent
 from neonxc.progress_bars import progress_bar
 
 from .checkpoint import Checkpoint
@@ -118,7 +119,7 @@ class Training:
         self.progress.history.append({"stage": stage, "epoch": epoch, "loss": mean, "share": share})
         self.progress.epoch = epoch
         if self.verbose:
-            tqdm.write(f"SCAN: {stage}, epoch {epoch}: loss {loss:.4f}, {share:.1%} of the images")
+            tqdm.write(f"SCAN: {stage}, epoch {epoch}: loss {loss:.4f}, {percent(share)} of the images")
 
     def _save(self, optimizer: Optimizer | None = None) -> None:
         state = {"network": self.network.state_dict(), "progress": vars(self.progress)}

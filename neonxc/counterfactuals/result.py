@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from neonxc.numerals import text
+
 MOST_ROWS = 20
 MOST_CHANGES = 5
 
@@ -69,10 +71,10 @@ class Counterfactual:
         order = moved[np.argsort(-np.abs(self._size[row])[moved], kind="stable")]
         parts = [_change(self._names[i], before[i], after[i]) for i in order[:MOST_CHANGES]]
         more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
-        return f"{way} ({self.distance[row]:.3g} standard deviations): {', '.join(parts)}{more}"
+        return f"{way} ({text(self.distance[row], 3)} standard deviations): {', '.join(parts)}{more}"
 
 
 def _change(name: str, before: float, after: float) -> str:
     """Format two numbers with as many digits as are needed to distinguish them."""
-    digits = next((k for k in range(3, 17) if f"{before:.{k}g}" != f"{after:.{k}g}"), 17)
-    return f"{name} {before:.{digits}g} -> {after:.{digits}g}"
+    digits = next((k for k in range(3, 17) if text(before, k) != text(after, k)), 17)
+    return f"{name} {text(before, digits)} -> {text(after, digits)}"

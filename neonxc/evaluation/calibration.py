@@ -16,6 +16,7 @@ from neonxc.evaluation.flipping import fixed_seed, inputs_of, pixel_flipping, ta
 from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.evaluation.methods import neon_with
 from neonxc.network import NeuralizedClustering
+from neonxc.numerals import text
 from neonxc.progress_bars import progress_bar
 
 FACTORS = tuple(2.0**i for i in range(-6, 3))
@@ -59,7 +60,7 @@ class Calibration:
             auc = f"{row['AUC']:.2f} ± {row['± AUC']:.2f}"
             behind = "" if row["best"] else f"{row['behind']:.2f} ± {row['± behind']:.2f}"
             auc = f"**{auc}**" if row["best"] else auc
-            lines.append(f"| {row['factor']:.4g} | {row['beta']:.4g} | {auc} | {behind} |")
+            lines.append(f"| {text(row['factor'])} | {text(row['beta'])} | {auc} | {behind} |")
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from neonxc.distinct import n_distinct
 from neonxc.inputs import as_batch
+from neonxc.numerals import text
 from neonxc.progress_bars import progress_bar
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class Choice:
         return choice_curves(self)
 
     def __str__(self) -> str:
-        return f"{self.frame.to_string(float_format='{:.3g}'.format)}\n{self.reason}"
+        return f"{self.frame.to_string(float_format=partial(text, digits=3))}\n{self.reason}"
 
     __repr__ = __str__
 

@@ -20,6 +20,7 @@ from neonxc.evaluation.methods import Method, default_methods, word_methods
 from neonxc.evaluation.units import groups_of, own_groups
 from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
+from neonxc.numerals import text
 from neonxc.progress_bars import progress_bar
 
 
@@ -107,7 +108,7 @@ class Comparison:
         if any(row["tied"] and not row["best"] for row in self.rows):
             notes.append("*: within one standard error of the best AUC.")
         if len(self.rows_) < n:
-            notes.append(f"A random sample of {len(self.rows_):,} of {n:,} points (points=None: all).")
+            notes.append(f"A random sample of {text(len(self.rows_))} of {text(n)} points (points=None: all).")
         if steps < number:
             notes.append(f"{steps} steps of about {number / steps:.1f} features (steps=None: one at a time).")
         if self.baseline is not None:
@@ -265,7 +266,7 @@ def _defaults(
 
 
 def _in_words(seconds: float) -> str:
-    return "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else f"{seconds:,.0f}"
+    return "< 0.01" if seconds < 0.01 else f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
 
 
 def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:

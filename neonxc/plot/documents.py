@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rich.console import COLOR_SYSTEMS, Console
 from rich.style import Style
 from rich.text import Text
 
+from neonxc.numerals import text
 from neonxc.plot.shared import AGAINST, FOR
 
 OPAQUE = 0.62  # share of the full colour at which both black and white letters are readable
@@ -25,6 +26,8 @@ MOST = 0.5  # share of the absolute relevance of a text that the marked words ca
 BLACK, WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
 # Control characters of terminals, and characters that change the direction of the following text
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+_number = partial(text, digits=3, signed=True)
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,12 @@ class Document:
     @property
     def total(self) -> str:
         """The sum of the words' relevance."""
-        return f"sum {number(sum(piece.relevance or 0.0 for piece in self.pieces))}"
+        return f"sum {_number(sum(piece.relevance or 0.0 for piece in self.pieces))}"
 
     @property
     def scale(self) -> str:
         """Text of the sum of the words' relevance and of the relevance with the full colour."""
-        return f"{self.total}, full colour {self.limit:.3g}"
+        return f"{self.total}, full colour {text(self.limit, 3)}"
 
     @cached_property
     def _least(self) -> float:
@@ -72,18 +75,13 @@ def least_marked(relevance: Sequence[float]) -> float:
     return float(sizes[np.searchsorted(sizes.cumsum(), MOST * sizes.sum())])
 
 
-def number(value: float) -> str:
-    """Format relevance with three digits and its sign."""
-    return f"{value:+.3g}"
-
-
 def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str:
     """Write an HTML fragment or page. All texts are escaped, and control characters are removed."""
     from jinja2 import Environment  # imported only if a page is written
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable)
     template = environment.from_string(Path(__file__).with_name("highlighted.html").read_text(encoding="utf-8"))
-    return template.render(documents=documents, title=title, page=page, tint=_tint, number=number)
+    return template.render(documents=documents, title=title, page=page, tint=_tint, number=_number)
 
 
 def as_terminal(documents: Sequence[Document], title: str | None, color: str | bool | None) -> str:

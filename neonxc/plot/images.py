@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
+from neonxc.numerals import text
 from neonxc.plot.heat import (
     SMOOTH,
     add_scale,
@@ -75,7 +76,7 @@ def overlay(
     if title:
         axes.set_title(title, fontsize=9, parse_math=False)
     low, high = drawn.get_clim()
-    add_scale(figure, axes, None if limit is None else [f"{low:.2g}", "0", f"{high:.2g}"])
+    add_scale(figure, axes, None if limit is None else [text(low, 2), "0", text(high, 2)])
     return figure
 
 

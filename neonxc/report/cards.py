@@ -60,7 +60,8 @@ def _rules(subject: Subject, tree: TreePart, cluster: int) -> list[RuleText]:
     for rule in tree.tree.rules(feature_names=subject.names):
         if rule.label == label:
             texts = rule.text(), int(rule.samples), _number(rule.coverage), _number(rule.precision)
-            found.append(RuleText(*texts, rule.leaves[0]))
+            noisy = rule.counts.precision_with_noise if rule.counts.noise else None
+            found.append(RuleText(*texts, rule.leaves[0], noisy))
     return sorted(found, key=lambda rule: -rule.coverage)
 
 

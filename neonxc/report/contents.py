@@ -97,13 +97,17 @@ class Statement:
 
 @dataclass
 class RuleText:
-    """A rule of a cluster: text, number of matching points, coverage, precision, and leaf of the tree."""
+    """A rule of a cluster: text, number of matching points, coverage, precision, and leaf of the tree.
+
+    `with_noise` is the precision if points of noise are counted, too; None if none of them match.
+    """
 
     text: str
     samples: int
     coverage: float
     precision: float
     node: int
+    with_noise: float | None = None
 
 
 @dataclass

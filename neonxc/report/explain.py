@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from neonxc.numerals import text
 from neonxc.progress_bars import progress as showing
 from neonxc.progress_bars import progress_bar
 from neonxc.report.cards import cards
@@ -191,8 +192,9 @@ def _notes(subject: Subject, relevance: Relevance) -> list[str]:
     found = list(subject.notes)
     if len(relevance.index) < subject.n:
         found.append(
-            f"Relevance and distributions are computed on a stratified sample of {len(relevance.index):,} points."
+            f"Relevance and distributions are computed on a stratified sample of {text(len(relevance.index))} "
+            "points."
         )
     if len(relevance.shown) < len(subject.units):
-        found.append(f"The {len(relevance.shown)} most relevant of {len(subject.units):,} columns are shown.")
+        found.append(f"The {len(relevance.shown)} most relevant of {text(len(subject.units))} columns are shown.")
     return found

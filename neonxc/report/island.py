@@ -7,6 +7,7 @@ import math
 import re
 from typing import Any
 
+from neonxc.numerals import as_printed
 from neonxc.report.contents import Contents, Points
 
 MOST, STRONGEST = 4_000, 10  # maximum number of points, and of columns per point, which keep the page small
@@ -58,7 +59,7 @@ def _points(points: Points, kept: list[int]) -> dict[str, Any]:
         one = points.changes[at]
         if one is None:
             return None
-        return [one.cluster, _rounded(one.distance), [[j, known(j, at), value(new)] for j, new in one.values]]
+        return [one.cluster, as_printed(one.distance), [[j, known(j, at), value(new)] for j, new in one.values]]
 
     def strongest(at: int) -> list[Any]:
         shares = [round(1000 * column[at]) if math.isfinite(column[at]) else 0 for column in points.relevance]
@@ -69,7 +70,7 @@ def _points(points: Points, kept: list[int]) -> dict[str, Any]:
     return {
         **{name: [getattr(points, name)[at] for at in kept] for name in whole},
         "names": points.names and [points.names[at] for at in kept],
-        "logit": [_rounded(points.logit[at]) for at in kept],
+        "logit": [as_printed(points.logit[at]) for at in kept],
         "strongest": [strongest(at) for at in kept],
         "changes": [change(at) for at in kept],
         "words": list(words),
@@ -91,11 +92,7 @@ def _as_number(value: Any) -> Any:
     """Convert a text to a number if JavaScript prints it in the same form, which saves the quotes."""
     if isinstance(value, str):
         return json.loads(value) if CANONICAL.fullmatch(value) else value
-    return _rounded(value) if isinstance(value, float) else value
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
+    return as_printed(value) if isinstance(value, float) else value
 
 
 def _finite(value: Any) -> Any:

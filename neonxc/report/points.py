@@ -14,7 +14,7 @@ from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of
 from neonxc.inputs import as_array
-from neonxc.numerals import rounded, text
+from neonxc.numerals import percent, rounded, text
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Card, Change, Points
 from neonxc.report.relevance import Relevance
@@ -85,7 +85,7 @@ def _projected(space: Any, projection: Projection) -> tuple[np.ndarray, str]:
     model = TruncatedSVD(2, random_state=0) if hasattr(space, "tocsr") else PCA(2, random_state=0)
     flat = model.fit_transform(space)
     first, second = np.nan_to_num(model.explained_variance_ratio_)
-    return flat, f"{type(model).__name__}: {first:.0%} and {second:.0%} of the variance"
+    return flat, f"{type(model).__name__}: {percent(first)} and {percent(second)} of the variance"
 
 
 def _dense(space: Any) -> np.ndarray:

@@ -27,8 +27,16 @@
   }
   const named = (k) => make("span", { class: "named" }, chip(k), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
   const minus = (text) => text.replace("-", "−");
-  const number = (value) => minus(String(Number(value.toPrecision(3))));
-  const percent = (value) => minus((value > 0 ? "+" : "") + Math.round(100 * value) + "%");
+  // Numbers and shares are printed as in numerals.py
+  const grouped = (text) => text.replace(/^(-?)(\d{5,})(?=\.|$)/, (_, sign, digits) => sign + Number(digits).toLocaleString("en"));
+  const number = (value) => minus(grouped(Math.abs(value) < 1000 ? String(Number(value.toPrecision(3))) : value.toFixed()));
+  function percent(share, sign = "+") {
+    const nearest = Math.round(share);
+    const off = Math.abs(share - nearest);
+    const close = Math.abs(nearest) <= 1 && off > 0 && off < 0.01;
+    const shown = close ? 100 * nearest + (Math.sign(share - nearest) * Math.max(1, Math.round(1000 * off))) / 10 : Math.round(100 * share);
+    return minus((share > 0 ? sign : "") + (close ? shown.toFixed(1) : shown) + "%");
+  }
 
   // The value of a point is a number, or a list with the position of a text. A <data> element shows the raw or the
   // standardised value and stores the other one.
@@ -41,7 +49,7 @@
     if (printed === null || printed === undefined) return "";
     const [, mean, spread, unit] = columns[column];
     const plain = Number(String(printed).replace(unit, "").replaceAll(",", "").replace("−", "-"));
-    const raw = minus(String(printed));
+    const raw = minus(typeof printed === "number" ? grouped(String(printed)) : printed);
     if (mean === null || !spread || !Number.isFinite(plain)) return name(String(printed));
     const scaled = (plain - mean) / spread;
     const standardised = minus((scaled < 0 ? "" : "+") + scaled.toFixed(2));
@@ -381,14 +389,14 @@
           make("span", { class: "n", title: own }, own),
           make("span", { class: "n", title: other }, other),
           make("span", { class: "track" }, bar),
-          make("span", { class: "n" }, Math.round(100 * share) + "%"),
+          make("span", { class: "n" }, percent(share, "")),
         );
       }
       const lines = rules.map(([k, text]) => make("li", {}, chip(k), " ", make("code", { dir: "auto" }, text)));
       $("#duel").replaceChildren(
         grid,
         make("h3", {}, "Small tree that separates them"),
-        make("p", { class: "quiet" }, `It assigns ${percent(accuracy).slice(1)} of the points of both clusters correctly.`),
+        make("p", { class: "quiet" }, `It assigns ${percent(accuracy, "")} of the points of both clusters correctly.`),
         make("ul", { class: "rules" }, ...lines),
       );
     };

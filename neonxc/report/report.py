@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from neonxc.files import staged_file
-from neonxc.numerals import percent
+from neonxc.numerals import percent, text
 from neonxc.report.contents import Contents
 
 if TYPE_CHECKING:
@@ -103,12 +103,13 @@ class Report:
             about = ", ".join(found.cards[k].label for k in warning.clusters)
             lines.append(f"! {warning.text}" + (f" [{about}]" if about else ""))
         for card in found.cards:
-            lines += ["", f"cluster {card.label}: {card.name} ({card.size}, {percent(card.share)})"]
+            lines += ["", f"cluster {card.label}: {card.name} ({text(card.size)}, {percent(card.share)})"]
             lines += [
-                f"    {rule.text} (coverage {percent(rule.coverage)}, precision {percent(rule.precision)})"
+                f"    {rule.text} (coverage {percent(rule.coverage)}, precision {percent(rule.precision)}"
+                + (")" if rule.with_noise is None else f", with noise {percent(rule.with_noise)})")
                 for rule in card.rules[:2]
             ]
-            signed = [f"{one.text} {one.relevance:+.0%}" for one in card.statements[:5]]
+            signed = [f"{one.text} {percent(one.relevance, signed=True)}" for one in card.statements[:5]]
             lines.append("    " + ", ".join(signed))
         return "\n".join(lines)
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from neonxc.cluster_values import typical_category
 from neonxc.inputs import is_missing
-from neonxc.numerals import percent, rounded, text
+from neonxc.numerals import as_printed, percent, rounded, text
 from neonxc.report.contents import Column, Statement
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject
@@ -57,7 +57,7 @@ def typical(values: pd.Series, kind: str) -> str:
     if kind == "texts":
         return f"in {percent(float((values.to_numpy() > 0).mean()))}"
     if is_category(values):
-        return text(values.mode(dropna=False).iloc[0])
+        return text(values.mode(dropna=False).iloc[0], separators=False)
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     return text(float(np.median(numbers[np.isfinite(numbers)])) if np.isfinite(numbers).any() else None)
 
@@ -103,7 +103,7 @@ def _level(own: np.ndarray, others: np.ndarray) -> str:
 
 
 def _of_categories(column: int, share: float, values: pd.Series, name: str, inside: np.ndarray) -> Statement:
-    words = np.array([text(value) for value in values.tolist()], dtype=object)
+    words = np.array([text(value, separators=False) for value in values.tolist()], dtype=object)
     frequent = pd.Series(words).value_counts()
     kept = list(frequent.index[:CATEGORIES])
     own = pd.Series(words[inside]).value_counts(normalize=True)
@@ -147,8 +147,8 @@ def _name(statements: list[Statement], length: int) -> str:
 
 
 def printed(values: pd.Series) -> list[Any]:
-    """Return the values of a column for the page: numbers with four digits, categories as text."""
+    """Return the values of a column for the page: numbers as they are printed, categories as text."""
     if is_category(values):
-        return [None if is_missing(value) else text(value) for value in values.tolist()]
+        return [None if is_missing(value) else text(value, separators=False) for value in values.tolist()]
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    return [None if not np.isfinite(value) else float(f"{value:.4g}") for value in numbers]
+    return [None if not np.isfinite(value) else as_printed(value) for value in numbers]

@@ -66,6 +66,8 @@ class Tried:
 
 def grow(subject: Subject) -> TreePart:
     """Grow the smallest of several trees whose fidelity is close to that of the best."""
+    from neonxc.trees.rules import with_noise
+
     clustered = np.flatnonzero(subject.own >= 0)
     index = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
     unseen = len(index) >= FEWEST
@@ -77,6 +79,8 @@ def grow(subject: Subject) -> TreePart:
     chosen = next((one for one in good if one.every), good[0])  # prefers trees with a rule for every cluster
     explainer, held_out = chosen.explainer, chosen.held_out
     fitted = _fit(subject, explainer, clustered)
+    if len(clustered) < subject.n:
+        fitted.tree_ = with_noise(fitted.tree_, subject.columns(np.flatnonzero(subject.own < 0)))
     own, labels = np.asarray(fitted.labels_), subject.labels[clustered]
     leaf = np.full(subject.n, -1)
     columns = subject.columns(clustered)

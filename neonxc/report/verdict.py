@@ -9,7 +9,7 @@ from sklearn.pipeline import Pipeline
 
 from neonxc.competition import Path
 from neonxc.inputs import as_array
-from neonxc.numerals import percent
+from neonxc.numerals import percent, text
 from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
@@ -31,10 +31,10 @@ THINGS = {"table": "rows", "images": "images", "locations": "locations", "texts"
 
 def what(subject: Subject) -> str:
     """Describe the data and the clusterer."""
-    things = f"{subject.n:,} {THINGS[subject.kind]}"
+    things = f"{text(subject.n)} {THINGS[subject.kind]}"
     if subject.kind == "locations":
         things += f" of {len(subject.X)} photos"
-    width = f" with {len(subject.units):,} columns" if subject.kind == "table" else ""
+    width = f" with {text(len(subject.units))} columns" if subject.kind == "table" else ""
     how = "given labels" if subject.model is None else _how(subject.model)
     return f"{things}{width}, {subject.k} clusters from {how}"
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from keyword import iskeyword
 from math import isfinite
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
@@ -43,16 +47,11 @@ CATEGORY = """
 
 def queries(rules: Rules) -> dict[Any, str]:
     """Write a pandas query expression for each cluster; see :meth:`Rules.to_query`."""
-    for column in rules.columns:
-        if not isinstance(column.key, str) or "`" in column.key or not column.key.isprintable():
-            raise ValueError(
-                f"DataFrame.query cannot quote the name of column {column.key!r}; "
-                "rename it to a string without backticks, tabs and line breaks"
-            )
+    _check_names([column.key for column in rules.columns])
 
     def expression(condition: Condition) -> str:
         column = f"`{condition.column.key}`"
-        return _expression(condition, column, missing=f"{column}.isna()")
+        return _expression(condition, column, f"{column}.isna()", _escaped)
 
     found = {}
     for label, own in rules.clusters.items():
@@ -60,6 +59,31 @@ def queries(rules: Rules) -> dict[Any, str]:
         texts = [" and ".join(map(expression, rule.conditions)) or ALWAYS for rule in own]
         found[label] = " or ".join(f"({text})" if several else text for text in texts)
     return found
+
+
+def _check_names(keys: Sequence[Any]) -> None:
+    """Refuse names of columns that pandas cannot quote, or that it takes for something else or for one another.
+
+    How pandas reads a name depends on its version, so every name is tried on a small table.
+    """
+    rows = np.eye(len(keys) + 1, len(keys))
+    for i, key in enumerate(keys):
+        read: Any = None
+        if isinstance(key, str) and key.isprintable() and "`" not in key:
+            with suppress(Exception):  # pandas raises errors of many kinds
+                read = pd.DataFrame(rows, columns=keys).query(f"`{key}` > 0.5", engine="python").index.tolist()
+        if read != [i]:
+            raise ValueError(
+                f"DataFrame.query cannot quote the name of column {key!r}; rename it to a string without "
+                "backticks and line breaks that pandas takes neither for a constant nor for another column"
+            )
+
+
+def _escaped(value: Any) -> str:
+    """Write a category such that pandas, which looks for backticks and quotes itself, finds none in it."""
+    if not isinstance(value, str):
+        return repr(value)
+    return "'" + re.sub(r"[\\'\"`#]", lambda found: f"\\x{ord(found[0]):x}", value) + "'"
 
 
 def function(rules: Rules, name: str) -> str:
@@ -113,14 +137,14 @@ def _test(condition: Condition, variable: str) -> str:
     return _expression(condition, variable, missing)
 
 
-def _expression(condition: Condition, column: str, missing: str) -> str:
+def _expression(condition: Condition, column: str, missing: str, literal: Callable[[Any], str] = repr) -> str:
     """Write a condition on `column` in Python; `missing` is the expression that tests for a missing value."""
     if condition.values is None:
         parts = [_between(low, high, column) for low, high in condition.intervals] + [missing] * condition.missing
     else:
         gone, known = None in condition.values, [value for value in condition.values if value is not None]
         sign, join = ("not in", "and") if condition.negated else ("in", "or")
-        parts = [f"{column} {sign} {known!r}"] * bool(known)
+        parts = [f"{column} {sign} [{', '.join(map(literal, known))}]"] * bool(known)
         parts += [("not " if condition.negated else "") + missing] * gone
         if len(parts) > 1:
             return f"({f' {join} '.join(parts)})"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.inputs import is_missing, label_array
+from neonxc.inputs import are_labels, is_missing, label_array
 from neonxc.rules.condition import Column
 from neonxc.rules.counting import counted, overall, subset
 from neonxc.rules.points import Points
@@ -46,7 +46,9 @@ class Rules(Sequence[Rule]):
         Price of explainability of a tree: the k-means cost of its clusters divided by that of the reference
         clustering. None if it is unknown, and for a subset of the rules of a tree.
     n_noise : int
-        Number of points with label -1 (noise). They were left out when the tree was fitted and are not counted.
+        Number of points with label -1 (noise). They were left out when the tree was fitted and are counted apart.
+    without_rule : tuple of (label, name)
+        Clusters of a tree that have no leaf and therefore no rule.
 
     Examples
     --------
@@ -65,8 +67,8 @@ class Rules(Sequence[Rule]):
     total: 4 samples, 0 mistakes, agreement 100%, cost ratio 1
     >>> print(rules.to_sql("people").case)
     CASE
-      WHEN "age" <= 35.5e0 THEN 'young'
-      WHEN "age" > 35.5e0 THEN 'old'
+      WHEN "age" <= 35.5 THEN 'young'
+      WHEN "age" > 35.5 THEN 'old'
     END
     """
 
@@ -76,6 +78,7 @@ class Rules(Sequence[Rule]):
     held_out_totals: Mapping[Any, Counts] | None = None
     cost_ratio: float | None = None
     n_noise: int = 0
+    without_rule: tuple[tuple[Any, str], ...] = ()
 
     def __len__(self) -> int:
         return len(self.rules)
@@ -149,8 +152,8 @@ class Rules(Sequence[Rule]):
         X : array-like, data frame, sparse matrix or tensor [N, features]
             As for :meth:`Rule.matches`.
         labels : array-like [N]
-            Label of every point. Points whose label has no rule, such as noise (-1), are mistakes of every rule
-            that they meet.
+            Label of every point. Noise (-1 or missing) is counted apart; points of other labels without a rule are
+            mistakes of every rule that they meet.
         sample_weight : array-like [N], optional
             Weight of every point, finite and not negative; default: 1.
 
@@ -179,6 +182,7 @@ class Rules(Sequence[Rule]):
             raise ValueError(
                 f"labels contains none of the labels of the rules, {list(self.clusters)}, got {own.tolist()[0]!r}"
             )
+        noise = ~are_labels(own)
         measured: dict[int, Counts] = {}
         totals = {}
         for label in self.clusters:
@@ -186,9 +190,9 @@ class Rules(Sequence[Rule]):
             for i, rule in enumerate(self.rules):
                 if rule.label == label:
                     met = _on_cpu(points.matches(rule.conditions))
-                    measured[i] = counted(met, of_cluster, weight)
+                    measured[i] = counted(met, of_cluster, noise, weight)
                     together |= met
-            totals[label] = counted(together, of_cluster, weight)
+            totals[label] = counted(together, of_cluster, noise, weight)
         rules = tuple(replace(rule, held_out=measured[i]) for i, rule in enumerate(self.rules))
         return replace(self, rules=rules, held_out_totals=totals)
 
@@ -241,8 +245,9 @@ class Rules(Sequence[Rule]):
         -------
         DataFrame
             Columns: cluster (the label), name, rule, samples, mistakes (not for patterns), support, coverage and
-            precision. After :meth:`measure` the measures of the held-out points follow, with the prefix
-            ``held_out_``.
+            precision, and precision_with_noise if there is noise. After :meth:`measure` the measures of the
+            held-out points follow, with the prefix ``held_out_``. A cluster without a rule has a row with rule
+            None.
         """
         from neonxc.rules.tabular import frame
 
@@ -259,7 +264,7 @@ class Rules(Sequence[Rule]):
         table : str or sequence of str
             Name of the table, or the parts of a qualified name, as in ``("schema", "table")``. Columns without
             names are referred to by position: ``"0"``, ``"1"``, ...
-        dialect : {"ansi", "mysql", "bigquery", "tsql"}
+        dialect : {"ansi", "mysql", "spark", "bigquery", "tsql"}
             Quoting of names and strings. "ansi" suits PostgreSQL, SQLite, DuckDB, Trino and others.
 
         Returns

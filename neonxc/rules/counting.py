@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import nan
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neonxc.inputs import are_labels
 from neonxc.rules.rule import Counts, Rule
 
 if TYPE_CHECKING:
     from neonxc.rules.collection import Rules
 
 
-def counted(met: np.ndarray, own: np.ndarray, weight: np.ndarray) -> Counts:
-    """Count points, given masks of those that meet a rule and of those in its cluster, and weights, all [N]."""
-    sums = (weight[met].sum(), weight[met & ~own].sum(), weight[own].sum(), weight.sum())
-    return Counts(*map(float, sums))
+def counted(met: np.ndarray, own: np.ndarray, noise: np.ndarray, weight: np.ndarray) -> Counts:
+    """Count points, given masks of those that meet a rule, of its cluster and of noise, and weights, all [N]."""
+    known = met & ~noise
+    masks = (known, known & ~own, own, ~noise, met & noise)
+    return Counts(*(float(weight[mask].sum()) for mask in masks))
 
 
 def totals_of(
@@ -29,15 +33,15 @@ def totals_of(
     together: dict[Any, np.ndarray] = {}
     for rule, mask in zip(rules, masks, strict=True):
         together[rule.label] = together.get(rule.label, False) | mask
-    return {label: counted(mask, labels == label, weight) for label, mask in together.items()}
+    noise = ~are_labels(labels)
+    return {label: counted(mask, labels == label, noise, weight) for label, mask in together.items()}
 
 
 def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
     """Add up the counts of the rules of each label, provided that no point meets two rules."""
     together: dict[Any, Counts] = {}
     for label, new in counts:
-        old = together.get(label, replace(new, samples=0.0, mistakes=0.0))
-        together[label] = replace(old, samples=old.samples + new.samples, mistakes=old.mistakes + new.mistakes)
+        together[label] = together[label] + new if label in together else new
     return together
 
 
@@ -47,8 +51,7 @@ def overall(rules: Rules, held_out: bool = False) -> Counts | None:
     known = [one for one in counts if one is not None]
     if not rules.divide or not known or len(known) < len(counts):
         return None
-    samples, mistakes = sum(one.samples for one in known), sum(one.mistakes for one in known)
-    return Counts(samples, mistakes, total=known[0].total)
+    return replace(reduce(add, known), of_cluster=nan)
 
 
 def subset(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
@@ -68,6 +71,7 @@ def subset(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
     if held_out is not None:
         held_out = totals(held_out, [(rule.label, rule.held_out) for rule in kept if rule.held_out is not None])
     own = totals(rules.totals, [(rule.label, rule.counts) for rule in kept])
-    # these two values are known only for all rules together
-    whole: dict[str, Any] = {} if len(kept) == len(rules.rules) else {"cost_ratio": None, "n_noise": 0}
+    # these values are known only for all rules together
+    unknown: dict[str, Any] = {"cost_ratio": None, "n_noise": 0, "without_rule": ()}
+    whole = {} if len(kept) == len(rules.rules) else unknown
     return replace(rules, rules=kept, totals=own, held_out_totals=held_out, **whole)

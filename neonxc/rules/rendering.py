@@ -9,11 +9,12 @@ from itertools import chain
 from math import isnan
 from typing import Any
 
+from neonxc.numerals import percent, text
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
 from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
-from neonxc.rules.wording import Numbers, counts, readable_number
+from neonxc.rules.wording import Numbers, counts
 
 PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
 WIDTH = 72  # maximum number of characters in a line of a printed rule
@@ -58,6 +59,9 @@ always
 {% endfor %}
 </tbody>
 {% endfor %}
+{% for name, what in without %}
+<tbody><tr><th>{{ name }}</th><td colspan="{{ titles|length + 1 }}">{{ what }}</td></tr></tbody>
+{% endfor %}
 <tfoot>
 {% for title, text in overall %}
 <tr><th>{{ title }}</th><td colspan="{{ titles|length + 1 }}">{{ text }}</td></tr>
@@ -86,11 +90,12 @@ def render_rules(
 
     *Samples* are the training points that match a rule, and *mistakes* those of them that belong to other
     clusters. *Coverage* is the share of the cluster's points that match, *precision* the share of matching points
-    that belong to the cluster. The last line summarises the rules of a tree: the *agreement* is the share of all
-    points that meet a rule of their own cluster. The *cost ratio* is the price of explainability, the k-means cost
-    of the tree's clusters divided by that of the reference clustering (:func:`neonxc.evaluation.cost_ratio`). It
-    is omitted if it is below 0.98, because then the reference is not a k-means clustering. After
-    :meth:`Rules.measure` the measures of the held-out points are added.
+    that belong to the cluster. Points of noise are not counted; if some match, the precision *with noise* counts
+    them, too. Clusters without a rule are listed. The last line summarises the rules of a tree: the *agreement* is
+    the share of all points that meet a rule of their own cluster. The *cost ratio* is the price of explainability,
+    the k-means cost of the tree's clusters divided by that of the reference clustering
+    (:func:`neonxc.evaluation.cost_ratio`). It is omitted if it is below 0.98, because then the reference is not a
+    k-means clustering. After :meth:`Rules.measure` the measures of the held-out points are added.
 
     Parameters
     ----------
@@ -169,13 +174,14 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
             lines.append(f"    held out: {_measures(rules.held_out_totals[label], rules.divide)}")
         bodies = [_wrapped(_condition_texts(rule, numbers) or ["always"]) for rule in own]
         width = max(len(line) for body in bodies for line in body)
-        amounts = [readable_number(rule.samples) for rule in own]
+        amounts = [text(rule.samples) for rule in own]
         for rule, body, amount in zip(own, bodies, amounts, strict=True):
             lines += [("    " if rule is own[0] else "or  ") + body[0], *("    " + line for line in body[1:])]
             if len(own) > 1:  # a single rule has the same measures as its cluster
                 indent = " " * (max(map(len, amounts)) - len(amount))
                 lines[-len(body)] = f"{lines[-len(body)]:{width + 7}}{indent}{_in_short(rule, rules.divide)}"
         blocks.append("\n".join(lines))
+    blocks += [f"{name}: {what}" for name, what in no_rule(rules)]
     blocks.append("\n    ".join(_overall(rules)))
     return "\n\n".join(filter(None, blocks))
 
@@ -186,13 +192,14 @@ def _overall(rules: Rules) -> list[str]:
     for title, held_out in (("total", False), ("held out", True)):
         total = overall(rules, held_out)
         if total is not None and len(rules) > 1:
-            parts = [counts(total.samples, total.mistakes), f"agreement {_percent(total.precision)}"]
+            parts = [counts(total.samples, total.mistakes), f"agreement {precision(total)}"]
             if rules.cost_ratio is not None and rules.cost_ratio >= PRICE and not held_out:
-                parts.append(f"cost ratio {readable_number(round(rules.cost_ratio, 3))}")
+                parts.append(f"cost ratio {text(round(rules.cost_ratio, 3))}")
             lines.append(f"{title}: {', '.join(parts)}")
     if rules.n_noise:
         lines.append(
-            f"not counted: {rules.n_noise} points of noise (label -1), which the rules also assign to clusters"
+            f"not counted: {text(rules.n_noise)} points of noise (label -1), which the rules also assign to "
+            "clusters; only the shares with noise count them"
         )
     return lines
 
@@ -237,6 +244,7 @@ def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
             measures = f" ({_in_short(rule, rules.divide)})" if len(own) > 1 else ""
             lines.append(f"- {'' if rule is own[0] else '**or** '}{text}{measures}")
         blocks.append("\n".join(lines))
+    blocks += [f"### {_escape_markdown(name)}\n\n{what.capitalize()}." for name, what in no_rule(rules)]
     blocks += [f"**{title}**: {text}" for title, _, text in (line.partition(": ") for line in _overall(rules))]
     blocks.append(" ".join(f"*{word.capitalize()}*: {what}." for word, what in _words(rules)))
     return "\n\n".join(filter(None, blocks))
@@ -260,6 +268,7 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
         titles=titles + [f"held-out {title}" for title in titles if held_out],
         overall=[line.partition(": ")[::2] for line in _overall(rules)],
         words=words,
+        without=no_rule(rules),
         conditions=lambda rule: _condition_texts(rule, numbers),
         total=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
         figures=lambda rule: [
@@ -271,8 +280,8 @@ def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
 
 
 def _figures(one: Counts, divide: bool) -> list[str]:
-    mistakes = [readable_number(one.mistakes)] if divide else []
-    return [readable_number(one.samples), *mistakes, _percent(one.coverage), _percent(one.precision)]
+    mistakes = [text(one.mistakes)] if divide else []
+    return [text(one.samples), *mistakes, percent(one.coverage), precision(one)]
 
 
 def _condition_texts(
@@ -286,7 +295,7 @@ def _measures(one: Counts, divide: bool) -> str:
     if isnan(one.samples):
         return "several patterns, which may overlap"
     amount, *mistakes = counts(one.samples, one.mistakes if divide else None).split(", ")
-    share = "" if isnan(one.support) else f" ({_percent(one.support)})"
+    share = "" if isnan(one.support) else f" ({percent(one.support)})"
     return ", ".join([amount + share, *mistakes, *_shares(one)])
 
 
@@ -294,20 +303,22 @@ def _in_short(rule: Rule, divide: bool) -> str:
     """Measures of one of several rules, without the precision, which follows from the mistakes."""
     amounts = counts(rule.samples, rule.mistakes if divide else None)
     held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
-    shares = [text for text in _shares(rule.counts) if not (divide and text.startswith("precision"))]
+    implied = divide and not rule.counts.noise
+    shares = [text for text in _shares(rule.counts) if not (implied and text.startswith("precision"))]
     return "; ".join([", ".join([amounts, *shares]), *held_out])
 
 
 def _shares(one: Counts) -> list[str]:
-    known = (("coverage", one.coverage), ("precision", one.precision))
-    return [f"{name} {_percent(share)}" for name, share in known if not isnan(share)]
+    known = (("coverage", one.coverage, percent(one.coverage)), ("precision", one.precision, precision(one)))
+    return [f"{name} {text}" for name, share, text in known if not isnan(share)]
 
 
-def _percent(share: float) -> str:
-    """Format a share in percent, with one decimal near 0% and 100%; only 0 and 1 give "0%" and "100%"."""
-    if isnan(share):
-        return "–"
-    text = f"{share:.0%}"
-    if 0 < share < 0.01 or 0.99 < share < 1:
-        text = f"{min(max(share, 0.001), 0.999):.1%}"
-    return text
+def precision(one: Counts) -> str:
+    """Write the precision, and that of all points if there is noise among them: ``99% (65% with noise)``."""
+    more = f" ({percent(one.precision_with_noise)} with noise)" if one.noise else ""
+    return percent(one.precision) + more
+
+
+def no_rule(rules: Rules) -> list[tuple[str, str]]:
+    """Name of each cluster without a rule, and why it has none."""
+    return [(name, "no rule: no leaf of the tree has this cluster") for _, name in rules.without_rule]

@@ -26,12 +26,15 @@ class Counts:
         Number of all points of the cluster of the rule; NaN if unknown.
     total : float
         Number of all points; NaN if unknown.
+    noise : float
+        Number of points of noise (label -1) that meet the rule. The other numbers leave out noise.
     """
 
     samples: float
     mistakes: float
     of_cluster: float = nan
     total: float = nan
+    noise: float = 0.0
 
     @property
     def support(self) -> float:
@@ -47,6 +50,16 @@ class Counts:
     def precision(self) -> float:
         """Share of the matching points that belong to the cluster, 0 to 1; NaN if no point meets the rule."""
         return _share(self.samples - self.mistakes, self.samples)
+
+    @property
+    def precision_with_noise(self) -> float:
+        """Share of the matching points, those of noise included, that belong to the cluster, 0 to 1."""
+        return _share(self.samples - self.mistakes, self.samples + self.noise)
+
+    def __add__(self, other: Counts) -> Counts:
+        """Add up the counts of two rules of a cluster that no point meets both."""
+        noise, samples = self.noise + other.noise, self.samples + other.samples
+        return Counts(samples, self.mistakes + other.mistakes, self.of_cluster, self.total, noise)
 
     def __str__(self) -> str:
         return counts(self.samples, self.mistakes)

@@ -10,6 +10,7 @@ import numpy as np
 
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Condition
+from neonxc.rules.rendering import no_rule, precision
 from neonxc.rules.wording import one_line
 
 
@@ -48,9 +49,11 @@ def _escaped(text: str, quote: str) -> str:
     return quote + text + quote
 
 
+BACKTICKS = Dialect(lambda name: _doubled(name, "`"), lambda text: _escaped(text, "'"))
 DIALECTS = {
     "ansi": Dialect(lambda name: _doubled(name, '"'), lambda text: _doubled(text, "'")),
-    "mysql": Dialect(lambda name: _doubled(name, "`"), lambda text: _escaped(text, "'")),
+    "mysql": BACKTICKS,
+    "spark": BACKTICKS,
     "bigquery": Dialect(lambda name: _escaped(name, "`"), lambda text: _escaped(text, "'")),
     "tsql": Dialect(lambda name: _doubled(name, "[", "]"), lambda text: "N" + _doubled(text, "'"), "1", "0"),
 }
@@ -72,12 +75,20 @@ def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
         expressions = [_conjunction(rule.conditions, words) for rule in own]
         where = "\n   OR ".join(f"({one})" if several else one for one in expressions)
         selects[label] = f"SELECT *\nFROM {source}\nWHERE {where}"
-    named = {label: one_line(own[0].name) for label, own in rules.clusters.items()}
+    named = {label: _comment(own[0].name) for label, own in rules.clusters.items()}
+    for label, counts in rules.totals.items():
+        if counts.noise:
+            named[label] += f": precision {precision(counts)}"
     statements = [f"SELECT *,\n{case} AS {words.name('cluster')}\nFROM {source};"]
     statements += [f"-- {named[label]}\n{select};" for label, select in selects.items()]
-    script = SQL("\n\n".join(statements) + "\n")
+    absent = "".join(f"-- {_comment(name)}: {what}\n" for name, what in no_rule(rules))
+    script = SQL(absent + "\n\n".join(statements) + "\n")
     script.case, script.selects = case, selects
     return script
+
+
+def _comment(name: str) -> str:
+    return one_line(name).rstrip("\\")  # Spark continues a comment that ends with a backslash
 
 
 def _conjunction(conditions: Sequence[Condition], words: Dialect) -> str:
@@ -118,16 +129,17 @@ def _is_one_of(column: str, condition: Condition, words: Dialect) -> str:
 def _literal(value: Any, words: Dialect) -> str:
     """Write a label, category or bound as a literal.
 
-    Fractions are written as double-precision literals, which databases do not round. Integers from 2^24 on are
-    too: compared with a single-precision column, a database may round an integer literal.
+    Numbers that are the same in single precision and as a short decimal are written so. Others get an exponent,
+    which makes them double-precision literals: databases do not round these, but they may round a decimal
+    literal to the precision of the column that it is compared with.
     """
     if isinstance(value, bool | np.bool_):
         return words.true if value else words.false
     if isinstance(value, int | np.integer):
         return str(int(value))
     if isinstance(value, float | np.floating):
-        number = float(value)
-        if number.is_integer() and abs(number) < 2**24:
-            return str(int(number))
+        number = float(value) + 0.0  # not -0.0
+        if abs(number) < 2**24 and float(np.float32(number)) == number and (256 * number).is_integer():
+            return repr(number).removesuffix(".0")
         return repr(number) if "e" in repr(number) else f"{number!r}e0"
     return words.string(str(value))

@@ -23,16 +23,24 @@ def frame(rules: Rules) -> pd.DataFrame:
     """Return rules as a table; see :meth:`Rules.to_frame`."""
     import pandas as pd
 
+    none = Counts(0, 0, 1, 1)
+    held_out = None if rules.held_out_totals is None else none
+    found = [rule for own in rules.clusters.values() for rule in own]
+    found += [Rule(label, name, (), none, held_out) for label, name in rules.without_rule]
+    shares = ["support", "coverage", "precision"]
+    if any(counts.noise for rule in found for counts in (rule.counts, rule.held_out or none)):
+        shares.append("precision_with_noise")
     rows = []
-    for rule in (rule for own in rules.clusters.values() for rule in own):
-        row = {"cluster": rule.label, "name": rule.name, "rule": rule.text()}
+    for rule in found:
+        text = rule.text() if rule.label in rules.clusters else None
+        row = {"cluster": rule.label, "name": rule.name, "rule": text}
         for before, counts in (("", rule.counts), ("held_out_", rule.held_out)):
             if counts is None:
                 continue
             row[f"{before}samples"] = counts.samples
             if rules.divide:
                 row[f"{before}mistakes"] = counts.mistakes
-            row |= {before + name: getattr(counts, name) for name in ("support", "coverage", "precision")}
+            row |= {before + share: getattr(counts, share) for share in shares}
         rows.append(row)
     table = pd.DataFrame(rows)
     for name in table.columns:
@@ -56,6 +64,7 @@ def to_dict(rules: Rules) -> dict[str, Any]:
         "columns": [asdict(column) | {"gaps": [_bounds(gap) for gap in column.gaps]} for column in columns],
         "rules": [_rule(rule, position) for rule in rules],
         "totals": _totals(rules.totals),
+        "without_rule": [{"label": plain(label), "name": name} for label, name in rules.without_rule],
         "held_out_totals": None if rules.held_out_totals is None else _totals(rules.held_out_totals),
     }
 
@@ -120,6 +129,7 @@ def _restored(described: Mapping[str, Any]) -> Rules:
         None if held_out is None else _restored_totals(held_out),
         described.get("cost_ratio"),  # version 0.1 did not write it
         described.get("n_noise", 0),
+        tuple((one["label"], one["name"]) for one in described.get("without_rule", [])),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from math import isfinite
 
+from neonxc.numerals import grouped, text
 from neonxc.rules.intervals import Intervals
 
 Numbers = Mapping[float, str]  # printed text of each bound of a column
@@ -21,17 +22,19 @@ def interval_texts(
     """
     after = f" {unit}" if unit else ""
 
-    def text(low: float, high: float) -> str:
-        if isfinite(low) and isfinite(high):
-            if not whole or _floor(numbers[low]) == _floor(numbers[high]):  # no integer lies between
-                return f"{name} in ({numbers[low]}, {numbers[high]}]{after}"
-            first, last = _floor(numbers[low]) + 1, _floor(numbers[high])
-            return f"{name} {f'is {first}' if first == last else f'in [{first}, {last}]'}{after}"
-        if isfinite(high):
-            return f"{name} ≤ {numbers[high]}{after}"
-        return f"{name} > {numbers[low]}{after}" if isfinite(low) else f"any value of {name}"
+    def one(low: float, high: float) -> str:
+        first, last = (grouped(numbers[bound]) if isfinite(bound) else "" for bound in (low, high))
+        if not first:
+            return f"{name} ≤ {last}{after}" if last else f"any value of {name}"
+        if not last:
+            return f"{name} > {first}{after}"
+        if not whole or _floor(numbers[low]) == _floor(numbers[high]):  # no integer lies between
+            return f"{name} in ({first}, {last}]{after}"
+        least, most = _floor(numbers[low]) + 1, _floor(numbers[high])
+        first, last = text(least), text(most)
+        return f"{name} {f'is {first}' if least == most else f'in [{first}, {last}]'}{after}"
 
-    return [text(low, high) for low, high in intervals] or [f"no value of {name}"]
+    return [one(low, high) for low, high in intervals] or [f"no value of {name}"]
 
 
 def _floor(number: str) -> int:
@@ -111,7 +114,7 @@ def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
     texts: dict[float, str] = {}
     todo = {value for value in values if isfinite(value)}
     while todo:  # ends, because 17 digits identify every float
-        new = {value: readable_number(value, precision) for value in todo}
+        new = {value: text(value, precision, decimals=1, separators=False) for value in todo}
         often = Counter(new.values())
         texts |= {value: text for value, text in new.items() if often[text] == 1}
         todo -= texts.keys()
@@ -119,18 +122,10 @@ def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
     return texts
 
 
-def readable_number(value: float, precision: int = 4) -> str:
-    """Print a number with few digits but at least one decimal, so that 1985.5 stays between 1985 and 1986."""
-    if value == 0 or not 1e-4 <= abs(value) < 1e15:
-        return format(value + 0.0, f".{precision}g")  # + 0.0 removes the sign of -0.0
-    exponent = int(f"{value:.{precision - 1}e}".partition("e")[2])
-    return f"{value:.{max(precision - 1 - exponent, 1)}f}".rstrip("0").rstrip(".")
-
-
 def counts(samples: float, mistakes: float | None = None) -> str:
     """Write the number of points and the number of mistakes among them: ``50 samples, 1 mistake``."""
     words = [(samples, "sample")] + ([] if mistakes is None else [(mistakes, "mistake")])
-    return ", ".join(f"{readable_number(n)} {noun}{'' if n == 1 else 's'}" for n, noun in words)
+    return ", ".join(f"{text(n)} {noun}{'' if n == 1 else 's'}" for n, noun in words)
 
 
 def one_line(name: object) -> str:

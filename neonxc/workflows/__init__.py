@@ -6,7 +6,7 @@ from neonxc.workflows.images import composite, demo_photo, extractor, image_heat
 from neonxc.workflows.photos import PhotoFiles, fitted
 from neonxc.workflows.reports import photo_of, photo_report, table_report, text_report
 from neonxc.workflows.result import show, show_choice
-from neonxc.workflows.rules import cluster_rules, without_rules, write_rules
+from neonxc.workflows.rules import cluster_rules, write_rules
 from neonxc.workflows.tables import number_of_clusters, table_attributions
 
 __all__ = [
@@ -30,6 +30,5 @@ __all__ = [
     "table_attributions",
     "table_report",
     "text_report",
-    "without_rules",
     "write_rules",
 ]

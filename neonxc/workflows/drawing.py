@@ -23,6 +23,7 @@ from neonxc.dataset.items import DatasetRows
 from neonxc.dataset.run import manifest_of, run
 from neonxc.dataset.shards import first_difference, read_shard, shard_files, shard_path
 from neonxc.files import write_tensors
+from neonxc.numerals import percent, text
 from neonxc.plot.images import cluster_colors
 from neonxc.ranks import Ranks
 from neonxc.workflows.photos import Named, state_of
@@ -191,7 +192,7 @@ class Drawing:
     def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:
         """Return the rows of the table."""
         if self.whole:
-            yield [self.names[row], str(one.columns[0]), f"{one.logits.max():.3g}"]
+            yield [self.names[row], str(one.columns[0]), text(one.logits.max().item(), 3)]
             return
         for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
             own = one.logits.argmax(dim=0) == k
@@ -199,7 +200,7 @@ class Drawing:
                 yield [self.names[row], str(k), "none", "", ""]
                 continue
             share, mean, inside = own.double().mean(), logit[own].mean(), positive_inside(heatmap, own)
-            yield [self.names[row], str(k), f"{share:.0%}", f"{mean:.3g}", f"{inside:.0%}"]
+            yield [self.names[row], str(k), percent(share.item()), text(mean.item(), 3), percent(inside)]
 
     def _logits(self, row: int) -> Tensor:
         path = shard_path(self.stage, self.manifest, row)

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from neonxc.numerals import text
+
 if TYPE_CHECKING:
     from neonxc.evaluation import Choice
 
@@ -78,7 +80,7 @@ def show_choice(choice: Choice, stderr: bool = False) -> None:
         table.add_column(name.replace("_", " "), justify="right")
     for k, values in choice.frame.iterrows():
         style = "bold" if k == choice.k else None
-        table.add_row(str(k), *(f"{value:.4g}" for value in values), style=style)
+        table.add_row(str(k), *(text(value) for value in values), style=style)
     console = Console(stderr=stderr)
     console.print(table)
     console.print(f"{choice.reason}; it is used here", soft_wrap=True, highlight=False)

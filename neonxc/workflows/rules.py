@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from neonxc.files import save
+from neonxc.inputs import are_labels
 from neonxc.preparation import Preparation
 from neonxc.rules import Rules
 from neonxc.workflows.clusters import Clusters
@@ -33,6 +34,7 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
         Maximum number of rules. The default is one per cluster of k-means, and two per label.
     """
     from neonxc.trees import CART, ExShallow
+    from neonxc.trees.rules import with_noise
 
     table, labels = prepared.frame, clusters.labels
     seen, held_out = (clusters.clustered[rows] for rows in _split(labels[clusters.clustered]))
@@ -42,14 +44,11 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     else:
         explainer = ExShallow(n_clusters=clusters.k, reference=clusters.model, max_leaves=leaves)
         tree = explainer.fit(table.iloc[seen]).tree_
-    rules = tree.rules()
+    noise = np.flatnonzero(~are_labels(labels))
+    apart = noise[:: round(1 / HELD_OUT)] if len(held_out) else noise[:0]
+    rules = with_noise(tree, table.iloc[np.setdiff1d(noise, apart)]).rules()
+    held_out = np.union1d(held_out, apart)
     return rules.measure(table.iloc[held_out], labels[held_out]) if len(held_out) else rules
-
-
-def without_rules(rules: Rules, clusters: Clusters) -> list[str]:
-    """Return the clusters without a rule."""
-    labels = set(clusters.labels[clusters.clustered].tolist())
-    return [str(label) for label in sorted(labels - set(rules.clusters))]
 
 
 def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) -> str | None:
