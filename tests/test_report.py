@@ -15,11 +15,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import neonxc
-from neonxc.evaluation import cost_ratio
+from neonxc.evaluation import choose_k, cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.numerals import percent, rounded, text
 from neonxc.report.items import photos as as_photos
 from neonxc.report.subject import read, stratified
+from neonxc.report.tree import grow
+from neonxc.report.trust import FlippingPart
+from neonxc.report.verdict import sentence
 from neonxc.trees import CART, IMM
 
 HOSTILE = '<script>alert("1")</script>'
@@ -87,9 +90,27 @@ def test_figures_are_measured(report, model, wine):
     assert figures["auc"].value > 90
     assert figures["stability"].value == pytest.approx(np.mean(report.contents.trust.seeds))
     assert len(report.contents.trust.seeds) == 5
+    measured = choose_k(wine, [3], preprocessing=StandardScaler()).frame.loc[3]
+    assert figures["stability"].value == pytest.approx(measured["stability"])  # one definition for both
+    assert figures["silhouette"].value == pytest.approx(measured["silhouette"])
     names = [curve.name for curve in report.contents.trust.flipping]
     assert names[0] == "NEON"
     assert "random" in names
+
+
+@pytest.mark.parametrize(
+    ("neon", "said"),
+    [
+        (99.0, "no method ranks the columns clearly better than NEON, which is used here: IG has an AUC of 99.5,"),
+        (97.0, "IG ranks the columns better than NEON, which is used here: IG has an AUC of 99.5, NEON 97.0"),
+        (99.7, "none of the compared methods ranks the columns better than NEON, which is used here: IG has an"),
+    ],
+)
+def test_the_verdict_compares_methods_within_their_error(neon, said, model, wine):
+    subject = read(model, wine, None, None, None, None)
+    found = sentence(subject, grow(subject), FlippingPart(neon, 99.5, "IG", 0.6, []))
+    assert f"According to pixel-flipping, {said}" in found
+    assert found.endswith("(standard error of the difference: 0.6).")
 
 
 def test_points_of_the_map(report, model, wine):

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.metrics import silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from neonxc.contrast import some_rows
 from neonxc.distinct import n_distinct
+from neonxc.evaluation.stability import SAMPLE, STABLE, rand_indices, refits
 from neonxc.inputs import as_batch
 from neonxc.progress_bars import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-STABLE = 0.8
-"""Adjusted Rand index from which on clusters count as found again."""
-REFITS = 5
-SAMPLE = 2000  # number of rows for the silhouette
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,8 @@ class Choice:
 
         - ``inertia``: sum of squared distances to the centers, which falls with k;
         - ``silhouette``: -1 to 1, compares the distance to the own cluster with that to the next cluster;
-        - ``stability``: mean adjusted Rand index between the clusters and those that k-means finds on random
-          halves of the rows, at most 1;
+        - ``stability``: mean adjusted Rand index between the clusters and those that k-means with other seeds
+          finds on five random halves of the rows, at most 1. :func:`neonxc.explain` reports it too;
         - ``cost_ratio``: k-means cost of a tree with one leaf per cluster, divided by the inertia, at least 1.
     k : int
         The suggested number of clusters.
@@ -92,6 +90,7 @@ def choose_k(
     max_rows : int
         Maximum number of rows; if there are more, a random sample is used.
     random_state : int, RandomState or None
+        Seed for the sample of rows and for k-means on all of them.
 
     Returns
     -------
@@ -144,23 +143,20 @@ def choose_k(
             f"comparing up to {numbers[-1]} clusters needs at least {2 * numbers[-1]} rows, because stability is "
             f"measured on halves of the rows; got {len(points)}"
         )
-    halves = [random.permutation(len(points))[: len(points) // 2] for _ in range(REFITS)]
     seed = int(random.randint(1 << 30))
     measured = {
-        k: _measured(k, X, points, preprocessing, halves, seed)
-        for k in progress_bar(numbers, desc="numbers of clusters")
+        k: _measured(k, X, points, preprocessing, seed) for k in progress_bar(numbers, desc="numbers of clusters")
     }
     frame = pd.DataFrame.from_dict(measured, orient="index").rename_axis("k")
     return Choice(frame, *_suggested(frame), len(points))
 
 
-def _measured(
-    k: int, X: Any, points: np.ndarray, preprocessing: Any, halves: list[np.ndarray], seed: int
-) -> dict[str, float]:
+def _measured(k: int, X: Any, points: np.ndarray, preprocessing: Any, seed: int) -> dict[str, float]:
     from neonxc.trees import ExShallow
 
     model = KMeans(k, n_init=10, random_state=seed).fit(points)
-    refits = [KMeans(k, n_init=3, random_state=seed).fit(points[half]).predict(points) for half in halves]
+    again = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
+    halves = refits(again, partial(some_rows, X), np.arange(len(points)), k)
     sample = min(SAMPLE, len(points))
     centers = {"centers": model.cluster_centers_} if preprocessing is None else {}
     reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)
@@ -168,7 +164,7 @@ def _measured(
     return {
         "inertia": float(model.inertia_),
         "silhouette": float(silhouette_score(points, model.labels_, sample_size=sample, random_state=seed)),
-        "stability": float(np.mean([adjusted_rand_score(model.labels_, refit) for refit in refits])),
+        "stability": float(np.mean(rand_indices(model.labels_, halves))),
         "cost_ratio": tree.inertia_ / model.inertia_,
     }
 

@@ -25,7 +25,7 @@ from neonxc.report.statements import cluster_names as named
 from neonxc.report.statements import columns_of, statements
 from neonxc.report.subject import Subject, read
 from neonxc.report.tree import grow, nodes
-from neonxc.report.trust import agree, flip, refit
+from neonxc.report.trust import agree, flip, refit, silhouette
 from neonxc.report.verdict import figures, sentence, warned, what
 
 DISAGREEMENTS = 8  # maximum number of points shown where tree and network disagree
@@ -159,7 +159,7 @@ def explain(
         k=subject.k,
         noise=int((subject.own < 0).sum()),
         verdict=sentence(subject, tree, flipping),
-        figures=figures(subject, tree, flipping, refits),
+        figures=figures(subject, tree, flipping, refits, silhouette(subject)),
         warnings=warned(subject, tree, relevance, refits, titles),
         notes=[*notes, *_notes(subject, relevance)],
         columns=columns_of(table, units),

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from neonxc.competition import Path
+from neonxc.evaluation.stability import STABLE
 from neonxc.inputs import as_array
 from neonxc.numerals import percent
 from neonxc.report.contents import Caution, Figure
@@ -21,7 +22,6 @@ from neonxc.report.trust import FlippingPart, RefitPart
 FAITHFUL = 0.95  # fidelity of the tree and of the surrogate
 LOST = 0.8  # share of the points of a cluster to which the surrogate gives their own label
 ALONE = 0.7  # share of a single column in the total relevance
-STABLE = 0.8  # mean adjusted Rand index of the refits
 KEPT = 0.6  # mean Jaccard index of a cluster with its counterparts in the refits
 MUCH = 0.2  # share of noise
 SMALL = 10  # number of points of a cluster
@@ -47,7 +47,9 @@ def _how(model: Any) -> str:
     return one_line(model[-1]) + (f" after {', '.join(steps)}" if steps else "")
 
 
-def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: RefitPart | None) -> list[Figure]:
+def figures(
+    subject: Subject, tree: TreePart, flipping: FlippingPart, refits: RefitPart | None, silhouette: float | None
+) -> list[Figure]:
     """Collect the key figures of the verdict."""
     found = [
         Figure(
@@ -74,10 +76,10 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             "auc",
             "attribution AUC",
             flipping.auc,
-            f"{flipping.auc:.0f}/100",
+            f"{flipping.auc:.1f}/100",
             "Area under the pixel-flipping curve: it is large if points return to their cluster soon when columns "
             "are revealed in the order of their relevance. The best of the other methods, "
-            f"{flipping.rival}, reaches {flipping.best:.0f}.",
+            f"{flipping.rival}, reaches {flipping.best:.1f}.",
         ),
     ]
     held_out = subject.whole.fidelity_held_out_
@@ -109,10 +111,16 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
     if refits is not None:
         mean = float(np.mean(refits.seeds))
         text = (
-            "Adjusted Rand index between the clustering and refits on 80% of the points with other seeds, "
-            "averaged over five refits."
+            "Adjusted Rand index between the clustering and refits on random halves of the points with other "
+            "seeds, averaged over five refits: 1 if all refits find the same clusters, 0 at chance level."
         )
-        found.append(Figure("stability", "cluster stability", mean, f"{mean:.2f}", text))
+        found.append(Figure("stability", "stability", mean, f"{mean:.2f}", text))
+    if silhouette is not None:
+        text = (
+            "Compares the distance of a point to its own cluster with that to the nearest other cluster, in the "
+            "space of the clustering, averaged over the points: 1 if all clusters are far apart, 0 if they touch."
+        )
+        found.append(Figure("silhouette", "silhouette", silhouette, f"{silhouette:.2f}", text))
     return found
 
 
@@ -123,10 +131,16 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
     points = "held-out points" if tree.unseen else "points"
     assign = "assign" if leaves > 1 else "assigns"
     right = f"{rules} {assign} {percent(tree.held_out)} of the {points} to their own cluster"
-    compared = "none of the compared methods ranks"
-    if flipping.behind:
-        compared = f"{flipping.rival} ranks"
-    compared = f"According to pixel-flipping, {compared} the columns better than NEON, which is used here"
+    areas = f"{flipping.rival} has an AUC of {flipping.best:.1f}, NEON {flipping.auc:.1f}"
+    ahead = flipping.best - flipping.auc
+    if ahead > flipping.error:
+        compared = f"{flipping.rival} ranks the columns better than NEON"
+    elif ahead > 0:
+        compared = "no method ranks the columns clearly better than NEON"
+    else:
+        compared = "none of the compared methods ranks the columns better than NEON"
+    compared = f"According to pixel-flipping, {compared}, which is used here: {areas} "
+    compared += f"(standard error of the difference: {flipping.error:.1f})"
     return f"{right[0].upper()}{right[1:]}. {compared}."
 
 
@@ -177,12 +191,16 @@ def warned(
         if mean < STABLE:
             found.append(
                 Caution(
-                    f"The clusters are unstable: refits reach a mean adjusted Rand index of only {mean:.2f}.", weak
+                    "The clusters are unstable: refits on halves of the points reach a mean adjusted Rand index "
+                    f"of only {mean:.2f}.",
+                    weak,
                 )
             )
         elif weak:
             found.append(
-                Caution(f"Refits do not reproduce some clusters: {_listed([titles[k] for k in weak])}.", weak)
+                Caution(
+                    f"Refits on halves do not reproduce some clusters: {_listed([titles[k] for k in weak])}.", weak
+                )
             )
     small = [k for k in range(subject.k) if 0 < subject.sizes[k] < SMALL]
     if small:
