@@ -322,12 +322,25 @@ def test_warnings_in_plain_words(wine):
 
 def test_more_points_than_are_shown():
     draw = np.random.default_rng(0)
-    X = draw.normal(size=(22_000, 3)) + 8 * draw.integers(0, 2, (22_000, 1))
-    found = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X).contents
+    X = draw.normal(size=(22_000, 3)) + 4 * draw.integers(0, 2, (22_000, 1))
+    made = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X)
+    found = made.contents
     assert found.n == 22_000
     assert any("a stratified sample of" in note for note in found.notes)
-    assert len(found.points.rows) <= 5000
+    points = found.points
+    assert len(points.rows) <= 5000
     assert sum(card.size for card in found.cards) == 22_000
+    shown = {row: (own, leaf) for row, own, leaf in zip(points.rows, points.cluster, points.leaf, strict=True)}
+    labels = made.tree.predict(X)
+    assert len(found.trust.disagreements) == 8
+    for item in found.trust.disagreements:  # each is on the map, where the table finds its clusters and values
+        own, leaf = shown[item.row]
+        assert found.tree[leaf].cluster == labels[item.row] != own
+    table = (
+        made.html().partition("Points that the tree assigns to another cluster</h3>")[2].partition("</table>")[0]
+    )
+    assert table.count("<td") == 8 * (2 + 3)
+    assert "<td></td>" not in table
 
 
 def test_projections(model, wine):
@@ -390,6 +403,14 @@ def test_trees_and_networks_of_mixed_tables(wine):
     labels = mixed.predict(table)
     found = neonxc.explain(neonxc.neuralize(mixed, table), table).contents
     assert [card.size for card in found.cards] == np.bincount(labels).tolist()
+
+
+def test_no_answer_is_a_double_negation():
+    table = pd.DataFrame({"size": ["big", "small"] * 30, "other": np.sin(np.arange(60))})
+    found = neonxc.explain(CART(2).fit(table, labels=table["size"]), table).contents
+    root = found.tree[0]
+    assert root.text in ("size is big", "size is small")  # not "size is not big"
+    assert found.cards[found.tree[root.left].cluster].label == root.text.removeprefix("size is ")
 
 
 def test_sparse_matrices(wine):

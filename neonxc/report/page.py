@@ -164,7 +164,7 @@ def _value(columns: list[Column]) -> Callable[[int, Any], str]:
     """Return a function that writes a value together with its standardised value, which the script can show."""
 
     def value(column: int, printed: Any) -> str:
-        raw = escape(_printable(printing.number(printed)))
+        raw = escape(_printable("missing" if printed is None else printing.number(printed)))
         scaled = printing.standardised(columns[column], printed)
         if scaled is None:
             return raw

@@ -38,7 +38,7 @@
   }
   function value(column, packed) {
     const printed = valueOf(packed);
-    if (printed === null || printed === undefined) return "";
+    if (printed === null) return "missing";
     const [, mean, spread, unit] = columns[column];
     const plain = Number(String(printed).replace(unit, "").replaceAll(",", "").replace("−", "-"));
     const raw = minus(String(printed));

@@ -125,8 +125,7 @@ def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
     return found
 
 
-def agree(subject: Subject, tree: TreePart) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rank correlation of tree and network, [k], and the sampled points where they differ."""
+def agree(subject: Subject, tree: TreePart) -> np.ndarray:
+    """Rank correlation of tree and network over the columns, [k]."""
     index = subject.sample[subject.own[subject.sample] >= 0]
-    found = agreement(subject.net, tree.explainer, subject.inputs(index))
-    return found.correlation, index[found.rows]
+    return agreement(subject.net, tree.explainer, subject.inputs(index)).correlation
