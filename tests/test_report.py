@@ -320,6 +320,17 @@ def test_warnings_in_plain_words(wine):
     assert "The rules assign" in texts
 
 
+def test_columns_that_number_or_weight_the_rows_are_named(wine):
+    draw = np.random.default_rng(0)
+    X = wine.iloc[:, :2].assign(user_id=draw.permutation(178), fnlwgt=draw.integers(10_000, 900_000, 178))
+    scaled = make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0))
+    used = ColumnTransformer([("used", StandardScaler(), [*wine.columns[:2]])])
+    text = "user_id looks like an identifier and fnlwgt looks like a weight of the rows, but they are used"
+    alone = make_pipeline(used, KMeans(3, n_init=3, random_state=0)).fit(X)
+    for model in (scaled.fit(X), alone):
+        assert any(text in one.text for one in neonxc.explain(model, X).contents.warnings) == (model is scaled)
+
+
 def test_more_points_than_are_shown():
     draw = np.random.default_rng(0)
     X = draw.normal(size=(22_000, 3)) + 4 * draw.integers(0, 2, (22_000, 1))

@@ -151,6 +151,8 @@ def explain(
         [] if refits is None else refits.seeds,
         disagreements,
     )
+    warnings = warned(subject, tree, relevance, table, refits, titles)
+    told = {warning.text for warning in warnings}
     contents = Contents(
         title=title or f"{subject.k} clusters",
         kind=subject.kind,
@@ -160,8 +162,8 @@ def explain(
         noise=int((subject.own < 0).sum()),
         verdict=sentence(subject, tree, flipping),
         figures=figures(subject, tree, flipping, refits, silhouette(subject)),
-        warnings=warned(subject, tree, relevance, refits, titles),
-        notes=[*notes, *_notes(subject, relevance)],
+        warnings=warnings,
+        notes=[note for note in (*notes, *_notes(subject, relevance)) if note not in told],
         columns=columns_of(table, units),
         cards=found,
         pairs=against,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.pipeline import Pipeline
 
 from neonxc.competition import Path
 from neonxc.evaluation.stability import STABLE
 from neonxc.inputs import as_array
 from neonxc.numerals import percent
+from neonxc.preparation import on_suspects
 from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
@@ -145,7 +147,12 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
 
 
 def warned(
-    subject: Subject, tree: TreePart, relevance: Relevance, refits: RefitPart | None, titles: list[str]
+    subject: Subject,
+    tree: TreePart,
+    relevance: Relevance,
+    table: pd.DataFrame,
+    refits: RefitPart | None,
+    titles: list[str],
 ) -> list[Caution]:
     """Collect warnings about the results."""
     found = []
@@ -169,6 +176,8 @@ def warned(
                 f"A single column has most of the relevance: {name}. Check whether its scale differs from others."
             )
         )
+    if subject.kind == "table":
+        found += [Caution(note) for note in on_suspects(table.loc[:, total > 0])]
     noise = int((subject.own < 0).sum())
     if noise > MUCH * subject.n:
         found.append(
