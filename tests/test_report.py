@@ -236,10 +236,11 @@ def test_a_messy_table_with_hostile_names():
     assert HOSTILE not in report.html()
 
 
-def test_texts_by_their_terms():
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda texts: pd.Series(texts, dtype="string")])
+def test_texts_by_their_terms(kind):
     texts = ["the sun and the moon shine", "salt the soup", "stars, sun and moon", "stir the soup, salt"] * 6
     pipeline = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts)
-    found = neonxc.explain(pipeline, texts).contents
+    found = neonxc.explain(pipeline, kind(texts)).contents
     assert found.kind == "texts"
     card = found.cards[pipeline.predict(["salt soup"])[0]]
     assert {"salt", "soup"} <= {statement.text for statement in card.statements}
