@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from neonxc.attribution import NEON
 from neonxc.carriers import rows
 from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
+from neonxc.numerals import percent
 from neonxc.parameters import check_number
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ MOST = 2000  # maximum number of points per cluster; larger clusters are sampled
 LEAVES = 8  # maximum number of leaves of the tree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Contrast:
     """Result of :func:`contrast`.
 
@@ -65,7 +67,13 @@ class Contrast:
     def __str__(self) -> str:
         names = ", ".join(f"{name} {a:+.3g} / {b:+.3g}" for name, (a, b) in self.top().T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
-        return f"{self.a} against {self.b}: {names}\n{self.accuracy:.0%} told apart by\n{rules}"
+        return f"{self.a} against {self.b}: {names}\n{percent(self.accuracy)} told apart by\n{rules}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        title = escape(f"{self.a} against {self.b}: {percent(self.accuracy)} told apart")
+        return f"<h4>{title}</h4>{self.top().to_html(float_format='{:+.3g}'.format)}{self.rules.to_html()}"
 
 
 def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:

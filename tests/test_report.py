@@ -9,7 +9,7 @@ import torch
 from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_iris, load_wine, make_moons
+from sklearn.datasets import load_iris, load_wine, make_blobs, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -187,6 +187,20 @@ def test_labels_alone_and_names_of_ones_own():
     assert found.figures[0].key == "surrogate"
     assert [card.size for card in found.cards] == [50, 50, 50]
     assert not found.trust.seeds  # nothing to refit
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
+def test_clusters_are_in_the_order_of_their_categories():
+    X, y = make_blobs(60, centers=3, random_state=0)
+    labels = pd.Series(pd.Categorical.from_codes(y, ["2", "10", "1"]))
+    report = neonxc.explain(pd.DataFrame(X, columns=["a", "b"]), labels=labels)
+    assert [card.label for card in report.contents.cards] == ["2", "10", "1"]
+    assert [card.size for card in report.contents.cards] == [20, 20, 20]
+    assert (
+        report.net.classes_.tolist() == neonxc.neuralize(labels=labels, X=X).classes_.tolist() == ["2", "10", "1"]
+    )
+    assert (report.net.predict(pd.DataFrame(X, columns=["a", "b"])) == labels).mean() > 0.8
+    assert neonxc.explain(X, labels=labels.astype(str)).net.classes_.tolist() == ["1", "10", "2"]
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate gives")

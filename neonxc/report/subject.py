@@ -191,7 +191,7 @@ def read(
     if labels is not None and features is None and _is_table(X):
         made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X)))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
-        net = neuralize(make_pipeline(preparation, GivenLabels(as_array(labels)).fit(X)), X)
+        net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
     elif labels is not None:
         preparation, notes = None, []
         net = neuralize(labels=labels, X=X, features=features)
