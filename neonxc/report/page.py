@@ -20,6 +20,7 @@ from neonxc.report.island import as_json, island
 from neonxc.report.outline import outline
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
+LONG = 16  # number of characters from which a value may have to be cut
 HERE = Path(__file__).parent
 
 
@@ -167,7 +168,7 @@ def _value(columns: list[Column]) -> Callable[[int, Any], str]:
         raw = escape(_printable("missing" if printed is None else printing.number(printed)))
         scaled = printing.standardised(columns[column], printed)
         if scaled is None:
-            return raw
+            return Markup("<bdi class=cut>{}</bdi>").format(raw) if len(raw) > LONG else raw
         return Markup('<data value="{}">{}</data>').format(scaled, raw.replace("-", "−"))
 
     return value

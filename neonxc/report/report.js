@@ -26,7 +26,7 @@
     return make("a", { ...label, href: "#c" + k, "aria-label": `Cluster ${tag}: ${clusterName(k)}` }, make("bdi", {}, tag));
   }
   const named = (k) => make("span", { class: "named" }, chip(k), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
-  const minus = (text) => text.replace("-", "−");
+  const minus = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", "−"); // no sign before a zero
   const number = (value) => minus(String(Number(value.toPrecision(3))));
   const percent = (value) => minus((value > 0 ? "+" : "") + Math.round(100 * value) + "%");
 
@@ -437,6 +437,7 @@
     for (const part of folded) part.open = false;
   });
 
+  for (const part of $$(".cut, .node :is(code, .name), .named bdi:last-child")) part.title = part.textContent;
   for (const mark of $$("a.chip")) mark.title = clusterName(Number(mark.dataset.k));
   themed();
   const first = $("#cards [data-row]");

@@ -78,9 +78,9 @@ def figures(
             "auc",
             "attribution AUC",
             flipping.auc,
-            f"{flipping.auc:.1f}/100",
-            "Area under the pixel-flipping curve: it is large if points return to their cluster soon when columns "
-            "are revealed in the order of their relevance. The best of the other methods, "
+            f"{flipping.auc:.1f}",
+            "Area under the pixel-flipping curve, at most 100: it is large if points return to their cluster soon "
+            "when columns are revealed in the order of their relevance. The best of the other methods, "
             f"{flipping.rival}, reaches {flipping.best:.1f}.",
         ),
     ]
