@@ -90,7 +90,7 @@ def choose_k(
     max_rows : int
         Maximum number of rows; if there are more, a random sample is used.
     random_state : int, RandomState or None
-        Seed for the sample of rows and for k-means on all of them.
+        Seed for the sample of rows and for k-means; the halves are always the same.
 
     Returns
     -------
@@ -126,10 +126,9 @@ def choose_k(
     numbers = sorted({int(k) for k in clusters})
     if not numbers or numbers[0] < 2:
         raise ValueError(f"clusters needs numbers of at least 2, got {numbers}")
-    random = check_random_state(random_state)
     X = as_batch(X).tensor.cpu().numpy() if isinstance(X, Tensor) else X if hasattr(X, "iloc") else np.asarray(X)
     if len(X) > max_rows:
-        drawn = np.sort(random.choice(len(X), max_rows, replace=False))
+        drawn = np.sort(check_random_state(random_state).choice(len(X), max_rows, replace=False))
         X = X.iloc[drawn] if hasattr(X, "iloc") else X[drawn]
     if preprocessing is not None:
         preprocessing = clone(preprocessing).fit(X)
@@ -143,18 +142,18 @@ def choose_k(
             f"comparing up to {numbers[-1]} clusters needs at least {2 * numbers[-1]} rows, because stability is "
             f"measured on halves of the rows; got {len(points)}"
         )
-    seed = int(random.randint(1 << 30))
     measured = {
-        k: _measured(k, X, points, preprocessing, seed) for k in progress_bar(numbers, desc="numbers of clusters")
+        k: _measured(k, X, points, preprocessing, random_state)
+        for k in progress_bar(numbers, desc="numbers of clusters")
     }
     frame = pd.DataFrame.from_dict(measured, orient="index").rename_axis("k")
     return Choice(frame, *_suggested(frame), len(points))
 
 
-def _measured(k: int, X: Any, points: np.ndarray, preprocessing: Any, seed: int) -> dict[str, float]:
+def _measured(k: int, X: Any, points: np.ndarray, preprocessing: Any, random_state: Any) -> dict[str, float]:
     from neonxc.trees import ExShallow
 
-    model = KMeans(k, n_init=10, random_state=seed).fit(points)
+    model = KMeans(k, n_init=10, random_state=random_state).fit(points)
     again = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
     halves = refits(again, partial(some_rows, X), np.arange(len(points)), k)
     sample = min(SAMPLE, len(points))
@@ -163,7 +162,9 @@ def _measured(k: int, X: Any, points: np.ndarray, preprocessing: Any, seed: int)
     tree = ExShallow(n_clusters=k, reference=reference).fit(X, **centers)
     return {
         "inertia": float(model.inertia_),
-        "silhouette": float(silhouette_score(points, model.labels_, sample_size=sample, random_state=seed)),
+        "silhouette": float(
+            silhouette_score(points, model.labels_, sample_size=sample, random_state=random_state)
+        ),
         "stability": float(np.mean(rand_indices(model.labels_, halves))),
         "cost_ratio": tree.inertia_ / model.inertia_,
     }

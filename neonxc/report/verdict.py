@@ -130,9 +130,8 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
     """Summarise the result in two sentences."""
     leaves = tree.tree.n_leaves
     rules = f"{leaves} rules" if leaves > 1 else "one rule"
-    points = "held-out points" if tree.unseen else "points"
     assign = "assign" if leaves > 1 else "assigns"
-    right = f"{rules} {assign} {percent(tree.held_out)} of the {points} to their own cluster"
+    right = f"{rules} {assign} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster"
     areas = f"{flipping.rival} has an AUC of {flipping.best:.1f}, NEON {flipping.auc:.1f}"
     ahead = flipping.best - flipping.auc
     if ahead > flipping.error:
@@ -188,8 +187,8 @@ def warned(
     if tree.held_out < FAITHFUL:
         found.append(
             Caution(
-                f"The rules assign {percent(1 - tree.held_out)} of the points to another cluster. A tree with "
-                "more leaves would be harder to read; see the cost against the number of leaves."
+                f"The rules assign {percent(1 - tree.held_out)} of the {_tested(tree)} to another cluster. A tree "
+                "with more leaves would be harder to read; see the cost against the number of leaves."
             )
         )
     if without := _without_rules(subject, tree):
@@ -217,6 +216,10 @@ def warned(
             Caution(f"Some clusters have fewer than {SMALL} points; statements about them are uncertain.", small)
         )
     return found
+
+
+def _tested(tree: TreePart) -> str:
+    return "held-out points" if tree.unseen else "points"
 
 
 def _lost(subject: Subject) -> list[int]:
