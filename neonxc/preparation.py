@@ -260,19 +260,14 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
 
 def on_suspects(frame: pd.DataFrame) -> list[str]:
     """Point out columns that may number or weight the rows instead of describing them."""
-    numbers = [name for name in frame.columns if _is_number(frame[name])]
-    ids = [name for name in frame.columns if _identifies(frame[name])]
-    weights = [name for name in numbers if name not in ids and _weights(frame[name], frame[numbers])]
-    if not (names := ids + weights):
+    names = [name for name in frame.columns if _identifies(frame[name]) or _weights(name, frame)]
+    if not names:
         return []
-    looks = [
-        f"{_listed(found)} {f'looks like {one}' if len(found) == 1 else f'look like {more}'}"
-        for found, one, more in ((ids, "an identifier", "identifiers"), (weights, "a weight", "weights"))
-        if found
-    ]
-    used = "it is used as a feature" if len(names) == 1 else "they are used as features"
+    one = len(names) == 1
+    looks = "looks like an identifier or a weight" if one else "look like identifiers or weights"
+    used = "it is used as a feature" if one else "they are used as features"
     drop = f"X.drop(columns={names[:NAMES]}) or {' '.join(f'--ignore {name}' for name in names[:NAMES])}"
-    return [f"{' and '.join(looks)} of the rows, but {used}; to leave out what does not describe them: {drop}"]
+    return [f"{_listed(names)} {looks} of the rows, but {used}; to leave out: {drop}"]
 
 
 def _identifies(values: pd.Series) -> bool:
@@ -285,12 +280,13 @@ def _identifies(values: pd.Series) -> bool:
     return IDENTIFIER.search(str(values.name)) is not None or (there.is_unique and bool(ordered or close))
 
 
-def _weights(values: pd.Series, numbers: pd.DataFrame) -> bool:
+def _weights(name: str, frame: pd.DataFrame) -> bool:
     """Whether a column is called a weight, and does not depend on another one as measured weights do."""
-    if not WEIGHT.search(str(values.name)) or values.min() < 0:
+    values = frame[name]
+    if not WEIGHT.search(str(name)) or not _is_number(values) or values.min() < 0:
         return False
     with np.errstate(invalid="ignore", divide="ignore"):
-        return not numbers.drop(columns=values.name).corrwith(values).abs().max() > MEASURED
+        return not frame.drop(columns=name).corrwith(values, numeric_only=True).abs().max() > MEASURED
 
 
 def _listed(parts: list[str]) -> str:

@@ -25,7 +25,7 @@ from neonxc.report.statements import cluster_names as named
 from neonxc.report.statements import columns_of, statements
 from neonxc.report.subject import Subject, read
 from neonxc.report.tree import grow, nodes
-from neonxc.report.trust import agree, flip, refit, silhouette
+from neonxc.report.trust import agree, flip, refit
 from neonxc.report.verdict import figures, sentence, warned, what
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
@@ -161,7 +161,7 @@ def explain(
         k=subject.k,
         noise=int((subject.own < 0).sum()),
         verdict=sentence(subject, tree, flipping),
-        figures=figures(subject, tree, flipping, refits, silhouette(subject)),
+        figures=figures(subject, tree, flipping, refits),
         warnings=warnings,
         notes=[note for note in (*notes, *_notes(subject, relevance)) if note not in told],
         columns=columns_of(table, units),

@@ -20,7 +20,7 @@ from neonxc.report.island import as_json, island
 from neonxc.report.outline import outline
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
-LONG = 16  # number of characters from which a value may have to be cut
+LONG = 24  # number of characters from which a value may have to be cut
 HERE = Path(__file__).parent
 
 

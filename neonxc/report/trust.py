@@ -10,7 +10,7 @@ from sklearn.metrics import silhouette_score
 
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
 from neonxc.evaluation.comparison import mean_error
-from neonxc.evaluation.stability import REFITS, SAMPLE, rand_indices, refits
+from neonxc.evaluation.stability import SAMPLE, rand_indices, refits
 from neonxc.numerals import rounded
 from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Curve
@@ -100,7 +100,7 @@ def refit(subject: Subject) -> RefitPart | None:
     if subject.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
     again = refits(model, subject.clustered, stratified(own, REFITTED), subject.k)
-    found = list(progress_bar(again, desc="refits", total=REFITS))
+    found = list(progress_bar(again, desc="refits"))
     kept = [_overlap(own[rows], labels, subject.k) for rows, labels in found]
     return RefitPart(rand_indices(own, found), np.ma.masked_invalid(kept).mean(0).filled(np.nan))
 

@@ -18,7 +18,7 @@ from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
 from neonxc.report.subject import Subject
 from neonxc.report.tree import TreePart
-from neonxc.report.trust import FlippingPart, RefitPart
+from neonxc.report.trust import FlippingPart, RefitPart, silhouette
 
 # thresholds of the warnings
 FAITHFUL = 0.95  # fidelity of the tree and of the surrogate
@@ -49,9 +49,7 @@ def _how(model: Any) -> str:
     return one_line(model[-1]) + (f" after {', '.join(steps)}" if steps else "")
 
 
-def figures(
-    subject: Subject, tree: TreePart, flipping: FlippingPart, refits: RefitPart | None, silhouette: float | None
-) -> list[Figure]:
+def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: RefitPart | None) -> list[Figure]:
     """Collect the key figures of the verdict."""
     found = [
         Figure(
@@ -117,12 +115,13 @@ def figures(
             "seeds, averaged over five refits: 1 if all refits find the same clusters, 0 at chance level."
         )
         found.append(Figure("stability", "stability", mean, f"{mean:.2f}", text))
-    if silhouette is not None:
+    apart = silhouette(subject)
+    if apart is not None:
         text = (
             "Compares the distance of a point to its own cluster with that to the nearest other cluster, in the "
             "space of the clustering, averaged over the points: 1 if all clusters are far apart, 0 if they touch."
         )
-        found.append(Figure("silhouette", "silhouette", silhouette, f"{silhouette:.2f}", text))
+        found.append(Figure("silhouette", "silhouette", apart, f"{apart:.2f}", text))
     return found
 
 
@@ -133,15 +132,11 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
     assign = "assign" if leaves > 1 else "assigns"
     right = f"{rules} {assign} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster"
     areas = f"{flipping.rival} has an AUC of {flipping.best:.1f}, NEON {flipping.auc:.1f}"
-    ahead = flipping.best - flipping.auc
-    if ahead > flipping.error:
-        compared = f"{flipping.rival} ranks the columns better than NEON"
-    elif ahead > 0:
-        compared = "no method ranks the columns clearly better than NEON"
-    else:
-        compared = "none of the compared methods ranks the columns better than NEON"
-    compared = f"According to pixel-flipping, {compared}, which is used here: {areas} "
-    compared += f"(standard error of the difference: {flipping.error:.1f})"
+    better = flipping.rival if flipping.best - flipping.auc > flipping.error else "no method"
+    compared = (
+        f"According to pixel-flipping, {better} ranks the columns clearly better than NEON, which is used here: "
+        f"{areas} (standard error of the difference: {flipping.error:.1f})"
+    )
     return f"{right[0].upper()}{right[1:]}. {compared}."
 
 
