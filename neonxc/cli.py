@@ -307,7 +307,7 @@ def _prepared(
     prepared = prepare(frame, scale=scale, keep=keep or [])
     for note in prepared.notes:
         _note(note)
-    if any(": left out" in note or "like a label" in note for note in prepared.notes):
+    if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
     if clusters is not None and len(frame) < clusters[-1]:
         raise ValueError(

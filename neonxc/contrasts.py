@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ MOST = 2000  # maximum number of points per cluster; larger clusters are sampled
 LEAVES = 8  # maximum number of leaves of the tree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Contrast:
     """Result of :func:`contrast`.
 
@@ -69,6 +70,12 @@ class Contrast:
         names = ", ".join(f"{name} {a} / {b}" for name, (a, b) in top.T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
         return f"{self.a} against {self.b}: {names}\n{percent(self.accuracy)} told apart by\n{rules}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        title = escape(f"{self.a} against {self.b}: {percent(self.accuracy)} told apart")
+        return f"<h4>{title}</h4>{self.top().to_html(float_format=partial(text, digits=3, signed=True))}{self.rules.to_html()}"
 
 
 def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:

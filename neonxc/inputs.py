@@ -135,7 +135,7 @@ def as_labels(
     columns : Tensor [n] of int64
         Position of each label in `classes`; 0 for noise.
     classes : ndarray [K]
-        The distinct labels, sorted.
+        The distinct labels, sorted; those of a pandas categorical in the order of its categories.
     clustered : Tensor [n] of bool
         Whether a point is in a cluster, that is, no noise.
 
@@ -156,6 +156,10 @@ def as_labels(
     if len({isinstance(value, str) for value in known}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
     classes, positions = np.unique(known, return_inverse=True)
+    order = getattr(getattr(labels, "cat", labels), "categories", None)
+    if order is not None:
+        place = order.get_indexer(classes).argsort()
+        classes, positions = classes[place], place.argsort()[positions]
     columns = np.zeros(n, dtype=np.int64)
     columns[clustered] = positions
     return torch.from_numpy(columns).to(device), classes, torch.from_numpy(clustered).to(device)

@@ -25,7 +25,11 @@ FEW_VALUES = 10
 """Maximum number of distinct values of a label, and of text that is always treated as categories."""
 NAMES = 10
 """Maximum number of names in a note."""
-IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid|key|index|idx|rownum|row))$|[a-z](Id|ID)$")
+IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid))$|[a-z](Id|ID)$")
+ROW = re.compile(r"(^|[_\W])(key|index|idx|rownum|row)$", re.IGNORECASE)
+WEIGHT = re.compile(r"(weights?|wgt|(^|[_\W])wt)$", re.IGNORECASE)
+MEASURED = 0.5
+"""Correlation with another column from which on a "weight" is a measured one, such as that of cars."""
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
@@ -125,6 +129,7 @@ def prepare(
         )
     categories = [name for name in frame.columns if name not in numbers]
     notes += _on_numbers(frame[numbers]) + _on_categories(frame[categories]) + _on_labels(frame)
+    notes += on_suspects(frame.drop(columns=[*keep], errors="ignore"))
     return Preparation(frame, _pipeline(numbers, categories, scale), numbers, categories, left_out, notes)
 
 
@@ -176,7 +181,8 @@ def _counts(values: pd.Series, there: pd.Series) -> bool:
         return False
     start = int(there.iloc[0])
     counted = start in (0, 1) and bool((there.to_numpy() == np.arange(start, start + len(there))).all())
-    return counted or (there.is_unique and IDENTIFIER.search(str(values.name)) is not None)
+    named = any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))
+    return counted or (there.is_unique and named)
 
 
 def _is_date(there: pd.Series) -> bool:
@@ -252,6 +258,37 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
             why = "its name" if named else "the last column"
             notes.append(f"{name} looks like a label ({values} values, {why}), but it is used as a feature")
     return notes
+
+
+def on_suspects(frame: pd.DataFrame) -> list[str]:
+    """Point out columns that may number or weight the rows instead of describing them."""
+    names = [name for name in frame.columns if _identifies(frame[name]) or _weights(name, frame)]
+    if not names:
+        return []
+    one = len(names) == 1
+    looks = "looks like an identifier or a weight" if one else "look like identifiers or weights"
+    used = "it is used as a feature" if one else "they are used as features"
+    drop = f"X.drop(columns={names[:NAMES]}) or {' '.join(f'--ignore {name}' for name in names[:NAMES])}"
+    return [f"{_listed(names)} {looks} of the rows, but {used}; to leave out: {drop}"]
+
+
+def _identifies(values: pd.Series) -> bool:
+    """Whether a column is called an identifier, or its integers are distinct, and sorted or nearly consecutive."""
+    there = values.dropna()
+    if not _is_number(values) or len(there) < FEW_ROWS or not (there == there.round()).all():
+        return _useless(values, False) == "identifier"
+    ordered = there.is_monotonic_increasing or there.is_monotonic_decreasing
+    close = there.max() - there.min() < 1.5 * len(there)
+    return IDENTIFIER.search(str(values.name)) is not None or (there.is_unique and bool(ordered or close))
+
+
+def _weights(name: str, frame: pd.DataFrame) -> bool:
+    """Whether a column is called a weight, and does not depend on another one as measured weights do."""
+    values = frame[name]
+    if not WEIGHT.search(str(name)) or not _is_number(values) or values.min() < 0:
+        return False
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return not frame.drop(columns=name).corrwith(values, numeric_only=True).abs().max() > MEASURED
 
 
 def _listed(parts: list[str]) -> str:

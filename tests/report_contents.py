@@ -304,6 +304,31 @@ def hostile():
     )  # fmt: skip
 
 
+def long(base=None):
+    """Names without a blank that are wider than every screen."""
+    base, name = base or wine(), "name_" * 70
+    for card in base.cards:
+        card.name = card.label = name
+        for item in (*card.prototypes, *card.borderline):
+            item.name, item.text = name, item.text and name
+            item.values = [(j, name, value) for j, _, value in item.values]
+        for statement in card.statements:
+            statement.text = statement.inside_typical = name
+        for rule in card.rules:
+            rule.text = name
+    for node in base.tree:
+        node.text = node.text and name
+    for pair in base.pairs:
+        pair.relevance = [(j, share, name, name) for j, share, *_ in pair.relevance]
+    base.points.names = [name] * len(base.points.rows)
+    base.points.values = [[name] * len(base.points.rows) for _ in base.points.values]
+    return replace(base, title=name, what=name, columns=[replace(one, name=name) for one in base.columns])
+
+
+def long_texts():
+    return long(texts())
+
+
 @cache
 def contents(name):
     """The contents of one of the functions here, and their page: made once, to be read only."""

@@ -1,5 +1,7 @@
 """One cluster against another, and two explanations side by side."""
 
+from html import escape
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -52,6 +54,17 @@ def test_the_tree_of_a_contrast_is_the_smallest_that_does(wine):
     assert found.tree.n_leaves == 2  # one cut is enough for these two
     assert {rule.label for rule in found.rules} == {0, 2}
     assert "0 against 2" in str(found)
+
+
+def test_a_contrast_in_a_notebook(wine):
+    X = wine[0].set_axis(["<b>", *wine[0].columns[1:]], axis=1)
+    found = neonxc.contrast(neonxc.neuralize(KMeans(3, n_init=3, random_state=0).fit(X), X), X, 0, 1)
+    html = found._repr_html_()
+    assert "0 against 1" in html
+    assert "<b>" not in html
+    assert found.rules.to_html() in html
+    assert all(f"<th>{escape(name)}</th>" in html for name in found.top().index)
+    assert repr(found) == str(found)
 
 
 def test_clusters_of_different_sizes_count_the_same():

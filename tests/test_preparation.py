@@ -137,13 +137,45 @@ def test_labels_are_pointed_out_by_their_name(name):
     assert prepared.notes == [f"{name} looks like a label (4 values, its name), but it is used as a feature"]
 
 
+SUSPECTS = {
+    "customer_id": np.arange(N) // 3 * 7,
+    "storeId": np.arange(N) % 5,
+    "rank": np.random.default_rng(0).permutation(N),
+    "sorted": np.arange(N) ** 2 + 7,
+    "year": np.arange(1990, 1990 + N),
+    "fnlwgt": np.random.default_rng(1).integers(10_000, 900_000, N),
+    "Sample weight": np.random.default_rng(2).random(N),
+}
+NO_SUSPECTS = {
+    "weight": 80 + 20 * np.sin(np.arange(N)),  # as a weight in kg that goes with another column
+    "lightweight": [i % 2 == 0 for i in range(N)],
+    "time": np.sort(np.random.default_rng(3).random(N)),
+    "price": np.random.default_rng(4).integers(1000, 9000, N),
+    "index": np.random.default_rng(5).random(N),
+    "key": np.arange(N) % 12,
+    "valid": np.arange(N) % 7,
+}
+
+
+@pytest.mark.parametrize("name", [*SUSPECTS, *NO_SUSPECTS])
+def test_what_looks_like_a_weight_or_an_identifier(name):
+    notes = prepare(table(**{name: {**SUSPECTS, **NO_SUSPECTS}[name], "last": np.cos(np.arange(N))})).notes
+    assert [note.partition(" look")[0] for note in notes if "used as" in note] == [name] * (name in SUSPECTS)
+    if name in SUSPECTS:
+        assert notes[0].endswith(f"X.drop(columns=['{name}']) or --ignore {name}")
+
+
 def test_labels_by_their_place():
     income = ["low", "high"] * (N // 2)
     note = "income looks like a label (2 values, the last column), but it is used as a feature"
     assert prepare(table(income=income)).notes[-1] == note
     assert not any(note in told for told in prepare(table(income=income, last=np.cos(np.arange(N)))).notes)
     assert prepare(table(income=income), ignore=["income"]).notes == []
-    for other in ({"display": np.arange(N) % 2}, {"y": np.sin(np.arange(N) + 1)}, {"class": np.arange(N) * 3}):
+    for other in (
+        {"display": np.arange(N) % 2},
+        {"y": np.sin(np.arange(N) + 1)},
+        {"class": np.arange(N) ** 2 % 61},
+    ):
         assert prepare(table(**other)).notes == []
 
 

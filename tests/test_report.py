@@ -9,17 +9,20 @@ import torch
 from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_iris, load_wine, make_moons
+from sklearn.datasets import load_iris, load_wine, make_blobs, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import neonxc
-from neonxc.evaluation import cost_ratio
+from neonxc.evaluation import choose_k, cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.numerals import percent, rounded, text
 from neonxc.report.items import photos as as_photos
 from neonxc.report.subject import read, stratified
+from neonxc.report.tree import grow
+from neonxc.report.trust import FlippingPart
+from neonxc.report.verdict import sentence
 from neonxc.trees import CART, IMM
 
 HOSTILE = '<script>alert("1")</script>'
@@ -87,9 +90,29 @@ def test_figures_are_measured(report, model, wine):
     assert figures["auc"].value > 90
     assert figures["stability"].value == pytest.approx(np.mean(report.contents.trust.seeds))
     assert len(report.contents.trust.seeds) == 5
+    measured = choose_k(wine, [3], preprocessing=StandardScaler()).frame.loc[3]
+    assert figures["stability"].value == pytest.approx(measured["stability"])  # one definition for both
+    assert figures["silhouette"].value == pytest.approx(measured["silhouette"])
     names = [curve.name for curve in report.contents.trust.flipping]
     assert names[0] == "NEON"
     assert "random" in names
+
+
+@pytest.mark.parametrize(
+    ("neon", "said"),
+    [
+        (99.0, "no method ranks the columns clearly better than NEON, which is used here: IG has an AUC of 99.5,"),
+        (
+            97.0,
+            "IG ranks the columns clearly better than NEON, which is used here: IG has an AUC of 99.5, NEON 97.0",
+        ),
+    ],
+)
+def test_the_verdict_compares_methods_within_their_error(neon, said, model, wine):
+    subject = read(model, wine, None, None, None, None)
+    found = sentence(subject, grow(subject), FlippingPart(neon, 99.5, "IG", 0.6, []))
+    assert f"According to pixel-flipping, {said}" in found
+    assert found.endswith("(standard error of the difference: 0.6).")
 
 
 def test_points_of_the_map(report, model, wine):
@@ -169,6 +192,20 @@ def test_labels_alone_and_names_of_ones_own():
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate gives")
+def test_clusters_are_in_the_order_of_their_categories():
+    X, y = make_blobs(60, centers=3, random_state=0)
+    labels = pd.Series(pd.Categorical.from_codes(y, ["2", "10", "1"]))
+    report = neonxc.explain(pd.DataFrame(X, columns=["a", "b"]), labels=labels)
+    assert [card.label for card in report.contents.cards] == ["2", "10", "1"]
+    assert [card.size for card in report.contents.cards] == [20, 20, 20]
+    assert (
+        report.net.classes_.tolist() == neonxc.neuralize(labels=labels, X=X).classes_.tolist() == ["2", "10", "1"]
+    )
+    assert (report.net.predict(pd.DataFrame(X, columns=["a", "b"])) == labels).mean() > 0.8
+    assert neonxc.explain(X, labels=labels.astype(str)).net.classes_.tolist() == ["1", "10", "2"]
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate gives")
 def test_labels_may_come_first(wine, model):
     labels = model.predict(wine)
     for given in ((labels, wine, None), (wine, None, labels)):
@@ -215,10 +252,11 @@ def test_a_messy_table_with_hostile_names():
     assert HOSTILE not in report.html()
 
 
-def test_texts_by_their_terms():
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda texts: pd.Series(texts, dtype="string")])
+def test_texts_by_their_terms(kind):
     texts = ["the sun and the moon shine", "salt the soup", "stars, sun and moon", "stir the soup, salt"] * 6
     pipeline = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts)
-    found = neonxc.explain(pipeline, texts).contents
+    found = neonxc.explain(pipeline, kind(texts)).contents
     assert found.kind == "texts"
     card = found.cards[pipeline.predict(["salt soup"])[0]]
     assert {"salt", "soup"} <= {statement.text for statement in card.statements}
@@ -299,14 +337,38 @@ def test_warnings_in_plain_words(wine):
     assert "The rules assign" in texts
 
 
+def test_columns_that_number_or_weight_the_rows_are_named(wine):
+    draw = np.random.default_rng(0)
+    X = wine.iloc[:, :2].assign(user_id=draw.permutation(178), fnlwgt=draw.integers(10_000, 900_000, 178))
+    scaled = make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0))
+    used = ColumnTransformer([("used", StandardScaler(), [*wine.columns[:2]])])
+    text = "user_id, fnlwgt look like identifiers or weights of the rows, but they are used as features"
+    alone = make_pipeline(used, KMeans(3, n_init=3, random_state=0)).fit(X)
+    for model in (scaled.fit(X), alone):
+        assert any(text in one.text for one in neonxc.explain(model, X).contents.warnings) == (model is scaled)
+
+
 def test_more_points_than_are_shown():
     draw = np.random.default_rng(0)
-    X = draw.normal(size=(22_000, 3)) + 8 * draw.integers(0, 2, (22_000, 1))
-    found = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X).contents
+    X = draw.normal(size=(22_000, 3)) + 4 * draw.integers(0, 2, (22_000, 1))
+    made = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X)
+    found = made.contents
     assert found.n == 22_000
     assert any("a stratified sample of" in note for note in found.notes)
-    assert len(found.points.rows) <= 5000
+    points = found.points
+    assert len(points.rows) <= 5000
     assert sum(card.size for card in found.cards) == 22_000
+    shown = {row: (own, leaf) for row, own, leaf in zip(points.rows, points.cluster, points.leaf, strict=True)}
+    labels = made.tree.predict(X)
+    assert len(found.trust.disagreements) == 8
+    for item in found.trust.disagreements:  # each is on the map, where the table finds its clusters and values
+        own, leaf = shown[item.row]
+        assert found.tree[leaf].cluster == labels[item.row] != own
+    table = (
+        made.html().partition("Points that the tree assigns to another cluster</h3>")[2].partition("</table>")[0]
+    )
+    assert table.count("<td") == 8 * (2 + 3)
+    assert "<td></td>" not in table
 
 
 def test_projections(model, wine):
@@ -374,6 +436,14 @@ def test_trees_and_networks_of_mixed_tables(wine):
     labels = mixed.predict(table)
     found = neonxc.explain(neonxc.neuralize(mixed, table), table).contents
     assert [card.size for card in found.cards] == np.bincount(labels).tolist()
+
+
+def test_no_answer_is_a_double_negation():
+    table = pd.DataFrame({"size": ["big", "small"] * 30, "other": np.sin(np.arange(60))})
+    found = neonxc.explain(CART(2).fit(table, labels=table["size"]), table).contents
+    root = found.tree[0]
+    assert root.text in ("size is big", "size is small")  # not "size is not big"
+    assert found.cards[found.tree[root.left].cluster].label == root.text.removeprefix("size is ")
 
 
 def test_sparse_matrices(wine):

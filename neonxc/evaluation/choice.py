@@ -11,23 +11,20 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.metrics import silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from neonxc.contrast import some_rows
 from neonxc.distinct import n_distinct
+from neonxc.evaluation.stability import SAMPLE, STABLE, rand_indices, refits
 from neonxc.inputs import as_batch
 from neonxc.numerals import text
 from neonxc.progress_bars import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-STABLE = 0.8
-"""Adjusted Rand index from which on clusters count as found again."""
-REFITS = 5
-SAMPLE = 2000  # number of rows for the silhouette
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,8 @@ class Choice:
 
         - ``inertia``: sum of squared distances to the centers, which falls with k;
         - ``silhouette``: -1 to 1, compares the distance to the own cluster with that to the next cluster;
-        - ``stability``: mean adjusted Rand index between the clusters and those that k-means finds on random
-          halves of the rows, at most 1;
+        - ``stability``: mean adjusted Rand index between the clusters and those that k-means with other seeds
+          finds on five random halves of the rows, at most 1. :func:`neonxc.explain` reports it too;
         - ``cost_ratio``: k-means cost of a tree with one leaf per cluster, divided by the inertia, at least 1.
     k : int
         The suggested number of clusters.
@@ -94,6 +91,7 @@ def choose_k(
     max_rows : int
         Maximum number of rows; if there are more, a random sample is used.
     random_state : int, RandomState or None
+        Seed for the sample of rows and for k-means; the halves are always the same.
 
     Returns
     -------
@@ -129,10 +127,9 @@ def choose_k(
     numbers = sorted({int(k) for k in clusters})
     if not numbers or numbers[0] < 2:
         raise ValueError(f"clusters needs numbers of at least 2, got {numbers}")
-    random = check_random_state(random_state)
     X = as_batch(X).tensor.cpu().numpy() if isinstance(X, Tensor) else X if hasattr(X, "iloc") else np.asarray(X)
     if len(X) > max_rows:
-        drawn = np.sort(random.choice(len(X), max_rows, replace=False))
+        drawn = np.sort(check_random_state(random_state).choice(len(X), max_rows, replace=False))
         X = X.iloc[drawn] if hasattr(X, "iloc") else X[drawn]
     if preprocessing is not None:
         preprocessing = clone(preprocessing).fit(X)
@@ -146,31 +143,30 @@ def choose_k(
             f"comparing up to {numbers[-1]} clusters needs at least {2 * numbers[-1]} rows, because stability is "
             f"measured on halves of the rows; got {len(points)}"
         )
-    halves = [random.permutation(len(points))[: len(points) // 2] for _ in range(REFITS)]
-    seed = int(random.randint(1 << 30))
     measured = {
-        k: _measured(k, X, points, preprocessing, halves, seed)
+        k: _measured(k, X, points, preprocessing, random_state)
         for k in progress_bar(numbers, desc="numbers of clusters")
     }
     frame = pd.DataFrame.from_dict(measured, orient="index").rename_axis("k")
     return Choice(frame, *_suggested(frame), len(points))
 
 
-def _measured(
-    k: int, X: Any, points: np.ndarray, preprocessing: Any, halves: list[np.ndarray], seed: int
-) -> dict[str, float]:
+def _measured(k: int, X: Any, points: np.ndarray, preprocessing: Any, random_state: Any) -> dict[str, float]:
     from neonxc.trees import ExShallow
 
-    model = KMeans(k, n_init=10, random_state=seed).fit(points)
-    refits = [KMeans(k, n_init=3, random_state=seed).fit(points[half]).predict(points) for half in halves]
+    model = KMeans(k, n_init=10, random_state=random_state).fit(points)
+    again = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
+    halves = refits(again, partial(some_rows, X), np.arange(len(points)), k)
     sample = min(SAMPLE, len(points))
     centers = {"centers": model.cluster_centers_} if preprocessing is None else {}
     reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)
     tree = ExShallow(n_clusters=k, reference=reference).fit(X, **centers)
     return {
         "inertia": float(model.inertia_),
-        "silhouette": float(silhouette_score(points, model.labels_, sample_size=sample, random_state=seed)),
-        "stability": float(np.mean([adjusted_rand_score(model.labels_, refit) for refit in refits])),
+        "silhouette": float(
+            silhouette_score(points, model.labels_, sample_size=sample, random_state=random_state)
+        ),
+        "stability": float(np.mean(rand_indices(model.labels_, halves))),
         "cost_ratio": tree.inertia_ / model.inertia_,
     }
 

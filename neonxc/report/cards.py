@@ -49,7 +49,8 @@ def cards(
         if len(inside):
             card.nearest = int(np.bincount(relevance.rival[inside]).argmax())
         if tree is not None:
-            card.fidelity = _fidelity(subject, tree, cluster)
+            mine = np.flatnonzero(subject.own == cluster)
+            card.fidelity = float(1 - np.isin(mine, tree.mistaken).mean()) if len(mine) else None
         found.append(card)
     return found
 
@@ -63,14 +64,6 @@ def _rules(subject: Subject, tree: TreePart, cluster: int) -> list[RuleText]:
             noisy = rule.counts.precision_with_noise if rule.counts.noise else None
             found.append(RuleText(*texts, rule.leaves[0], noisy))
     return sorted(found, key=lambda rule: -rule.coverage)
-
-
-def _fidelity(subject: Subject, tree: TreePart, cluster: int) -> float | None:
-    mine = np.flatnonzero(subject.own == cluster)
-    if not len(mine):
-        return None
-    label = tree.tree.classes[tree.tree.label.numpy()[tree.leaf[mine]]]
-    return float((label == subject.net.classes_[cluster]).mean())
 
 
 def _number(value: float) -> float:

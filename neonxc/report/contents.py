@@ -224,7 +224,7 @@ class TreeNode:
     parent, left, right : int
         Positions of the parent and of the two children; -1 if there is none.
     text : str
-        Condition that sends points to the left; empty for a leaf.
+        Condition of the points that go to `left`; empty for a leaf.
     cluster : int
         Position of the cluster of a leaf, or of the most frequent cluster in an inner node.
     samples, mistakes : int
@@ -325,7 +325,7 @@ class Trust:
     seeds : list of float
         Adjusted Rand index between the clustering and each refit.
     disagreements : list of Item
-        Points that the tree and the network assign to different clusters.
+        Points that the tree assigns to another cluster.
     notes : list of str
         Further remarks.
     """

@@ -29,7 +29,7 @@ from neonxc.report.tree import grow, nodes
 from neonxc.report.trust import agree, flip, refit
 from neonxc.report.verdict import figures, sentence, warned, what
 
-DISAGREEMENTS = 8  # maximum number of points shown where tree and network disagree
+DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
 
 
 def explain(
@@ -138,20 +138,22 @@ def explain(
         titles = named(sources, subject.cluster_labels, dict(subject.cluster_names))
         palette = colors(subject.k)
         found = cards(subject, relevance, table, given, found_statements, titles, palette, tree)
-        correlation, differing = agree(subject, tree)
-        for card, value in zip(found, correlation.tolist(), strict=True):
+        doubtful = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
+        disagreements = items(subject, relevance, table, rows, doubtful)
+        for card, value in zip(found, agree(subject, tree).tolist(), strict=True):
             card.agreement = None if np.isnan(value) else value
         step("pairs")
         against = pairs(subject, relevance)
         step("map")
-        sample = points(subject, relevance, table, rows, found, tree.leaf, projection)
-    doubtful = np.flatnonzero(np.isin(relevance.index, differing))[:DISAGREEMENTS]
+        sample = points(subject, relevance, table, rows, found, disagreements, tree.leaf, projection)
     trust = Trust(
         flipping.curves,
         tree.curves,
         [] if refits is None else refits.seeds,
-        items(subject, relevance, table, rows, doubtful),
+        disagreements,
     )
+    warnings = warned(subject, tree, relevance, table, refits, titles)
+    told = {warning.text for warning in warnings}
     contents = Contents(
         title=title or f"{subject.k} clusters",
         kind=subject.kind,
@@ -161,8 +163,8 @@ def explain(
         noise=int((subject.own < 0).sum()),
         verdict=sentence(subject, tree, flipping),
         figures=figures(subject, tree, flipping, refits),
-        warnings=warned(subject, tree, relevance, refits, titles),
-        notes=[*notes, *_notes(subject, relevance)],
+        warnings=warnings,
+        notes=[note for note in (*notes, *_notes(subject, relevance)) if note not in told],
         columns=columns_of(table, units),
         cards=found,
         pairs=against,

@@ -20,6 +20,7 @@ from neonxc.report.island import as_json, island
 from neonxc.report.outline import outline
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
+LONG = 24  # number of characters from which a value may have to be cut
 HERE = Path(__file__).parent
 
 
@@ -164,10 +165,10 @@ def _value(columns: list[Column]) -> Callable[[int, Any], str]:
     """Return a function that writes a value together with its standardised value, which the script can show."""
 
     def value(column: int, printed: Any) -> str:
-        raw = escape(_printable(printing.number(printed)))
+        raw = escape(_printable("missing" if printed is None else printing.number(printed)))
         scaled = printing.standardised(columns[column], printed)
         if scaled is None:
-            return raw
+            return Markup("<bdi class=cut>{}</bdi>").format(raw) if len(raw) > LONG else raw
         return Markup('<data value="{}">{}</data>').format(scaled, raw.replace("-", "−"))
 
     return value

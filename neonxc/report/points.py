@@ -16,7 +16,7 @@ from neonxc.counterfactuals.find import region_of
 from neonxc.inputs import as_array
 from neonxc.numerals import percent, rounded, text
 from neonxc.report.colors import NOISE
-from neonxc.report.contents import Card, Change, Points
+from neonxc.report.contents import Card, Change, Item, Points
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import is_category, printed
 from neonxc.report.subject import Subject, stratified
@@ -36,13 +36,15 @@ def points(
     table: pd.DataFrame,
     names: list[str] | None,
     cards: list[Card],
+    others: list[Item],
     leaf: np.ndarray | None,
     projection: Projection,
 ) -> Points:
-    """Take a stratified sample of the points, which includes the prototypes and borderline cases."""
+    """Take a stratified sample of the points, which includes `others` and those on the cards."""
     own = subject.own[relevance.index]
     most = max(500, min(MOST, VALUES // (len(relevance.shown) + 6)))
     shown = {item.row for card in cards for item in [*card.prototypes, *card.borderline]}
+    shown |= {item.row for item in others}
     needed = np.flatnonzero(np.isin(relevance.index, list(shown)))
     places = np.union1d(stratified(own, most - min(most // 2, len(needed)), LEAST), needed)
     index = relevance.index[places]

@@ -26,7 +26,7 @@
     return make("a", { ...label, href: "#c" + k, "aria-label": `Cluster ${tag}: ${clusterName(k)}` }, make("bdi", {}, tag));
   }
   const named = (k) => make("span", { class: "named" }, chip(k), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
-  const minus = (text) => text.replace("-", "−");
+  const minus = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", "−"); // no sign before a zero
   // Numbers and shares are printed as in numerals.py
   const grouped = (text) => text.replace(/^(-?)(\d{5,})(?=\.|$)/, (_, sign, digits) => sign + Number(digits).toLocaleString("en"));
   const number = (value) => minus(grouped(Math.abs(value) < 1000 ? String(Number(value.toPrecision(3))) : value.toFixed()));
@@ -46,7 +46,7 @@
   }
   function value(column, packed) {
     const printed = valueOf(packed);
-    if (printed === null || printed === undefined) return "";
+    if (printed === null) return "missing";
     const [, mean, spread, unit] = columns[column];
     const plain = Number(String(printed).replace(unit, "").replaceAll(",", "").replace("−", "-"));
     const raw = minus(typeof printed === "number" ? grouped(String(printed)) : printed);
@@ -445,6 +445,7 @@
     for (const part of folded) part.open = false;
   });
 
+  for (const part of $$(".cut, .node :is(code, .name), .named bdi:last-child")) part.title = part.textContent;
   for (const mark of $$("a.chip")) mark.title = clusterName(Number(mark.dataset.k));
   themed();
   const first = $("#cards [data-row]");

@@ -191,7 +191,7 @@ def read(
     if labels is not None and features is None and _is_table(X):
         made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X)))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
-        net = neuralize(make_pipeline(preparation, GivenLabels(as_array(labels)).fit(X)), X)
+        net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
     elif labels is not None:
         preparation, notes = None, []
         net = neuralize(labels=labels, X=X, features=features)
@@ -263,7 +263,7 @@ def _length(X: Any) -> int:
 def _is_table(X: Any) -> bool:
     if hasattr(X, "tocsr"):
         return False
-    return hasattr(X, "iloc") or np.ndim(X if isinstance(X, Tensor) else np.asarray(X)) == 2
+    return hasattr(X, "columns") or np.ndim(X if isinstance(X, Tensor) else np.asarray(X)) == 2
 
 
 def _named(X: Any, names: Sequence[str] | None) -> Any:
@@ -300,7 +300,8 @@ def _steps(model: Any) -> Any:
 
 
 def _kind(net: NeuralizedClustering, X: Any) -> Kind:
-    if net.carrier.missing == "word" or (isinstance(X, list | tuple) and len(X) and isinstance(X[0], str)):
+    listed = isinstance(X, list | tuple) or getattr(X, "ndim", 0) == 1  # or a series or an array
+    if net.carrier.missing == "word" or (listed and isinstance(next(iter(X), None), str)):
         return "texts"
     if net.features is None or np.ndim(X) == 2:
         return "table"

@@ -26,8 +26,10 @@ class TreePart:
     ----------
     explainer : TreeExplainer
         The fitted tree explainer.
-    fidelity, held_out : float
-        Share of the training points and of the held-out points that get their own cluster, 0 to 1.
+    mistaken : ndarray of int
+        Row numbers of the points that the tree assigns to another cluster than their own.
+    held_out : float
+        Share of the held-out points that get their own cluster, 0 to 1.
     unseen : bool
         Whether points were held out; if there are few points, none are.
     price : float
@@ -39,7 +41,7 @@ class TreePart:
     """
 
     explainer: Any
-    fidelity: float
+    mistaken: np.ndarray
     held_out: float
     unseen: bool
     price: float
@@ -87,7 +89,7 @@ def grow(subject: Subject) -> TreePart:
     leaf[clustered] = fitted.tree_.apply(columns)
     space = subject.space(clustered)
     price = cost_ratio(space, own, labels)
-    return TreePart(fitted, float((own == labels).mean()), held_out, unseen, price, _curves(tried), leaf)
+    return TreePart(fitted, clustered[own != labels], held_out, unseen, price, _curves(tried), leaf)
 
 
 def _candidates(subject: Subject) -> list[tuple[str, Any]]:
@@ -161,6 +163,9 @@ def nodes(part: TreePart, subject: Subject) -> list[TreeNode]:
         cluster = of_class[int(tree.label[node])] if leaf else int(counts[node].argmax())
         samples = int(counts[node].sum())
         mistakes = samples - int(counts[node, cluster]) if leaf else int(tree.mistakes[node])
-        text = "" if leaf else words[node].branch(True)
-        found.append(TreeNode(parents[node], left[node], right[node], text, cluster, samples, mistakes))
+        # Ask "is it a?" rather than "is it not a?", so that no answer is a double negation
+        asks_left = leaf or not words[node].sides[0].negated
+        yes, no = (left[node], right[node])[:: 1 if asks_left else -1]
+        text = "" if leaf else words[node].branch(asks_left)
+        found.append(TreeNode(parents[node], yes, no, text, cluster, samples, mistakes))
     return found

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import silhouette_score
 
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
 from neonxc.evaluation.comparison import mean_error
+from neonxc.evaluation.stability import SAMPLE, rand_indices, refits
 from neonxc.numerals import rounded
 from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Curve
@@ -21,10 +20,7 @@ from neonxc.report.tree import TreePart
 FLIPPED = 200  # number of points for pixel-flipping
 BACKGROUND = 1000  # number of points from which hidden columns are imputed
 STEPS = 20  # maximum number of steps of a flipping curve
-LITTLE = 1.0  # difference in AUC, of 100, that is negligible
-REFITS = 5  # number of refits
 REFITTED = 10_000  # maximum number of points for refits
-SHARE = 0.8  # share of these points used in each refit
 
 
 @dataclass
@@ -37,8 +33,8 @@ class FlippingPart:
         Area under the curve of NEON, and the largest area of another method, 0 to 100.
     rival : str
         Name of that other method.
-    behind : bool
-        Whether NEON has a smaller area than `rival`, by more than LITTLE and one standard error.
+    error : float
+        Standard error of the difference between the two areas; NaN for a single point.
     curves : list of Curve
         Curves of all methods; that of NEON comes first.
     """
@@ -46,7 +42,7 @@ class FlippingPart:
     auc: float
     best: float
     rival: str
-    behind: bool
+    error: float
     curves: list[Curve]
 
 
@@ -72,8 +68,8 @@ def flip(subject: Subject) -> FlippingPart:
     ]
     auc = {name: one.auc for name, one in found.results.items()}
     rival = max((name for name in auc if name != "NEON"), key=lambda name: auc[name])
-    ahead, error = mean_error(found.results[rival].auc_per_input - found.results["NEON"].auc_per_input)
-    return FlippingPart(auc["NEON"], auc[rival], rival, ahead > max(error, LITTLE), curves)
+    _, error = mean_error(found.results[rival].auc_per_input - found.results["NEON"].auc_per_input)
+    return FlippingPart(auc["NEON"], auc[rival], rival, error, curves)
 
 
 def _dense(points: Any) -> Any:
@@ -83,14 +79,15 @@ def _dense(points: Any) -> Any:
 
 @dataclass
 class RefitPart:
-    """Refits of the clustering on subsamples with other seeds.
+    """Refits of the clustering on random halves of the points, with other seeds.
 
     Attributes
     ----------
     seeds : list of float
         Adjusted Rand index between the clustering and each refit, on the points of the refit.
     kept : ndarray [k]
-        Largest Jaccard index of each cluster with a cluster of a refit, averaged over the refits, 0 to 1.
+        Largest Jaccard index of each cluster with a cluster of a refit, averaged over the refits, 0 to 1;
+        NaN if no refit has a point of it.
     """
 
     seeds: list[float]
@@ -98,27 +95,23 @@ class RefitPart:
 
 
 def refit(subject: Subject) -> RefitPart | None:
-    """Refit the clustering five times on four fifths of the points; None if it cannot be refitted."""
-    model = subject.model
+    """Refit the clustering on random halves of the points; None if it cannot be refitted."""
+    model, own = subject.model, subject.own
     if subject.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
-    index = stratified(subject.own, REFITTED)
-    seeds, kept = [], []
-    for seed in progress_bar(range(REFITS), desc="refits"):
-        rows = np.sort(np.random.default_rng(seed).permutation(index)[: max(subject.k, int(SHARE * len(index)))])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as convergence warnings
-            labels = np.asarray(_seeded(model, seed).fit_predict(subject.clustered(rows)))
-        seeds.append(float(adjusted_rand_score(subject.own[rows], labels)))
-        kept.append(_overlap(subject.own[rows], labels, subject.k))
-    return RefitPart(seeds, np.nanmean(kept, axis=0))
+    again = refits(model, subject.clustered, stratified(own, REFITTED), subject.k)
+    found = list(progress_bar(again, desc="refits"))
+    kept = [_overlap(own[rows], labels, subject.k) for rows, labels in found]
+    return RefitPart(rand_indices(own, found), np.ma.masked_invalid(kept).mean(0).filled(np.nan))
 
 
-def _seeded(model: Any, seed: int) -> Any:
-    """Return an unfitted copy with another random seed, if it has one."""
-    copy = clone(model)
-    seeds = {name: seed for name in copy.get_params() if name.split("__")[-1] == "random_state"}
-    return copy.set_params(**seeds)
+def silhouette(subject: Subject) -> float | None:
+    """Mean silhouette of a sample of the points after preprocessing; None if every cluster has a single point."""
+    clustered = np.flatnonzero(subject.own >= 0)
+    rows = clustered[stratified(subject.own[clustered], SAMPLE)]
+    if len(rows) <= len(np.unique(subject.own[rows])):
+        return None
+    return float(silhouette_score(subject.space(rows), subject.own[rows]))
 
 
 def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
@@ -132,8 +125,7 @@ def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
     return found
 
 
-def agree(subject: Subject, tree: TreePart) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rank correlation of tree and network, [k], and the sampled points where they differ."""
+def agree(subject: Subject, tree: TreePart) -> np.ndarray:
+    """Rank correlation of tree and network over the columns, [k]."""
     index = subject.sample[subject.own[subject.sample] >= 0]
-    found = agreement(subject.net, tree.explainer, subject.inputs(index))
-    return found.correlation, index[found.rows]
+    return agreement(subject.net, tree.explainer, subject.inputs(index)).correlation

@@ -5,23 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.pipeline import Pipeline
 
 from neonxc.competition import Path
+from neonxc.evaluation.stability import STABLE
 from neonxc.inputs import as_array
 from neonxc.numerals import percent, text
+from neonxc.preparation import on_suspects
 from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
 from neonxc.report.subject import Subject
 from neonxc.report.tree import TreePart
-from neonxc.report.trust import FlippingPart, RefitPart
+from neonxc.report.trust import FlippingPart, RefitPart, silhouette
 
 # thresholds of the warnings
 FAITHFUL = 0.95  # fidelity of the tree and of the surrogate
 LOST = 0.8  # share of the points of a cluster to which the surrogate gives their own label
 ALONE = 0.7  # share of a single column in the total relevance
-STABLE = 0.8  # mean adjusted Rand index of the refits
 KEPT = 0.6  # mean Jaccard index of a cluster with its counterparts in the refits
 MUCH = 0.2  # share of noise
 SMALL = 10  # number of points of a cluster
@@ -74,10 +76,10 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             "auc",
             "attribution AUC",
             flipping.auc,
-            f"{flipping.auc:.0f}/100",
-            "Area under the pixel-flipping curve: it is large if points return to their cluster soon when columns "
-            "are revealed in the order of their relevance. The best of the other methods, "
-            f"{flipping.rival}, reaches {flipping.best:.0f}.",
+            f"{flipping.auc:.1f}",
+            "Area under the pixel-flipping curve, at most 100: it is large if points return to their cluster soon "
+            "when columns are revealed in the order of their relevance. The best of the other methods, "
+            f"{flipping.rival}, reaches {flipping.best:.1f}.",
         ),
     ]
     held_out = subject.whole.fidelity_held_out_
@@ -109,10 +111,17 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
     if refits is not None:
         mean = float(np.mean(refits.seeds))
         text = (
-            "Adjusted Rand index between the clustering and refits on 80% of the points with other seeds, "
-            "averaged over five refits."
+            "Adjusted Rand index between the clustering and refits on random halves of the points with other "
+            "seeds, averaged over five refits: 1 if all refits find the same clusters, 0 at chance level."
         )
-        found.append(Figure("stability", "cluster stability", mean, f"{mean:.2f}", text))
+        found.append(Figure("stability", "stability", mean, f"{mean:.2f}", text))
+    apart = silhouette(subject)
+    if apart is not None:
+        text = (
+            "Compares the distance of a point to its own cluster with that to the nearest other cluster, in the "
+            "space of the clustering, averaged over the points: 1 if all clusters are far apart, 0 if they touch."
+        )
+        found.append(Figure("silhouette", "silhouette", apart, f"{apart:.2f}", text))
     return found
 
 
@@ -120,18 +129,24 @@ def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
     """Summarise the result in two sentences."""
     leaves = tree.tree.n_leaves
     rules = f"{leaves} rules" if leaves > 1 else "one rule"
-    points = "held-out points" if tree.unseen else "points"
     assign = "assign" if leaves > 1 else "assigns"
-    right = f"{rules} {assign} {percent(tree.held_out)} of the {points} to their own cluster"
-    compared = "none of the compared methods ranks"
-    if flipping.behind:
-        compared = f"{flipping.rival} ranks"
-    compared = f"According to pixel-flipping, {compared} the columns better than NEON, which is used here"
+    right = f"{rules} {assign} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster"
+    areas = f"{flipping.rival} has an AUC of {flipping.best:.1f}, NEON {flipping.auc:.1f}"
+    better = flipping.rival if flipping.best - flipping.auc > flipping.error else "no method"
+    compared = (
+        f"According to pixel-flipping, {better} ranks the columns clearly better than NEON, which is used here: "
+        f"{areas} (standard error of the difference: {flipping.error:.1f})"
+    )
     return f"{right[0].upper()}{right[1:]}. {compared}."
 
 
 def warned(
-    subject: Subject, tree: TreePart, relevance: Relevance, refits: RefitPart | None, titles: list[str]
+    subject: Subject,
+    tree: TreePart,
+    relevance: Relevance,
+    table: pd.DataFrame,
+    refits: RefitPart | None,
+    titles: list[str],
 ) -> list[Caution]:
     """Collect warnings about the results."""
     found = []
@@ -155,6 +170,8 @@ def warned(
                 f"A single column has most of the relevance: {name}. Check whether its scale differs from others."
             )
         )
+    if subject.kind == "table":
+        found += [Caution(note) for note in on_suspects(table.loc[:, total > 0])]
     noise = int((subject.own < 0).sum())
     if noise > MUCH * subject.n:
         found.append(
@@ -165,8 +182,8 @@ def warned(
     if tree.held_out < FAITHFUL:
         found.append(
             Caution(
-                f"The rules assign {percent(1 - tree.held_out)} of the points to another cluster. A tree with "
-                "more leaves would be harder to read; see the cost against the number of leaves."
+                f"The rules assign {percent(1 - tree.held_out)} of the {_tested(tree)} to another cluster. A tree "
+                "with more leaves would be harder to read; see the cost against the number of leaves."
             )
         )
     if without := _without_rules(subject, tree):
@@ -177,12 +194,16 @@ def warned(
         if mean < STABLE:
             found.append(
                 Caution(
-                    f"The clusters are unstable: refits reach a mean adjusted Rand index of only {mean:.2f}.", weak
+                    "The clusters are unstable: refits on halves of the points reach a mean adjusted Rand index "
+                    f"of only {mean:.2f}.",
+                    weak,
                 )
             )
         elif weak:
             found.append(
-                Caution(f"Refits do not reproduce some clusters: {_listed([titles[k] for k in weak])}.", weak)
+                Caution(
+                    f"Refits on halves do not reproduce some clusters: {_listed([titles[k] for k in weak])}.", weak
+                )
             )
     small = [k for k in range(subject.k) if 0 < subject.sizes[k] < SMALL]
     if small:
@@ -190,6 +211,10 @@ def warned(
             Caution(f"Some clusters have fewer than {SMALL} points; statements about them are uncertain.", small)
         )
     return found
+
+
+def _tested(tree: TreePart) -> str:
+    return "held-out points" if tree.unseen else "points"
 
 
 def _lost(subject: Subject) -> list[int]:
