@@ -66,8 +66,7 @@ class Contrast:
         return self.relevance.iloc[order[:n]]
 
     def __str__(self) -> str:
-        top = self.top().map(partial(text, digits=3, signed=True))
-        names = ", ".join(f"{name} {a} / {b}" for name, (a, b) in top.T.items())
+        names = ", ".join(f"{name} {a} / {b}" for name, (a, b) in self._printed().T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
         return f"{self.a} against {self.b}: {names}\n{percent(self.accuracy)} told apart by\n{rules}"
 
@@ -75,7 +74,10 @@ class Contrast:
 
     def _repr_html_(self) -> str:
         title = escape(f"{self.a} against {self.b}: {percent(self.accuracy)} told apart")
-        return f"<h4>{title}</h4>{self.top().to_html(float_format=partial(text, digits=3, signed=True))}{self.rules.to_html()}"
+        return f"<h4>{title}</h4>{self._printed().to_html()}{self.rules.to_html()}"
+
+    def _printed(self) -> pd.DataFrame:
+        return self.top().map(partial(text, digits=3, signed=True))
 
 
 def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
