@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
+from neonxc.frames import reads_tables
 from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_number
@@ -68,6 +69,7 @@ class Contrast:
         return f"{self.a} against {self.b}: {names}\n{self.accuracy:.0%} told apart by\n{rules}"
 
 
+@reads_tables
 def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
     """Explain the difference between two clusters by the relevance of the columns and by a small tree.
 

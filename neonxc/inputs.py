@@ -12,6 +12,8 @@ import torch
 from sklearn.utils import check_array
 from torch import Tensor
 
+from neonxc.frames import as_pandas
+
 NOISE = -1
 """The label of noise points in density-based clusterings."""
 
@@ -53,6 +55,7 @@ def as_batch(
     ValueError
         Values that are no finite numbers (the message names the column), no points, or fewer than two dimensions.
     """
+    X = as_pandas(X, name)
     if hasattr(X, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray()")
     if isinstance(X, Tensor) and X.layout != torch.strided:
@@ -90,7 +93,7 @@ def as_batch(
 
 def as_array(values: Any) -> np.ndarray:
     """Convert a tensor on any device, or anything array-like, to an array."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(as_pandas(values))
 
 
 def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:

@@ -17,6 +17,7 @@ from neonxc.competition import Rivals
 from neonxc.distinct import n_distinct, why_identical
 from neonxc.encoding import Encoding
 from neonxc.folding import fold, settle
+from neonxc.frames import reads_tables
 from neonxc.head import Head
 from neonxc.inputs import as_batch, check_names, check_width, spreads
 from neonxc.network import NeuralizedClustering
@@ -28,6 +29,7 @@ from neonxc.swapped import check_swapped
 from neonxc.terms import behind_terms, is_texts
 
 
+@reads_tables
 def neuralize(
     model: Any = None,
     X: Any = None,

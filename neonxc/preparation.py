@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from neonxc.frames import reads_tables
+
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
 
@@ -58,6 +60,7 @@ class Preparation:
     notes: list[str] = field(default_factory=list)
 
 
+@reads_tables
 def prepare(
     frame: pd.DataFrame, ignore: Sequence[str] = (), scale: str = "standard", keep: Sequence[str] = ()
 ) -> Preparation:
@@ -106,8 +109,6 @@ def prepare(
     for what, given in (("ignore", ignore), ("keep", keep)):
         if unknown := [name for name in given if name not in names]:
             raise ValueError(f"{what}: there is no column {unknown}; the columns are {names}")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"the table has several columns of the same name: {twice}")
     useless = {name: why for name in names if name not in ignore and (why := _useless(frame[name], name in keep))}
     left_out = [name for name in names if name in useless or name in ignore]
     frame = frame[[name for name in names if name not in left_out]]

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.frames import as_pandas, reads_tables
 from neonxc.inputs import NOISE, are_labels, label_array
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
@@ -134,6 +135,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._finish(data, *self._grow(data.problem))
         return self
 
+    @reads_tables
     def predict(self, X: Any) -> Any:
         """Cluster of every point, [N], in the labels of the reference clustering.
 
@@ -159,6 +161,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         data, _, give = self._read(X, reset=False)
         return give(self.tree_.classes[self.tree_.label[self.tree_.leaf_of(data)].numpy()])
 
+    @reads_tables
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
 
@@ -213,6 +216,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             if labels is not None and centers is not None:
                 raise ValueError("fit takes labels or centers, not both")
             self._check_parameters()
+            X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
             source = stream_source(self, X)
         source = source if ranks.alone else agree_on_source(X, source, ranks)
         if source is not None:

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from neonxc.blocks import at_once, blocks
+from neonxc.frames import reads_tables
 from neonxc.inputs import as_batch, check_names, check_width
 
 if TYPE_CHECKING:
     from neonxc.trees.tree import ThresholdTree
 
 
+@reads_tables
 def tested_columns(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, Any]:
     """Return the tested columns [used], their values [N, used], and a function that converts results."""
     used = tree.feature[tree.feature >= 0].unique()
@@ -36,6 +38,7 @@ def tested_columns(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, Any]:
     return used, values, labels
 
 
+@reads_tables
 def leaves_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Any]:
     """Return the leaf of every point and a function that converts results; sparse matrices are read in blocks."""
     parts, bytes_per_row = [slice(None)], 32 * tree.n_leaves  # the number of tests on a path, and copies

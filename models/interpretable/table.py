@@ -12,6 +12,7 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from neonxc.frames import reads_tables
 from neonxc.inputs import as_batch, compute_dtype
 
 
@@ -115,6 +116,7 @@ class Table:
         return torch.as_tensor(values, device=self.X.device) if isinstance(self.X, Tensor) else values
 
 
+@reads_tables
 def as_table(X: Any) -> Table:
     """Read a data frame, tensor or array of any type, without an estimator.
 
@@ -132,6 +134,7 @@ def as_table(X: Any) -> Table:
     return table
 
 
+@reads_tables
 def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:
     """Check the input of an estimator; numbers may be missing if `gaps` is True.
 

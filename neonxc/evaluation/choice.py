@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from neonxc.distinct import n_distinct
+from neonxc.frames import reads_tables
 from neonxc.inputs import as_batch
 from neonxc.progress_bars import progress_bar
 
@@ -67,6 +68,7 @@ class Choice:
     __repr__ = __str__
 
 
+@reads_tables
 def choose_k(
     X: Any,
     clusters: Iterable[int] = range(2, 11),

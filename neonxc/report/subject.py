@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from neonxc.contrast import some_rows
+from neonxc.frames import as_pandas
 from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE, as_array, as_labels
 from neonxc.network import NeuralizedClustering
@@ -186,8 +187,7 @@ def read(
         raise TypeError("explain takes a model or labels, not both")
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
-    X = _named(X, names)
-    _check_names(X)
+    X = as_pandas(_named(X if hasattr(X, "iloc") else as_pandas(X), names))
     if labels is not None and features is None and _is_table(X):
         made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X)))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
@@ -279,14 +279,6 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
     return pd.DataFrame(as_array(X), columns=names)
-
-
-def _check_names(X: Any) -> None:
-    """Reject a data frame with several columns of the same name."""
-    if hasattr(X, "columns"):
-        columns = [str(name) for name in X.columns]
-        if twice := sorted({name for name in columns if columns.count(name) > 1}):
-            raise ValueError(f"X has several columns of the same name: {twice}; rename them with names=")
 
 
 def _default_names(X: Any) -> list[str]:

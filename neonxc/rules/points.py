@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.frames import as_pandas
 from neonxc.inputs import check_width
 from neonxc.rules.condition import Column, Condition
 
@@ -29,6 +30,7 @@ class Points:
     """
 
     def __init__(self, X: Any, n_features: int | None) -> None:
+        X = as_pandas(X)
         if not hasattr(X, "iloc"):
             X = X.tocsc() if hasattr(X, "tocsc") else X if isinstance(X, Tensor) else np.asarray(X)
             if X.ndim != 2:
