@@ -40,7 +40,7 @@ def as_pandas(value: Any, name: str = "X") -> Any:
         Data frames and series of polars, tables and arrays of PyArrow, relations of DuckDB, and all other objects
         with an Arrow interface become data frames and series of pandas. An AnnData becomes a data frame of its
         matrix ``X``, or that matrix if it is sparse. A MultiIndex of columns becomes the joined names of its
-        levels.
+        levels, and columns that may hold pandas.NA become plain ones with NaN or None.
     name : str
         Name of the argument in errors.
 
@@ -62,6 +62,10 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     if len(set(names)) < len(names):
         twice = sorted({column for column in names if names.count(column) > 1})
         raise ValueError(f"{name} has several columns of the same name: {twice}; rename them")
+    for i, dtype in enumerate(value.dtypes):
+        if getattr(dtype, "na_value", None) is pd.NA:  # scikit-learn can't compare it
+            value = value.copy(deep=False)
+            value.isetitem(i, pa.Array.from_pandas(value.iloc[:, i]).to_pandas().array)
     return value
 
 

@@ -44,7 +44,7 @@ GAPS = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
 COLUMNS = make_column_transformer(
     (GAPS, ["x", "y", "z"]), (OneHotEncoder(handle_unknown="ignore"), ["work", "size", "member"])
 )
-CENTERS = NUMBERS.groupby(Y).mean()
+CENTERS = NUMBERS.groupby(Y).mean().reset_index(drop=True)
 
 
 def of(X, *steps):
@@ -99,8 +99,6 @@ ANY = {
     ),
     "agreement": lambda net, tree, X, read: ev.agreement(net, tree, read(X)).same,
     "prepare": lambda net, tree, X, read: prepare(read(X)).notes,
-    "explain": lambda net, tree, X, read: neonxc.explain(net.model, read(X)).to_frame(),
-    "explain labels": lambda net, tree, X, read: neonxc.explain(read(X), labels=read(LABELS)).to_frame(),
 }
 NUMERIC = {
     "KernelKMeans": lambda net, tree, X, read: (
@@ -111,8 +109,8 @@ NUMERIC = {
     "centers": lambda net, tree, X, read: IMM(3).fit(read(X), centers=read(CENTERS)).cluster_centers_,
     "neuralize centers": lambda net, tree, X, read: neonxc.neuralize(read(CENTERS)).predict(X.to_numpy()),
     "SpExKNN": lambda net, tree, X, read: SpExKNN(3).fit(read(X), labels=read(LABELS)).labels_,
-    "knn_graph": lambda net, tree, X, read: knn_graph(read(X), 3).weight,
-    "KDEImputer": lambda net, tree, X, read: ev.KDEImputer(read(X)).points,
+    "knn_graph": lambda net, tree, X, read: knn_graph(read(X), 3).weight.numpy(),
+    "KDEImputer": lambda net, tree, X, read: ev.KDEImputer(read(X)).points.numpy(),
     "calibrate": lambda net, tree, X, read: (
         ev.calibrate_by_flipping(net, read(X), ev.ZeroImputer(), factors=[1]).betas
     ),

@@ -11,13 +11,14 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from neonxc.encoding import is_mixed
 from neonxc.inputs import as_batch, label_array
 from neonxc.ranks import Ranks
 from neonxc.shards import readable, without_rows
 from neonxc.trees.batched_reductions import BatchedReductions
 from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.codes import code_columns
-from neonxc.trees.mixed import centers_in_columns, is_mixed, read_mixed
+from neonxc.trees.mixed import centers_in_columns, read_mixed
 from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference, to_tensor
 from neonxc.trees.routing import like
@@ -248,7 +249,7 @@ def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequenc
         try:
             batch = as_batch(X, integers=True)
         except ValueError:
-            if reset and hasattr(X, "iloc") and is_mixed(X):
+            if reset and is_mixed(X):
                 return _mixed(model, X, reset)
             raise
         if batch.tensor.ndim != 2:

@@ -210,6 +210,13 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
     return frame
 
 
+def is_mixed(X: Any) -> bool:
+    """Whether data is a data frame with a column that is not numeric, or with missing values."""
+    return hasattr(X, "iloc") and (
+        any(dtype.kind not in "fiub" for dtype in X.dtypes) or bool(X.isna().to_numpy().any())
+    )
+
+
 def category(value: Any) -> Any:
     """Convert a category to a JSON value: None for a missing one, or a number, truth value or string of Python.
 
