@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.affine import appended, remembered
-from neonxc.encoding import Encoding
+from neonxc.encoding import Encoding, is_mixed
 from neonxc.encoding.encoders import Encoded, behind, encoded, known_behind
 from neonxc.encoding.parts import Number, Part
 from neonxc.inputs import as_batch, check_width
@@ -248,10 +248,9 @@ def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Te
 
 def _drops_others(folding: Folding, X: Any) -> bool:
     """Whether the pipeline drops columns of a data frame that are not numeric or have missing values."""
-    if not hasattr(X, "iloc") or not hasattr(X, "columns") or X.shape[1] != len(folding.parts):
+    if not hasattr(X, "iloc") or X.shape[1] != len(folding.parts):
         return False
-    dropped = [X.iloc[:, i] for i in sorted({*range(len(folding.parts))} - {*folding.used})]
-    return any(getattr(x.dtype, "kind", "O") not in "fiub" or x.isna().any() for x in dropped)
+    return is_mixed(X.iloc[:, sorted({*range(len(folding.parts))} - {*folding.used})])
 
 
 @contextmanager

@@ -54,11 +54,12 @@ def as_pandas(value: Any, name: str = "X") -> Any:
         value = rows if sparse.issparse(rows) else pd.DataFrame(np.asarray(rows), value.obs_names, value.var_names)
     elif not hasattr(value, "iloc"):
         value = _from_arrow(value.collect() if type(value).__name__ == "LazyFrame" else value, name)
-    if not hasattr(value, "columns") or not hasattr(value, "iloc"):
+    names = column_names(value)
+    if names is None:
         return value
     if value.columns.nlevels > 1:
-        value = value.set_axis(["_".join(filter(None, map(str, levels))) for levels in value.columns], axis=1)
-    names = [str(column) for column in value.columns]
+        names = ["_".join(filter(None, map(str, levels))) for levels in value.columns]
+        value = value.set_axis(names, axis=1)
     if len(set(names)) < len(names):
         twice = sorted({column for column in names if names.count(column) > 1})
         raise ValueError(f"{name} has several columns of the same name: {twice}; rename them")
@@ -67,6 +68,11 @@ def as_pandas(value: Any, name: str = "X") -> Any:
             value = value.copy(deep=False)
             value.isetitem(i, pa.Array.from_pandas(value.iloc[:, i]).to_pandas().array)
     return value
+
+
+def column_names(X: Any) -> list[str] | None:
+    """Return the names of the columns of a data frame as strings; None for other data."""
+    return [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else None
 
 
 def _from_arrow(value: Any, name: str) -> Any:

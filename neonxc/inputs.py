@@ -12,7 +12,7 @@ import torch
 from sklearn.utils import check_array
 from torch import Tensor
 
-from neonxc.frames import as_pandas
+from neonxc.frames import as_pandas, column_names
 
 NOISE = -1
 """The label of noise points in density-based clusterings."""
@@ -60,12 +60,11 @@ def as_batch(
         raise ValueError(f"{name} is sparse; pass {name}.toarray()")
     if isinstance(X, Tensor) and X.layout != torch.strided:
         raise ValueError(f"{name} is sparse; pass {name}.to_dense()")
+    names = column_names(X)
     if isinstance(X, Tensor):
-        tensor, names, frame = X.detach(), None, None
-    elif hasattr(X, "iloc") and hasattr(X, "columns"):
-        tensor, names, frame = _from_frame(X, name), [str(column) for column in X.columns], X
+        tensor = X.detach()
     else:
-        tensor, names, frame = _from_array(X, name), None, None
+        tensor = _from_array(X, name) if names is None else _from_frame(X, name)
     if tensor.is_complex():
         raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
     _check_shape(tensor, name)
@@ -80,9 +79,9 @@ def as_batch(
         if isinstance(X, Tensor):
             return result
         array = result.numpy()
-        if frame is None or array.shape != frame.shape:
+        if names is None or array.shape != X.shape:
             return array
-        return type(frame)(array, index=frame.index, columns=frame.columns)
+        return type(X)(array, index=X.index, columns=X.columns)
 
     def labels(values: np.ndarray) -> Any:
         numbers = values.dtype.kind in "fiub"  # a tensor can't hold strings

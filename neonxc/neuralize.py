@@ -17,7 +17,7 @@ from neonxc.competition import Rivals
 from neonxc.distinct import n_distinct, why_identical
 from neonxc.encoding import Encoding, is_mixed
 from neonxc.folding import fold, settle
-from neonxc.frames import reads_tables
+from neonxc.frames import column_names, reads_tables
 from neonxc.given import GivenLabels
 from neonxc.head import Head
 from neonxc.inputs import as_array, as_batch, check_names, check_width, spreads
@@ -71,8 +71,8 @@ def neuralize(
         locations are the points. It is not copied, and must be in evaluation mode.
     labels : array-like [N], optional
         Any labels of the points X, instead of `model`, for example from human experts. Points with -1 are noise
-        and left out. If X is a data frame with categories or missing values, the surrogate is fitted to its columns
-        as :func:`neonxc.preparation.prepare` encodes them; columns that it leaves out have no relevance.
+        and left out. If X is a data frame with categories or missing values, the surrogate is fitted to its
+        columns as :func:`neonxc.preparation.prepare` encodes them; columns that it leaves out have no relevance.
     threshold : float, optional
         Explain why the probability ``p_c`` of a cluster exceeds this threshold (0 to 1), instead of why it is the
         largest (NEON paper, Prop. 7). Logits are then positive where ``p_c > threshold``. For models with a
@@ -296,7 +296,7 @@ def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] 
     if features is not None:
         return None
     fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    given = [str(name) for name in X.columns] if hasattr(X, "columns") and hasattr(X, "iloc") else None
+    given = column_names(X)
     check_names(given, fitted)
     names = given if fitted is None else fitted
     return None if names is None else [str(name) for name in names]

@@ -104,7 +104,7 @@ def prepare(
     >>> prepared.pipeline.fit_transform(prepared.frame).shape
     (4, 4)
     """
-    frame = frame if all(isinstance(name, str) for name in frame.columns) else frame.rename(columns=str)
+    frame = frame.rename(columns=str)
     names = list(frame.columns)
     for what, given in (("ignore", ignore), ("keep", keep)):
         if unknown := [name for name in given if name not in names]:

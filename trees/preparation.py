@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from neonxc.encoding import is_mixed
+from neonxc.frames import column_names
 from neonxc.inputs import as_batch, label_array
 from neonxc.ranks import Ranks
 from neonxc.shards import readable, without_rows
@@ -263,7 +264,7 @@ def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequenc
 def _mixed(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
     """Check a data frame with categories or missing values."""
     validate_data(model, X=X, reset=reset, skip_check_array=True)
-    return X, [str(name) for name in getattr(X, "columns", ())], partial(like, X)
+    return X, column_names(X), partial(like, X)
 
 
 def as_numpy(X: Any) -> Any:

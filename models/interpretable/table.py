@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from neonxc.frames import reads_tables
+from neonxc.frames import column_names, reads_tables
 from neonxc.inputs import as_batch, compute_dtype
 
 
@@ -125,10 +125,9 @@ def as_table(X: Any) -> Table:
     ValueError
         If X is not a table or has no points.
     """
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        table = Table(X, [str(name) for name in X.columns])
-    else:
-        table = Table(X.detach() if isinstance(X, Tensor) else np.asarray(X), None)
+    names = column_names(X)
+    plain = X if names is not None else X.detach() if isinstance(X, Tensor) else np.asarray(X)
+    table = Table(plain, names)
     if len(table.X.shape) != 2 or 0 in table.X.shape:
         raise ValueError(f"X needs shape [points, features] with at least one point, got {list(table.X.shape)}")
     return table
@@ -144,11 +143,12 @@ def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:
         If X is not a table or has no points, its columns differ from those in `fit`, or an array has invalid
         values.
     """
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
+    names = column_names(X)
+    if names is not None:
         validate_data(model, X=X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
             raise ValueError(f"X is empty: shape {list(X.shape)}")
-        return Table(X, [str(name) for name in X.columns])
+        return Table(X, names)
     if isinstance(X, Tensor):
         if X.layout != torch.strided or X.is_complex() or X.ndim != 2 or not X.numel():
             as_batch(X)  # raises an error for other layouts and complex numbers

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
+from neonxc.frames import column_names
 from neonxc.inputs import as_array, check_names, check_width, plain
 from neonxc.registry import Values, register
 
@@ -194,8 +195,8 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
     ValueError
         The data is no table, is empty, or has other columns.
     """
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        names = [str(column) for column in X.columns]
+    names = column_names(X)
+    if names is not None:
         check_names(names, columns, name=name)
         frame = X if list(X.columns) == names else X.set_axis(names, axis=1)
     else:

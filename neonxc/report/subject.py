@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from neonxc.contrast import some_rows
+from neonxc.encoding import as_frame
 from neonxc.frames import as_pandas
 from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE, as_array, as_labels
@@ -189,7 +190,7 @@ def read(
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     X = as_pandas(_named(X if hasattr(X, "iloc") else as_pandas(X), names))
     if labels is not None and features is None and _is_table(X):
-        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X)))
+        made = prepare(as_frame(X))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
         net = neuralize(make_pipeline(preparation, GivenLabels(as_array(labels)).fit(X)), X)
     elif labels is not None:
@@ -279,10 +280,6 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
     return pd.DataFrame(as_array(X), columns=names)
-
-
-def _default_names(X: Any) -> list[str]:
-    return [f"x{i}" for i in range(X.shape[1] if hasattr(X, "shape") else len(X[0]))]
 
 
 def _steps(model: Any) -> Any:
