@@ -188,6 +188,7 @@ def read(
         raise TypeError("explain takes a model or labels, not both")
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
+    names = getattr(X, "var_names", None) if names is None else names
     X = as_pandas(_named(X if hasattr(X, "iloc") else as_pandas(X), names))
     if labels is not None and features is None and _is_table(X):
         made = prepare(as_frame(X))
