@@ -282,7 +282,7 @@ class NeuralizedClustering(nn.Module):
         return self.carrier.batch(X)
 
     def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        a = x if self.features is None else self.features(x)
+        a = self.carrier.features(x)
         points = rows(a)
         found = [function(points[part]) for part in self.carrier.of_points(points)]
         return torch.cat(found).reshape(a.shape[0], *a.shape[2:])
