@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
 from neonxc.frames import reads_tables
 from neonxc.inputs import as_array
+from neonxc.inputs import some_rows as some_rows
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_number
 
@@ -173,17 +173,6 @@ def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple
 def some_of(index: np.ndarray, most: int) -> np.ndarray:
     """Return the rows, or a sorted random sample of `most` rows if there are more."""
     return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
-
-
-def some_rows(X: Any, index: np.ndarray) -> Any:
-    """Select rows of the inputs, keeping their type."""
-    if hasattr(X, "iloc"):
-        return X.iloc[index]
-    if isinstance(X, Tensor):
-        return X[torch.from_numpy(index).to(X.device)]
-    if hasattr(X, "tocsr"):
-        return X.tocsr()[index]
-    return X[index] if isinstance(X, np.ndarray) else [X[i] for i in index]
 
 
 def _members(labels: np.ndarray, label: Any) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Number
 from typing import Any
 
@@ -83,16 +84,30 @@ def as_batch(
             return array
         return type(X)(array, index=X.index, columns=X.columns)
 
-    def labels(values: np.ndarray) -> Any:
-        numbers = values.dtype.kind in "fiub"  # a tensor can't hold strings
-        return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) and numbers else values
-
-    return Batch(tensor, names, restore, labels)
+    return Batch(tensor, names, restore, partial(like, X))
 
 
 def as_array(values: Any) -> np.ndarray:
     """Convert a tensor on any device, or anything array-like, to an array."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(as_pandas(values))
+
+
+def some_rows(X: Any, index: np.ndarray | list[int]) -> Any:
+    """Select rows of the inputs, keeping their type."""
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    if isinstance(X, Tensor):
+        return X[torch.as_tensor(index, device=X.device)]
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[index]
+    return X[index] if isinstance(X, np.ndarray) else [X[i] for i in index]
+
+
+def like(X: Any, values: np.ndarray | Tensor) -> Any:
+    """Return one value per point as an array, or as a tensor if X is one and the values are numbers."""
+    if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
+        return torch.as_tensor(values, device=X.device)
+    return values if isinstance(values, np.ndarray) else values.numpy()
 
 
 def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.frames import as_pandas, reads_tables
-from neonxc.inputs import NOISE, are_labels, label_array
+from neonxc.inputs import NOISE, are_labels, label_array, some_rows
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees import reference as references
@@ -34,7 +34,6 @@ from neonxc.trees.preparation import (
     prepare_stream,
     read_points,
     stream_source,
-    take_rows,
 )
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
@@ -253,7 +252,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if isinstance(self.reference, str):
             X = table.data
         elif kept is not None:
-            X = take_rows(X, kept)
+            X = some_rows(X, kept.cpu().numpy())
         X = as_numpy(X)
         found = references.from_estimator(
             table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state

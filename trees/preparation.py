@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neonxc.encoding import is_mixed
 from neonxc.frames import column_names
-from neonxc.inputs import as_batch, label_array
+from neonxc.inputs import as_batch, label_array, like, some_rows
 from neonxc.ranks import Ranks
 from neonxc.shards import readable, without_rows
 from neonxc.trees.batched_reductions import BatchedReductions
@@ -22,7 +22,6 @@ from neonxc.trees.codes import code_columns
 from neonxc.trees.mixed import centers_in_columns, read_mixed
 from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference, to_tensor
-from neonxc.trees.routing import like
 from neonxc.trees.selection import check_sample_weight, selected_points
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
 from neonxc.trees.streams import read_stream
@@ -137,7 +136,7 @@ def prepare_shard(
     model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
     found = reference_of_shards(
         table,
-        X if selected is None else take_rows(X, selected),
+        X if selected is None else some_rows(X, selected.cpu().numpy()),
         labels=labels if labels is None or selected is None else labels[selected.cpu().numpy()],
         centers=centers,
         reference=model.reference,
@@ -270,11 +269,3 @@ def _mixed(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str
 def as_numpy(X: Any) -> Any:
     """Convert a tensor to an array for scikit-learn; return anything else unchanged."""
     return as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X
-
-
-def take_rows(X: Any, rows: Tensor) -> Any:
-    """Select rows of an array, tensor, data frame or sparse matrix."""
-    index = rows.cpu().numpy()
-    if hasattr(X, "iloc"):
-        return X.iloc[index]
-    return X[index] if hasattr(X, "tocsr") or isinstance(X, np.ndarray | Tensor) else np.asarray(X)[index]

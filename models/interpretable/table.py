@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from neonxc.frames import column_names, reads_tables
-from neonxc.inputs import as_batch, compute_dtype
+from neonxc.inputs import as_batch, compute_dtype, some_rows
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,7 @@ class Table:
 
     def rows(self, index: np.ndarray) -> Any:
         """Select rows in the type of X."""
-        if self.names is not None:
-            return self.X.iloc[index]
-        return self.X[torch.from_numpy(index).to(self.X.device)] if isinstance(self.X, Tensor) else self.X[index]
-
-    def labels(self, values: np.ndarray) -> Any:
-        """Labels as a tensor if X is one, otherwise as an array."""
-        return torch.as_tensor(values, device=self.X.device) if isinstance(self.X, Tensor) else values
+        return some_rows(self.X, index)
 
 
 @reads_tables

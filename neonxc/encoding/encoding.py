@@ -30,11 +30,14 @@ class Encoding:
         Definitions of the encoded columns, in order.
     known : dict of int to tuple
         Allowed values of some columns, by the column's position; other values are an error.
+    nan_alone : frozenset of int
+        Positions of columns in which NaN is a missing value, and None is an error.
     """
 
     columns: tuple[str, ...]
     parts: tuple[Part, ...]
     known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    nan_alone: frozenset[int] = frozenset()
 
     @property
     def width(self) -> int:
@@ -76,6 +79,13 @@ class Encoding:
             that the encoding does not fill, or unknown categories. The message names the column.
         """
         frame = as_frame(X, self.columns, name=name)
+        for column in self.nan_alone:
+            values = frame.iloc[:, column].to_numpy()
+            if values.dtype == object and (none := np.equal(values, None)).any():
+                raise ValueError(
+                    f"{name} has None in row {int(none.argmax())}, column {self.columns[column]!r}, where the "
+                    f"pipeline takes NaN alone for a missing value: pass {name}.fillna(numpy.nan)"
+                )
         result = np.empty((len(frame), self.width))
         numbers: dict[int, np.ndarray] = {}
         codes: dict[int, np.ndarray] = {}
@@ -234,7 +244,12 @@ def category(value: Any) -> Any:
 
 def _pack(encoding: Encoding) -> Values:
     parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
-    return {"columns": encoding.columns, "parts": parts, "known": list(encoding.known.items())}
+    return {
+        "columns": encoding.columns,
+        "parts": parts,
+        "known": list(encoding.known.items()),
+        "nan_alone": sorted(encoding.nan_alone),
+    }
 
 
 def _unpack(cls: type[Encoding], values: Values) -> Encoding:
@@ -242,11 +257,12 @@ def _unpack(cls: type[Encoding], values: Values) -> Encoding:
     described = [[tuple(x) if isinstance(x, list) else x for x in part] for part in values["parts"]]
     parts = tuple(kinds[str(kind)](*rest) for kind, *rest in described)
     known = {column: tuple(allowed) for column, allowed in values["known"]}
-    exist = all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)])
+    alone = values.get("nan_alone", [])  # files of version 0.2 have none
+    exist = all(0 <= column < len(columns) for column in [*known, *alone, *(part.column for part in parts)])
     functions = {name for part in parts for name in getattr(part, "functions", ())}
     if not (exist and all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
         raise TypeError("its encoding names columns that do not exist, or unknown functions")
-    return cls(columns, parts, known)
+    return cls(columns, parts, known, frozenset(alone))
 
 
 register(Encoding, _pack, _unpack)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neonxc.distinct import n_distinct
 from neonxc.frames import reads_tables
-from neonxc.inputs import as_batch
+from neonxc.inputs import as_batch, some_rows
 from neonxc.progress_bars import progress_bar
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def choose_k(
     X = as_batch(X).tensor.cpu().numpy() if isinstance(X, Tensor) else X if hasattr(X, "iloc") else np.asarray(X)
     if len(X) > max_rows:
         drawn = np.sort(random.choice(len(X), max_rows, replace=False))
-        X = X.iloc[drawn] if hasattr(X, "iloc") else X[drawn]
+        X = some_rows(X, drawn)
     if preprocessing is not None:
         preprocessing = clone(preprocessing).fit(X)
     points = np.asarray(as_batch(X if preprocessing is None else preprocessing.transform(X)).tensor)
