@@ -81,7 +81,7 @@ class Encoding:
         frame = as_frame(X, self.columns, name=name)
         for column in self.nan_alone:
             values = frame.iloc[:, column].to_numpy()
-            if values.dtype == object and (none := np.equal(values, None)).any():
+            if values.dtype == object and (none := np.equal(values, np.array(None))).any():
                 raise ValueError(
                     f"{name} has None in row {int(none.argmax())}, column {self.columns[column]!r}, where the "
                     f"pipeline takes NaN alone for a missing value: pass {name}.fillna(numpy.nan)"
