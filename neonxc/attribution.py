@@ -17,6 +17,7 @@ from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, 
 from neonxc.cluster_sums import summed_by_cluster
 from neonxc.cluster_values import ValueSums
 from neonxc.decisions import Decisions, restricted, tree_tests
+from neonxc.frames import reads_tables
 from neonxc.inputs import Batch
 from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
@@ -135,6 +136,7 @@ class NEON(Attribution):
         return True
 
     @log_usage(part_of_slo=True)
+    @reads_tables
     def attribute(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
         """Compute the relevance of the inputs for a cluster decision.
 
@@ -181,6 +183,7 @@ class NEON(Attribution):
         return batch.restore(batch.collected(relevance))
 
     @torch.no_grad()
+    @reads_tables
     def residual(self, inputs: Any, target: Any = None) -> Any:
         """Compute the part of the logit that belongs to no column: the logit minus the sum of the relevance.
 
@@ -276,6 +279,7 @@ class NEON(Attribution):
         return self._maps(inputs, n_tests, decisions)
 
     @torch.no_grad()
+    @reads_tables
     def thresholds(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
         """Compute the relevance of the tests of a threshold tree: how the tests on a point's path share the logit.
 
@@ -314,6 +318,7 @@ class NEON(Attribution):
         return result.to_numpy() if hasattr(result, "iloc") else result  # a frame's columns are no tests
 
     @torch.no_grad()
+    @reads_tables
     def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import singledispatch
 from typing import Any, Literal, TypeGuard
 
@@ -287,16 +288,31 @@ class Backbone(Carrier):
 
     def features(self, x: Tensor) -> Tensor:
         """Run the feature network."""
-        with torch.no_grad():
+        with torch.no_grad(), _hint_at_embeddings():
             return self.module(x)
 
     def record(self, x: Tensor, several: bool = False) -> Record:
         """Run the feature network under LRP."""
-        return _Propagation(self, x, several)
+        with _hint_at_embeddings():
+            return _Propagation(self, x, several)
 
     def blocks(self, x: Tensor) -> Iterator[slice]:
         """Slices of the inputs whose activations fit into memory."""
         return blocks(len(x), network_bytes(x), x.device)
+
+
+@contextmanager
+def _hint_at_embeddings() -> Iterator[None]:
+    """Replace PyTorch's error about the type of an Embedding's inputs, which are never passed as integers."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "embedding" not in str(error):
+            raise
+        raise ValueError(
+            "the network looks its inputs up in an Embedding, through which no relevance passes: leave the "
+            "Embedding out of the network, and pass X as embedding(X)"
+        ) from error
 
 
 @singledispatch

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
+from neonxc.frames import reads_tables
 from neonxc.inputs import as_array
+from neonxc.inputs import some_rows as some_rows
 from neonxc.network import NeuralizedClustering
 from neonxc.numerals import percent, text
 from neonxc.parameters import check_number
@@ -80,6 +81,7 @@ class Contrast:
         return self.top().map(partial(text, digits=3, signed=True))
 
 
+@reads_tables
 def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
     """Explain the difference between two clusters by the relevance of the columns and by a small tree.
 
@@ -183,17 +185,6 @@ def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple
 def some_of(index: np.ndarray, most: int) -> np.ndarray:
     """Return the rows, or a sorted random sample of `most` rows if there are more."""
     return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
-
-
-def some_rows(X: Any, index: np.ndarray) -> Any:
-    """Select rows of the inputs, keeping their type."""
-    if hasattr(X, "iloc"):
-        return X.iloc[index]
-    if isinstance(X, Tensor):
-        return X[torch.from_numpy(index).to(X.device)]
-    if hasattr(X, "tocsr"):
-        return X.tocsr()[index]
-    return X[index] if isinstance(X, np.ndarray) else [X[i] for i in index]
 
 
 def _members(labels: np.ndarray, label: Any) -> np.ndarray:

@@ -9,17 +9,20 @@ from typing import Any
 import torch
 from sklearn.base import ClusterMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from neonxc.competition import Rivals
 from neonxc.distinct import n_distinct, why_identical
-from neonxc.encoding import Encoding
+from neonxc.encoding import Encoding, is_mixed
 from neonxc.folding import fold, settle
+from neonxc.frames import column_names, reads_tables
+from neonxc.given import GivenLabels
 from neonxc.head import Head
 from neonxc.inputs import as_batch, check_names, check_width, spreads
 from neonxc.network import NeuralizedClustering
+from neonxc.preparation import prepare
 from neonxc.preprocessing import Preprocessing
 from neonxc.readers import ClusterModel, SameCenters, read
 from neonxc.readers.model import is_known
@@ -28,6 +31,7 @@ from neonxc.swapped import check_swapped
 from neonxc.terms import behind_terms, is_texts
 
 
+@reads_tables
 def neuralize(
     model: Any = None,
     X: Any = None,
@@ -67,7 +71,8 @@ def neuralize(
         locations are the points. It is not copied, and must be in evaluation mode.
     labels : array-like [N], optional
         Any labels of the points X, instead of `model`, for example from human experts. Points with -1 are noise
-        and left out.
+        and left out. If X is a data frame with categories or missing values, the surrogate is fitted to its
+        columns as :func:`neonxc.preparation.prepare` encodes them; columns that it leaves out have no relevance.
     threshold : float, optional
         Explain why the probability ``p_c`` of a cluster exceeds this threshold (0 to 1), instead of why it is the
         largest (NEON paper, Prop. 7). Logits are then positive where ``p_c > threshold``. For models with a
@@ -121,6 +126,9 @@ def neuralize(
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
     if (model is None) == (labels is None):
         raise TypeError("neuralize takes a model, or labels= and X=")
+    if labels is not None and features is None and is_mixed(X):
+        X = X.rename(columns=str)
+        model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
     steps, final = _split(model)
     terms, steps = behind_terms(steps)
     if terms is not None and features is not None:
@@ -288,7 +296,7 @@ def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] 
     if features is not None:
         return None
     fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    given = [str(name) for name in X.columns] if hasattr(X, "columns") and hasattr(X, "iloc") else None
+    given = column_names(X)
     check_names(given, fitted)
     names = given if fitted is None else fitted
     return None if names is None else [str(name) for name in names]

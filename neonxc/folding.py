@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.affine import appended, remembered
-from neonxc.encoding import Encoding
+from neonxc.encoding import Encoding, is_mixed
 from neonxc.encoding.encoders import Encoded, behind, encoded, known_behind
 from neonxc.encoding.parts import Number, Part
 from neonxc.inputs import as_batch, check_width
@@ -84,6 +84,7 @@ class Folding:
     parts: tuple[Part, ...]
     known: dict[int, tuple[Any, ...]]
     map: Preprocessing
+    nan_alone: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, d: int) -> Folding:
@@ -125,7 +126,9 @@ class Folding:
                 raise ValueError(
                     "it needs single columns, but a step before it mixes them; put it before that step"
                 )
-        folding = Folding(self.width, tuple(parts), self._known_with(encoder.known), _diagonal(slopes, shifts))
+        alone = {i for i in encoder.nan_alone if self.plain and self._source(i) == (i, 1.0, 0.0)}
+        known, map_ = self._known_with(encoder.known), _diagonal(slopes, shifts)
+        folding = Folding(self.width, tuple(parts), known, map_, self.nan_alone | alone)
         return folding._with_mixtures(self, mixtures) if mixtures else folding
 
     def parted(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
@@ -139,10 +142,11 @@ class Folding:
                     "step encodes as a number"
                 )
         known = {column: values for column, values in self.known.items() if column in {p.column for p in parts}}
+        encoding = Encoding(columns, parts, known, self.nan_alone)
         if self.map.diagonal or len(used) == len(self.parts):
-            return Encoding(columns, parts, known), self.map
+            return encoding, self.map
         norm = None if norm is None else replace(norm, weight=norm.weight[:, used])
-        return Encoding(columns, parts, known), replace(self.map, weight=self.map.weight[:, used], norm=norm)
+        return encoding, replace(self.map, weight=self.map.weight[:, used], norm=norm)
 
     def _source(self, column: int) -> tuple[int, float, float] | None:
         """The index, slope and shift if a column is ``slope * part + shift``; None if it mixes several parts."""
@@ -175,7 +179,7 @@ class Folding:
         for row, column in mixtures.items():
             weight[row, n:], bias[row] = before.map.weight[column], before.map.bias[column]
         parts = self.parts + before.parts
-        return Folding(self.width, parts, self.known, Preprocessing(weight, bias, torch.zeros_like(bias)))
+        return replace(self, parts=parts, map=Preprocessing(weight, bias, torch.zeros_like(bias)))
 
 
 def _append(step: Any, folding: Folding) -> Folding:
@@ -222,6 +226,7 @@ def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
     together = Encoded([])
     for index, block in blocks:
         together.parts.extend(replace(part, column=index[part.column]) for part in block.parts)
+        together.nan_alone.update(index[column] for column in block.nan_alone)
         for column, values in block.known.items():
             known = together.known.get(index[column], values)
             together.known[index[column]] = tuple(value for value in values if value in known)
@@ -248,10 +253,9 @@ def _location(X: Any, encoding: Encoding | None, d: int, first: Any) -> tuple[Te
 
 def _drops_others(folding: Folding, X: Any) -> bool:
     """Whether the pipeline drops columns of a data frame that are not numeric or have missing values."""
-    if not hasattr(X, "iloc") or not hasattr(X, "columns") or X.shape[1] != len(folding.parts):
+    if not hasattr(X, "iloc") or X.shape[1] != len(folding.parts):
         return False
-    dropped = [X.iloc[:, i] for i in sorted({*range(len(folding.parts))} - {*folding.used})]
-    return any(getattr(x.dtype, "kind", "O") not in "fiub" or x.isna().any() for x in dropped)
+    return is_mixed(X.iloc[:, sorted({*range(len(folding.parts))} - {*folding.used})])
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Number
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from sklearn.utils import check_array
 from torch import Tensor
 
+from neonxc.frames import as_pandas, column_names
 from neonxc.numerals import is_missing as is_missing
 
 NOISE = -1
@@ -55,16 +57,16 @@ def as_batch(
     ValueError
         Values that are no finite numbers (the message names the column), no points, or fewer than two dimensions.
     """
+    X = as_pandas(X, name)
     if hasattr(X, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray()")
     if isinstance(X, Tensor) and X.layout != torch.strided:
         raise ValueError(f"{name} is sparse; pass {name}.to_dense()")
+    names = column_names(X)
     if isinstance(X, Tensor):
-        tensor, names, frame = X.detach(), None, None
-    elif hasattr(X, "iloc") and hasattr(X, "columns"):
-        tensor, names, frame = _from_frame(X, name), [str(column) for column in X.columns], X
+        tensor = X.detach()
     else:
-        tensor, names, frame = _from_array(X, name), None, None
+        tensor = _from_array(X, name) if names is None else _from_frame(X, name)
     if tensor.is_complex():
         raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
     _check_shape(tensor, name)
@@ -79,20 +81,34 @@ def as_batch(
         if isinstance(X, Tensor):
             return result
         array = result.numpy()
-        if frame is None or array.shape != frame.shape:
+        if names is None or array.shape != X.shape:
             return array
-        return type(frame)(array, index=frame.index, columns=frame.columns)
+        return type(X)(array, index=X.index, columns=X.columns)
 
-    def labels(values: np.ndarray) -> Any:
-        numbers = values.dtype.kind in "fiub"  # a tensor can't hold strings
-        return torch.as_tensor(values, device=source_device) if isinstance(X, Tensor) and numbers else values
-
-    return Batch(tensor, names, restore, labels)
+    return Batch(tensor, names, restore, partial(like, X))
 
 
 def as_array(values: Any) -> np.ndarray:
     """Convert a tensor on any device, or anything array-like, to an array."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(as_pandas(values))
+
+
+def some_rows(X: Any, index: np.ndarray | list[int]) -> Any:
+    """Select rows of the inputs, keeping their type."""
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    if isinstance(X, Tensor):
+        return X[torch.as_tensor(index, device=X.device)]
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[index]
+    return X[index] if isinstance(X, np.ndarray) else [X[i] for i in index]
+
+
+def like(X: Any, values: np.ndarray | Tensor) -> Any:
+    """Return one value per point as an array, or as a tensor if X is one and the values are numbers."""
+    if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
+        return torch.as_tensor(values, device=X.device)
+    return values if isinstance(values, np.ndarray) else values.numpy()
 
 
 def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import neonxc.encoding.carrier  # noqa: F401  # registers the carrier of encoded tables
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
 from neonxc.encoding import Encoding
+from neonxc.frames import reads_tables
 from neonxc.head import Head, Noise
 from neonxc.inputs import NOISE, Batch
 from neonxc.numerals import percent, text
@@ -194,6 +195,7 @@ class NeuralizedClustering(nn.Module):
         return self.noise(self.head, points)
 
     @torch.no_grad()
+    @reads_tables
     def predict(self, X: Any) -> Any:
         """Predict the label of each point.
 
@@ -250,6 +252,7 @@ class NeuralizedClustering(nn.Module):
         return self
 
     @torch.no_grad()
+    @reads_tables
     def heuristic_beta(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> float:
         """Return the beta that :meth:`calibrate` would set.
 
@@ -264,6 +267,7 @@ class NeuralizedClustering(nn.Module):
         """
         return typical_stiffness(self, X, contrast, Ranks(group))
 
+    @reads_tables
     def batch(self, X: Any) -> Batch:
         """Check inputs and move them to the device of the network.
 
@@ -280,7 +284,7 @@ class NeuralizedClustering(nn.Module):
         return self.carrier.batch(X)
 
     def _of_points(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        a = x if self.features is None else self.features(x)
+        a = self.carrier.features(x)
         points = rows(a)
         found = [function(points[part]) for part in self.carrier.of_points(points)]
         return torch.cat(found).reshape(a.shape[0], *a.shape[2:])

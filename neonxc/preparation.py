@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from neonxc.frames import reads_tables
 from neonxc.numerals import percent
 from neonxc.parameters import check_columns
 
@@ -65,6 +66,7 @@ class Preparation:
     notes: list[str] = field(default_factory=list)
 
 
+@reads_tables
 def prepare(
     frame: pd.DataFrame, ignore: Sequence[str] = (), scale: str = "standard", keep: Sequence[str] = ()
 ) -> Preparation:
@@ -108,12 +110,10 @@ def prepare(
     >>> prepared.pipeline.fit_transform(prepared.frame).shape
     (4, 4)
     """
-    frame = frame if all(isinstance(name, str) for name in frame.columns) else frame.rename(columns=str)
+    frame = frame.rename(columns=str)
     names = list(frame.columns)
     for what, given in (("ignore", ignore), ("keep", keep)):
         check_columns(f"{what}: the table", given, names)
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"the table has several columns of the same name: {twice}")
     useless = {name: why for name in names if name not in ignore and (why := _useless(frame[name], name in keep))}
     left_out = [name for name in names if name in useless or name in ignore]
     frame = frame[[name for name in names if name not in left_out]]

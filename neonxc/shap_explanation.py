@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from neonxc.carriers import Columns
+from neonxc.frames import reads_tables
 from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.sparse import dense
@@ -15,6 +16,7 @@ from neonxc.targets import explained, part
 
 
 @torch.no_grad()
+@reads_tables
 def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = None) -> Any:
     """Convert relevance to a ``shap.Explanation``, for the plots of shap (beeswarm, bar, waterfall, heatmap).
 

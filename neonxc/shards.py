@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.frames import as_pandas
 from neonxc.ranks import Ranks
 
 
 def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
     """Return X and a slice of its rows; an empty shard becomes one row of zeros and an empty slice."""
+    X = as_pandas(X)
     if not without_rows(X, ranks):
         return X, slice(None)
     if hasattr(X, "iloc") and hasattr(X, "columns"):

@@ -351,6 +351,13 @@ def test_features_of_another_width():
         neonxc.neuralize(MODEL, IMAGES, features=net)
 
 
+def test_networks_that_look_inputs_up():
+    net = neonxc.neuralize(np.eye(4)[:3], features=nn.Sequential(nn.Embedding(9, 4), nn.Flatten()))
+    for ask in (net.predict, net.calibrate, NEON(net).attribute):
+        with pytest.raises(ValueError, match=r"Embedding .* pass X as embedding\(X\)"):
+            ask(torch.tensor([[1], [2]]))
+
+
 @pytest.mark.parametrize("value", [-1, float("nan")])
 def test_beta_out_of_range(value):
     with pytest.raises(ValueError, match=r"beta needs a number from 0 to inf, got"):

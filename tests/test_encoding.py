@@ -230,3 +230,13 @@ def test_a_column_of_two_encoders_has_the_values_that_both_know():
     steps = [("both", both)]
     encoding, _ = settle(fold(steps, 1), steps, X[:2], ["a"])
     assert encoding.known == {0: ("u", "v")}
+
+
+@pytest.mark.parametrize("strategy", ["most_frequent", "constant"])
+def test_none_where_the_imputer_fills_nan_alone(strategy):
+    frame = pd.DataFrame({"work": pd.Series(["a", "b", np.nan], dtype=object)})
+    one_hot = OneHotEncoder(handle_unknown="ignore")
+    steps = make_pipeline(SimpleImputer(strategy=strategy, fill_value="b"), one_hot).fit(frame).steps
+    encoding, _ = settle(fold(steps, 1), steps, frame, ["work"])
+    with pytest.raises(ValueError, match=r"X has None in row 2, column 'work', .* takes NaN alone"):
+        encoding.encode(frame.where(frame.notna(), None))

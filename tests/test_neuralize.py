@@ -402,11 +402,10 @@ def test_inputs(container, kind):
     np.testing.assert_allclose(values, neonxc.NEON(net).attribute(exact), rtol=1e-3, atol=0.1)
 
 
-def test_lists_nullable_columns_and_repeated_names():
+def test_lists_and_nullable_columns():
     net = neonxc.neuralize(km().fit(X))
     assert isinstance(net.predict(X.tolist()), np.ndarray)
     np.testing.assert_array_equal(net.predict(FRAME.convert_dtypes()), net.predict(X))
-    np.testing.assert_array_equal(net.predict(FRAME.set_axis(list("abca"), axis=1)), net.predict(X))
 
 
 def test_inputs_are_not_changed():

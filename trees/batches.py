@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from neonxc.blocks import CPU, at_once
+from neonxc.frames import as_pandas
 from neonxc.inputs import as_batch, check_names
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class BatchSource:
                 "X as a function needs to return an iterator of batches each time it is called, got "
                 f"{type(batches).__name__}"
             )
-        yield from batches
+        yield from map(as_pandas, batches)
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yield checked batches as tensors on the CPU; large batches are split to fit into memory.

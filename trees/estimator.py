@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.inputs import NOISE, are_labels, label_array
+from neonxc.frames import as_pandas, reads_tables
+from neonxc.inputs import NOISE, are_labels, label_array, some_rows
 from neonxc.parameters import check_whole
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees import reference as references
@@ -35,7 +36,6 @@ from neonxc.trees.preparation import (
     prepare_stream,
     read_points,
     stream_source,
-    take_rows,
 )
 from neonxc.trees.problem import Node, Problem
 from neonxc.trees.reference import Reference, filled, inertia
@@ -137,6 +137,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._finish(data, *self._grow(data.problem))
         return self
 
+    @reads_tables
     def predict(self, X: Any) -> Any:
         """Cluster of every point, [N], in the labels of the reference clustering.
 
@@ -162,6 +163,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         data, _, give = self._read(X, reset=False)
         return give(self.tree_.classes[self.tree_.label[self.tree_.leaf_of(data)].numpy()])
 
+    @reads_tables
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
 
@@ -216,6 +218,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             if labels is not None and centers is not None:
                 raise ValueError("fit takes labels or centers, not both")
             self._check_parameters()
+            X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
             source = stream_source(self, X)
         source = source if ranks.alone else agree_on_source(X, source, ranks)
         if source is not None:
@@ -256,7 +259,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if isinstance(self.reference, str):
             X = table.data
         elif kept is not None:
-            X = take_rows(X, kept)
+            X = some_rows(X, kept.cpu().numpy())
         X = as_numpy(X)
         found = references.from_estimator(
             table, X, self.reference, self.n_clusters, self.metric, weight, self.random_state

@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 
+from neonxc.frames import reads_tables
 from neonxc.inputs import as_batch
 from neonxc.parameters import check_whole
 
@@ -133,6 +134,7 @@ def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | 
     return found.to(device)
 
 
+@reads_tables
 def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
     """Build the graph of nearest neighbors by Euclidean distance (SpEx paper, section 2.3).
 

@@ -76,11 +76,6 @@ class MixedTable:
         return torch.tensor([isinstance(part, Number) for part in self.encoding.parts])
 
 
-def is_mixed(X: Any) -> bool:
-    """Whether a data frame has a column that is not numeric, or one with missing values."""
-    return any(dtype.kind not in "fiub" for dtype in X.dtypes) or bool(X.isna().to_numpy().any())
-
-
 def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable:
     """Encode a data frame.
 

@@ -12,16 +12,17 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from neonxc.inputs import as_batch, label_array
+from neonxc.encoding import is_mixed
+from neonxc.frames import column_names
+from neonxc.inputs import as_batch, label_array, like, some_rows
 from neonxc.ranks import Ranks
 from neonxc.shards import readable, without_rows
 from neonxc.trees.batched_reductions import BatchedReductions
 from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.codes import code_columns
-from neonxc.trees.mixed import centers_in_columns, is_mixed, read_mixed
+from neonxc.trees.mixed import centers_in_columns, read_mixed
 from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference, to_tensor
-from neonxc.trees.routing import like
 from neonxc.trees.selection import check_sample_weight, selected_points
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
 from neonxc.trees.streams import read_stream
@@ -142,7 +143,7 @@ def prepare_shard(
     model._is_tensor, model._given = isinstance(X, Tensor), labels is not None or centers is not None
     found = reference_of_shards(
         table,
-        X if selected is None else take_rows(X, selected),
+        X if selected is None else some_rows(X, selected.cpu().numpy()),
         labels=labels if labels is None or selected is None else labels[selected.cpu().numpy()],
         centers=centers,
         reference=model.reference,
@@ -255,7 +256,7 @@ def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequenc
         try:
             batch = as_batch(X, integers=True)
         except ValueError:
-            if reset and hasattr(X, "iloc") and is_mixed(X):
+            if reset and is_mixed(X):
                 return _mixed(model, X, reset)
             raise
         if batch.tensor.ndim != 2:
@@ -269,7 +270,7 @@ def read_points(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequenc
 def _mixed(model: TreeExplainer, X: Any, reset: bool) -> tuple[Any, Sequence[str] | None, Any]:
     """Check a data frame with categories or missing values."""
     validate_data(model, X=X, reset=reset, skip_check_array=True)
-    return X, [str(name) for name in getattr(X, "columns", ())], partial(like, X)
+    return X, column_names(X), partial(like, X)
 
 
 def boolean_columns(X: Any) -> Tensor | None:
@@ -281,11 +282,3 @@ def boolean_columns(X: Any) -> Tensor | None:
 def as_numpy(X: Any) -> Any:
     """Convert a tensor to an array for scikit-learn; return anything else unchanged."""
     return as_batch(X, integers=True).tensor.cpu().numpy() if isinstance(X, Tensor) else X
-
-
-def take_rows(X: Any, rows: Tensor) -> Any:
-    """Select rows of an array, tensor, data frame or sparse matrix."""
-    index = rows.cpu().numpy()
-    if hasattr(X, "iloc"):
-        return X.iloc[index]
-    return X[index] if hasattr(X, "tocsr") or isinstance(X, np.ndarray | Tensor) else np.asarray(X)[index]

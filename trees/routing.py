@@ -5,37 +5,35 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from neonxc.blocks import at_once, blocks
-from neonxc.inputs import as_batch, check_names, check_width
+from neonxc.frames import reads_tables
+from neonxc.inputs import as_batch, check_names, check_width, like
 
 if TYPE_CHECKING:
     from neonxc.trees.tree import ThresholdTree
 
 
+@reads_tables
 def tested_columns(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, Any]:
     """Return the tested columns [used], their values [N, used], and a function that converts results."""
     used = tree.feature[tree.feature >= 0].unique()
+    give = partial(like, X)
     if tree.encoding is not None:
-        return used, tree.encoding.of(used.tolist()).encode(X), partial(like, X)
+        return used, tree.encoding.of(used.tolist()).encode(X), give
     if hasattr(X, "tocsc"):
         check_width(X.shape[1], tree.n_features)
         values = as_batch(X.tocsc()[:, used.numpy()].toarray()).tensor if len(used) else torch.empty(X.shape[0], 0)
-        return used, values, lambda result: result if isinstance(result, np.ndarray) else result.numpy()
+        return used, values, give
     batch = as_batch(X)
     check_width(batch.tensor.shape[1], tree.n_features)
     check_names(batch.names, tree.feature_names)
-    values = batch.tensor[:, used.to(batch.tensor.device)]
-
-    def labels(result: Any) -> Any:
-        return batch.labels(result if isinstance(result, np.ndarray) else result.cpu().numpy())
-
-    return used, values, labels
+    return used, batch.tensor[:, used.to(batch.tensor.device)], give
 
 
+@reads_tables
 def leaves_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Any]:
     """Return the leaf of every point and a function that converts results; sparse matrices are read in blocks."""
     parts, bytes_per_row = [slice(None)], 32 * tree.n_leaves  # the number of tests on a path, and copies
@@ -66,10 +64,3 @@ def ways(tree: ThresholdTree, used: Tensor, values: Tensor) -> list[Tensor]:
         node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
         way.append(node)
     return [nodes.cpu() for nodes in way]
-
-
-def like(X: Any, values: np.ndarray | Tensor) -> Any:
-    """Return one value per point as an array, or as a tensor if X is one and the values are numbers."""
-    if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
-        return torch.as_tensor(values, device=X.device)
-    return values if isinstance(values, np.ndarray) else values.numpy()

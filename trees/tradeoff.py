@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
+from neonxc.frames import reads_tables
 from neonxc.inputs import are_labels, label_array
 from neonxc.progress_bars import progress_bar
 from neonxc.rules.rendering import PRICE
@@ -119,6 +120,7 @@ def explainers(n_clusters: int) -> dict[str, TreeExplainer]:
     return plain_ones | refined
 
 
+@reads_tables
 def trade_off(
     X: Any,
     *,

@@ -13,6 +13,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.inputs import like
+
 from .capacity import beta_max, scores
 from .centers import Objective
 from .kcenter import COMMON_CONSTRAINTS, COUNT
@@ -229,7 +231,7 @@ class BetaInterpretable(InterpretableClusterer):
         self.majority_, self.interpretabilities_ = counts.argmax(1), scores(counts)
         self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), found.value
         self.classes_ = np.arange(k)
-        self.labels_ = table.labels(labels.cpu().numpy())
+        self.labels_ = like(table.X, labels.cpu().numpy())
         self._centers = found.centers.rows[torch.from_numpy(ranks).to(labels.device)]
         if found.centers.points is None:
             self.cluster_centers_ = self._centers if isinstance(table.X, Tensor) else self._centers.cpu().numpy()

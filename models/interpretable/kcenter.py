@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.inputs import like
 from neonxc.warned import warn
 
 from .distances import EncodedPoints
@@ -57,7 +58,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         table = self._read(X, reset=False)
         _, nearest = self._metric.points(table).nearest(self._centers.to(table.device))
-        return table.labels(self.classes_[nearest.cpu().numpy()])
+        return like(table.X, self.classes_[nearest.cpu().numpy()])
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the largest distance of a point of X to the nearest center.
@@ -93,7 +94,7 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     def _publish(self, table: Table, points: EncodedPoints, labels: Tensor, centers: list[int]) -> None:
         """Set the attributes of a clustering whose centers are points of X."""
         self.classes_ = np.arange(len(centers))
-        self.labels_ = table.labels(labels.cpu().numpy())
+        self.labels_ = like(table.X, labels.cpu().numpy())
         self.center_indices_ = np.array(centers)
         self.cluster_centers_ = table.rows(self.center_indices_)
         self._centers = points.rows[torch.tensor(centers, device=labels.device)]

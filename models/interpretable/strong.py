@@ -15,6 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.inputs import like
+
 from .capacity import beta_max
 from .distances import EncodedPoints
 from .foi import Interest, find_interest
@@ -233,7 +235,7 @@ class StronglyInterpretable(InterpretableClusterer):
             if len(own):
                 _, nearest = points.take(own).nearest(self._centers.to(labels.device)[clusters])
                 labels[own] = clusters[nearest]
-        return table.labels(self.classes_[labels.cpu().numpy()])
+        return like(table.X, self.classes_[labels.cpu().numpy()])
 
 
 def check_bins(foi_bins: Any) -> None:

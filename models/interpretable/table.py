@@ -12,7 +12,8 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from neonxc.inputs import as_batch, compute_dtype
+from neonxc.frames import column_names, reads_tables
+from neonxc.inputs import as_batch, compute_dtype, some_rows
 from neonxc.parameters import check_columns
 
 
@@ -105,15 +106,10 @@ class Table:
 
     def rows(self, index: np.ndarray) -> Any:
         """Select rows in the type of X."""
-        if self.names is not None:
-            return self.X.iloc[index]
-        return self.X[torch.from_numpy(index).to(self.X.device)] if isinstance(self.X, Tensor) else self.X[index]
-
-    def labels(self, values: np.ndarray) -> Any:
-        """Labels as a tensor if X is one, otherwise as an array."""
-        return torch.as_tensor(values, device=self.X.device) if isinstance(self.X, Tensor) else values
+        return some_rows(self.X, index)
 
 
+@reads_tables
 def as_table(X: Any) -> Table:
     """Read a data frame, tensor or array of any type, without an estimator.
 
@@ -122,15 +118,15 @@ def as_table(X: Any) -> Table:
     ValueError
         If X is not a table or has no points.
     """
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        table = Table(X, [str(name) for name in X.columns])
-    else:
-        table = Table(X.detach() if isinstance(X, Tensor) else np.asarray(X), None)
+    names = column_names(X)
+    plain = X if names is not None else X.detach() if isinstance(X, Tensor) else np.asarray(X)
+    table = Table(plain, names)
     if len(table.X.shape) != 2 or 0 in table.X.shape:
         raise ValueError(f"X needs shape [points, features] with at least one point, got {list(table.X.shape)}")
     return table
 
 
+@reads_tables
 def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:
     """Check the input of an estimator; numbers may be missing if `gaps` is True.
 
@@ -140,11 +136,12 @@ def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:
         If X is not a table or has no points, its columns differ from those in `fit`, or an array has invalid
         values.
     """
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
+    names = column_names(X)
+    if names is not None:
         validate_data(model, X=X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
             raise ValueError(f"X is empty: shape {list(X.shape)}")
-        return Table(X, [str(name) for name in X.columns])
+        return Table(X, names)
     if isinstance(X, Tensor):
         if X.layout != torch.strided or X.is_complex() or X.ndim != 2 or not X.numel():
             as_batch(X)  # raises an error for other layouts and complex numbers

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from neonxc.frames import reads_tables
 from neonxc.inputs import Batch, as_batch, as_weights
 from neonxc.ranks import Ranks
 from neonxc.shards import common_type, readable
@@ -245,6 +246,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     def _n_features_out(self) -> int:
         return len(self.classes_)
 
+    @reads_tables
     def _read(self, X: Any, reset: bool) -> Batch:
         if not reset:
             check_is_fitted(self, "gamma_")

@@ -18,6 +18,7 @@ from neonxc.counterfactuals.result import Counterfactual
 from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.space import space_of
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
+from neonxc.frames import reads_tables
 from neonxc.head import Head
 from neonxc.inputs import NOISE, as_array
 from neonxc.network import NeuralizedClustering
@@ -30,6 +31,7 @@ Region = Boxes | Polyhedra | Curved
 
 
 @torch.no_grad()
+@reads_tables
 def counterfactual(
     net: NeuralizedClustering,
     x: Any,

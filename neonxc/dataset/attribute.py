@@ -20,6 +20,7 @@ from neonxc.dataset.formats import FORMATS, arrow
 from neonxc.dataset.items import as_row_source, sampled
 from neonxc.dataset.run import manifest_of, run
 from neonxc.fingerprint import fingerprint, hash_of, plain_text
+from neonxc.frames import as_pandas
 from neonxc.inputs import NOISE, as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_whole
@@ -128,7 +129,7 @@ def attribute_dataset(
             arrow()
         if rows_per_shard is not None:
             check_whole("rows_per_shard", rows_per_shard)
-        source = as_row_source(data)
+        source = as_row_source(as_pandas(data, "data"))
         explainer = _RowExplainer(neon, target, competitor, clusters, source.n)
         sample = sampled(source)
         if not sample:

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
+from neonxc.inputs import some_rows
 from neonxc.sparse import is_sparse
 from neonxc.terms import is_texts
 
@@ -131,14 +132,7 @@ class ArrayRows:
         """See :class:`RowSource`."""
         rows = iter(wanted)
         while some := list(islice(rows, size)):
-            yield some, take_rows(self.X, some)
-
-
-def take_rows(X: Any, rows: list[int]) -> Any:
-    """Select rows of an array, tensor, data frame, sparse matrix or list."""
-    if isinstance(X, list | tuple):
-        return [X[row] for row in rows]
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+            yield some, some_rows(self.X, some)
 
 
 @dataclass

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from neonxc.dataset.items import PendingRows, RowSource, item_names, take_rows
+from neonxc.dataset.items import PendingRows, RowSource, item_names
 from neonxc.dataset.shards import KIND, VERSION, ShardWriter, prepare_folder, rows_done
+from neonxc.inputs import some_rows
 from neonxc.progress_bars import progress_bar
 from neonxc.ranks import Ranks
 
@@ -108,7 +109,7 @@ def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
     except (ValueError, TypeError) as error:
         for i, row in enumerate(rows if len(rows) > 1 else []):
             try:
-                explain([row], take_rows(x, [i]))
+                explain([row], some_rows(x, [i]))
             except (ValueError, TypeError) as own:
                 raise ValueError(f"item {row} of data: {own}") from error
         raise ValueError(f"{item_names(rows)} of data: {error}") from error

@@ -1,5 +1,5 @@
 """Tables with categories and missing values as columns of numbers, which clusterers and heads work on."""
 
-from neonxc.encoding.encoding import Encoding, as_frame, category
+from neonxc.encoding.encoding import Encoding, as_frame, category, is_mixed
 
-__all__ = ["Encoding", "as_frame", "category"]
+__all__ = ["Encoding", "as_frame", "category", "is_mixed"]

@@ -12,6 +12,7 @@ from torch import Tensor
 from neonxc.carriers import Columns, carrier_of
 from neonxc.encoding.encoding import Encoding, as_frame
 from neonxc.encoding.parts import Number
+from neonxc.frames import column_names
 from neonxc.inputs import Batch, as_batch, check_width
 from neonxc.sparse import SparseRows, is_sparse
 
@@ -31,23 +32,20 @@ class EncodedTable(Columns):
             return self._encoded_already(X)
         if is_sparse(X):
             return as_batch(X)  # raises the error about sparse data
-        table: Any = X if hasattr(X, "iloc") and hasattr(X, "columns") else np.asarray(X)
         tensor = self.module.encode(self._frame(X)).to(self.device)
         self.head.detection.check(tensor, self.module.names)
 
         def restore(result: Tensor) -> Any:
             array = result.detach().cpu().numpy()
-            if isinstance(table, np.ndarray):
-                return array.astype(np.float32) if table.dtype == np.float32 else array
-            if array.shape != table.shape:
-                return array
-            return type(table)(array, index=table.index, columns=table.columns)
+            if column_names(X) is None:
+                return array.astype(np.float32) if np.asarray(X).dtype == np.float32 else array
+            return array if array.shape != X.shape else type(X)(array, index=X.index, columns=X.columns)
 
         return Batch(tensor, list(self.module.columns), restore, lambda values: values, self.module.collected)
 
     def _frame(self, X: Any) -> pd.DataFrame:
         """A frame or array as a frame with the names that the encoding knows."""
-        if self.names is None and hasattr(X, "iloc") and hasattr(X, "columns"):  # columns go by their positions
+        if self.names is None and column_names(X) is not None:  # columns go by their positions
             check_width(X.shape[1], len(self.module.columns))
             X = X.set_axis(self.module.columns, axis=1)
         return as_frame(X, self.module.columns)

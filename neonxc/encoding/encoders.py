@@ -31,10 +31,13 @@ class Encoded:
         Definitions of the output columns, each in terms of one input column.
     known : dict of int to tuple
         Allowed values of input columns.
+    nan_alone : set of int
+        Input columns in which NaN is a missing value, and None is another value.
     """
 
     parts: list[Part]
     known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    nan_alone: set[int] = field(default_factory=set)
 
 
 @singledispatch
@@ -71,7 +74,8 @@ def _(step: SimpleImputer) -> Encoded:
     parts: list[Part] = [Number(i, fill) for i, fill in enumerate(fills) if fill is not None]
     if step.indicator_ is not None:
         parts += [Indicator(int(i), (None,)) for i in step.indicator_.features_]
-    return Encoded(parts)
+    numeric = step.strategy in ("mean", "median")  # where None becomes NaN
+    return Encoded(parts, nan_alone=set() if numeric or step.missing_values is None else {*range(len(fills))})
 
 
 @encoded.register

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from neonxc.encoding.parts import FUNCTIONS, Code, Indicator, Number, Part
+from neonxc.frames import column_names
 from neonxc.inputs import as_array, check_names, check_width, plain
 from neonxc.registry import Values, register
 
@@ -29,11 +30,14 @@ class Encoding:
         Definitions of the encoded columns, in order.
     known : dict of int to tuple
         Allowed values of some columns, by the column's position; other values are an error.
+    nan_alone : frozenset of int
+        Positions of columns in which NaN is a missing value, and None is an error.
     """
 
     columns: tuple[str, ...]
     parts: tuple[Part, ...]
     known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    nan_alone: frozenset[int] = frozenset()
 
     @property
     def width(self) -> int:
@@ -75,6 +79,13 @@ class Encoding:
             that the encoding does not fill, or unknown categories. The message names the column.
         """
         frame = as_frame(X, self.columns, name=name)
+        for column in self.nan_alone:
+            values = frame.iloc[:, column].to_numpy()
+            if values.dtype == object and (none := np.equal(values, np.array(None))).any():
+                raise ValueError(
+                    f"{name} has None in row {int(none.argmax())}, column {self.columns[column]!r}, where the "
+                    f"pipeline takes NaN alone for a missing value: pass {name}.fillna(numpy.nan)"
+                )
         result = np.empty((len(frame), self.width))
         numbers: dict[int, np.ndarray] = {}
         codes: dict[int, np.ndarray] = {}
@@ -194,8 +205,8 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
     ValueError
         The data is no table, is empty, or has other columns.
     """
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        names = [str(column) for column in X.columns]
+    names = column_names(X)
+    if names is not None:
         check_names(names, columns, name=name)
         frame = X if list(X.columns) == names else X.set_axis(names, axis=1)
     else:
@@ -208,6 +219,13 @@ def as_frame(X: Any, columns: tuple[str, ...] | None = None, *, name: str = "X")
     if frame.size == 0:
         raise ValueError(f"{name} is empty: shape {list(frame.shape)}")
     return frame
+
+
+def is_mixed(X: Any) -> bool:
+    """Whether data is a data frame with a column that is not numeric, or with missing values."""
+    return hasattr(X, "iloc") and (
+        any(dtype.kind not in "fiub" for dtype in X.dtypes) or bool(X.isna().to_numpy().any())
+    )
 
 
 def category(value: Any) -> Any:
@@ -226,7 +244,12 @@ def category(value: Any) -> Any:
 
 def _pack(encoding: Encoding) -> Values:
     parts = [[type(part).__name__, *vars(part).values()] for part in encoding.parts]
-    return {"columns": encoding.columns, "parts": parts, "known": list(encoding.known.items())}
+    return {
+        "columns": encoding.columns,
+        "parts": parts,
+        "known": list(encoding.known.items()),
+        "nan_alone": sorted(encoding.nan_alone),
+    }
 
 
 def _unpack(cls: type[Encoding], values: Values) -> Encoding:
@@ -235,11 +258,12 @@ def _unpack(cls: type[Encoding], values: Values) -> Encoding:
     parts = tuple(kinds[str(kind)](*rest) for kind, *rest in described)
     known = {column: tuple(allowed) for column, allowed in values["known"]}
     hash((*known.values(), *((part, *getattr(part, "values", ())) for part in parts)))  # fails for other types
-    exist = all(0 <= column < len(columns) for column in [*known, *(part.column for part in parts)])
+    alone = values.get("nan_alone", [])  # files of version 0.2 have none
+    exist = all(0 <= column < len(columns) for column in [*known, *alone, *(part.column for part in parts)])
     functions = {name for part in parts for name in getattr(part, "functions", ())}
     if not (exist and all(isinstance(name, str) for name in columns) and functions <= FUNCTIONS.keys()):
         raise TypeError("its encoding names columns that do not exist, or unknown functions")
-    return cls(columns, parts, known)
+    return cls(columns, parts, known, frozenset(alone))
 
 
 register(Encoding, _pack, _unpack)

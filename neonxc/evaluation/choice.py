@@ -16,10 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from neonxc.contrast import some_rows
 from neonxc.distinct import n_distinct
 from neonxc.evaluation.stability import SAMPLE, STABLE, rand_indices, refits
-from neonxc.inputs import as_batch
+from neonxc.frames import reads_tables
+from neonxc.inputs import as_batch, some_rows
 from neonxc.numerals import text
 from neonxc.progress_bars import progress_bar
 
@@ -66,6 +66,7 @@ class Choice:
     __repr__ = __str__
 
 
+@reads_tables
 def choose_k(
     X: Any,
     clusters: Iterable[int] = range(2, 11),
@@ -130,7 +131,7 @@ def choose_k(
     X = as_batch(X).tensor.cpu().numpy() if isinstance(X, Tensor) else X if hasattr(X, "iloc") else np.asarray(X)
     if len(X) > max_rows:
         drawn = np.sort(check_random_state(random_state).choice(len(X), max_rows, replace=False))
-        X = X.iloc[drawn] if hasattr(X, "iloc") else X[drawn]
+        X = some_rows(X, drawn)
     if preprocessing is not None:
         preprocessing = clone(preprocessing).fit(X)
     points = np.asarray(as_batch(X if preprocessing is None else preprocessing.transform(X)).tensor)

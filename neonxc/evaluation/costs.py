@@ -124,11 +124,12 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
     """
     ranks = Ranks(group)
     points, weight = _read(X, sample_weight, ranks)
-    ranks.same(reference="centers" if as_array(reference).ndim == 2 else "labels")
-    if as_array(reference).ndim == 2:
+    reference = as_array(reference)
+    ranks.same(reference="centers" if reference.ndim == 2 else "labels")
+    if reference.ndim == 2:
         with ranks.agreed():
             far = _distances(points, reference).amin(1)
-        _check_same(as_array(reference), ranks)
+        _check_same(reference, ranks)
         base = float(ranks.sum(weight @ far))
     else:
         base = _kmeans_cost(points, weight, reference, "reference", ranks)

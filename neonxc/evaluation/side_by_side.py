@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
+from neonxc.frames import reads_tables
 from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
 
@@ -53,6 +54,7 @@ class Agreement:
         return str(self.frame)
 
 
+@reads_tables
 def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     """Compare the attribution of a clustering with a tree that explains it, cluster by cluster.
 

@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from neonxc.attribution import NEON
-from neonxc.contrasts import some_rows
 from neonxc.highlighting import highlights
+from neonxc.inputs import some_rows
 from neonxc.numerals import percent, rounded, text
 from neonxc.plot.documents import least_marked
 from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed

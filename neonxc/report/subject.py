@@ -14,8 +14,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from neonxc.contrasts import some_rows
 from neonxc.conversion import neuralize
+from neonxc.encoding import as_frame
+from neonxc.frames import as_pandas
 from neonxc.given import GivenLabels
 from neonxc.inputs import NOISE, as_array, as_labels
 from neonxc.network import NeuralizedClustering
@@ -186,10 +187,10 @@ def read(
         raise TypeError("explain takes a model or labels, not both")
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
-    X = _named(X, names)
-    _check_names(X)
+    names = getattr(X, "var_names", None) if names is None else names
+    X = as_pandas(_named(X if hasattr(X, "iloc") else as_pandas(X), names))
     if labels is not None and features is None and _is_table(X):
-        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X)))
+        made = prepare(as_frame(X))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
         net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
     elif labels is not None:
@@ -279,18 +280,6 @@ def _named(X: Any, names: Sequence[str] | None) -> Any:
     if hasattr(X, "iloc"):
         return X.set_axis(names, axis=1)
     return pd.DataFrame(as_array(X), columns=names)
-
-
-def _check_names(X: Any) -> None:
-    """Reject a data frame with several columns of the same name."""
-    if hasattr(X, "columns"):
-        columns = [str(name) for name in X.columns]
-        if twice := sorted({name for name in columns if columns.count(name) > 1}):
-            raise ValueError(f"X has several columns of the same name: {twice}; rename them with names=")
-
-
-def _default_names(X: Any) -> list[str]:
-    return [f"x{i}" for i in range(X.shape[1] if hasattr(X, "shape") else len(X[0]))]
 
 
 def _steps(model: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.frames import as_pandas, column_names
 from neonxc.inputs import check_width
 from neonxc.rules.condition import Column, Condition
 
@@ -29,6 +30,7 @@ class Points:
     """
 
     def __init__(self, X: Any, n_features: int | None) -> None:
+        X = as_pandas(X)
         if not hasattr(X, "iloc"):
             X = X.tocsc() if hasattr(X, "tocsc") else X if isinstance(X, Tensor) else np.asarray(X)
             if X.ndim != 2:
@@ -38,7 +40,7 @@ class Points:
         self.X = X
         on_cpu = not isinstance(X, Tensor) or X.device.type == "cpu"
         self.device = None if on_cpu else X.device  # device of the masks; None: masks are NumPy arrays
-        self.names = [str(name) for name in X.columns] if hasattr(X, "iloc") else None
+        self.names = column_names(X)
         self._numbers: dict[Any, Any] = {}
         self._categories: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
 
