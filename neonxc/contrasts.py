@@ -15,8 +15,7 @@ import torch
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
 from neonxc.frames import reads_tables
-from neonxc.inputs import as_array
-from neonxc.inputs import some_rows as some_rows
+from neonxc.inputs import as_array, some_rows
 from neonxc.network import NeuralizedClustering
 from neonxc.numerals import percent, text
 from neonxc.parameters import check_number

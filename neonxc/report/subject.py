@@ -18,7 +18,7 @@ from neonxc.conversion import neuralize
 from neonxc.encoding import as_frame
 from neonxc.frames import as_pandas
 from neonxc.given import GivenLabels
-from neonxc.inputs import NOISE, as_array, as_labels
+from neonxc.inputs import NOISE, as_array, as_labels, some_rows
 from neonxc.network import NeuralizedClustering
 from neonxc.preparation import prepare
 from neonxc.report.contents import Kind
