@@ -179,6 +179,20 @@ def test_weights_are_repeated_rows_for_the_default_reference(model):
     assert weighted.inertia_ == pytest.approx(repeated.inertia_)
 
 
+@every
+@given(seed=seeds, sparse=st.booleans(), unit=st.sampled_from([1, 0.25]))
+def test_weights_are_repeated_rows_for_bins(model, seed, sparse, unit):
+    rng = np.random.default_rng(seed)
+    X, labels, weight = rng.normal(size=(60, 3)), np.arange(60) % 2, rng.integers(0, 30, 60)
+    if sparse:  # so few entries that they alone are searched
+        X = sp.csr_matrix((X[:, 0], (np.arange(60), rng.integers(0, 2, 60))), shape=(60, 16))
+    rows = np.arange(60).repeat(weight)
+    weighted = model(2, max_bins=7).fit(X, labels=labels, sample_weight=unit * weight)
+    repeated = model(2, max_bins=7).fit(X[rows], labels=labels[rows], sample_weight=np.full(len(rows), unit))
+    assert torch.equal(weighted.tree_.feature, repeated.tree_.feature)
+    np.testing.assert_allclose(weighted.tree_.threshold, repeated.tree_.threshold, rtol=1e-9)
+
+
 @all_of_them
 def test_labels_may_be_names(model):
     X = blobs(k=3)

@@ -114,7 +114,7 @@ class CenterTree(TreeExplainer):
             seed = common_seed(self.random_state, ranks) + start
             centers = kmeans_of_shards(problem.table, problem.k, problem.weight, seed, ranks)
             labels = problem.table.distances(centers).argmin(1)
-        columns = code_columns(problem.table, centers, self.max_bins, ranks)
+        columns = code_columns(problem.table, centers, self.max_bins, problem.weight, ranks)
         moved = replace(problem, columns=columns, centers=centers, space_centers=centers)
         return replace(moved, labels=labels, given_distances=None)
 

@@ -121,7 +121,7 @@ class KernelTree(TreeExplainer):
         features = KernelTable(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
-        columns = dense_codes(table, centers, self.max_bins)
+        columns = dense_codes(table, centers, self.max_bins, problem.weight)
         surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
         builder = TreeBuilder()
         leaves = separate_centers(Search(surrogate, Mistakes(surrogate)), builder)

@@ -95,7 +95,7 @@ def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, s
         found = centers_in_columns(
             model._reference(made.space, X, labels, None, own, selected), made, model.metric, own
         )
-    columns = code_columns(table, found.centers, model.max_bins)
+    columns = code_columns(table, found.centers, model.max_bins, own)
     problem = Problem(
         table,
         columns,
@@ -148,7 +148,7 @@ def prepare_shard(
     )
     problem = Problem(
         table,
-        code_columns(table, found.centers, model.max_bins, ranks),
+        code_columns(table, found.centers, model.max_bins, own, ranks),
         found.centers,
         found.labels,
         own,

@@ -73,9 +73,8 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Scored
     """
     best = improve_tests(score_tree(problem, *grow(problem)))
     while True:
-        again = replace(
-            best.problem, columns=code_columns(problem.table, best.problem.centers, max_bins, problem.ranks)
-        )
+        columns = code_columns(problem.table, best.problem.centers, max_bins, problem.weight, problem.ranks)
+        again = replace(best.problem, columns=columns)
         next_ = improve_tests(score_tree(again, *grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):
             return best
