@@ -43,7 +43,7 @@ def rounding_constant(values: Tensor, total: Tensor | None) -> Tensor:
 
 
 def whole(weight: Tensor) -> Tensor:
-    """Round weights to int64 numbers of a sum below 2**41, scaled by a power of two if they are no such numbers."""
+    """Round weights to int64 of a sum below 2**41, scaled by a power of two unless they are such numbers."""
     total = float(weight.sum())
     if total >= 2**40 or bool((weight != weight.round()).any()):
         weight = weight / 2.0 ** frexp(total)[1] * 2**40

@@ -94,7 +94,7 @@ class Sketch:
 
     @property
     def rows(self) -> tuple[Tensor, Tensor]:
-        """The sample [rows, d] of float64, sorted by hash, and how often every row occurs, or its weight, [rows]."""
+        """The sample [rows, d] of float64, sorted by hash, and the total weight of every row, [rows]."""
         self._reduce()
         _, counts, rows = self._pool[0]
         return rows, counts
