@@ -203,6 +203,18 @@ def test_the_same_centers_twice_are_an_error(iris):
         RandomThresholds(2).fit(iris[0], centers=np.ones((2, 4)))
 
 
+def test_random_thresholds_take_only_what_has_an_effect(iris, tmp_path):
+    with pytest.raises(TypeError, match="max_bins"):
+        RandomThresholds(3, max_bins=8)
+    with pytest.raises(TypeError, match="checkpoint"):
+        RandomThresholds(3).fit(iris[0], checkpoint=tmp_path / "cuts")
+    fitted = RandomThresholds(3, random_state=0).fit(iris[0])
+    with pytest.MonkeyPatch.context() as patch:  # files of version 0.2 have the parameter
+        patch.setattr(fitted, "get_params", lambda deep: {"n_clusters": 3, "max_bins": None})
+        neonxc.save(fitted, tmp_path / "old.safetensors")
+    assert np.array_equal(neonxc.load(tmp_path / "old.safetensors").predict(iris[0]), fitted.labels_)
+
+
 def test_k_medians():
     rng = np.random.default_rng(0)
     X = np.r_[rng.normal(0, 1, (60, 2)), rng.normal(6, 1, (60, 2)), [[200.0, 200.0]]]

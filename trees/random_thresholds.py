@@ -37,7 +37,7 @@ class RandomThresholds(TreeExplainer):
         Number of trees that are drawn.
     metric : {"l2", "l1"}
         k-means or k-medians.
-    n_clusters, reference, max_bins, random_state
+    n_clusters, reference, random_state
         As for :class:`IMM`.
 
     Attributes
@@ -59,15 +59,39 @@ class RandomThresholds(TreeExplainer):
         n_trials: int = 100,
         metric: str = "l2",
         reference: Any = "kmeans",
-        max_bins: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_trials = n_trials
         self.metric = metric
         self.reference = reference
-        self.max_bins = max_bins
         self.random_state = random_state
+
+    def fit(  # type: ignore[override]  # there are no searches whose results a checkpoint could hold
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        labels: Any = None,
+        centers: Any = None,
+        sample_weight: Any = None,
+        group: Any = None,
+    ) -> RandomThresholds:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array-like, data frame, sparse matrix or tensor [n, d]
+        y : ignored
+        labels, centers, sample_weight, group
+            As for :meth:`neonxc.trees.IMM.fit`.
+
+        Returns
+        -------
+        self
+        """
+        super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight, group=group)
+        return self
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
