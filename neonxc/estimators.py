@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,8 @@ def pack_estimator(obj: Any, fitted: Collection[str]) -> Values:
 
 
 def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
-    """Rebuild an estimator; parameters not saved get their defaults, and those it no longer has are left out."""
-    known = signature(cls).parameters
-    obj = cls(**{name: value for name, value in values["params"].items() if name in known})
+    """Rebuild an estimator; parameters that were not saved get their default values."""
+    obj = cls(**values["params"])
     for name in set(values["fitted"]) & set(fitted):
         setattr(obj, name, values[name])
     return obj
