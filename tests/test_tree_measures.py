@@ -63,6 +63,23 @@ def test_costs(iris, kind):
     assert cost_ratio(kind(X), labels, kind(model.cluster_centers_)) == pytest.approx(ratio)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_cost_ratio_of_a_reference_that_has_not_converged(scaled, weighted):
+    X = load_wine().data
+    weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None
+    space = StandardScaler().fit_transform(X) if scaled else X
+    model = KMeans(3, init=space[:3], n_init=1, max_iter=1).fit(space)
+    reference = make_pipeline(StandardScaler().fit(X), model) if scaled else model
+    assert model.inertia_ > 1.01 * by_hand(space, model.labels_)
+    fits = [IMM(reference=reference).fit(X, sample_weight=weight)]
+    ratio = by_hand(space, fits[0].labels_, weight) / by_hand(space, model.labels_, weight)
+    fits += [] if scaled else [IMM().fit(X, centers=model.cluster_centers_, sample_weight=weight)]
+    assert [fitted.tree_.cost_ratio for fitted in fits] == pytest.approx([ratio] * len(fits))
+    for own in (model.labels_, model.cluster_centers_):
+        assert cost_ratio(space, fits[0].labels_, own, weight) == pytest.approx(ratio)
+
+
 def test_cost_ratio_of_a_reference_without_cost():
     X = np.array([[0.0], [0], [1], [1]])
     assert cost_ratio(X, [0, 0, 1, 1], [0, 0, 1, 1]) == 1

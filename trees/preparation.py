@@ -19,7 +19,7 @@ from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.codes import code_columns
 from neonxc.trees.mixed import centers_in_columns, is_mixed, read_mixed
 from neonxc.trees.problem import Problem
-from neonxc.trees.reference import Reference, to_tensor
+from neonxc.trees.reference import Reference, filled, inertia, to_tensor
 from neonxc.trees.routing import like
 from neonxc.trees.selection import check_sample_weight, selected_points
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
@@ -61,15 +61,15 @@ class PreparedData:
 
     @cached_property
     def reference_cost(self) -> float | None:
-        """The k-means cost of the reference clustering; None where another pass over a stream would be needed."""
+        """The k-means cost of the reference clustering, to the means of its clusters; None for streams."""
         problem, found = self.problem, self.reference
-        if problem.metric != "l2":
+        if problem.metric != "l2" or isinstance(self.points, BatchSource):
             return None
-        if problem.given_distances is not None:
-            return problem.cost(problem.labels)
-        if isinstance(self.points, BatchSource):
-            return None
-        return found.space.cost(found.space_centers, found.labels, problem.weight, problem.ranks)
+        means = found.space_centers
+        if not found.by_means:
+            own = found.space.means(found.labels, problem.k, problem.weight, problem.ranks)
+            means = filled(own, means)
+        return inertia(found, found.labels, means, problem.weight, problem.metric, problem.ranks)
 
 
 def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> PreparedData:

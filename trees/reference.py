@@ -45,6 +45,8 @@ class Reference:
         Distances between `space` and `space_centers`, if they have been computed.
     gamma : float or None
         Scale of the kernel, if the reference is a Gaussian kernel k-means.
+    by_means : bool
+        Whether `space_centers` are the means of the clusters.
     """
 
     labels: Tensor
@@ -55,6 +57,7 @@ class Reference:
     steps: Pipeline | None = None
     distances: Tensor | None = None
     gamma: float | None = None
+    by_means: bool = True
 
 
 def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
@@ -67,7 +70,8 @@ def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> 
     distances = table.distances(centers, metric)
     if not bool(distances.isfinite().all()):
         raise ValueError("centers are too far from X for squared distances in float64; scale both")
-    return Reference(distances.argmin(1), centers, np.arange(len(centers)), table, centers, distances=distances)
+    classes = np.arange(len(centers))
+    return Reference(distances.argmin(1), centers, classes, table, centers, distances=distances, by_means=False)
 
 
 def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
@@ -85,7 +89,7 @@ def from_estimator(
     """Reference from an estimator or its name; estimators that are not fitted are fitted here."""
     if isinstance(reference, str) and reference == "kmeans":
         centers, labels = kmeans(table, n_clusters, weight, random_state)
-        found = Reference(labels, centers, np.arange(len(centers)), table, centers)
+        found = Reference(labels, centers, np.arange(len(centers)), table, centers, by_means=False)
         return k_medians(found, weight) if metric == "l1" else found
     if isinstance(reference, str) and reference == "spectral":
         if table.n < n_clusters:
@@ -134,6 +138,7 @@ def in_own_space(
     own = getattr(final, "cluster_centers_", None)
     if own is not None and np.shape(own) == tuple(found.space_centers.shape) and metric == "l2":
         found.space_centers = torch.as_tensor(np.asarray(own, dtype=np.float64)).to(table.device)
+        found.by_means = False
         if found.space is table:
             found.centers = found.space_centers
     return found

@@ -72,8 +72,8 @@ class ThresholdTree:
         Number of points with label -1 (noise), which `fit` has left out.
     cost_ratio : float or None
         Price of explainability: the k-means cost of the tree's clusters divided by that of the reference
-        clustering, in the space of the reference. None if it is not measured: for kernel and graph trees,
-        k-medians, and tables that are read in batches.
+        clustering, in the space of the reference, as :func:`neonxc.evaluation.cost_ratio` computes it. None if it
+        is not measured: for kernel and graph trees, k-medians, and tables that are read in batches.
     encoding : Encoding or None
         Encoding of a data frame with categories or missing values as the numeric columns that are tested; None if
         the columns of the table are tested.
