@@ -120,7 +120,7 @@ def test_types_of_numbers(model, dtype):
     assert torch.equal(typed.tree_.feature, plain.tree_.feature)
 
 
-TENSORS = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32]
+TENSORS = [torch.bool, torch.uint8, torch.uint16, torch.int64, torch.float16, torch.bfloat16, torch.float32]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -17,10 +18,9 @@ from torch import Tensor
 from neonxc.inputs import as_batch, check_names, label_array
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.exact import exact_total, tally
+from neonxc.trees.sparse_table import native
 from neonxc.trees.table import Table
 from neonxc.warned import warn
-
-WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
 
 
 @dataclass
@@ -174,8 +174,9 @@ def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
     """
     projection = np.random.default_rng(0).standard_normal((table.d, 2))
     if table.sparse:  # rows are compared by two random projections
-        rows = table.data.tocsr()
-        rows.sort_indices()
+        rows = table.by_row
+        # KMeans takes indices of 32 bits only; this constructor finds out whether they suffice
+        rows = sparse.csr_matrix((rows.data, rows.indices, rows.indptr), rows.shape)
         _, first, inverse, count = np.unique(
             rows @ projection, axis=0, return_index=True, return_inverse=True, return_counts=True
         )
@@ -286,5 +287,4 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
 def to_tensor(values: Any) -> Tensor:
     """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
     array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
-    dtype = WIDER.get(array.dtype.newbyteorder("=").name, array.dtype.newbyteorder("="))
-    return torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))
+    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))
