@@ -484,6 +484,14 @@ def test_identical_centers(model, extra):
         model(2, **extra).fit(corners, labels=[0, 0, 1, 1])
 
 
+@pytest.mark.parametrize(("extra", "lost"), [({}, r"\[2\]"), ({"max_leaves": 5}, r"\[2\]")])
+def test_clusters_without_points_are_named(extra, lost):
+    X = np.array([[0.0], [1], [10], [11]])
+    with pytest.warns(UserWarning, match=f"no points in clusters {lost}"):
+        fitted = IMM(3, **extra).fit(X, centers=[[0.5], [10.5], [100]])
+    assert np.array_equal(fitted.labels_, [0, 0, 1, 1])
+
+
 @pytest.mark.parametrize("model", CENTER_TREES)
 def test_means_that_are_equal_but_for_rounding(model):
     """One point, over and over: sums of different length are not to make a cut of it."""
@@ -539,6 +547,8 @@ def test_parameters_of_trees_with_centers(model):
     X = blobs()
     with pytest.raises(ValueError, match="max_leaves must be at least the number of clusters, 4, got 3"):
         model(4, max_leaves=3).fit(X)
+    with pytest.raises(ValueError, match="refine needs True or False, got 'yes'"):
+        model(4, refine="yes").fit(X)
     for value in (0, 1.5, "2"):
         with pytest.raises(ValueError, match="n_init needs a whole number >= 1"):
             model(4, n_init=value).fit(X)
