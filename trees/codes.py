@@ -140,17 +140,6 @@ def code_columns(
     """
     if table.few_entries:
         return code_sparse(table, centers, max_bins, weight)
-    return dense_codes(table, centers, max_bins, weight, ranks)
-
-
-def dense_codes(
-    table: Table,
-    centers: Tensor,
-    max_bins: int | None = None,
-    weight: Tensor | None = None,
-    ranks: Ranks = ALONE,
-) -> CodedColumns:
-    """Compute the codes of all points; the parameters are those of :func:`code_columns`."""
     if max_bins is not None:
         return _binned(table, centers, max_bins, weight, ranks)
     parts, middles, sizes = [], [], []

@@ -21,7 +21,6 @@ from neonxc.trees import reference as references
 from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.binned_table import BinnedTable
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.exact import tally
 from neonxc.trees.growth import leaf_of_points
 from neonxc.trees.journal import Journal, describe_fit
 from neonxc.trees.labelling import majority
@@ -135,13 +134,13 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if checkpoint is not None:
             data.problem.journal = Journal(checkpoint, describe_fit(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
-        leaves, tree = self.tree_.leaves, self.tree_
-        empty = tree.classes[(tally(tree.label[leaves], len(tree.classes), tree.samples[leaves]) == 0).numpy()]
+        kept = self.tree_.label[self.tree_.samples > 0]
+        empty = np.delete(self.tree_.classes, kept[kept >= 0])
         if self._separates_centers and len(empty):
             warn(
                 f"the tree has no points in clusters {empty.tolist()}: cuts that separate their centers send all "
-                "of their points to other leaves. labels_ lacks these clusters, and the rules of their empty leaves "
-                "match no training point; refine=True or another explainer may keep them"
+                "of their points to other leaves. labels_ lacks these clusters, and the rules of their empty "
+                "leaves match no training point; refine=True or another explainer may keep them"
             )
         return self
 

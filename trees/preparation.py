@@ -123,7 +123,7 @@ def prepare_shard(
         if not isinstance(points, Tensor):
             raise ValueError("X in a group needs a dense table of numbers without missing values")
         points = points[rows]
-        weight = None if sample_weight is None else check_sample_weight(sample_weight, points)
+        weight = check_sample_weight(sample_weight, points)
         labels = None if labels is None else label_array(labels) if len(points) else np.empty(0)
         selected = selected_points(labels, weight, points)
         table = Table(points) if selected is None else Table(points).take(selected)

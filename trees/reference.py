@@ -192,8 +192,8 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
     """Lloyd's algorithm with Manhattan distances and medians, starting from the k-means solution."""
     for _ in range(steps):
         labels = found.space.distances(found.space_centers, "l1").argmin(1)
-        centers = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
-        centers = torch.where(centers.isnan(), found.space_centers, centers)  # empty clusters keep their centers
+        own = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
+        centers = filled(own, found.space_centers)
         done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
         found.labels, found.centers, found.space_centers = labels, centers, centers
         if done:
