@@ -7,12 +7,6 @@ from numbers import Integral, Real
 from typing import Any
 
 
-def plain_parameters(model: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator that are numbers, strings or None."""
-    plain = bool, int, float, str, type(None)
-    return {name: value for name, value in model.get_params().items() if isinstance(value, plain)}
-
-
 def check_whole(name: str, value: Any, least: int = 1, optional: bool = False) -> None:
     """Raise ValueError unless a parameter is a whole number >= `least` (or None, if it is optional)."""
     if optional and value is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neonxc.parameters import plain_parameters
+from neonxc.estimators import plain_parameters
 from neonxc.ranks import Ranks
 from neonxc.trees.exact import digest
 from neonxc.trees.tree import tree_of

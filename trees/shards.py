@@ -12,8 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.estimators import plain_parameters
 from neonxc.inputs import NOISE, as_batch, label_array
-from neonxc.parameters import plain_parameters
 from neonxc.ranks import Ranks
 from neonxc.shards import common_classes, common_type, readable
 from neonxc.trees.exact import digest
