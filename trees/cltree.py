@@ -62,7 +62,7 @@ class CLTree(UnsupervisedTree):
     (ThresholdTree(2 leaves, depth 1, 1 features), 5.0)
     """
 
-    n_clusters: int | None = None
+    n_clusters: int | None = None  # type: ignore[assignment]
     _: KW_ONLY
     max_leaves: int | None = None
     min_y: float = 0.05

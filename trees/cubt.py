@@ -67,7 +67,7 @@ class CUBT(UnsupervisedTree):
     ThresholdTree(3 leaves, depth 2, 4 features)
     """
 
-    n_clusters: int | None = 8
+    n_clusters: int | None = 8  # type: ignore[assignment]
     _: KW_ONLY
     max_leaves: int | None = None
     min_size: float = 10
