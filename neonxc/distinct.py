@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from neonxc.inputs import as_array
-from neonxc.sparse import is_sparse
+from neonxc.sparse import canonical, is_sparse
 
 NAMED = 10  # columns that a message lists
 
 
 def n_distinct(X: Any) -> int:
     """Return the number of distinct points in a data frame, array, tensor, sparse matrix or list of texts."""
-    if is_sparse(X):  # rows that differ have different random projections
-        return len(np.unique(X @ np.random.default_rng(0).standard_normal(X.shape[1])))
+    if is_sparse(X):
+        rows = canonical(X)
+        places = pairwise(rows.indptr)
+        return len({(rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in places})
     if hasattr(X, "iloc"):
         return len(X.drop_duplicates())
     points = as_array(X)

@@ -16,6 +16,7 @@ from torch import Tensor
 from neonxc.frames import as_pandas, column_names
 from neonxc.numerals import is_missing as is_missing
 
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # torch does not compute with others
 NOISE = -1
 """The label of noise points in density-based clusterings."""
 
@@ -71,7 +72,7 @@ def as_batch(
         raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
     _check_shape(tensor, name)
     source_dtype, source_device = tensor.dtype, tensor.device
-    keep_type = integers and not source_dtype.is_floating_point and source_dtype != torch.bool
+    keep_type = integers and source_dtype in INTEGERS
     tensor = tensor.to(device=device, dtype=source_dtype if keep_type else compute_dtype(source_dtype))
     check_finite(tensor, name=name, names=names)
 

@@ -106,6 +106,16 @@ def is_sparse(X: Any) -> bool:
     return sparse.issparse(X)
 
 
+def canonical(matrix: Any, form: str = "csr") -> Any:
+    """Convert a sparse matrix to CSR or CSC with sorted indices, without duplicates and explicit zeros."""
+    result = matrix.asformat(form)
+    if not result.has_canonical_format or not result.data.all():
+        result = result.copy() if result is matrix else result
+        result.sum_duplicates()
+        result.eliminate_zeros()
+    return result
+
+
 def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") -> Batch:
     """Check a SciPy sparse matrix [N, d]; the counterpart of :func:`neonxc.inputs.as_batch` for sparse data.
 
@@ -122,10 +132,7 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"{name} needs shape [points, features] and points, got {list(X.shape)}")
     source = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    matrix = X.tocsr().astype(source, copy=False)
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
+    matrix = canonical(X).astype(source, copy=False)
     rows = SparseRows(matrix, device, whole)
     if not np.isfinite(matrix.data).all():
         entry = int(np.argmin(np.isfinite(matrix.data)))

@@ -31,6 +31,7 @@ from neonxc.trees import (
 )
 
 KINDS = [IMM, SpExClique, KernelExpand, CUBT, KernelKMeans, KCenter, StronglyInterpretable, BetaInterpretable]
+IN_BINS = CART(2, max_leaves=4, max_bins=8)
 OTHERS = [EMN, ExGreedy, ExShallow, ExKMC, CART, KDTree, KernelIMM, KernelExKMC, SpExKNN, SpExGraph, CLTree]
 WITH_OPTIONS = [
     KernelKMeans(3, max_iter=20, objective="feature"),
@@ -59,9 +60,9 @@ def failures(model):
     return failed, skipped
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_one_of_a_kind(kind):
-    failed, skipped = failures(kind())
+@pytest.mark.parametrize("model", [*[kind() for kind in KINDS], IN_BINS], ids=str)
+def test_one_of_a_kind(model):
+    failed, skipped = failures(model)
     assert failed == []
     assert set(skipped) <= {"check_array_api_input"}  # which needs SciPy to start with its support
 

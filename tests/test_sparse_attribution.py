@@ -18,6 +18,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, Standa
 
 import neonxc
 from neonxc import NEON, blocks
+from neonxc.distinct import n_distinct
 from neonxc.models import KernelKMeans
 from neonxc.sparse import MOST, SparseRows, moments
 from neonxc.trees import ExGreedy
@@ -121,6 +122,15 @@ def test_duplicates_and_stored_zeros():
     np.testing.assert_allclose(NEON(net).attribute(twice), NEON(expected).attribute(LAID_OUT), atol=1e-10)
     assert_same_summary(NEON(net).summary(twice), NEON(expected).summary(LAID_OUT))
     assert twice.nnz == 2 * X.nnz + 1  # as it was given
+
+
+@given(st.integers(0, 2**16), st.sampled_from([bool, np.int8, np.float32]))
+def test_distinct_rows(seed, dtype):
+    rng = np.random.default_rng(seed)
+    columns = rng.integers(0, 4, 150)  # in any order, and some twice
+    given_ = sp.csr_array((rng.integers(-1, 2, 150).astype(dtype), columns, np.arange(51) * 3), shape=(50, 4))
+    assert n_distinct(given_) == len(np.unique(given_.toarray(), axis=0))
+    assert n_distinct(sp.csr_array([[1e17, 1], [1e17, 2]])) == 2
 
 
 def test_other_ways_to_ask():

@@ -120,7 +120,7 @@ def test_types_of_numbers(model, dtype):
     assert torch.equal(typed.tree_.feature, plain.tree_.feature)
 
 
-TENSORS = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32]
+TENSORS = [torch.bool, torch.uint8, torch.uint16, torch.int64, torch.float16, torch.bfloat16, torch.float32]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,20 @@ def test_weights_are_repeated_rows_for_the_default_reference(model):
     np.testing.assert_allclose(weighted.tree_.threshold, repeated.tree_.threshold, rtol=1e-9)
     assert np.array_equal(weighted.labels_[weight > 0].repeat(weight[weight > 0]), repeated.labels_)
     assert weighted.inertia_ == pytest.approx(repeated.inertia_)
+
+
+@every
+@given(seed=seeds, sparse=st.booleans(), unit=st.sampled_from([1, 0.25]))
+def test_weights_are_repeated_rows_for_bins(model, seed, sparse, unit):
+    rng = np.random.default_rng(seed)
+    X, labels, weight = rng.normal(size=(60, 3)), np.arange(60) % 2, rng.integers(0, 30, 60)
+    if sparse:  # so few entries that they alone are searched
+        X = sp.csr_matrix((X[:, 0], (np.arange(60), rng.integers(0, 2, 60))), shape=(60, 16))
+    rows = np.arange(60).repeat(weight)
+    weighted = model(2, max_bins=7).fit(X, labels=labels, sample_weight=unit * weight)
+    repeated = model(2, max_bins=7).fit(X[rows], labels=labels[rows], sample_weight=np.full(len(rows), unit))
+    assert torch.equal(weighted.tree_.feature, repeated.tree_.feature)
+    np.testing.assert_allclose(weighted.tree_.threshold, repeated.tree_.threshold, rtol=1e-9)
 
 
 @all_of_them
@@ -470,6 +484,14 @@ def test_identical_centers(model, extra):
         model(2, **extra).fit(corners, labels=[0, 0, 1, 1])
 
 
+@pytest.mark.parametrize(("extra", "lost"), [({}, r"\[2\]"), ({"max_leaves": 5}, r"\[2\]")])
+def test_clusters_without_points_are_named(extra, lost):
+    X = np.array([[0.0], [1], [10], [11]])
+    with pytest.warns(UserWarning, match=f"no points in clusters {lost}"):
+        fitted = IMM(3, **extra).fit(X, centers=[[0.5], [10.5], [100]])
+    assert np.array_equal(fitted.labels_, [0, 0, 1, 1])
+
+
 @pytest.mark.parametrize("model", CENTER_TREES)
 def test_means_that_are_equal_but_for_rounding(model):
     """One point, over and over: sums of different length are not to make a cut of it."""
@@ -525,6 +547,8 @@ def test_parameters_of_trees_with_centers(model):
     X = blobs()
     with pytest.raises(ValueError, match="max_leaves must be at least the number of clusters, 4, got 3"):
         model(4, max_leaves=3).fit(X)
+    with pytest.raises(ValueError, match="refine needs True or False, got 'yes'"):
+        model(4, refine="yes").fit(X)
     for value in (0, 1.5, "2"):
         with pytest.raises(ValueError, match="n_init needs a whole number >= 1"):
             model(4, n_init=value).fit(X)

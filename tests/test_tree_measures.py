@@ -63,6 +63,23 @@ def test_costs(iris, kind):
     assert cost_ratio(kind(X), labels, kind(model.cluster_centers_)) == pytest.approx(ratio)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_cost_ratio_of_a_reference_that_has_not_converged(scaled, weighted):
+    X = load_wine().data
+    weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None
+    space = StandardScaler().fit_transform(X) if scaled else X
+    model = KMeans(3, init=space[:3], n_init=1, max_iter=1).fit(space)
+    reference = make_pipeline(StandardScaler().fit(X), model) if scaled else model
+    assert model.inertia_ > 1.01 * by_hand(space, model.labels_)
+    fits = [IMM(reference=reference).fit(X, sample_weight=weight)]
+    ratio = by_hand(space, fits[0].labels_, weight) / by_hand(space, model.labels_, weight)
+    fits += [] if scaled else [IMM().fit(X, centers=model.cluster_centers_, sample_weight=weight)]
+    assert [fitted.tree_.cost_ratio for fitted in fits] == pytest.approx([ratio] * len(fits))
+    for own in (model.labels_, model.cluster_centers_):
+        assert cost_ratio(space, fits[0].labels_, own, weight) == pytest.approx(ratio)
+
+
 def test_cost_ratio_of_a_reference_without_cost():
     X = np.array([[0.0], [0], [1], [1]])
     assert cost_ratio(X, [0, 0, 1, 1], [0, 0, 1, 1]) == 1
@@ -201,6 +218,18 @@ def test_draws_are_the_same_however_few_nodes_are_drawn_at_once(metric, monkeypa
 def test_the_same_centers_twice_are_an_error(iris):
     with pytest.raises(ValueError, match="the same in every column"):
         RandomThresholds(2).fit(iris[0], centers=np.ones((2, 4)))
+
+
+def test_random_thresholds_take_only_what_has_an_effect(iris, tmp_path):
+    with pytest.raises(TypeError, match="max_bins"):
+        RandomThresholds(3, max_bins=8)
+    with pytest.raises(TypeError, match="checkpoint"):
+        RandomThresholds(3).fit(iris[0], checkpoint=tmp_path / "cuts")
+    fitted = RandomThresholds(3, random_state=0).fit(iris[0])
+    with pytest.MonkeyPatch.context() as patch:  # files of version 0.2 have the parameter
+        patch.setattr(fitted, "get_params", lambda deep: {"n_clusters": 3, "max_bins": None})
+        neonxc.save(fitted, tmp_path / "old.safetensors")
+    assert np.array_equal(neonxc.load(tmp_path / "old.safetensors").predict(iris[0]), fitted.labels_)
 
 
 def test_k_medians():

@@ -97,15 +97,24 @@ def test_manhattan_distances(model):
     assert_same(sparse, dense)
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, bool])
-def test_whole_numbers(dtype):
-    X, labels = points(4)
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int16, np.int8, np.uint8, np.uint16, bool])
+@pytest.mark.parametrize("density", [0.06, 0.3])
+def test_whole_numbers(dtype, density):
+    """Of any form, with indices in any order and entries given twice."""
+    X, labels = points(4, density=density)
     X.data = np.arange(X.nnz) % 7
-    X.sum_duplicates()
-    X = X.astype(dtype)
+    X = sp.coo_array((X.data.astype(dtype), (X.row.astype(np.int64), X.col.astype(np.int64))), shape=X.shape)
+    order = np.argsort(X.row, kind="stable")
+    starts = np.r_[0, np.bincount(X.row, minlength=X.shape[0]).cumsum()]
+    twice = sp.csr_array((X.data[order], X.col[order], starts), shape=X.shape)
+    assert not twice.has_sorted_indices
     for model in (IMM(5), CART(5), KDTree(5)):
-        dense, sparse = (clone(model).fit(x, labels=labels) for x in (X.toarray(), X.tocsr()))
-        assert_same(sparse, dense)
+        dense = clone(model).fit(X.toarray(), labels=labels)
+        for given_ in (X, twice, X.tocsc(), sp.csr_matrix(twice)):
+            sparse = clone(model).fit(given_, labels=labels)
+            assert_same(sparse, dense)
+            assert np.array_equal(sparse.predict(given_), dense.labels_)
+    IMM(2, random_state=0).fit(twice)  # k-means takes indices of 32 bits alone
 
 
 def test_graphs():

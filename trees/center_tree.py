@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
@@ -57,6 +58,7 @@ class CenterTree(TreeExplainer):
     max_bins: int | None = None
     random_state: Any = None
 
+    _separates_centers = True
     _uses_distances = False  # whether the criterion needs the distances of all points to the centers
 
     @abstractmethod
@@ -71,6 +73,8 @@ class CenterTree(TreeExplainer):
         super()._check_parameters()
         check_leaf_labels(self.leaf_labels)
         check_whole("n_init", self.n_init)
+        if not isinstance(self.refine, bool | np.bool_):
+            raise ValueError(f"refine needs True or False, got {self.refine!r}")
 
     def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         if self.max_leaves is not None and self.max_leaves < problem.k:
@@ -114,7 +118,7 @@ class CenterTree(TreeExplainer):
             seed = common_seed(self.random_state, ranks) + start
             centers = kmeans_of_shards(problem.table, problem.k, problem.weight, seed, ranks)
             labels = problem.table.distances(centers).argmin(1)
-        columns = code_columns(problem.table, centers, self.max_bins, ranks)
+        columns = code_columns(problem.table, centers, self.max_bins, problem.weight, ranks)
         moved = replace(problem, columns=columns, centers=centers, space_centers=centers)
         return replace(moved, labels=labels, given_distances=None)
 

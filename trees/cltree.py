@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any
 
 from neonxc.parameters import check_number
 from neonxc.trees.criteria.empty_space import EmptySpace
 from neonxc.trees.node import Node
+from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
 from neonxc.trees.unsupervised import UnsupervisedTree
 
 
+@explainer(
+    n_clusters="""int, optional
+    Maximum number of clusters. Default: every leaf is a cluster.""",
+    max_leaves="""int, optional
+    Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default:
+    `n_clusters`.""",
+    min_y="""float in [0, 1]
+    Nodes with a smaller fraction of the points are not cut.""",
+    min_rd="""float
+    Minimum relative density of a dense region. Two leaves of the same parent are merged if both have more than
+    this number of data points per uniform point; uniform points in the gap between the leaves count for both.
+    Greater values keep more leaves.""",
+    random_state="ignored",
+)
 class CLTree(UnsupervisedTree):
     """Clustering through decision tree construction (CLTree).
 
@@ -18,21 +34,6 @@ class CLTree(UnsupervisedTree):
     second class of points that are distributed uniformly. It is a baseline that needs no reference clustering; its
     leaves are the clusters. If labels or centers are passed to `fit`, the same tree is grown, and each leaf is
     assigned to the reference cluster for which the cost of its points is lowest.
-
-    Parameters
-    ----------
-    n_clusters : int, optional
-        Maximum number of clusters. Default: every leaf is a cluster.
-    max_leaves : int, optional
-        Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default:
-        `n_clusters`.
-    min_y : float in [0, 1]
-        Nodes with a smaller fraction of the points are not cut.
-    min_rd : float
-        Minimum relative density of a dense region. Two leaves of the same parent are merged if both have more than
-        this number of data points per uniform point; uniform points in the gap between the leaves count for both.
-        Greater values keep more leaves.
-    random_state : ignored
 
     Attributes
     ----------
@@ -61,20 +62,12 @@ class CLTree(UnsupervisedTree):
     (ThresholdTree(2 leaves, depth 1, 1 features), 5.0)
     """
 
-    def __init__(
-        self,
-        n_clusters: int | None = None,
-        *,
-        max_leaves: int | None = None,
-        min_y: float = 0.05,
-        min_rd: float = 0.6,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.max_leaves = max_leaves
-        self.min_y = min_y
-        self.min_rd = min_rd
-        self.random_state = random_state
+    n_clusters: int | None = None  # type: ignore[assignment]
+    _: KW_ONLY
+    max_leaves: int | None = None
+    min_y: float = 0.05
+    min_rd: float = 0.6
+    random_state: Any = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -17,6 +17,7 @@ from neonxc.blocks import blocks
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.bins import BinEnds
 from neonxc.trees.entries import SparseColumns, code_sparse
+from neonxc.trees.exact import exact_total, rounded
 from neonxc.trees.sketch import Sketch
 from neonxc.trees.table import Table
 from neonxc.trees.value_ranks import code_type, integer_ranks, ranks_of_all, sorted_ranks
@@ -117,7 +118,11 @@ class CodedColumns:
 
 
 def code_columns(
-    table: Table, centers: Tensor, max_bins: int | None = None, ranks: Ranks = ALONE
+    table: Table,
+    centers: Tensor,
+    max_bins: int | None = None,
+    weight: Tensor | None = None,
+    ranks: Ranks = ALONE,
 ) -> CodedColumns | SparseColumns:
     """Compute the codes of a table; a sparse table with few entries stays sparse.
 
@@ -128,18 +133,15 @@ def code_columns(
     max_bins : int, optional
         Columns with more distinct values than this are divided into at most this number of bins of about equally
         many points. This is faster, but cuts inside a bin are not tried. Default: every distinct value has a code.
+    weight : Tensor [n] of float64, optional
+        Weights of the points, by which bins are filled.
     ranks : Ranks
         The processes that share the rows; all use the same codes.
     """
     if table.few_entries:
-        return code_sparse(table, centers, max_bins)
-    return dense_codes(table, centers, max_bins, ranks)
-
-
-def dense_codes(table: Table, centers: Tensor, max_bins: int | None = None, ranks: Ranks = ALONE) -> CodedColumns:
-    """Compute the codes of all points; the parameters are those of :func:`code_columns`."""
+        return code_sparse(table, centers, max_bins, weight)
     if max_bins is not None:
-        return _binned(table, centers, max_bins, ranks)
+        return _binned(table, centers, max_bins, weight, ranks)
     parts, middles, sizes = [], [], []
     for first, last in table.chunks(ranks):
         values = table.columns(first, last)
@@ -153,11 +155,12 @@ def dense_codes(table: Table, centers: Tensor, max_bins: int | None = None, rank
     return _columns(parts, torch.cat(middles), torch.cat(sizes))
 
 
-def _binned(table: Table, centers: Tensor, max_bins: int, ranks: Ranks) -> CodedColumns:
+def _binned(table: Table, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks) -> CodedColumns:
     """Codes with at most `max_bins` bins per column."""
     sketch = Sketch(table.d, max_bins, table.device)
+    weight = None if weight is None else rounded(weight, exact_total(weight, ranks))
     for part in blocks(table.n, 32 * table.d, table.device):
-        sketch.add(table.rows(part))
+        sketch.add(table.rows(part), None if weight is None else weight[part])
     sketch = sketch.merged(ranks)
     bins = sketch.bins(centers)
     ends, parts = BinEnds.empty(bins, sketch.whole), []

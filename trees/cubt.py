@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any
 
 import torch
@@ -10,11 +11,30 @@ from torch import Tensor
 from neonxc.parameters import check_number
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.node import Node
+from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
 from neonxc.trees.sums import BUDGET
 from neonxc.trees.unsupervised import UnsupervisedTree
 
 
+@explainer(
+    n_clusters="""int or None
+    Leaves are joined until this number of clusters is reached. With None, leaves are not joined. There are fewer
+    clusters if the tree has fewer leaves.""",
+    max_leaves="""int, optional
+    Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default: no limit.""",
+    min_size="""float
+    Nodes with fewer points (or less weight) are not cut.""",
+    min_dev="""float in [0, 1]
+    Minimum decrease of the deviance by a cut, as a fraction of the deviance of all points.""",
+    min_dist="""float
+    Two leaves of the same parent are merged if their dissimilarity is below this value, which is in the units of
+    the columns.""",
+    delta="""float in (0, 1]
+    Fraction of points used for the dissimilarity of two leaves A and B: the mean distance to the nearest point of
+    B over the `delta` closest points of A, or the same with A and B exchanged, whichever is greater.""",
+    random_state="ignored",
+)
 class CUBT(UnsupervisedTree):
     """Clustering using unsupervised binary trees (CUBT).
 
@@ -22,25 +42,6 @@ class CUBT(UnsupervisedTree):
     that are close to each other are joined into clusters. It is a baseline that needs no reference clustering. If
     labels or centers are passed to `fit`, the same tree is grown and pruned, but instead of being joined, each
     leaf is assigned to the reference cluster for which the cost of its points is lowest.
-
-    Parameters
-    ----------
-    n_clusters : int or None
-        Leaves are joined until this number of clusters is reached. With None, leaves are not joined. There are
-        fewer clusters if the tree has fewer leaves.
-    max_leaves : int, optional
-        Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default: no limit.
-    min_size : float
-        Nodes with fewer points (or less weight) are not cut.
-    min_dev : float in [0, 1]
-        Minimum decrease of the deviance by a cut, as a fraction of the deviance of all points.
-    min_dist : float
-        Two leaves of the same parent are merged if their dissimilarity is below this value, which is in the units
-        of the columns.
-    delta : float in (0, 1]
-        Fraction of points used for the dissimilarity of two leaves A and B: the mean distance to the nearest point
-        of B over the `delta` closest points of A, or the same with A and B exchanged, whichever is greater.
-    random_state : ignored
 
     Attributes
     ----------
@@ -66,24 +67,14 @@ class CUBT(UnsupervisedTree):
     ThresholdTree(3 leaves, depth 2, 4 features)
     """
 
-    def __init__(
-        self,
-        n_clusters: int | None = 8,
-        *,
-        max_leaves: int | None = None,
-        min_size: float = 10,
-        min_dev: float = 0.001,
-        min_dist: float = 0.3,
-        delta: float = 0.2,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.max_leaves = max_leaves
-        self.min_size = min_size
-        self.min_dev = min_dev
-        self.min_dist = min_dist
-        self.delta = delta
-        self.random_state = random_state
+    n_clusters: int | None = 8  # type: ignore[assignment]
+    _: KW_ONLY
+    max_leaves: int | None = None
+    min_size: float = 10
+    min_dev: float = 0.001
+    min_dist: float = 0.3
+    delta: float = 0.2
+    random_state: Any = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

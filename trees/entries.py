@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from neonxc.trees.exact import whole
 from neonxc.trees.table import Table
 
 
@@ -156,12 +157,14 @@ class SparseColumns:
         return self.entries.subset(selected, len(rows), which)
 
 
-def code_sparse(table: Table, centers: Tensor, max_bins: int | None = None) -> SparseColumns:
+def code_sparse(
+    table: Table, centers: Tensor, max_bins: int | None = None, weight: Tensor | None = None
+) -> SparseColumns:
     """Compute the codes of a sparse table; parameters as for :func:`neonxc.trees.codes.code_columns`."""
     (k, d), data = centers.shape, table.data
     start = torch.from_numpy(data.indptr).to(torch.int64)
     n_entries, every = start.diff(), torch.arange(d)
-    own = torch.from_numpy(data.data).to(torch.float64)
+    own, row = torch.from_numpy(data.data).to(torch.float64), torch.from_numpy(data.indices).to(torch.int64)
     values = torch.cat([own, torch.zeros(d, dtype=torch.float64), centers.T.flatten()])
     column = torch.cat([every.repeat_interleave(n_entries), every, every.repeat_interleave(k)])
     order = values.argsort(stable=True)
@@ -171,9 +174,11 @@ def code_sparse(table: Table, centers: Tensor, max_bins: int | None = None) -> S
     new = torch.ones_like(order, dtype=torch.bool)
     new[1:] = (values[1:] != values[:-1]) | (column[1:] != column[:-1])
     if max_bins is not None:
-        mass = torch.ones_like(order)
-        mass[(order >= len(own)) & (order < len(own) + d)] = table.n - n_entries
-        new = _quantiles(new, column, begin, mass, max_bins)
+        mass = whole(torch.ones(table.n, dtype=torch.float64) if weight is None else weight)
+        present = mass.index_select(0, row)
+        absent = mass.sum() - _starts(present)[start].diff()
+        mass = torch.cat([present, absent, absent.new_zeros(d * k)])[order]
+        new = _quantiles(new, column, begin, mass, order >= len(own) + d, max_bins)
     rank = new.cumsum(0).sub_(1)
     bins = torch.empty_like(rank).index_copy_(0, order, rank)
     first = torch.cat([rank[begin[:-1]], rank[-1:] + 1])
@@ -182,7 +187,7 @@ def code_sparse(table: Table, centers: Tensor, max_bins: int | None = None) -> S
         table.n,
         every,
         start,
-        torch.from_numpy(data.indices).to(torch.int64),
+        row,
         bins[: len(own)],
         own,
         first,
@@ -194,14 +199,18 @@ def code_sparse(table: Table, centers: Tensor, max_bins: int | None = None) -> S
     return SparseColumns(entries)
 
 
-def _quantiles(new: Tensor, column: Tensor, begin: Tensor, mass: Tensor, max_bins: int) -> Tensor:
-    """Mask of the values at which a code begins, with at most `max_bins` codes of about equal mass per column."""
+def _quantiles(new: Tensor, column: Tensor, begin: Tensor, mass: Tensor, center: Tensor, max_bins: int) -> Tensor:
+    """Mask of the values at which a code begins, with about `max_bins` codes of about equal mass per column.
+
+    A code also begins after every center, so that all centers can be separated, as in :meth:`Sketch.bins`.
+    """
+    center = center & torch.cat([new[1:], new[:1]])  # the last of equal values
     before = _starts(mass)[:-1]
     place = (before - before[begin[:-1]][column])[new][new.cumsum(0) - 1]
     total = _starts(mass)[begin].diff()
-    quantile = place * max_bins // total[column]
+    quantile = place * (max_bins - _counted(center, begin)).clamp(min=1)[column] // total[column]
     wide = torch.ones_like(new)
-    wide[1:] = (quantile[1:] != quantile[:-1]) | (column[1:] != column[:-1])
+    wide[1:] = (quantile[1:] != quantile[:-1]) | (column[1:] != column[:-1]) | center[:-1]
     return torch.where((_counted(new, begin) > max_bins)[column], wide, new)
 
 

@@ -56,6 +56,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     metric: str = "l2"
     _no_group_reason: ClassVar[str | None] = None  # the reason why rows cannot be distributed over processes
     _has_price: ClassVar[bool] = True  # whether the k-means cost of the clusters is meaningful
+    _separates_centers: ClassVar[bool] = False  # whether every center gets a leaf, which may have no points
 
     tree_: ThresholdTree
     labels_: Any
@@ -126,7 +127,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             There are fewer distinct points than `n_clusters`; k-means then finds one cluster per distinct point.
         UserWarning
             `labels` has points of noise (-1), which the fitted tree puts into clusters; or `n_clusters` is set and
-            differs from the number of clusters of an estimator as `reference`.
+            differs from the number of clusters of an estimator as `reference`; or a cluster has no points in the
+            tree: cuts that separate its center from the others sent all of its points elsewhere.
         """
         del y
         ranks = Ranks(group)
@@ -135,6 +137,14 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         if checkpoint is not None:
             data.problem.journal = Journal(checkpoint, describe_fit(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
+        kept = self.tree_.label[self.tree_.samples > 0]
+        empty = np.delete(self.tree_.classes, kept[kept >= 0])
+        if self._separates_centers and len(empty):
+            warn(
+                f"the tree has no points in clusters {empty.tolist()}: cuts that separate their centers send all "
+                "of their points to other leaves. labels_ lacks these clusters, and the rules of their empty "
+                "leaves match no training point; refine=True or another explainer may keep them"
+            )
         return self
 
     @reads_tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from math import frexp
 
 import torch
 from torch import Tensor
@@ -39,6 +40,14 @@ def rounding_constant(values: Tensor, total: Tensor | None) -> Tensor:
         total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
     return torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
+
+
+def whole(weight: Tensor) -> Tensor:
+    """Round weights to int64 of a sum below 2**41, scaled by a power of two unless they are such numbers."""
+    total = float(weight.sum())
+    if total >= 2**40 or bool((weight != weight.round()).any()):
+        weight = weight / 2.0 ** frexp(total)[1] * 2**40
+    return weight.round().to(torch.int64)
 
 
 def exact_total(values: Tensor, ranks: Ranks) -> Tensor:

@@ -195,7 +195,7 @@ class ExShallow(CenterTree):
         from neonxc.evaluation import waes
 
         data = self._prepare(X, labels, centers, sample_weight)
-        base = data.problem.cost(data.problem.labels)
+        base = data.reference_cost or data.problem.cost(data.problem.labels)
         low, high = 0.0, np.inf
         found: list[tuple[bool, float, float, float, float, Any]] = []
         for factor in (self.depth_factor, *[None] * STEPS, 0.0):

@@ -30,6 +30,7 @@ class KernelTable:
     """
 
     dtype = torch.float64
+    few_entries = False
 
     def __init__(self, points: Tensor, kind: str, kernel: str, gamma: float, size: int) -> None:
         self.points, self.kind, self.kernel, self.gamma = points, kind, kernel, gamma

@@ -13,7 +13,7 @@ from torch import Tensor
 from neonxc.parameters import check_number, check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
-from neonxc.trees.codes import dense_codes
+from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria.mistakes import Mistakes
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, best_first, grow_with_tests, separate_centers
@@ -121,7 +121,7 @@ class KernelTree(TreeExplainer):
         features = KernelTable(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
         table: Any = features
-        columns = dense_codes(table, centers, self.max_bins)
+        columns = code_columns(table, centers, self.max_bins, problem.weight)
         surrogate = replace(problem, table=table, columns=columns, centers=centers, mixed=None)
         builder = TreeBuilder()
         leaves = separate_centers(Search(surrogate, Mistakes(surrogate)), builder)

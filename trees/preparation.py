@@ -22,7 +22,7 @@ from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.codes import code_columns
 from neonxc.trees.mixed import centers_in_columns, read_mixed
 from neonxc.trees.problem import Problem
-from neonxc.trees.reference import Reference, to_tensor
+from neonxc.trees.reference import Reference, filled, inertia, to_tensor
 from neonxc.trees.selection import check_sample_weight, selected_points
 from neonxc.trees.shards import check_columns, check_fit, reference_of_shards
 from neonxc.trees.streams import read_stream
@@ -69,15 +69,15 @@ class PreparedData:
 
     @cached_property
     def reference_cost(self) -> float | None:
-        """The k-means cost of the reference clustering; None where another pass over a stream would be needed."""
+        """The k-means cost of the reference clustering, to the means of its clusters; None for streams."""
         problem, found = self.problem, self.reference
-        if problem.metric != "l2":
+        if problem.metric != "l2" or isinstance(self.points, BatchSource):
             return None
-        if problem.given_distances is not None:
-            return problem.cost(problem.labels)
-        if isinstance(self.points, BatchSource):
-            return None
-        return found.space.cost(found.space_centers, found.labels, problem.weight, problem.ranks)
+        means = found.space_centers
+        if not found.by_means:
+            own = found.space.means(found.labels, problem.k, problem.weight, problem.ranks)
+            means = filled(own, means)
+        return inertia(found, found.labels, means, problem.weight, problem.metric, problem.ranks)
 
 
 def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, sample_weight: Any) -> PreparedData:
@@ -103,7 +103,7 @@ def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, s
         found = centers_in_columns(
             model._reference(made.space, X, labels, None, own, selected), made, model.metric, own
         )
-    columns = code_columns(table, found.centers, model.max_bins)
+    columns = code_columns(table, found.centers, model.max_bins, own)
     problem = Problem(
         table,
         columns,
@@ -131,7 +131,7 @@ def prepare_shard(
         if not isinstance(points, Tensor):
             raise ValueError("X in a group needs a dense table of numbers without missing values")
         points = points[rows]
-        weight = None if sample_weight is None else check_sample_weight(sample_weight, points)
+        weight = check_sample_weight(sample_weight, points)
         labels = None if labels is None else label_array(labels) if len(points) else np.empty(0)
         selected = selected_points(labels, weight, points)
         table = Table(points) if selected is None else Table(points).take(selected)
@@ -156,7 +156,7 @@ def prepare_shard(
     )
     problem = Problem(
         table,
-        code_columns(table, found.centers, model.max_bins, ranks),
+        code_columns(table, found.centers, model.max_bins, own, ranks),
         found.centers,
         found.labels,
         own,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, grow_with_tests
 from neonxc.trees.midpoints import between
 from neonxc.trees.node import Node
+from neonxc.trees.parameters import explainer
 from neonxc.trees.problem import Problem
 from neonxc.trees.shards import common_seed
 
@@ -23,6 +25,12 @@ Tests = dict[int, tuple[int, float]]
 """Column and threshold of every inner node; the root is 1, and the children of node p are 2 p and 2 p + 1."""
 
 
+@explainer(
+    n_trials="""int
+    Number of trees that are drawn.""",
+    random_state="""int, RandomState or None
+    Seed of the cuts that are drawn, and of the reference clustering, if it is fitted here.""",
+)
 class RandomThresholds(TreeExplainer):
     """Random cuts between the reference centers; the best of many trees is kept.
 
@@ -30,15 +38,6 @@ class RandomThresholds(TreeExplainer):
     are chosen with a probability proportional to their distance, and the threshold is uniform between them. For
     k-means, the probability is proportional to the squared distance, and the threshold has a triangular density
     with its mode in the middle. The cost of a point is its distance to the center of its leaf.
-
-    Parameters
-    ----------
-    n_trials : int
-        Number of trees that are drawn.
-    metric : {"l2", "l1"}
-        k-means or k-medians.
-    n_clusters, reference, max_bins, random_state
-        As for :class:`IMM`.
 
     Attributes
     ----------
@@ -52,22 +51,38 @@ class RandomThresholds(TreeExplainer):
     .. [2] K. Makarychev, L. Shan, "Near-optimal algorithms for explainable k-medians and k-means", ICML 2021.
     """
 
-    def __init__(
+    n_clusters: int = 8
+    _: KW_ONLY
+    n_trials: int = 100
+    metric: str = "l2"
+    reference: Any = "kmeans"
+    random_state: Any = None
+
+    def fit(  # type: ignore[override]  # there are no searches whose results a checkpoint could hold
         self,
-        n_clusters: int = 8,
+        X: Any,
+        y: Any = None,
         *,
-        n_trials: int = 100,
-        metric: str = "l2",
-        reference: Any = "kmeans",
-        max_bins: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_trials = n_trials
-        self.metric = metric
-        self.reference = reference
-        self.max_bins = max_bins
-        self.random_state = random_state
+        labels: Any = None,
+        centers: Any = None,
+        sample_weight: Any = None,
+        group: Any = None,
+    ) -> RandomThresholds:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array-like, data frame, sparse matrix or tensor [n, d]
+        y : ignored
+        labels, centers, sample_weight, group
+            As for :meth:`neonxc.trees.IMM.fit`.
+
+        Returns
+        -------
+        self
+        """
+        super().fit(X, labels=labels, centers=centers, sample_weight=sample_weight, group=group)
+        return self
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

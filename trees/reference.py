@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -17,10 +18,9 @@ from torch import Tensor
 from neonxc.inputs import as_batch, check_names, label_array
 from neonxc.ranks import ALONE, Ranks
 from neonxc.trees.exact import exact_total, tally
+from neonxc.trees.sparse_table import native
 from neonxc.trees.table import Table
 from neonxc.warned import warn
-
-WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
 
 
 @dataclass
@@ -45,6 +45,8 @@ class Reference:
         Distances between `space` and `space_centers`, if they have been computed.
     gamma : float or None
         Scale of the kernel, if the reference is a Gaussian kernel k-means.
+    by_means : bool
+        Whether `space_centers` are the means of the clusters.
     """
 
     labels: Tensor
@@ -55,6 +57,7 @@ class Reference:
     steps: Pipeline | None = None
     distances: Tensor | None = None
     gamma: float | None = None
+    by_means: bool = True
 
 
 def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
@@ -67,7 +70,8 @@ def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> 
     distances = table.distances(centers, metric)
     if not bool(distances.isfinite().all()):
         raise ValueError("centers are too far from X for squared distances in float64; scale both")
-    return Reference(distances.argmin(1), centers, np.arange(len(centers)), table, centers, distances=distances)
+    classes = np.arange(len(centers))
+    return Reference(distances.argmin(1), centers, classes, table, centers, distances=distances, by_means=False)
 
 
 def from_labels(table: Table, labels: Any, metric: str, weight: Tensor | None) -> Reference:
@@ -85,7 +89,7 @@ def from_estimator(
     """Reference from an estimator or its name; estimators that are not fitted are fitted here."""
     if isinstance(reference, str) and reference == "kmeans":
         centers, labels = kmeans(table, n_clusters, weight, random_state)
-        found = Reference(labels, centers, np.arange(len(centers)), table, centers)
+        found = Reference(labels, centers, np.arange(len(centers)), table, centers, by_means=False)
         return k_medians(found, weight) if metric == "l1" else found
     if isinstance(reference, str) and reference == "spectral":
         if table.n < n_clusters:
@@ -134,6 +138,7 @@ def in_own_space(
     own = getattr(final, "cluster_centers_", None)
     if own is not None and np.shape(own) == tuple(found.space_centers.shape) and metric == "l2":
         found.space_centers = torch.as_tensor(np.asarray(own, dtype=np.float64)).to(table.device)
+        found.by_means = False
         if found.space is table:
             found.centers = found.space_centers
     return found
@@ -169,8 +174,9 @@ def _distinct(table: Table) -> tuple[Any, np.ndarray, np.ndarray]:
     """
     projection = np.random.default_rng(0).standard_normal((table.d, 2))
     if table.sparse:  # rows are compared by two random projections
-        rows = table.data.tocsr()
-        rows.sort_indices()
+        rows = table.by_row
+        # KMeans takes indices of 32 bits only; this constructor finds out whether they suffice
+        rows = sparse.csr_matrix((rows.data, rows.indices, rows.indptr), rows.shape)
         _, first, inverse, count = np.unique(
             rows @ projection, axis=0, return_index=True, return_inverse=True, return_counts=True
         )
@@ -186,8 +192,8 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
     """Lloyd's algorithm with Manhattan distances and medians, starting from the k-means solution."""
     for _ in range(steps):
         labels = found.space.distances(found.space_centers, "l1").argmin(1)
-        centers = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
-        centers = torch.where(centers.isnan(), found.space_centers, centers)  # empty clusters keep their centers
+        own = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
+        centers = filled(own, found.space_centers)
         done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
         found.labels, found.centers, found.space_centers = labels, centers, centers
         if done:
@@ -281,5 +287,4 @@ def _weighted(reference: Any, final: Any, weight: Tensor | None) -> dict[str, np
 def to_tensor(values: Any) -> Tensor:
     """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
     array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
-    dtype = WIDER.get(array.dtype.newbyteorder("=").name, array.dtype.newbyteorder("="))
-    return torch.from_numpy(np.require(array, dtype=dtype, requirements=["C", "W"]))
+    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))

@@ -15,7 +15,7 @@ from neonxc.trees.exact import tally
 from neonxc.trees.growth import Step, grow_with_tests
 from neonxc.trees.node import Node
 from neonxc.trees.problem import Problem
-from neonxc.trees.reference import cluster_centers
+from neonxc.trees.reference import cluster_centers, filled
 from neonxc.trees.search import Search
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
@@ -73,9 +73,8 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Scored
     """
     best = improve_tests(score_tree(problem, *grow(problem)))
     while True:
-        again = replace(
-            best.problem, columns=code_columns(problem.table, best.problem.centers, max_bins, problem.ranks)
-        )
+        columns = code_columns(problem.table, best.problem.centers, max_bins, problem.weight, problem.ranks)
+        again = replace(best.problem, columns=columns)
         next_ = improve_tests(score_tree(again, *grow(again)))
         if not next_.cost < best.cost * (1 - 1e-9):
             return best
@@ -87,12 +86,12 @@ def score_tree(problem: Problem, builder: TreeBuilder, leaves: list[Node]) -> Sc
     labels, k, ranks = problem.labels.clone(), problem.k, problem.ranks
     for leaf in leaves:
         labels[leaf.rows] = leaf.centers[0]
-    space_centers = cluster_centers(problem.space, labels, k, problem.metric, problem.weight, ranks)
-    space_centers = torch.where(space_centers.isnan(), problem.space_centers, space_centers)
+    own = cluster_centers(problem.space, labels, k, problem.metric, problem.weight, ranks)
+    space_centers = filled(own, problem.space_centers)
     centers = space_centers
     if problem.space is not problem.table:
-        centers = cluster_centers(problem.filled, labels, k, problem.metric, problem.weight, ranks)
-        centers = torch.where(centers.isnan(), problem.centers, centers)
+        own = cluster_centers(problem.filled, labels, k, problem.metric, problem.weight, ranks)
+        centers = filled(own, problem.centers)
     moved = replace(problem, centers=centers, space_centers=space_centers, labels=labels, given_distances=None)
     return ScoredTree(moved, builder, leaves, moved.cost(labels))
 

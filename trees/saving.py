@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import torch
 
 from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
@@ -31,6 +33,8 @@ def _pack_explainer(obj: TreeExplainer) -> Values:
 
 
 def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer:
+    if "max_bins" not in signature(cls).parameters:  # RandomThresholds had it in version 0.2, without effect
+        values["params"].pop("max_bins", None)
     obj: TreeExplainer = unpack_estimator(cls, values, FITTED + OF_SOME + INNER)
     as_tree(obj)  # raises a TypeError if the file has no tree
     obj._steps = values.get("steps", None if values["whole"] else False)

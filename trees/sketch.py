@@ -14,6 +14,7 @@ from torch import Tensor
 
 from neonxc.ranks import Ranks
 from neonxc.trees.bins import Bins
+from neonxc.trees.exact import whole
 from neonxc.trees.ordering import is_first, sorted_rows
 
 ROWS, NUMBERS = 1 << 16, 1 << 24  # maximum number of rows, and of values, of the sample
@@ -55,16 +56,18 @@ class Sketch:
         # Sorted distinct values of the columns that have few of them, padded by infinity
         self._values = everywhere[:, None].repeat(1, max_bins)
         none = torch.empty(0, dtype=torch.int64, device=device)
-        self._pool = [(none, none, torch.empty(0, d, dtype=torch.float64, device=device))]
+        self._pool = [(none, none.to(torch.float64), torch.empty(0, d, dtype=torch.float64, device=device))]
         self._pooled, self._limit = 0, torch.iinfo(torch.int64).max
 
-    def add(self, values: Tensor) -> None:
-        """Add rows, [b, d] of finite numbers."""
+    def add(self, values: Tensor, weight: Tensor | None = None) -> None:
+        """Add rows, [b, d] of finite numbers, with weights [b] of float64 whose sums are exact; 1 by default."""
         if not len(values):
             return
         self.n += len(values)
         self._add_distinct(values)
-        for piece in values.split(max(1, PIECE // self.d)):
+        weight = torch.ones_like(values[:, 0], dtype=torch.float64) if weight is None else weight
+        step = max(1, PIECE // self.d)
+        for piece, mass in zip(values.split(step), weight.split(step), strict=True):
             low, high = _extremes(piece)
             self.low = torch.minimum(self.low, low.to(torch.float64))
             self.high = torch.maximum(self.high, high.to(torch.float64))
@@ -72,7 +75,7 @@ class Sketch:
             hashes = hash_rows(numbers, self._factors)
             sampled = (hashes <= self._limit).nonzero()[:, 0]
             if len(sampled):
-                self._add_to_sample(hashes[sampled], torch.ones_like(sampled), numbers[sampled])
+                self._add_to_sample(hashes[sampled], mass[sampled], numbers[sampled])
 
     def merged(self, ranks: Ranks) -> Sketch:
         """Sketch of the rows of all processes."""
@@ -91,7 +94,7 @@ class Sketch:
 
     @property
     def rows(self) -> tuple[Tensor, Tensor]:
-        """The sample [rows, d] of float64, sorted by hash, and the number of occurrences of every row, [rows]."""
+        """The sample [rows, d] of float64, sorted by hash, and the total weight of every row, [rows]."""
         self._reduce()
         _, counts, rows = self._pool[0]
         return rows, counts
@@ -179,7 +182,7 @@ class Sketch:
             return
         every, counts, rows = (torch.cat(parts) for parts in zip(*self._pool, strict=True))
         hashes, member = torch.unique(every, return_inverse=True)
-        count = torch.zeros_like(hashes).index_add_(0, member, counts)[: self.most]
+        count = counts.new_zeros(len(hashes)).index_add_(0, member, counts)[: self.most]
         first = torch.full_like(hashes, len(member))
         first.scatter_reduce_(0, member, torch.arange(len(member), device=member.device), "amin")
         self._pool = [(hashes[: self.most], count, rows[first[: self.most]])]
@@ -216,8 +219,8 @@ def quantiles(values: Tensor, counts: Tensor, n_bins: Tensor) -> Tensor:
     Parameters
     ----------
     values : Tensor [f, s]
-    counts : Tensor [s] of int64
-        Number of occurrences of every value.
+    counts : Tensor [s] of float64
+        Number of occurrences of every value, or the sum of their weights.
     n_bins : Tensor [f] of int64
         Maximum number of bins of every column.
 
@@ -230,6 +233,7 @@ def quantiles(values: Tensor, counts: Tensor, n_bins: Tensor) -> Tensor:
     n_bins = n_bins.clamp(min=1)
     if not s:
         return values.new_full((f, 1), torch.inf)
+    counts = whole(counts)
     values, order = sorted_rows(values)
     last = is_first(values.flip(1)).flip(1)  # the last of equal values
     up_to = counts[order].cumsum(1)

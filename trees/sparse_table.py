@@ -1,4 +1,4 @@
-"""Means, distances, costs and variances of a sparse matrix, computed from its entries."""
+"""Means, distances, costs and variances of a sparse matrix, computed from its entries, and types of numbers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
 
-def canonical(matrix: Any) -> Any:
-    """Convert a sparse matrix to CSC format with sorted indices, without duplicates and explicit zeros."""
-    result = matrix.tocsc()
-    if not result.has_canonical_format or not result.data.all():
-        result = result.copy() if result is matrix else result
-        result.sum_duplicates()
-        result.eliminate_zeros()
-    return result
+
+def native(dtype: np.dtype) -> Any:
+    """The NumPy type in which torch computes with numbers of a type."""
+    own = dtype.newbyteorder("=")
+    return WIDER.get(own.name, own)
 
 
 class SparseMatrix:

@@ -152,7 +152,7 @@ def read_stream(
         rows, count = sketch.rows
         seed = random_state if ranks.alone else common_seed(random_state, ranks)
         sample = Table(rows.to(dtype) if dtype.is_floating_point else rows)
-        middles = kmeans(sample, n_clusters, count.to(torch.float64), seed)[0]
+        middles = kmeans(sample, n_clusters, count, seed)[0]
         classes = np.arange(len(middles))
     return _code_rows(passes, sketch, middles, own, classes, dtype, metric, distances, ranks)
 

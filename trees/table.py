@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from neonxc.ranks import ALONE, Ranks
+from neonxc.sparse import canonical
 from neonxc.trees.exact import exact_total, rounded_, tally
-from neonxc.trees.sparse_table import SparseMatrix, canonical
+from neonxc.trees.sparse_table import SparseMatrix, native
 
 CHUNK = 1 << 21  # entries of the columns that are processed at a time
 SMALL = 1 << 15  # number of 8-bit differences whose sum is exact in float32
@@ -32,7 +33,10 @@ class Table:
 
     def __init__(self, data: Any) -> None:
         self.sparse = not isinstance(data, Tensor)
-        self.data = canonical(data) if self.sparse else data
+        if self.sparse:
+            data = canonical(data, "csc")
+            data = data.astype(native(data.dtype), copy=False)
+        self.data = data
         self.n, self.d = self.data.shape
 
     @property

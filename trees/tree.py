@@ -76,8 +76,8 @@ class ThresholdTree:
         Whether a column of the table holds truth values, which are tested as 0 and 1. None if no column does.
     cost_ratio : float or None
         Price of explainability: the k-means cost of the tree's clusters divided by that of the reference
-        clustering, in the space of the reference. None if it is not measured: for kernel and graph trees,
-        k-medians, and tables that are read in batches.
+        clustering, in the space of the reference, as :func:`neonxc.evaluation.cost_ratio` computes it. None if it
+        is not measured: for kernel and graph trees, k-medians, and tables that are read in batches.
     encoding : Encoding or None
         Encoding of a data frame with categories or missing values as the numeric columns that are tested; None if
         the columns of the table are tested.

@@ -94,7 +94,9 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
     labels : array-like [n]
         Labels of the tree's clustering. Its centers are the means of its clusters.
     reference : array-like [n] or [k, d]
-        Labels of the reference clustering, or its centers, to the nearest of which every point belongs.
+        Labels of the reference clustering, or its centers, to the nearest of which every point belongs. Its cost
+        is that of this assignment: squared distances to the means of its clusters, not to the centers given, which
+        differ from the means if k-means has not converged.
     sample_weight : array-like [n], optional
     group : torch.distributed.ProcessGroup, optional
         Sum the costs over the processes of the group. X, `labels`, `sample_weight` and `reference` labels are
@@ -128,11 +130,10 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
     ranks.same(reference="centers" if reference.ndim == 2 else "labels")
     if reference.ndim == 2:
         with ranks.agreed():
-            far = _distances(points, reference).amin(1)
+            nearest = _distances(points, reference).argmin(1)
         _check_same(reference, ranks)
-        base = float(ranks.sum(weight @ far))
-    else:
-        base = _kmeans_cost(points, weight, reference, "reference", ranks)
+        reference = nearest
+    base = _kmeans_cost(points, weight, reference, "reference", ranks)
     cost = _kmeans_cost(points, weight, labels, "labels", ranks)
     return cost / base if base > 0 else (1.0 if cost == 0 else float("inf"))
 
