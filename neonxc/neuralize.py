@@ -88,8 +88,8 @@ def neuralize(
     sklearn.exceptions.NotFittedError
         If the clusterer is not fitted.
     ValueError
-        If there are fewer than two clusters, centers are identical or infinite, a step is not affine, X cannot be
-        used, the number of labels is wrong, or a threshold is given for a model without probabilities.
+        If there are fewer than two clusters, centers or components are identical, parameters are NaN or infinite, a
+        step is not affine, X cannot be used, the number of labels is wrong, or a threshold is given for a model without probabilities.
 
     Warns
     -----
@@ -166,7 +166,8 @@ def _read(final: Any, X: Any) -> ClusterModel:
     try:
         return read(final)
     except SameCenters as error:
-        clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
+        fitted = getattr(final, "cluster_centers_", getattr(final, "means_", ()))
+        clusters = len(fitted) or getattr(final, "n_clusters", 2)
         raise ValueError(f"{error}{why_identical(X, clusters)}") from None
 
 
