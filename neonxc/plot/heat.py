@@ -112,13 +112,17 @@ def frame(axes: Axes, color: Any) -> None:
 
 
 def as_image(image: Any) -> np.ndarray:
-    """Convert bytes or numbers in 0..1, channels first or last, to an image [H, W, 3] in 0..1."""
+    """Convert bytes or numbers in 0..1, grey or with channels first or last, to an image [H, W, 3] in 0..1."""
     array = as_array(image)
-    if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
         array = array.transpose(1, 2, 0)
-    if array.ndim != 3 or array.shape[2] != 3:
-        raise ValueError(f"an image needs shape [3, H, W] or [H, W, 3], got {list(array.shape)}")
-    array = array.astype(np.float64) / (255 if array.dtype == np.uint8 else 1)
+    if array.ndim != 3 or array.shape[2] not in (1, 3):
+        raise ValueError(
+            f"an image needs shape [3, H, W] or [H, W, 3], or grey [1, H, W] or [H, W], got {list(array.shape)}"
+        )
+    array = array.repeat(3 // array.shape[2], axis=2).astype(np.float64) / (255 if array.dtype == np.uint8 else 1)
     if not (array.min() >= -1e-6 and array.max() <= 1 + 1e-6):
         raise ValueError(f"an image needs values in 0..1, got {array.min():.3g} to {array.max():.3g}")
     return array.clip(0, 1)

@@ -19,6 +19,7 @@ from neonxc.plot.heat import (
     draw_contour,
     draw_heatmap,
     frame,
+    heatmap_limit,
     pale,
     smoothed,
 )
@@ -46,7 +47,7 @@ def overlay(
 
     Parameters
     ----------
-    image : array or Tensor [3, H, W] or [H, W, 3]
+    image : array or Tensor [3, H, W] or [H, W, 3], or grey [1, H, W] or [H, W]
         The photo, with values in 0..1.
     heatmap : array or Tensor [H, W] or [C, H, W]
         Relevance; channels are summed.
@@ -87,26 +88,31 @@ def contact_sheet(
     row_titles: Sequence[str] | None = None,
     column_titles: Sequence[str] | None = None,
     patches: Sequence[Sequence[Any]] | None = None,
+    same_clusters: bool = True,
     smooth: float = SMOOTH,
 ) -> Figure:
     """Draw photos, their cluster maps and their heatmaps, one row per photo; or whole photos grouped by cluster.
 
     Parameters
     ----------
-    images : sequence of N arrays or tensors [3, H, W] or [H, W, 3]
+    images : sequence of N arrays or tensors [3, H, W] or [H, W, 3], or grey [1, H, W] or [H, W]
         The photos, with values in 0..1; their sizes may differ.
     heatmaps : sequence of N arrays or tensors [K, H, W] or [H, W]
         The heatmaps of K clusters of locations, as returned by :meth:`neonxc.NEON.heatmaps`; or, if whole photos
-        are clustered, one heatmap per photo, which is :meth:`neonxc.NEON.attribute` summed over the channels. Each
-        heatmap has its own scale, which is centred at zero and robust (:func:`heatmap_limit`).
+        are clustered, one heatmap per photo, which is :meth:`neonxc.NEON.attribute` summed over the channels.
+        Scales are centred at zero and robust (:func:`heatmap_limit`).
     cluster_maps : sequence of N integer arrays or tensors [h, w], or [N] integers, optional
         The cluster of every location. Heatmap k is framed in the colour of cluster k, and a line is drawn around
         the region of the cluster. With one heatmap per photo: the cluster of every photo, by which photos are
         grouped.
     row_titles, column_titles : sequence of str, optional
-        Titles of the photos, and of the K heatmaps (default: "cluster k").
+        Titles of the photos, and of the K clusters (default: "cluster k"; for whole photos with their number).
     patches : sequence of K sequences of images, optional
         Typical patches of every cluster, drawn above its heatmaps.
+    same_clusters : bool
+        Whether cluster k is the same in all photos. Its heatmaps then have one scale, the largest of the photos',
+        so that a heatmap is pale where there is little of the cluster. Otherwise, and if whole photos are
+        clustered, every heatmap has its own scale.
     smooth : float
         As in :func:`overlay`.
 
@@ -126,12 +132,16 @@ def contact_sheet(
         if maps is None or any(one.ndim for one in maps):
             raise ValueError("one heatmap per photo needs cluster_maps with one integer per photo, its cluster")
         labels = np.array(maps).tolist()
+        if column_titles is not None and len(column_titles) <= max(labels):
+            raise ValueError(f"{max(labels) + 1} clusters need as many column_titles, got {len(column_titles)}")
         colors = cluster_colors(max(labels) + 1)
-        return grouped_sheet(photos, stacks, labels, colors, row_titles, smooth, PRINT)
+        return grouped_sheet(photos, stacks, labels, colors, row_titles, column_titles, smooth, PRINT)
     K = len(stacks[0])
     _check_clusters(stacks, maps, column_titles)
     titles = list(column_titles) if column_titles is not None else [f"cluster {k}" for k in range(K)]
     colors = cluster_colors(K)
+    blurred = [[smoothed(heatmap, smooth) for heatmap in stack] for stack in stacks]
+    limits = [_common_limit(column) if same_clusters else None for column in zip(*blurred, strict=True)]
     lead = 1 if maps is None else 2
     heights = [photo.shape[0] / photo.shape[1] for photo in photos]
     mosaics = None if patches is None else [_mosaic([as_image(patch) for patch in some]) for some in patches]
@@ -143,7 +153,7 @@ def contact_sheet(
     grid = figure.subplots(len(heights), lead + K, squeeze=False, gridspec_kw={"height_ratios": heights})
     if mosaics is not None:
         _draw_mosaics(grid[0], mosaics, lead, colors)
-    for row, (photo, stack) in enumerate(zip(photos, stacks, strict=True)):
+    for row, (photo, stack) in enumerate(zip(photos, blurred, strict=True)):
         cells = grid[first + row]
         bare(cells[0]).imshow(photo)
         if row_titles is not None:
@@ -151,7 +161,7 @@ def contact_sheet(
         if maps is not None:
             _draw_cluster_map(bare(cells[1]), photo, maps[row], colors)
         for k, axes in enumerate(cells[lead:]):
-            draw_heatmap(axes, photo, stack[k], smooth)
+            draw_heatmap(axes, photo, stack[k], 0, limits[k])
             if maps is not None and not (own := maps[row] == k).any():
                 axes.set_xlabel("not in this photo", fontsize=7, color="0.4", labelpad=2)
             elif maps is not None:
@@ -170,6 +180,11 @@ def cluster_colors(K: int) -> Colormap:
     if K <= 10:
         return ListedColormap(colormaps["tab10"].colors[:K])  # type: ignore[attr-defined]
     return ListedColormap(colormaps["tab20" if K <= 20 else "hsv"](np.linspace(0, 1, K, endpoint=K <= 20)))
+
+
+def _common_limit(heatmaps: Sequence[np.ndarray]) -> float:
+    """Return the largest limit of the heatmaps of a cluster, without those of photos that have none of it."""
+    return max((heatmap_limit(heatmap) for heatmap in heatmaps if heatmap.any()), default=1.0)
 
 
 def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, colors: Colormap) -> None:
