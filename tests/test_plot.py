@@ -43,7 +43,7 @@ def test_overlay_sums_channels_and_takes_tensors_and_bytes():
 @pytest.mark.parametrize("shape", [(1, 12, 16), (12, 16, 1), (12, 16)])
 def test_grey_images(shape):
     grey, maps = rng.random(shape), rng.normal(size=(2, 12, 16))
-    color, batch = np.repeat(grey.reshape(12, 16, 1), 3, axis=2), torch.as_tensor(grey)[None]
+    color = np.repeat(grey.reshape(12, 16, 1), 3, axis=2)
     for found, expected in (
         (plot.overlay(grey, maps[0]), plot.overlay(color, maps[0])),
         (plot.contact_sheet([grey], [maps]), plot.contact_sheet([color], [maps])),

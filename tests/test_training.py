@@ -338,6 +338,80 @@ def test_vgg_small_refuses_sizes_below_one(size):
         vgg_small(**{size: 0})
 
 
+class Writer:
+    """Keeps what a SummaryWriter would write."""
+
+    def __init__(self):
+        self.written = {}
+
+    def __getattr__(self, name):
+        return lambda tag, value, step: self.written.setdefault(tag, (name, value, step))
+
+
+def titles_of(figure):
+    return [
+        axes.get_ylabel() or axes.get_title()
+        for axes in figure.axes
+        if "cluster " in axes.get_ylabel() + axes.get_title()
+    ]
+
+
+@pytest.mark.parametrize("pool", ["avg", None])
+def test_clusters_in_tensorboard(net, images, pool):
+    features = FeatureExtractor(net, "features.block2", pool=pool, mean=(0.5,), std=(0.5,))
+    x = features.preprocess(images)
+    clustering = neonxc.neuralize(features.points(x)[:3].cpu(), features=features, X=x)
+    clustering.classes_ = np.array(["a", "b", "c"])
+    writer, before = Writer(), state(net)
+    neonxc.plot.to_tensorboard(writer, 7, neonxc.NEON(clustering, beta=1.0), x, most=2, tag="what")
+    assert state(net) == before
+    column = clustering.assign(x)
+    counts = column.flatten().bincount(minlength=3).tolist()
+    assert [writer.written[f"what/size/{name}"] for name in "abc"] == [("add_scalar", n, 7) for n in counts]
+    name, logits, _ = writer.written["what/logits"]
+    assert name == "add_histogram"
+    torch.testing.assert_close(logits, clustering(x).amax(1))
+    name, figure, _ = writer.written["what/heatmaps"]
+    assert name == "add_figure"
+    of = "images" if pool else "locations"
+    assert titles_of(figure) == [f"cluster {name}\n{n} {of}" for name, n in zip("abc", counts, strict=True) if n]
+    drawn = [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
+    photos = drawn[:-1:2] if pool else drawn[::5]
+    assert len(photos) == (sum(min(n, 2) for n in counts) if pool else 2)
+    for photo in photos:
+        assert any(np.allclose(photo, image[0, :, :, None], atol=1e-6) for image in images.numpy())
+
+
+def test_what_tensorboard_keeps_of_clusters(net, images, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        for step in range(2):
+            neonxc.plot.to_tensorboard(writer, step, cluster(net, images), images, most=1)
+    tags = EventAccumulator(str(tmp_path)).Reload().Tags()
+    assert tags["images"] == ["clusters/heatmaps"]
+    assert tags["histograms"] == ["clusters/logits"]
+    assert tags["scalars"] == [f"clusters/size/{k}" for k in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"net": "points"}, "a network with a feature network"),
+        ({"most": 0}, "most needs a whole number >= 1"),
+        ({"images": torch.full((6, 1, 16, 16), 2.0)}, "values in 0..1"),
+    ],
+)
+def test_what_tensorboard_cannot_show(net, images, options, message):
+    given = {"net": cluster(net, images), **options}
+    if given["net"] == "points":
+        given["net"] = neonxc.neuralize(torch.eye(2))
+    with pytest.raises(ValueError, match=message):
+        neonxc.plot.to_tensorboard(Writer(), 0, X=images, **given)
+
+
 # The example
 
 
@@ -374,24 +448,14 @@ def test_the_example_writes_what_tensorboard_shows(example, tmp_path, options):
     tags = events.Tags()
     assert set(tags["scalars"]) == {
         *("loss", "quality/accuracy", "quality/purity", "quality/adjusted_rand_index"),
-        *(f"cluster_sizes/{k}" for k in range(4)),
+        *(f"clusters/size/{k}" for k in range(4)),
     }
     assert [event.step for event in events.Images("clusters/heatmaps")] == [0, 1]
     assert [event.step for event in events.Histograms("clusters/logits")] == [0, 1]
     assert events.Histograms("clusters/logits")[1].histogram_value.min >= -1e-5  # of each image's own cluster
-    sizes = [[event.value for event in events.Scalars(f"cluster_sizes/{k}")] for k in range(4)]
+    sizes = [[event.value for event in events.Scalars(f"clusters/size/{k}")] for k in range(4)]
     assert np.sum(sizes, axis=0).tolist() == [256, 256]
     assert all(0.1 < event.value < 1 for event in events.Scalars("quality/purity"))
-
-
-class Writer:
-    """Keeps what a SummaryWriter would write."""
-
-    def __init__(self):
-        self.written = {}
-
-    def __getattr__(self, name):
-        return lambda tag, value, step: self.written.setdefault(tag, (name, value, step))
 
 
 def test_the_examples_explain_keeps_each_modules_mode_also_after_an_error(example, net, images):
@@ -403,8 +467,7 @@ def test_the_examples_explain_keeps_each_modules_mode_also_after_an_error(exampl
     assert sorted(set(labels)) == [0, 1, 2]
     name, figure, epoch = writer.written["clusters/heatmaps"]
     assert (name, epoch) == ("add_figure", 7)
-    rows = [label.get_text().split("\n")[0] for label in figure.axes[0].get_yticklabels()]
-    assert rows == [f"cluster {k}" for k in range(3)]
+    assert [title.split("\n")[0] for title in titles_of(figure)] == [f"cluster {k}" for k in range(3)]
     example.accuracy(net, images, torch.zeros(6))
     assert state(net) == before
     with pytest.raises(ValueError, match="not a module of"):
@@ -423,9 +486,9 @@ def test_the_examples_explain_survives_collapsed_features(example, net, images, 
         assert len(set(labels)) == distinct
         assert previous is None or (previous == labels).all()
     if distinct > 1:
-        sizes = [writer.written[f"cluster_sizes/{k}"][1] for k in range(5)]
-        assert sorted(sizes) == [0, 0, 3, 3, 3]
-        assert len(writer.written["clusters/heatmaps"][1].axes[0].get_yticklabels()) == 3
+        sizes = {tag: value for tag, (_, value, _) in writer.written.items() if "size" in tag}
+        assert sizes == {f"clusters/size/{k}": 3 for k in set(labels)}
+        assert len(titles_of(writer.written["clusters/heatmaps"][1])) == 3
 
 
 def test_clusters_keep_their_numbers(example):
