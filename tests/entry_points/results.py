@@ -130,3 +130,26 @@ def pictures(at):
     figures = [plot.bars(relevance[0]), plot.summary_bars(neon.summary(x)), plot.overlay(photos[0], maps[0, 0])]
     figures += [plot.contact_sheet(photos, maps, (maps[:, 0] > 0).long()), plot.flipping_curves({"NEON": flipped})]
     return [len(figures), plot.heatmap_limit(maps), str(plot.text([["a", "b", "c"]], relevance[:1]))]
+
+
+class Writer:
+    """Keeps what a SummaryWriter would write, without the pictures."""
+
+    def __init__(self):
+        self.written = []
+
+    def add_figure(self, tag, figure, step):
+        self.written.append(tag)
+
+    def add_histogram(self, tag, values, step):
+        self.written.append(values)
+
+    add_scalar = add_histogram
+
+
+@entry("plot.to_tensorboard")
+def tensorboard(at):
+    writer, images = Writer(), at(IMAGES)
+    net = neonxc.neuralize(at(torch.eye(3, 6, dtype=torch.float64)), images, at(features()))
+    plot.to_tensorboard(writer, 0, net, images, images[:, :1].sigmoid(), most=1)
+    return writer.written
