@@ -167,8 +167,7 @@ def _read(final: Any, X: Any) -> ClusterModel:
     try:
         return read(final)
     except SameCenters as error:
-        fitted = getattr(final, "cluster_centers_", getattr(final, "means_", ()))
-        clusters = len(fitted) or getattr(final, "n_clusters", 2)
+        clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
         raise ValueError(f"{error}{why_identical(X, clusters)}") from None
 
 

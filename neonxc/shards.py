@@ -119,6 +119,6 @@ def sample(x: Tensor, most: int, ranks: Ranks) -> Tensor:
     """
     start, total = numbered(len(x), ranks)
     if total > most:
-        chosen = np.sort(np.random.default_rng(0).choice(total, most, replace=False)) - start
-        x = x[torch.from_numpy(chosen[(chosen >= 0) & (chosen < len(x))]).to(x.device)]
+        chosen = np.random.default_rng(0).choice(total, most, replace=False)
+        x = x[torch.from_numpy(np.isin(np.arange(start, start + len(x)), chosen)).to(x.device)]
     return torch.cat(ranks.gather(x))

@@ -38,22 +38,20 @@ def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
 
 
 def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
-    """Blur a heatmap [H, W] by a Gaussian whose width is a share of the shorter side; the sum is preserved."""
+    """Blur heatmaps [..., H, W] by a Gaussian whose width is a share of the shorter side; sums are preserved."""
     from scipy.ndimage import gaussian_filter
 
     if not 0 <= smooth < 1:
         raise ValueError(f"smooth must be a share of the shorter side, at least 0 and below 1; got {smooth!r}")
-    return gaussian_filter(heatmap, smooth * min(heatmap.shape)) if smooth else heatmap
+    width = smooth * min(heatmap.shape[-2:])
+    return gaussian_filter(heatmap, (0,) * (heatmap.ndim - 2) + (width, width)) if smooth else heatmap
 
 
-def draw_heatmap(
-    axes: Axes, photo: np.ndarray, heatmap: np.ndarray, smooth: float, limit: float | None = None
-) -> AxesImage:
+def draw_heatmap(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: float | None = None) -> AxesImage:
     """Draw a heatmap [H, W] over its photo [H, W, 3]; the photo shows where relevance is weak."""
     if heatmap.shape != photo.shape[:2]:
         raise ValueError(f"heatmap of shape {list(heatmap.shape)} on a photo of {list(photo.shape[:2])} pixels")
     check_finite(heatmap, "heatmap")
-    heatmap = smoothed(heatmap, smooth)
     limit = limit or heatmap_limit(heatmap)
     strength = np.clip(np.abs(heatmap) / limit, 0, 1)
     bare(axes).imshow(pale(photo))

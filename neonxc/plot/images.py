@@ -70,7 +70,7 @@ def overlay(
     height = 4 * photo.shape[0] / photo.shape[1]
     figure = Figure(figsize=(4.5, height + (0.3 if title else 0)), layout="compressed", dpi=PRINT)
     axes = figure.add_subplot()
-    drawn = draw_heatmap(axes, photo, _as_heatmap(heatmap), smooth, limit)
+    drawn = draw_heatmap(axes, photo, smoothed(_as_heatmap(heatmap), smooth), limit)
     if region is not None:
         draw_contour(axes, as_array(region), photo.shape, color)
     if title:
@@ -128,20 +128,21 @@ def contact_sheet(
     photos, stacks = [as_image(image) for image in images], [as_array(stack) for stack in heatmaps]
     maps = None if cluster_maps is None else [as_array(cluster_map) for cluster_map in cluster_maps]
     _check_sheet(photos, stacks, maps)
+    blurred = [smoothed(stack, smooth) for stack in stacks]
     if stacks[0].ndim == 2:
         if maps is None or any(one.ndim for one in maps):
             raise ValueError("one heatmap per photo needs cluster_maps with one integer per photo, its cluster")
         labels = np.array(maps).tolist()
-        if column_titles is not None and len(column_titles) <= max(labels):
-            raise ValueError(f"{max(labels) + 1} clusters need as many column_titles, got {len(column_titles)}")
-        colors = cluster_colors(max(labels) + 1)
-        return grouped_sheet(photos, stacks, labels, colors, row_titles, column_titles, smooth, PRINT)
+        K = max(labels) + 1
+        if column_titles is not None and len(column_titles) < K:
+            raise ValueError(f"{K} clusters need as many column_titles, got {len(column_titles)}")
+        return grouped_sheet(photos, blurred, labels, cluster_colors(K), row_titles, column_titles, PRINT)
     K = len(stacks[0])
     _check_clusters(stacks, maps, column_titles)
     titles = list(column_titles) if column_titles is not None else [f"cluster {k}" for k in range(K)]
     colors = cluster_colors(K)
-    blurred = [[smoothed(heatmap, smooth) for heatmap in stack] for stack in stacks]
-    limits = [_common_limit(column) if same_clusters else None for column in zip(*blurred, strict=True)]
+    # a photo that has none of a cluster has no limit
+    limits = [max(heatmap_limit(stack[k]) * bool(stack[k].any()) for stack in blurred) or None for k in range(K)]
     lead = 1 if maps is None else 2
     heights = [photo.shape[0] / photo.shape[1] for photo in photos]
     mosaics = None if patches is None else [_mosaic([as_image(patch) for patch in some]) for some in patches]
@@ -161,7 +162,7 @@ def contact_sheet(
         if maps is not None:
             _draw_cluster_map(bare(cells[1]), photo, maps[row], colors)
         for k, axes in enumerate(cells[lead:]):
-            draw_heatmap(axes, photo, stack[k], 0, limits[k])
+            draw_heatmap(axes, photo, stack[k], limits[k] if same_clusters else None)
             if maps is not None and not (own := maps[row] == k).any():
                 axes.set_xlabel("not in this photo", fontsize=7, color="0.4", labelpad=2)
             elif maps is not None:
@@ -180,11 +181,6 @@ def cluster_colors(K: int) -> Colormap:
     if K <= 10:
         return ListedColormap(colormaps["tab10"].colors[:K])  # type: ignore[attr-defined]
     return ListedColormap(colormaps["tab20" if K <= 20 else "hsv"](np.linspace(0, 1, K, endpoint=K <= 20)))
-
-
-def _common_limit(heatmaps: Sequence[np.ndarray]) -> float:
-    """Return the largest limit of the heatmaps of a cluster, without those of photos that have none of it."""
-    return max((heatmap_limit(heatmap) for heatmap in heatmaps if heatmap.any()), default=1.0)
 
 
 def _draw_cluster_map(axes: Axes, photo: np.ndarray, cluster_map: np.ndarray, colors: Colormap) -> None:

@@ -21,7 +21,6 @@ def grouped_sheet(
     colors: Colormap,
     names: Sequence[str] | None,
     titles: Sequence[str] | None,
-    smooth: float,
     dpi: int,
 ) -> Figure:
     """Draw a block per cluster: its photos with their heatmaps, in frames of the cluster's colour.
@@ -47,7 +46,7 @@ def grouped_sheet(
         for number, i in enumerate(line):
             photo, heat = cells[3 * number : 3 * number + 2]
             photo.imshow(photos[i])
-            draw_heatmap(heat, photos[i], heatmaps[i], smooth)
+            draw_heatmap(heat, photos[i], heatmaps[i])
             frame(photo, colors(label))
             frame(heat, colors(label))
             if names is not None:
@@ -55,8 +54,7 @@ def grouped_sheet(
         if label != shown:
             n = len(groups[label])
             title = titles[label] if titles else f"cluster {label}\n{n} photo{'s' if n > 1 else ''}"
-            style = {"color": colors(label), "fontweight": "bold", "parse_math": False}
-            cells[0].set_ylabel(title, fontsize=9, **style)
+            cells[0].set_ylabel(title, fontsize=9, color=colors(label), fontweight="bold", parse_math=False)
         shown = label
     add_scale(figure, grid, below=True)
     return figure

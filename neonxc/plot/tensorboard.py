@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from neonxc.attribution import NEON
-from neonxc.carriers import Backbone
-from neonxc.network import NeuralizedClustering
-from neonxc.parameters import check_whole
 from neonxc.plot.images import contact_sheet
 
-DPI = 100  # half of what figures in files have: a sheet per step is large
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from neonxc.attribution import NEON
+    from neonxc.network import NeuralizedClustering
 
 
-@torch.no_grad()
 def to_tensorboard(
     writer: Any,
     step: int,
@@ -24,13 +20,13 @@ def to_tensorboard(
     X: Tensor,
     images: Any = None,
     *,
-    most: int = 4,
     tag: str = "clusters",
 ) -> None:
     """Write the clusters of images to TensorBoard: a sheet of heatmaps, the sizes of the clusters, and the logits.
 
-    The sheet is ``{tag}/heatmaps``. The number of images (or of locations) of each cluster is
-    ``{tag}/size/{label}``, and ``{tag}/logits`` is the histogram of all logits for the own cluster.
+    The sheet, ``{tag}/heatmaps``, has four images of each cluster of whole images, with logits from the largest to
+    the smallest; of clusters of locations it has the first four images. The number of images (or of locations) of
+    each cluster is ``{tag}/size/{label}``; ``{tag}/logits`` is the histogram of the logits for the own cluster.
 
     Parameters
     ----------
@@ -46,17 +42,14 @@ def to_tensorboard(
     images : tensor or sequence of N images, optional
         The images as they are drawn, in 0..1 (see :func:`contact_sheet`). Default: X as the feature network
         converts it back (:meth:`neonxc.models.FeatureExtractor.deprocess`).
-    most : int
-        Number of images that are drawn: of each cluster of whole images, with logits from the largest to the
-        smallest; of clusters of locations, the first ones in X.
     tag : str
         Name of the group in TensorBoard.
 
     Raises
     ------
     ValueError
-        If the clustering has no feature network, if layers of it are in training mode that differ in it, if `most`
-        is below 1, or if images have values outside 0..1.
+        If the clustering has no feature network, if layers of it are in training mode that differ in it, or if
+        images have values outside 0..1.
 
     Examples
     --------
@@ -75,31 +68,31 @@ def to_tensorboard(
     3 clusters/size/0
     3 clusters/size/1
     """
+    import torch
+
+    from neonxc.attribution import NEON
+
     neon = net if isinstance(net, NEON) else NEON(net)
-    net = neon.net
-    if not isinstance(net.carrier, Backbone):
+    net, features = neon.net, neon.net.features
+    if features is None:
         raise ValueError("to_tensorboard needs a network with a feature network, whose inputs are images")
-    check_whole("most", most)
-    logit, column = net(X).max(dim=1)
-    sizes = column.flatten().bincount(minlength=len(net.classes_)).tolist()
-    of = "images" if column.ndim == 1 else "locations"
-    titles = [f"cluster {label}\n{size} {of}" for label, size in zip(net.classes_, sizes, strict=True)]
+    with torch.no_grad():
+        logit, column = net(X).max(dim=1)
+    whole = column.ndim == 1
+    counts = column.flatten().bincount(minlength=len(net.classes_))
+    sizes = dict(zip(net.classes_, counts.tolist(), strict=True))
+    shown = torch.arange(len(X), device=X.device)[:4]
+    if whole:
+        order = logit.argsort(descending=True)
+        clusters = [order[column[order] == k] for k in column.unique()]
+        shown = torch.cat([rows[torch.linspace(0, len(rows) - 1, 4).long().unique()] for rows in clusters])
     if images is None:
-        images = getattr(net.features, "deprocess", lambda inputs: inputs)(X)
-    shown = _evenly(logit, column, most) if column.ndim == 1 else torch.arange(min(most, len(X)))
-    x = X[shown.to(X.device)]
-    heatmaps = neon.attribute(x).sum(1) if column.ndim == 1 else neon.heatmaps(x)
-    places = column[shown.to(column.device)]
-    figure = contact_sheet([images[i] for i in shown.tolist()], heatmaps, places, column_titles=titles)
-    figure.set_dpi(DPI)
+        images = features.deprocess(X) if hasattr(features, "deprocess") else X
+    heatmaps = neon.attribute(X[shown]).sum(1) if whole else neon.heatmaps(X[shown])
+    titles = [f"cluster {label}\n{size} {'images' if whole else 'locations'}" for label, size in sizes.items()]
+    figure = contact_sheet([images[i] for i in shown.tolist()], heatmaps, column[shown], column_titles=titles)
+    figure.set_dpi(100)  # half of what files have: there is a sheet for every step
     writer.add_figure(f"{tag}/heatmaps", figure, step)
     writer.add_histogram(f"{tag}/logits", logit, step)
-    for label, size in zip(net.classes_, sizes, strict=True):
+    for label, size in sizes.items():
         writer.add_scalar(f"{tag}/size/{label}", size, step)
-
-
-def _evenly(logit: Tensor, column: Tensor, most: int) -> Tensor:
-    """Return some images of each cluster, in equal steps from the largest logit to the smallest."""
-    order = logit.argsort(descending=True)
-    clusters = [order[column[order] == k] for k in column.unique().tolist()]
-    return torch.cat([rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).long()] for rows in clusters])

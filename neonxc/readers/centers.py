@@ -72,7 +72,8 @@ def check_distinct(
     _, first = torch.unique(points, dim=0, return_inverse=True)
     number = torch.arange(len(points)) if numbers is None else numbers
     order = torch.argsort(first, stable=True)
-    same = (first[order][1:] == first[order][:-1]) & (number[order][1:] != number[order][:-1])
+    first, number = first[order], number[order]
+    same = (first[1:] == first[:-1]) & (number[1:] != number[:-1])
     if same.any():
         at = int(same.nonzero()[0])
-        raise SameCenters(message.format(*sorted(number[order[at : at + 2]].tolist())))
+        raise SameCenters(message.format(*sorted(number[at : at + 2].tolist())))

@@ -16,36 +16,27 @@ from neonxc.quadratic import QuadraticDetection
 from neonxc.readers.centers import check_distinct
 from neonxc.readers.model import ClusterModel, read
 
-LEAST = 0.5  # points of a component of a Bayesian mixture that is in use
-
 
 @read.register(GaussianMixture)
 @read.register(BayesianGaussianMixture)
 def _(model: GaussianMixture | BayesianGaussianMixture) -> ClusterModel:
     check_is_fitted(model)
     for name in ("means_", "precisions_cholesky_", "weights_"):
-        known = f"the {type(model).__name__} was not fitted properly: {name}"
-        check_finite(torch.as_tensor(getattr(model, name)), name=known)
+        what = f"the {type(model).__name__} was not fitted properly: {name}"
+        check_finite(torch.as_tensor(getattr(model, name)), name=what)
     means = torch.tensor(model.means_, dtype=torch.float64)  # a copy, because the model may be fitted again
     if len(means) < 2:
         raise ValueError("explaining a mixture needs at least 2 components: with one there is no competitor")
     roots = torch.tensor(model.precisions_cholesky_, dtype=torch.float64)
-    _check_distinct(model, means, roots)
+    if isinstance(model, GaussianMixture):  # the spare components of a Bayesian mixture may all equal the prior
+        own = means if model.covariance_type == "tied" else torch.cat([means, roots.reshape(len(means), -1)], 1)
+        check_distinct(own, message="components {} and {} have identical means and covariances")
     if model.covariance_type == "spherical":
         roots = roots[:, None].repeat(1, means.shape[1])
     priors = _priors(model)
     if model.covariance_type == "tied":
         return ClusterModel(lambda chain: _tied(means, roots.T, priors, chain), means, scale=1.0)
     return ClusterModel(lambda chain: _own(means, roots, priors, chain), means, scale=1.0)
-
-
-def _check_distinct(model: GaussianMixture | BayesianGaussianMixture, means: Tensor, roots: Tensor) -> None:
-    """Refuse identical components, unless they have no points: in a Bayesian mixture these all equal the prior."""
-    own = means if model.covariance_type == "tied" else torch.cat([means, roots.reshape(len(means), -1)], dim=1)
-    number = torch.arange(len(means))
-    if isinstance(model, BayesianGaussianMixture):
-        number = number[torch.as_tensor(model.mean_precision_ - model.mean_precision_prior_ > LEAST)]
-    check_distinct(own[number], number, "components {} and {} have identical means and covariances")
 
 
 def _priors(model: GaussianMixture | BayesianGaussianMixture) -> Tensor:
