@@ -73,7 +73,8 @@ def to_tensorboard(
     from neonxc.attribution import NEON
 
     neon = net if isinstance(net, NEON) else NEON(net)
-    net, features = neon.net, neon.net.features
+    net = neon.net
+    features: Any = net.features
     if features is None:
         raise ValueError("to_tensorboard needs a network with a feature network, whose inputs are images")
     with torch.no_grad():
