@@ -226,7 +226,9 @@ def sheet(scene: Scene, maps: Maps, n: int) -> Figure:
     titles = [
         f"{name.replace(', ', chr(10))}\n{match.score:.2f}" for name, match in zip(names, matches, strict=True)
     ]
-    figure = plot.contact_sheet([scene.photo] * len(masks), shown, places, column_titles=titles)
+    figure = plot.contact_sheet(
+        [scene.photo] * len(masks), shown, places, column_titles=titles, same_clusters=False
+    )
     figure.axes[1].set_title("segment", fontsize=9)
     grid = np.array(figure.axes[:-1]).reshape(len(masks), -1)  # without the colour bar
     for axes in grid[1:, 0]:  # one photo is enough for the example picture
@@ -253,7 +255,7 @@ def spiral_sheet(
         heatmaps.append(cluster_maps(unit, x, clusters, rules(which, raw))[0])
         found.append(cluster_map(unit, x, clusters))
     titles = [f"block {block}" for block in blocks]
-    return plot.contact_sheet([photo] * len(blocks), heatmaps, found, row_titles=titles)
+    return plot.contact_sheet([photo] * len(blocks), heatmaps, found, row_titles=titles, same_clusters=False)
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int) -> None:

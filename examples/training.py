@@ -5,7 +5,7 @@ epoch.
     python examples/training.py --epochs 3
     tensorboard --logdir runs
 
-A small VGG learns the digits of MNIST. `explain` and the three functions below it can be copied into a training
+A small VGG learns the digits of MNIST. `explain` and the two functions below it can be copied into a training
 script: they depend on neither the digits nor the optimizer, and leave the network and its training mode unchanged.
 """
 
@@ -20,7 +20,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from matplotlib.figure import Figure
 from mnist import load_mnist
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
@@ -29,12 +28,9 @@ from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.tensorboard import SummaryWriter
-from torchvision.utils import make_grid
 
 import neonxc
 from neonxc.models import FeatureExtractor, vgg_small
-
-PER_ROW = 12  # images of each cluster in the figure
 
 
 def explain(
@@ -54,25 +50,12 @@ def explain(
         order = renumber(kmeans, previous)
         # there are fewer clusters than requested if the features collapse
         used = np.flatnonzero(np.isin(order, kmeans.labels_))
-        if len(used) > 1:
-            clustering = neonxc.neuralize(kmeans.cluster_centers_[order[used]], images, features)
-            with torch.no_grad():
-                logits, found = clustering(images).max(dim=1)  # the logit of each image's cluster, and its number
-            clearest = logits.argsort(descending=True)
-            rows = {int(k): clearest[found[clearest] == i] for i, k in enumerate(used)}
-            rows = {k: row for k, row in rows.items() if len(row)}
-            shown = torch.cat([row[torch.linspace(0, len(row) - 1, PER_ROW).long()] for row in rows.values()])
-            relevance = neonxc.NEON(clustering).attribute(images[shown])
-
-    if len(used) < 2:  # all features are equal, so that there is nothing to explain
-        return np.full(len(images), used[0])
-    labels = used[found.cpu().numpy()]
-    sizes = {k: len(row) for k, row in rows.items()}
-    writer.add_figure("clusters/heatmaps", sheet(images[shown], relevance, sizes), epoch)
-    writer.add_histogram("clusters/logits", logits, epoch)
-    for k in range(clusters):
-        writer.add_scalar(f"cluster_sizes/{k}", sizes.get(k, 0), epoch)
-    return labels
+        if len(used) < 2:  # all features are equal, so that there is nothing to explain
+            return np.full(len(images), used[0])
+        clustering = neonxc.neuralize(kmeans.cluster_centers_[order[used]], images, features)
+        clustering.classes_ = used  # the numbers of the epoch before
+        neonxc.plot.to_tensorboard(writer, epoch, clustering, images, 1 - images)  # digits black on white
+        return clustering.predict(images).cpu().numpy()
 
 
 @contextmanager
@@ -96,23 +79,6 @@ def renumber(kmeans: KMeans, previous: np.ndarray | None) -> np.ndarray:
     overlap = np.zeros((clusters, clusters))
     np.add.at(overlap, (previous, kmeans.labels_), 1)
     return linear_sum_assignment(overlap, maximize=True)[1]
-
-
-def sheet(images: Tensor, relevance: Tensor, sizes: dict[int, int]) -> Figure:
-    """Draw a row per cluster, from the largest logit to the smallest; red is positive relevance, blue is
-    negative."""
-    heat = relevance.sum(dim=1, keepdim=True)
-    # each heatmap has a scale of its own
-    heat = heat / heat.abs().amax(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)
-    nrow = len(images) // len(sizes)
-    paper = make_grid(1 - images, nrow, pad_value=1)  # black on white, so that only the heatmap is coloured
-    figure = neonxc.plot.overlay(paper, make_grid(heat, nrow)[0], smooth=0)
-    height, width = paper.shape[1:]
-    figure.set_size_inches(8.2, 7.2 * height / width)
-    names = [f"cluster {k}\n{size} images" for k, size in sizes.items()]
-    figure.axes[0].set_yticks((np.arange(len(sizes)) + 0.5) * height / len(sizes), names, fontsize=8)
-    figure.axes[0].tick_params(length=0)
-    return figure
 
 
 def train(

@@ -67,14 +67,16 @@ def cluster_sheet(found: list[Explained]) -> Figure:
     """Draw a row per photo: the photo, the clusters of the tree, and a heatmap of each cluster."""
     maps = [neonxc.NEON(one.of_tree).heatmaps(one.x)[0] for one in found]
     places = [one.of_tree.predict(one.x)[0] for one in found]
-    return plot.contact_sheet([one.photo for one in found], maps, places, row_titles=[one.name for one in found])
+    photos, names = [one.photo for one in found], [one.name for one in found]
+    return plot.contact_sheet(photos, maps, places, row_titles=names, same_clusters=False)
 
 
 def threshold_sheet(found: list[Explained]) -> Figure:
     """Draw the photo and a heatmap of each threshold with its share in all decisions, the root first."""
     neons = [neonxc.NEON(one.of_tree) for one in found]
     maps = [neon.threshold_heatmaps(one.x)[0] for neon, one in zip(neons, found, strict=True)]
-    figure = plot.contact_sheet([one.photo for one in found], maps, row_titles=[one.name for one in found])
+    photos, names = [one.photo for one in found], [one.name for one in found]
+    figure = plot.contact_sheet(photos, maps, row_titles=names, same_clusters=False)
     n_tests = len(maps[0])
     for row, (neon, one) in enumerate(zip(neons, found, strict=True)):
         shares = neon.thresholds(one.x)[0].flatten(1).sum(1)

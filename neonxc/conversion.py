@@ -93,8 +93,9 @@ def neuralize(
     sklearn.exceptions.NotFittedError
         If the clusterer is not fitted.
     ValueError
-        If there are fewer than two clusters, centers are identical or infinite, a step is not affine, X cannot be
-        used, the number of labels is wrong, or a threshold is given for a model without probabilities.
+        If there are fewer than two clusters, centers or components are identical, parameters are NaN or infinite,
+        a step is not affine, X cannot be used, the number of labels is wrong, or a threshold is given for a model
+        without probabilities.
 
     Warns
     -----

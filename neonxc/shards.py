@@ -117,11 +117,10 @@ def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:
 def sample(x: Tensor, most: int, ranks: Ranks) -> Tensor:
     """Return the rows of all ranks, or a random sample of `most` of them, the same on all ranks.
 
-    Without a group, all rows are returned.
+    The sample depends on the number of all rows alone, and not on how they are shared out.
     """
-    if ranks.alone:
-        return x
-    if numbered(len(x), ranks)[1] <= most:
-        return torch.cat(ranks.gather(x))
-    generator = torch.Generator().manual_seed(ranks.rank)
-    return greatest(x, torch.rand(len(x), generator=generator, dtype=torch.float64).to(x.device), most, ranks)
+    start, total = numbered(len(x), ranks)
+    if total > most:
+        chosen = np.random.default_rng(0).choice(total, most, replace=False)
+        x = x[torch.from_numpy(np.isin(np.arange(start, start + len(x)), chosen)).to(x.device)]
+    return torch.cat(ranks.gather(x))

@@ -11,6 +11,7 @@ from sklearn.cluster import AffinityPropagation, Birch, BisectingKMeans, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -270,6 +271,34 @@ def test_identical_centers_of_data_that_repeat():
         neonxc.neuralize(labels=np.arange(30) % 3, X=frame)
     with pytest.raises(ValueError, match="identical centers; fit fewer clusters"):
         neonxc.neuralize(constant)
+
+
+@pytest.mark.parametrize("given", [X, None], ids=["X", "no X"])
+@pytest.mark.parametrize("name", ["means_", "precisions_cholesky_", "weights_"])
+def test_mixtures_that_were_not_fitted_properly(name, given):
+    model = GaussianMixture(3, random_state=0).fit(X)
+    getattr(model, name).flat[1] = np.nan
+    message = f"the GaussianMixture was not fitted properly: {name} has a value that is not finite: nan"
+    with pytest.raises(ValueError, match=message):
+        neonxc.neuralize(model, given)
+
+
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+def test_mixtures_with_identical_components(kind):
+    model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(X)
+    model.means_[2] = model.means_[0]
+    if kind != "tied":
+        model.precisions_cholesky_[2] = model.precisions_cholesky_[0]
+    with pytest.raises(ValueError, match="components 0 and 2 have identical means and covariances; fit fewer"):
+        neonxc.neuralize(model, X)
+
+
+def test_spare_components_of_a_bayesian_mixture():
+    model = BayesianGaussianMixture(
+        n_components=10, weight_concentration_prior_type="dirichlet_distribution", max_iter=500, random_state=0
+    ).fit(X)
+    assert len(np.unique(model.means_, axis=0)) < 10
+    assert (neonxc.neuralize(model, X).predict(X) == model.predict(X)).all()
 
 
 def test_split_with_identical_centers():

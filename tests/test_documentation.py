@@ -28,6 +28,7 @@ WITH_OUTPUT = {
     "docs/kernel_trees.md",
     "docs/tree_networks.md",
     "docs/extend.md",
+    "docs/labels.md",
 }  # pages that show all that they print
 
 
@@ -46,8 +47,10 @@ def meant(name, weights=None):
 @pytest.fixture
 def small(monkeypatch):
     """Small photos, and networks with random weights: nothing is downloaded, and little is computed."""
-    load_image, resnet18 = neonxc.models.load_image, torchvision.models.resnet18
-    monkeypatch.setattr(neonxc.models, "load_image", lambda path, size: load_image(path, min(size, 96)))
+    resnet18 = torchvision.models.resnet18
+    for name in ("load_image", "to_tensor"):
+        load = getattr(neonxc.models, name)
+        monkeypatch.setattr(neonxc.models, name, lambda given, size, load=load: load(given, min(size, 96)))
     monkeypatch.setattr(torchvision.models, "resnet18", lambda weights: resnet18())
     monkeypatch.setattr(torchvision.models, "get_model", meant)
     monkeypatch.setattr(neonxc.models, "vgg16", partial(neonxc.models.vgg16, weights=None))

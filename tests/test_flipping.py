@@ -303,6 +303,14 @@ def test_shapley_values_of_two_features():
     assert torch.allclose(found[:, 0], first, atol=0.1 * float(first.abs().max()))
 
 
+@pytest.mark.parametrize("method", [methods.shapley_sampling, methods.pda])
+def test_methods_take_expanded_groups(method):
+    maps, net = torch.randn(2, 3, 2, 2), nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    channels, own = torch.arange(3)[:, None, None].expand(3, 2, 2), torch.tensor([0, 2])
+    found = method(groups=channels)(net, maps, own)
+    assert torch.equal(found, method(groups=channels.contiguous())(net, maps, own))
+
+
 def test_compare():
     found = compare(NET, X, repeats=20)
     assert set(found.results) == set(methods.default_methods(KDEImputer(X), known="mean"))

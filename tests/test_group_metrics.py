@@ -27,8 +27,9 @@ from neonxc.evaluation import (
     wad,
     waes,
 )
+from neonxc.evaluation.imputers import default_imputer
 from neonxc.preparation import prepare
-from neonxc.ranks import Ranks
+from neonxc.ranks import ALONE, Ranks
 from neonxc.shards import common_classes, greatest, sample
 from neonxc.trees import IMM
 
@@ -353,7 +354,13 @@ def test_rows_of_all_ranks(ranks):
     best, some, whole = every(ranks(chosen, x, scores))
     assert torch.equal(best, x[scores.argsort(descending=True)[:5]])
     assert len(set(some[:, 0].tolist())) == 7
+    assert torch.equal(some, sample(x, 7, ALONE))
     assert torch.equal(whole, x)
+
+
+def test_the_default_imputer_draws_from_few_rows_with_and_without_a_group(net, monkeypatch):
+    monkeypatch.setattr("neonxc.evaluation.imputers.LARGEST", 12)
+    assert len(default_imputer(net, torch.randn(40, 3, dtype=torch.float64)).points) == 12
 
 
 def classes(group, kinds):

@@ -40,6 +40,30 @@ def test_overlay_sums_channels_and_takes_tensors_and_bytes():
         np.testing.assert_allclose(drawn(figure.axes[0]), relevance.sum(0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 12, 16), (12, 16, 1), (12, 16)])
+def test_grey_images(shape):
+    grey, maps = rng.random(shape), rng.normal(size=(2, 12, 16))
+    color = np.repeat(grey.reshape(12, 16, 1), 3, axis=2)
+    for found, expected in (
+        (plot.overlay(grey, maps[0]), plot.overlay(color, maps[0])),
+        (plot.contact_sheet([grey], [maps]), plot.contact_sheet([color], [maps])),
+        (
+            plot.contact_sheet(torch.as_tensor(grey)[None], maps[:1], [0]),
+            plot.contact_sheet([color], maps[:1], [0]),
+        ),
+    ):
+        np.testing.assert_array_equal(found.axes[0].images[0].get_array(), expected.axes[0].images[0].get_array())
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_heatmaps_of_a_cluster_have_one_scale(same):
+    maps = rng.normal(size=(3, 2, 12, 16)) * [[[[1e-3]], [[1.0]]], [[[1.0]], [[0.1]]], [[[0.0]], [[1.0]]]]
+    figure = plot.contact_sheet([PHOTO] * 3, maps, same_clusters=same, smooth=0)
+    found = np.array([axes.images[-1].get_clim()[1] for axes in figure.axes[:-1]]).reshape(3, 3)[:, 1:]
+    own = np.array([[plot.heatmap_limit(heatmap) for heatmap in row] for row in maps])
+    np.testing.assert_allclose(found, np.tile([own[1, 0], max(own[:, 1])], (3, 1)) if same else own)
+
+
 def test_contact_sheet_puts_every_map_in_its_place():
     photos, maps = [PHOTO, rng.random((8, 20, 3))], [rng.normal(size=(3, 12, 16)), rng.normal(size=(3, 8, 20))]
     clusters = [rng.integers(0, 3, (3, 4)), rng.integers(0, 3, (2, 5))]
@@ -98,6 +122,10 @@ def test_whole_photos_are_grouped_by_cluster():
     assert titles == ["b", "e", "a", "c", "d"]
     labels = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
     assert labels == ["cluster 0\n2 photos", "cluster 1\n3 photos"]
+    named = plot.contact_sheet([PHOTO] * 5, maps, [1, 0, 1, 1, 0], column_titles=["few", "most"])
+    assert [axes.get_ylabel() for axes in named.axes if axes.get_ylabel()] == ["few", "most"]
+    with pytest.raises(ValueError, match="2 clusters need as many column_titles, got 1"):
+        plot.contact_sheet([PHOTO], maps[:1], [1], column_titles=["few"])
     framed = [axes for axes in figure.axes if axes.images and axes.spines["top"].get_visible()]
     assert [drawn(axes)[0, 0] for axes in framed[1::2]] == [1, 4, 0, 2, 3]
     assert len({axes.spines["top"].get_edgecolor() for axes in framed[:4]}) == 1
@@ -170,7 +198,7 @@ def test_figures_stay_out_of_pyplots_registry(tmp_path):
     ("call", "message"),
     [
         (lambda: plot.overlay(PHOTO, np.zeros((3, 4))), "photo of"),
-        (lambda: plot.overlay(PHOTO[..., 0], PHOTO[..., 0]), r"shape \[3, H, W\]"),
+        (lambda: plot.overlay(PHOTO[..., :2], PHOTO[..., 0]), r"\[3, H, W\] .* or grey .* got \[12, 16, 2\]"),
         (lambda: plot.overlay(PHOTO * 300, PHOTO[..., 0]), "values in 0..1"),
         (lambda: plot.overlay(PHOTO, np.full((12, 16), np.nan)), "not finite"),
         (lambda: plot.overlay(PHOTO, np.zeros(5)), "a heatmap needs shape"),

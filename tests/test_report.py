@@ -371,9 +371,15 @@ def test_more_points_than_are_shown():
     assert "<td></td>" not in table
 
 
-def test_projections(model, wine):
-    found = neonxc.explain(model, wine.iloc[::3], projection="tsne").contents
-    assert found.points.axes == "t-SNE"
+@pytest.mark.filterwarnings("ignore")  # of umap
+@pytest.mark.parametrize(("projection", "package"), [("tsne", "sklearn"), ("umap", "umap")])
+def test_projections(model, wine, projection, package):
+    pytest.importorskip(package)
+    found = neonxc.explain(model, wine.iloc[::3], projection=projection).contents
+    assert found.points.axes.replace("-", "").lower() == projection
+
+
+def test_unknown_projections(model, wine):
     with pytest.raises(ValueError, match="projection must be"):
         neonxc.explain(model, wine, projection="mds")
 

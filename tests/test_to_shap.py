@@ -87,7 +87,7 @@ def test_errors(explanation):
     net = neonxc.neuralize(KMEANS, X)
     with pytest.raises(ValueError, match=r"relevance needs shape \(150, 4\), got \(10, 4\)"):
         neonxc.to_shap(np.zeros((10, 4)), net, X)
-    with pytest.raises(ValueError, match=r"target 5 is outside"):
+    with pytest.raises(ValueError, match="target needs columns from 0 to 2, got 5"):
         neonxc.to_shap(np.zeros((150, 4)), net, X, 5)
     deep = neonxc.neuralize(KMEANS, VALUES, torch.nn.Identity())
     with pytest.raises(ValueError, match=r"to_shap needs a network without feature network"):

@@ -156,7 +156,7 @@ def compare(
         returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`; for
         texts, those that need no gradient.
     imputer : Imputer, optional
-        As for :func:`pixel_flipping`. The default one is built from all of X.
+        As for :func:`pixel_flipping`. The default one is built from X, not from the `points` alone.
     repeats, groups, target, random_state
         As for :func:`pixel_flipping`. The random draws are the same for all methods.
     points : int or None

@@ -79,7 +79,8 @@ def pixel_flipping(
         Of X's features, for the target.
     imputer : Imputer, optional
         What stands in for missing features; default: a :class:`KDEImputer` of X for points [N, d], a
-        :class:`WordImputer` of X for word numbers, else zeros.
+        :class:`WordImputer` of X for word numbers, else zeros. The first two know 4000 inputs, drawn at random,
+        if there are more.
     repeats : int
         Fillings per step, of imputers that draw.
     groups : str, int or array of int, optional
@@ -100,7 +101,7 @@ def pixel_flipping(
     group : torch.distributed.ProcessGroup, optional
         Curves over the inputs of all processes of the group: X, `relevance`, and arrays as `target` or shaped like
         X as `groups`, are those of this process, which may have none. All processes call it, with imputers of the
-        same data; the default one is given the inputs of all processes, at most 4000 drawn from them. The curves,
+        same data; the default one draws from the inputs of all processes. The curves,
         `auc` and `auc_stderr` are the same on all, ``..._per_input`` are those of the process's own inputs. Inputs
         of different processes do not share draws: these depend on the position among all inputs, those of rank 0
         first, and are the same again if every process has the same inputs. With an imputer that draws nothing,

@@ -97,7 +97,8 @@ def shapley_sampling(
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), torch.no_grad():
             torch.manual_seed(seed)
-            mask = None if groups is None else groups.view(1, *x.shape[1:])
+            # captum needs contiguous masks
+            mask = None if groups is None else groups.contiguous().view(1, *x.shape[1:])
             found = ShapleyValueSampling(net).attribute(
                 x, baselines=_baselines(baseline, x), target=target, n_samples=samples, feature_mask=mask
             )

@@ -2,13 +2,15 @@
 
 Functions return a `matplotlib.figure.Figure` that is not registered with pyplot, so that a training script can
 draw thousands of figures without closing them. A notebook displays a figure that is the last value of a cell;
-``figure.savefig(path)`` saves it. :func:`text` returns documents that are displayed and saved as HTML.
+``figure.savefig(path)`` saves it; :func:`to_tensorboard` writes one to TensorBoard. :func:`text` returns documents
+that are displayed and saved as HTML.
 """
 
 from neonxc.plot.bars import bars, summary_bars
 from neonxc.plot.curves import flipping_curves
 from neonxc.plot.heat import heatmap_limit
 from neonxc.plot.images import contact_sheet, overlay
+from neonxc.plot.tensorboard import to_tensorboard
 from neonxc.plot.text import HighlightedText, text
 
 __all__ = [
@@ -20,4 +22,5 @@ __all__ = [
     "overlay",
     "summary_bars",
     "text",
+    "to_tensorboard",
 ]

@@ -38,22 +38,20 @@ def heatmap_limit(heatmap: Any, quantile: float = 0.995) -> float:
 
 
 def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
-    """Blur a heatmap [H, W] by a Gaussian whose width is a share of the shorter side; the sum is preserved."""
+    """Blur heatmaps [..., H, W] by a Gaussian whose width is a share of the shorter side; sums are preserved."""
     from scipy.ndimage import gaussian_filter
 
     if not 0 <= smooth < 1:
         raise ValueError(f"smooth must be a share of the shorter side, at least 0 and below 1; got {smooth!r}")
-    return gaussian_filter(heatmap, smooth * min(heatmap.shape)) if smooth else heatmap
+    width = smooth * min(heatmap.shape[-2:])
+    return gaussian_filter(heatmap, (0,) * (heatmap.ndim - 2) + (width, width)) if smooth else heatmap
 
 
-def draw_heatmap(
-    axes: Axes, photo: np.ndarray, heatmap: np.ndarray, smooth: float, limit: float | None = None
-) -> AxesImage:
+def draw_heatmap(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: float | None = None) -> AxesImage:
     """Draw a heatmap [H, W] over its photo [H, W, 3]; the photo shows where relevance is weak."""
     if heatmap.shape != photo.shape[:2]:
         raise ValueError(f"heatmap of shape {list(heatmap.shape)} on a photo of {list(photo.shape[:2])} pixels")
     check_finite(heatmap, "heatmap")
-    heatmap = smoothed(heatmap, smooth)
     limit = limit or heatmap_limit(heatmap)
     strength = np.clip(np.abs(heatmap) / limit, 0, 1)
     bare(axes).imshow(pale(photo))
@@ -112,13 +110,17 @@ def frame(axes: Axes, color: Any) -> None:
 
 
 def as_image(image: Any) -> np.ndarray:
-    """Convert bytes or numbers in 0..1, channels first or last, to an image [H, W, 3] in 0..1."""
+    """Convert bytes or numbers in 0..1, grey or with channels first or last, to an image [H, W, 3] in 0..1."""
     array = as_array(image)
-    if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
         array = array.transpose(1, 2, 0)
-    if array.ndim != 3 or array.shape[2] != 3:
-        raise ValueError(f"an image needs shape [3, H, W] or [H, W, 3], got {list(array.shape)}")
-    array = array.astype(np.float64) / (255 if array.dtype == np.uint8 else 1)
+    if array.ndim != 3 or array.shape[2] not in (1, 3):
+        raise ValueError(
+            f"an image needs shape [3, H, W] or [H, W, 3], or grey [1, H, W] or [H, W], got {list(array.shape)}"
+        )
+    array = array.repeat(3 // array.shape[2], axis=2).astype(np.float64) / (255 if array.dtype == np.uint8 else 1)
     if not (array.min() >= -1e-6 and array.max() <= 1 + 1e-6):
         raise ValueError(f"an image needs values in 0..1, got {array.min():.3g} to {array.max():.3g}")
     return array.clip(0, 1)

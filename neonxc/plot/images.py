@@ -20,6 +20,7 @@ from neonxc.plot.heat import (
     draw_contour,
     draw_heatmap,
     frame,
+    heatmap_limit,
     pale,
     smoothed,
 )
@@ -47,7 +48,7 @@ def overlay(
 
     Parameters
     ----------
-    image : array or Tensor [3, H, W] or [H, W, 3]
+    image : array or Tensor [3, H, W] or [H, W, 3], or grey [1, H, W] or [H, W]
         The photo, with values in 0..1.
     heatmap : array or Tensor [H, W] or [C, H, W]
         Relevance; channels are summed.
@@ -70,7 +71,7 @@ def overlay(
     height = 4 * photo.shape[0] / photo.shape[1]
     figure = Figure(figsize=(4.5, height + (0.3 if title else 0)), layout="compressed", dpi=PRINT)
     axes = figure.add_subplot()
-    drawn = draw_heatmap(axes, photo, _as_heatmap(heatmap), smooth, limit)
+    drawn = draw_heatmap(axes, photo, smoothed(_as_heatmap(heatmap), smooth), limit)
     if region is not None:
         draw_contour(axes, as_array(region), photo.shape, color)
     if title:
@@ -88,26 +89,31 @@ def contact_sheet(
     row_titles: Sequence[str] | None = None,
     column_titles: Sequence[str] | None = None,
     patches: Sequence[Sequence[Any]] | None = None,
+    same_clusters: bool = True,
     smooth: float = SMOOTH,
 ) -> Figure:
     """Draw photos, their cluster maps and their heatmaps, one row per photo; or whole photos grouped by cluster.
 
     Parameters
     ----------
-    images : sequence of N arrays or tensors [3, H, W] or [H, W, 3]
+    images : sequence of N arrays or tensors [3, H, W] or [H, W, 3], or grey [1, H, W] or [H, W]
         The photos, with values in 0..1; their sizes may differ.
     heatmaps : sequence of N arrays or tensors [K, H, W] or [H, W]
         The heatmaps of K clusters of locations, as returned by :meth:`neonxc.NEON.heatmaps`; or, if whole photos
-        are clustered, one heatmap per photo, which is :meth:`neonxc.NEON.attribute` summed over the channels. Each
-        heatmap has its own scale, which is centred at zero and robust (:func:`heatmap_limit`).
+        are clustered, one heatmap per photo, which is :meth:`neonxc.NEON.attribute` summed over the channels.
+        Scales are centred at zero and robust (:func:`heatmap_limit`).
     cluster_maps : sequence of N integer arrays or tensors [h, w], or [N] integers, optional
         The cluster of every location. Heatmap k is framed in the colour of cluster k, and a line is drawn around
         the region of the cluster. With one heatmap per photo: the cluster of every photo, by which photos are
         grouped.
     row_titles, column_titles : sequence of str, optional
-        Titles of the photos, and of the K heatmaps (default: "cluster k").
+        Titles of the photos, and of the K clusters (default: "cluster k"; for whole photos with their number).
     patches : sequence of K sequences of images, optional
         Typical patches of every cluster, drawn above its heatmaps.
+    same_clusters : bool
+        Whether cluster k is the same in all photos. Its heatmaps then have one scale, the largest of the photos',
+        so that a heatmap is pale where there is little of the cluster. Otherwise, and if whole photos are
+        clustered, every heatmap has its own scale.
     smooth : float
         As in :func:`overlay`.
 
@@ -123,16 +129,21 @@ def contact_sheet(
     photos, stacks = [as_image(image) for image in images], [as_array(stack) for stack in heatmaps]
     maps = None if cluster_maps is None else [as_array(cluster_map) for cluster_map in cluster_maps]
     _check_sheet(photos, stacks, maps)
+    blurred = [smoothed(stack, smooth) for stack in stacks]
     if stacks[0].ndim == 2:
         if maps is None or any(one.ndim for one in maps):
             raise ValueError("one heatmap per photo needs cluster_maps with one integer per photo, its cluster")
         labels = np.array(maps).tolist()
-        colors = cluster_colors(max(labels) + 1)
-        return grouped_sheet(photos, stacks, labels, colors, row_titles, smooth, PRINT)
+        K = max(labels) + 1
+        if column_titles is not None and len(column_titles) < K:
+            raise ValueError(f"{K} clusters need as many column_titles, got {len(column_titles)}")
+        return grouped_sheet(photos, blurred, labels, cluster_colors(K), row_titles, column_titles, PRINT)
     K = len(stacks[0])
     _check_clusters(stacks, maps, column_titles)
     titles = list(column_titles) if column_titles is not None else [f"cluster {k}" for k in range(K)]
     colors = cluster_colors(K)
+    # a photo that has none of a cluster has no limit
+    limits = [max(heatmap_limit(stack[k]) * bool(stack[k].any()) for stack in blurred) or None for k in range(K)]
     lead = 1 if maps is None else 2
     heights = [photo.shape[0] / photo.shape[1] for photo in photos]
     mosaics = None if patches is None else [_mosaic([as_image(patch) for patch in some]) for some in patches]
@@ -144,7 +155,7 @@ def contact_sheet(
     grid = figure.subplots(len(heights), lead + K, squeeze=False, gridspec_kw={"height_ratios": heights})
     if mosaics is not None:
         _draw_mosaics(grid[0], mosaics, lead, colors)
-    for row, (photo, stack) in enumerate(zip(photos, stacks, strict=True)):
+    for row, (photo, stack) in enumerate(zip(photos, blurred, strict=True)):
         cells = grid[first + row]
         bare(cells[0]).imshow(photo)
         if row_titles is not None:
@@ -152,7 +163,7 @@ def contact_sheet(
         if maps is not None:
             _draw_cluster_map(bare(cells[1]), photo, maps[row], colors)
         for k, axes in enumerate(cells[lead:]):
-            draw_heatmap(axes, photo, stack[k], smooth)
+            draw_heatmap(axes, photo, stack[k], limits[k] if same_clusters else None)
             if maps is not None and not (own := maps[row] == k).any():
                 axes.set_xlabel("not in this photo", fontsize=7, color="0.4", labelpad=2)
             elif maps is not None:

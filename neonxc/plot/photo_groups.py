@@ -20,18 +20,21 @@ def grouped_sheet(
     labels: list[int],
     colors: Colormap,
     names: Sequence[str] | None,
-    smooth: float,
+    titles: Sequence[str] | None,
     dpi: int,
 ) -> Figure:
-    """Draw a block per cluster: its photos with their heatmaps, in frames of the cluster's colour."""
+    """Draw a block per cluster: its photos with their heatmaps, in frames of the cluster's colour.
+
+    `names` are those of the photos, `titles` those of the clusters.
+    """
     groups = {label: [i for i, own in enumerate(labels) if own == label] for label in sorted(set(labels))}
     across = min(ACROSS, max(map(len, groups.values())))
     lines = [
         (label, group[i : i + across]) for label, group in groups.items() for i in range(0, len(group), across)
     ]
     heights = [max(photos[i].shape[0] / photos[i].shape[1] for i in line) for _, line in lines]
-    titles = 0.1 if names is None else 0.3
-    size = 2.1 * CELL * across, sum(CELL * height + titles for height in heights) + 0.5
+    gap = 0.1 if names is None else 0.3
+    size = 2.1 * CELL * across, sum(CELL * height + gap for height in heights) + 0.5
     figure = Figure(figsize=size, layout="constrained", dpi=dpi)
     widths = [1, 1, 0.1] * across  # the last column is a gap
     ratios = {"height_ratios": heights, "width_ratios": widths}
@@ -43,15 +46,15 @@ def grouped_sheet(
         for number, i in enumerate(line):
             photo, heat = cells[3 * number : 3 * number + 2]
             photo.imshow(photos[i])
-            draw_heatmap(heat, photos[i], heatmaps[i], smooth)
+            draw_heatmap(heat, photos[i], heatmaps[i])
             frame(photo, colors(label))
             frame(heat, colors(label))
             if names is not None:
                 photo.set_title(names[i], fontsize=8, parse_math=False)
         if label != shown:
             n = len(groups[label])
-            count = f"{n} photo{'s' if n > 1 else ''}"
-            cells[0].set_ylabel(f"cluster {label}\n{count}", fontsize=9, color=colors(label), fontweight="bold")
+            title = titles[label] if titles else f"cluster {label}\n{n} photo{'s' if n > 1 else ''}"
+            cells[0].set_ylabel(title, fontsize=9, color=colors(label), fontweight="bold", parse_math=False)
         shown = label
     add_scale(figure, grid, below=True)
     return figure

@@ -61,17 +61,19 @@ def centroids(centers: Any, groups: Any = None, classes: np.ndarray | None = Non
     check_finite(points, name="centers")
     group = None if groups is None else torch.as_tensor(groups)
     check_range(points, (torch.finfo(points.dtype).max / (16 * points.shape[1])) ** 0.5, name="centers")
-    _check_distinct(points, group)
+    check_distinct(points, group)
     return ClusterModel(lambda chain: centroid_head(points, group, chain), points, classes, softens=True)
 
 
-def _check_distinct(centers: Tensor, groups: Tensor | None) -> None:
-    """Refuse clusters with identical centers, because no contrast distinguishes them."""
-    _, first = torch.unique(centers, dim=0, return_inverse=True)
-    column = torch.arange(len(centers)) if groups is None else groups
+def check_distinct(
+    points: Tensor, numbers: Tensor | None = None, message: str = "clusters {} and {} have identical centers"
+) -> None:
+    """Refuse clusters with identical rows of parameters, because no contrast distinguishes them."""
+    _, first = torch.unique(points, dim=0, return_inverse=True)
+    number = torch.arange(len(points)) if numbers is None else numbers
     order = torch.argsort(first, stable=True)
-    same = (first[order][1:] == first[order][:-1]) & (column[order][1:] != column[order][:-1])
+    first, number = first[order], number[order]
+    same = (first[1:] == first[:-1]) & (number[1:] != number[:-1])
     if same.any():
         at = int(same.nonzero()[0])
-        a, b = sorted((int(column[order[at]]), int(column[order[at + 1]])))
-        raise SameCenters(f"clusters {a} and {b} have identical centers")
+        raise SameCenters(message.format(*sorted(number[at : at + 2].tolist())))

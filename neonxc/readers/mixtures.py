@@ -10,8 +10,10 @@ from torch import Tensor
 
 from neonxc.centroids import centroids
 from neonxc.head import Head
+from neonxc.inputs import check_finite
 from neonxc.preprocessing import Preprocessing
 from neonxc.quadratic import QuadraticDetection
+from neonxc.readers.centers import check_distinct
 from neonxc.readers.model import ClusterModel, read
 
 
@@ -19,10 +21,16 @@ from neonxc.readers.model import ClusterModel, read
 @read.register(BayesianGaussianMixture)
 def _(model: GaussianMixture | BayesianGaussianMixture) -> ClusterModel:
     check_is_fitted(model)
+    for name in ("means_", "precisions_cholesky_", "weights_"):
+        what = f"the {type(model).__name__} was not fitted properly: {name}"
+        check_finite(torch.as_tensor(getattr(model, name)), name=what)
     means = torch.tensor(model.means_, dtype=torch.float64)  # a copy, because the model may be fitted again
     if len(means) < 2:
         raise ValueError("explaining a mixture needs at least 2 components: with one there is no competitor")
     roots = torch.tensor(model.precisions_cholesky_, dtype=torch.float64)
+    if isinstance(model, GaussianMixture):  # the spare components of a Bayesian mixture may all equal the prior
+        own = means if model.covariance_type == "tied" else torch.cat([means, roots.reshape(len(means), -1)], 1)
+        check_distinct(own, message="components {} and {} have identical means and covariances")
     if model.covariance_type == "spherical":
         roots = roots[:, None].repeat(1, means.shape[1])
     priors = _priors(model)

@@ -187,6 +187,7 @@ class Drawing:
             row_titles=names,
             column_titles=titles,
             patches=patches,
+            same_clusters=self.mode == "spatial",
         )
 
     def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:

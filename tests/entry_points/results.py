@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -130,3 +131,11 @@ def pictures(at):
     figures = [plot.bars(relevance[0]), plot.summary_bars(neon.summary(x)), plot.overlay(photos[0], maps[0, 0])]
     figures += [plot.contact_sheet(photos, maps, (maps[:, 0] > 0).long()), plot.flipping_curves({"NEON": flipped})]
     return [len(figures), plot.heatmap_limit(maps), str(plot.text([["a", "b", "c"]], relevance[:1]))]
+
+
+@entry("plot.to_tensorboard")
+def tensorboard(at):
+    writer, images = Mock(), at(IMAGES)
+    net = neonxc.neuralize(at(torch.eye(3, 6, dtype=torch.float64)), images, at(features()))
+    plot.to_tensorboard(writer, 0, net, images)
+    return [call.args[1] for call in writer.method_calls[1:]]

@@ -1,0 +1,99 @@
+"""Clusters of images in TensorBoard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neonxc.plot.images import contact_sheet
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from neonxc.attribution import NEON
+    from neonxc.network import NeuralizedClustering
+
+
+def to_tensorboard(
+    writer: Any,
+    step: int,
+    net: NeuralizedClustering | NEON,
+    X: Tensor,
+    images: Any = None,
+    *,
+    tag: str = "clusters",
+) -> None:
+    """Write the clusters of images to TensorBoard: a sheet of heatmaps, the sizes of the clusters, and the logits.
+
+    The sheet, ``{tag}/heatmaps``, has four images of each cluster of whole images, with logits from the largest to
+    the smallest; of clusters of locations it has the first four images. The number of images (or of locations) of
+    each cluster is ``{tag}/size/{label}``; ``{tag}/logits`` is the histogram of the logits for the own cluster.
+
+    Parameters
+    ----------
+    writer : torch.utils.tensorboard.SummaryWriter
+        Or any object with its methods `add_figure`, `add_scalar` and `add_histogram`.
+    step : int
+        The epoch or the iteration.
+    net : NeuralizedClustering or NEON
+        A clustering of whole images or of their locations, with a feature network in eval mode; or its explainer,
+        if other options than the default are needed.
+    X : Tensor [N, C, H, W]
+        The images as the feature network takes them, all at once.
+    images : tensor or sequence of N images, optional
+        The images as they are drawn, in 0..1 (see :func:`contact_sheet`). Default: X as the feature network
+        converts it back (:meth:`neonxc.models.FeatureExtractor.deprocess`).
+    tag : str
+        Name of the group in TensorBoard.
+
+    Raises
+    ------
+    ValueError
+        If the clustering has no feature network, if layers of it are in training mode that differ in it, or if
+        images have values outside 0..1.
+
+    Examples
+    --------
+    >>> import neonxc.plot, torch
+    >>> from neonxc.models import FeatureExtractor, vgg_small
+    >>> class Writer:  # in place of torch.utils.tensorboard.SummaryWriter(folder)
+    ...     def add_figure(self, tag, figure, step):
+    ...         print(step, tag)
+    ...
+    ...     add_scalar = add_histogram = add_figure
+    >>> features = FeatureExtractor(vgg_small(width=4).eval(), "features.block2", pool="avg")
+    >>> net = neonxc.neuralize(torch.eye(2, 8), features=features)
+    >>> neonxc.plot.to_tensorboard(Writer(), 3, net, torch.rand(6, 1, 16, 16))
+    3 clusters/heatmaps
+    3 clusters/logits
+    3 clusters/size/0
+    3 clusters/size/1
+    """
+    import torch
+
+    from neonxc.attribution import NEON
+
+    neon = net if isinstance(net, NEON) else NEON(net)
+    net = neon.net
+    features: Any = net.features
+    if features is None:
+        raise ValueError("to_tensorboard needs a network with a feature network, whose inputs are images")
+    with torch.no_grad():
+        logit, column = net(X).max(dim=1)
+    whole = column.ndim == 1
+    counts = column.flatten().bincount(minlength=len(net.classes_))
+    sizes = dict(zip(net.classes_, counts.tolist(), strict=True))
+    shown = torch.arange(len(X), device=X.device)[:4]
+    if whole:
+        order = logit.argsort(descending=True)
+        clusters = [order[column[order] == k] for k in column.unique()]
+        shown = torch.cat([rows[torch.linspace(0, len(rows) - 1, 4).long().unique()] for rows in clusters])
+    if images is None:
+        images = features.deprocess(X) if hasattr(features, "deprocess") else X
+    heatmaps = neon.attribute(X[shown]).sum(1) if whole else neon.heatmaps(X[shown])
+    titles = [f"cluster {label}\n{size} {'images' if whole else 'locations'}" for label, size in sizes.items()]
+    figure = contact_sheet([images[i] for i in shown.tolist()], heatmaps, column[shown], column_titles=titles)
+    figure.set_dpi(100)  # half of what files have: there is a sheet for every step
+    writer.add_figure(f"{tag}/heatmaps", figure, step)
+    writer.add_histogram(f"{tag}/logits", logit, step)
+    for label, size in sizes.items():
+        writer.add_scalar(f"{tag}/size/{label}", size, step)
