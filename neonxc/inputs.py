@@ -173,13 +173,17 @@ def as_labels(
     if len({isinstance(value, str) for value in known}) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
     classes, positions = np.unique(known, return_inverse=True)
-    order = getattr(getattr(labels, "cat", labels), "categories", None)
-    if order is not None:
-        place = order.get_indexer(classes).argsort()
-        classes, positions = classes[place], place.argsort()[positions]
+    place = class_order(labels, classes)
+    classes, positions = classes[place], place.argsort()[positions]
     columns = np.zeros(n, dtype=np.int64)
     columns[clustered] = positions
     return torch.from_numpy(columns).to(device), classes, torch.from_numpy(clustered).to(device)
+
+
+def class_order(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the order [K] of sorted classes: for labels of a pandas categorical, that of its categories."""
+    categories = getattr(getattr(labels, "cat", labels), "categories", None)
+    return np.arange(len(classes)) if categories is None else categories.get_indexer(classes).argsort()
 
 
 def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:

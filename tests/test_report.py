@@ -201,6 +201,8 @@ def test_clusters_are_in_the_order_of_their_categories():
     assert (
         report.net.classes_.tolist() == neonxc.neuralize(labels=labels, X=X).classes_.tolist() == ["2", "10", "1"]
     )
+    tree = CART(3).fit(X, labels=labels).tree_
+    assert tree.classes.tolist() == list(tree.rules().clusters) == ["2", "10", "1"]
     assert (report.net.predict(pd.DataFrame(X, columns=["a", "b"])) == labels).mean() > 0.8
     assert neonxc.explain(X, labels=labels.astype(str)).net.classes_.tolist() == ["1", "10", "2"]
 

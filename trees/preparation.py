@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neonxc.encoding import is_mixed
 from neonxc.frames import column_names
-from neonxc.inputs import as_batch, label_array, like, some_rows
+from neonxc.inputs import as_batch, class_order, label_array, like, some_rows
 from neonxc.ranks import Ranks
 from neonxc.shards import readable, without_rows
 from neonxc.trees.batched_reductions import BatchedReductions
@@ -88,7 +88,7 @@ def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, s
         raise ValueError("centers needs an X without categories and missing values; pass labels instead")
     model._given = labels is not None or centers is not None
     weight = check_sample_weight(sample_weight, points)
-    labels = None if labels is None else label_array(labels)
+    given, labels = labels, None if labels is None else label_array(labels)
     selected = selected_points(labels, weight, points)
     if selected is not None and not len(selected):
         raise ValueError("no points are left: for every point, the label is -1 (noise) or the weight is zero")
@@ -103,6 +103,7 @@ def prepare_in_memory(model: TreeExplainer, X: Any, labels: Any, centers: Any, s
         found = centers_in_columns(
             model._reference(made.space, X, labels, None, own, selected), made, model.metric, own
         )
+    found.reorder(class_order(given, found.classes))
     columns = code_columns(table, found.centers, model.max_bins, own)
     problem = Problem(
         table,

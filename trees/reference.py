@@ -59,6 +59,13 @@ class Reference:
     gamma: float | None = None
     by_means: bool = True
 
+    def reorder(self, order: np.ndarray) -> None:
+        """Put the clusters into another order [k]."""
+        place = torch.from_numpy(order).to(self.labels.device)
+        self.labels, self.classes = place.argsort()[self.labels], self.classes[order]
+        self.centers, self.space_centers = self.centers[place], self.space_centers[place]
+        self.distances = None if self.distances is None else self.distances[:, place]
+
 
 def from_centers(table: Table, centers: Any, metric: str, names: Any = None) -> Reference:
     """Reference with given centers; every point belongs to the nearest one."""

@@ -96,7 +96,7 @@ def rules(
             )
         )
     found = _merged(found) if merge else found
-    totals = summed((rule.label, rule.counts) for rule in found)
+    totals = summed((rule.label, rule.counts) for label in classes for rule in found if rule.label == label)
     found = [replace(rule, conditions=made.decoded(rule.conditions)) for rule in found]
     without = tuple(pair for pair in zip(classes, clusters, strict=True) if pair[0] not in totals)
     return Rules(tuple(found), totals, cost_ratio=tree.cost_ratio, n_noise=tree.n_noise, without_rule=without)

@@ -98,11 +98,8 @@ class Rules(Sequence[Rule]):
 
     @cached_property
     def clusters(self) -> dict[Any, list[Rule]]:
-        """Rules of each label, with the labels in ascending order."""
-        found: dict[Any, list[Rule]] = {}
-        for rule in sorted(self.rules, key=lambda rule: rule.label):  # stable: keeps the order of the rules
-            found.setdefault(rule.label, []).append(rule)
-        return found
+        """Rules of each label, in the order of `totals`, which is that of the clustering."""
+        return {label: [rule for rule in self.rules if rule.label == label] for label in self.totals}
 
     @property
     def agreement(self) -> float:

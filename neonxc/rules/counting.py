@@ -65,7 +65,7 @@ def subset(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
                 new[label] = old.get(label, new[label])
             elif number > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
                 new[label] = replace(new[label], samples=nan, mistakes=nan)
-        return new
+        return {label: new[label] for label in [*old, *new] if label in new}
 
     held_out = rules.held_out_totals
     if held_out is not None:

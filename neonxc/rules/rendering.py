@@ -162,7 +162,7 @@ def _rules_of(given: Any) -> Rules:
 def _collected(rules: tuple[Rule, ...]) -> Rules:
     held_out = [(rule.label, rule.held_out) for rule in rules if rule.held_out is not None]
     everywhere = rules and len(held_out) == len(rules)
-    totals = summed((rule.label, rule.counts) for rule in rules)
+    totals = summed((rule.label, rule.counts) for rule in sorted(rules, key=lambda rule: rule.label))
     return Rules(rules, totals, held_out_totals=summed(held_out) if everywhere else None)
 
 
