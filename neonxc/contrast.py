@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
+from neonxc.encoding import Encoding
 from neonxc.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.parameters import check_number
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST = 2000  # maximum number of points per cluster; larger clusters are sampled
 LEAVES = 8  # maximum number of leaves of the tree
+COLUMNS = 200  # maximum number of columns that the tree may test
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,13 @@ class Contrast:
         Mean relevance of every column, in units of the logit. The first column is the relevance for "a, not b",
         averaged over the points of a; the second is the relevance for "b, not a", averaged over the points of b.
     tree : ThresholdTree
-        Small tree that separates the two clusters.
+        Small tree that separates the two clusters. It tests columns of the `considered` most relevant ones.
     rules : Rules
         The tree as rules; the points are weighted such that both clusters have the same total weight.
     accuracy : float
         Balanced accuracy of the tree, 0 to 1.
+    considered : int
+        Number of columns among which the tree was searched: all, or the 200 whose relevance is largest.
     """
 
     a: Any
@@ -50,6 +54,7 @@ class Contrast:
     tree: ThresholdTree
     rules: Rules
     accuracy: float
+    considered: int
 
     def top(self, n: int = 5) -> pd.DataFrame:
         """Return the `n` columns with the largest sum of both relevances.
@@ -65,7 +70,9 @@ class Contrast:
     def __str__(self) -> str:
         names = ", ".join(f"{name} {a:+.3g} / {b:+.3g}" for name, (a, b) in self.top().T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
-        return f"{self.a} against {self.b}: {names}\n{self.accuracy:.0%} told apart by\n{rules}"
+        every = len(self.relevance)
+        some = f" (of the {self.considered} most relevant of {every:,} columns)" if self.considered < every else ""
+        return f"{self.a} against {self.b}: {names}\n{self.accuracy:.0%} told apart by{some}\n{rules}"
 
 
 def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
@@ -119,19 +126,35 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
 
 
 def contrasted(
-    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int], enough: float
+    net: NeuralizedClustering,
+    X: Any,
+    members: Sequence[np.ndarray],
+    columns: tuple[int, int],
+    enough: float,
+    relevance: pd.DataFrame | None = None,
 ) -> Contrast:
     """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
     a, b = net.classes_[list(columns)].tolist()
+    if relevance is None:
+        relevance = relevance_of_pair(net, X, members, columns)
+    labels = np.repeat(net.classes_[list(columns)], list(map(len, members)))
+    kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
+    table = net.carrier.columns(some_rows(X, np.concatenate(members)))
+    tree, share = _smallest_tree(table, kept, labels, enough)
+    names = net.carrier.units if tree.feature_names is None else None
+    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share, len(kept))
+
+
+def relevance_of_pair(
+    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int]
+) -> pd.DataFrame:
+    """Mean relevance of the columns for each of two clusters and against the other, [units, 2]."""
     means = [
         _mean_relevance(net, some_rows(X, own), *pair)
         for own, pair in zip(members, (columns, columns[::-1]), strict=True)
     ]
-    relevance = pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=[str(a), str(b)])
-    labels = np.repeat(net.classes_[list(columns)], list(map(len, members)))
-    tree, share = _smallest_tree(net, some_rows(X, np.concatenate(members)), labels, enough)
-    names = net.carrier.units if tree.feature_names is None else None
-    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share)
+    names = [str(net.classes_[column]) for column in columns]
+    return pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=names)
 
 
 def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
@@ -150,22 +173,41 @@ def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: 
     return (total[target] / max(n, 1)).numpy()
 
 
-def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple[Any, float]:
-    """Grow the smallest tree that is accurate enough, with at most LEAVES leaves; return it with its accuracy."""
+def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: float) -> tuple[ThresholdTree, float]:
+    """Grow the smallest tree that is accurate enough, with at most LEAVES leaves; return it with its accuracy.
+
+    The tree tests the `kept` columns, but takes the whole table.
+    """
     from neonxc.trees import CART
 
-    table = net.carrier.columns(X)
     weight = np.where(labels == labels[0], 1 / (labels == labels[0]).mean(), 1 / (labels != labels[0]).mean()) / 2
     best: tuple[Any, float] | None = None
-    for leaves in range(2, LEAVES + 1):
-        explainer = CART(2, max_leaves=leaves).fit(table, labels=labels, sample_weight=weight)
+    some = table.iloc[:, kept] if hasattr(table, "iloc") else table[:, kept]
+    for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
+        tree, leaves = explainer.tree_, explainer.max_leaves
         share = float(weight[as_array(explainer.labels_) == labels].sum() / len(labels))
         if best is None or share > best[1] + 0.005:  # an additional leaf must improve the accuracy
-            best = explainer.tree_, share
-        if best[1] >= enough or explainer.tree_.n_leaves < leaves:
+            best = tree, share
+        if best[1] >= enough or tree.n_leaves < leaves:
             break
     assert best is not None
-    return best
+    names = [str(name) for name in table.columns] if hasattr(table, "iloc") else None
+    return _of_whole_table(best[0], kept, table.shape[1], names), best[1]
+
+
+def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, width: int, names: list[str] | None) -> ThresholdTree:
+    """Convert a tree of some columns of a table to one that takes the whole table."""
+    if len(kept) == width:
+        return tree
+    place, encoding = torch.from_numpy(kept), tree.encoding
+    tree = replace(tree, n_features=width, feature_names=None if names is None else tuple(names))
+    if encoding is not None:
+        parts = tuple(replace(part, column=int(kept[part.column])) for part in encoding.parts)
+        return replace(tree, encoding=Encoding(tuple(names or ()), parts))
+    feature = torch.where(tree.feature < 0, -1, place[tree.feature])
+    spread, bounds = torch.ones(width, dtype=torch.float64), tree.bounds.clone()
+    spread[place], bounds[:, 0] = tree.spread, place[bounds[:, 0].long()].double()
+    return replace(tree, feature=feature, spread=spread, bounds=bounds)
 
 
 def some_of(index: np.ndarray, most: int) -> np.ndarray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar
@@ -133,6 +134,18 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             data.problem.journal = Journal(checkpoint, describe_fit(self, data.problem), data.problem.ranks)
         self._finish(data, *self._grow(data.problem))
         return self
+
+    def _grown_to(
+        self, sizes: Iterable[int], X: Any, labels: Any = None, weight: Any = None
+    ) -> Iterator[TreeExplainer]:
+        """Grow one tree to increasing numbers of leaves; return a fitted explainer for each of them."""
+        data, grown = self._prepare(X, labels, None, weight), None
+        for size in sizes:
+            one: Any = copy(self)
+            one.max_leaves = size
+            grown = one._grow(data.problem, grown)
+            one._finish(data, *grown)
+            yield one
 
     def predict(self, X: Any) -> Any:
         """Cluster of every point, [N], in the labels of the reference clustering.

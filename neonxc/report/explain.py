@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,13 @@ from neonxc.report.report import Report
 from neonxc.report.reproduce import reproduce
 from neonxc.report.statements import cluster_names as named
 from neonxc.report.statements import columns_of, statements
-from neonxc.report.subject import Subject, read
+from neonxc.report.subject import Subject, is_table, read
 from neonxc.report.tree import grow, nodes
 from neonxc.report.trust import agree, flip, refit
 from neonxc.report.verdict import figures, sentence, warned, what
 
 DISAGREEMENTS = 8  # maximum number of points shown where tree and network disagree
+LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, refits and pixel-flipping."
 
 
 def explain(
@@ -38,11 +40,13 @@ def explain(
     names: Sequence[str] | None = None,
     *,
     labels: Any = None,
+    clusters: int | str | range | None = None,
     cluster_names: Mapping[Any, str] | None = None,
     row_names: Sequence[str] | None = None,
     title: str | None = None,
     notes: Sequence[str] = (),
     projection: Projection = "pca",
+    fast: bool = False,
     progress: bool = False,
 ) -> Report:
     """Explain a whole clustering in one report: clusters, relevant columns, rules and checks of their quality.
@@ -52,9 +56,11 @@ def explain(
 
     Parameters
     ----------
-    model_or_labels : estimator, Pipeline, tree, NeuralizedClustering or array-like [n]
+    model_or_labels : estimator, Pipeline, tree, NeuralizedClustering, array-like [n], table or path
         Fitted clustering, as for :func:`neonxc.neuralize`, or its labels. With the keyword `labels`, the data may
-        be the first argument: ``neonxc.explain(X, labels=y)``.
+        be the first argument: ``neonxc.explain(X, labels=y)``. A table [n, d] alone, or the path of a CSV or
+        Parquet file, is prepared (:func:`neonxc.preparation.prepare`) and clustered by k-means, as the command
+        ``neonxc explain`` does.
     X : data frame, array, sparse matrix, tensor or sequence of str
         Clustered data: a table [n, d], texts, or, if `features` is a backbone, images.
     features : nn.Module, optional
@@ -64,6 +70,9 @@ def explain(
     labels : array-like [n], optional
         Label of every input; -1 is noise. A surrogate model is fitted to the labels, and the verdict states its
         fidelity.
+    clusters : int, str or range, optional
+        For a table alone: number of clusters, or a range such as ``"2-8"`` from which
+        :func:`neonxc.evaluation.choose_k` chooses. Default: 2 to 8.
     cluster_names : mapping of labels to str, optional
         Names of clusters; default: the two strongest statements about the cluster.
     row_names : sequence of str, optional
@@ -74,6 +83,9 @@ def explain(
         Further remarks for the reader, such as how the data were prepared.
     projection : {"pca", "tsne", "umap"}
         Projection used for the map. "umap" needs umap-learn.
+    fast : bool
+        Whether to leave out the slowest parts: the trees that separate pairs of clusters, the refits and
+        pixel-flipping.
     progress : bool
         Whether to show progress bars.
 
@@ -86,10 +98,10 @@ def explain(
     Raises
     ------
     TypeError
-        If the inputs are missing, or both a model and labels are given.
+        If the inputs are missing, if both a model and labels are given, or `clusters` and one of these.
     ValueError
-        If :func:`neonxc.neuralize` refuses the model or the inputs, if the number of names is wrong, or if the
-        projection is unknown.
+        If :func:`neonxc.neuralize` refuses the model or the inputs, if the number of names is wrong, if the
+        projection is unknown, or if a table cannot be read or has too few different rows.
     ImportError
         If `projection` is "umap" and umap-learn is not installed.
 
@@ -97,7 +109,8 @@ def explain(
     -----
     For more than 20,000 points, relevance is computed on a stratified sample, while the tree is grown on all
     points. The map shows at most 5,000 points. ExShallow and CART trees with one to three leaves per cluster are
-    compared, and the smallest whose fidelity is close to that of the best is chosen.
+    compared, and the smallest whose fidelity is close to that of the best is chosen. All pairs of up to 20 clusters
+    are compared; of more clusters, each and its nearest rivals.
 
     Examples
     --------
@@ -111,7 +124,25 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    with showing(progress), progress_bar(total=8, desc="report", delay=0) as bar:
+    if _is_data(model_or_labels, X, labels, features):
+        from neonxc.workflows import data_report
+
+        with showing(progress):
+            return data_report(
+                model_or_labels,
+                clusters,
+                names,
+                notes,
+                cluster_names=cluster_names,
+                row_names=row_names,
+                title=title,
+                projection=projection,
+                fast=fast,
+                progress=progress,
+            )
+    if clusters is not None:
+        raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
+    with showing(progress), progress_bar(total=6 if fast else 8, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
             bar.set_postfix_str(name)
@@ -123,10 +154,12 @@ def explain(
         relevance = measure(subject)
         step("tree")
         tree = grow(subject)
-        step("pixel-flipping")
-        flipping = flip(subject)
-        step("refits")
-        refits = refit(subject)
+        flipping, refits = None, None
+        if not fast:
+            step("pixel-flipping")
+            flipping = flip(subject)
+            step("refits")
+            refits = refit(subject)
         step("clusters")
         table, given = subject.values(relevance.index, relevance.shown), _row_names(subject.X, row_names)
         rows = None if subject.kind == "locations" else given  # the points are locations, several per photo
@@ -141,12 +174,12 @@ def explain(
         for card, value in zip(found, correlation.tolist(), strict=True):
             card.agreement = None if np.isnan(value) else value
         step("pairs")
-        against = pairs(subject, relevance)
+        against, pair_notes = pairs(subject, relevance, trees=not fast)
         step("map")
         sample = points(subject, relevance, table, rows, found, tree.leaf, projection)
     doubtful = np.flatnonzero(np.isin(relevance.index, differing))[:DISAGREEMENTS]
     trust = Trust(
-        flipping.curves,
+        [] if flipping is None else flipping.curves,
         tree.curves,
         [] if refits is None else refits.seeds,
         items(subject, relevance, table, rows, doubtful),
@@ -161,7 +194,7 @@ def explain(
         verdict=sentence(subject, tree, flipping),
         figures=figures(subject, tree, flipping, refits),
         warnings=warned(subject, tree, relevance, refits, titles),
-        notes=[*notes, *_notes(subject, relevance)],
+        notes=[*notes, *_notes(subject, relevance), *([LEFT_OUT] if fast else [])],
         columns=columns_of(table, units),
         cards=found,
         pairs=against,
@@ -169,11 +202,19 @@ def explain(
         points=sample,
         trust=trust,
         reproduce=reproduce(subject, tree),
+        pair_notes=pair_notes,
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
     if subject.kind == "locations":
         contents.photo, contents.regions = regions(subject, palette)
     return Report(contents, subject.whole, tree.explainer)
+
+
+def _is_data(given: Any, X: Any, labels: Any, features: Any) -> bool:
+    """Whether a table, or the path of one, is given and nothing else."""
+    if X is not None or labels is not None or features is not None:
+        return False
+    return isinstance(given, str | PathLike) or (len(getattr(given, "shape", ())) == 2 and is_table(given))
 
 
 def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
@@ -194,5 +235,8 @@ def _notes(subject: Subject, relevance: Relevance) -> list[str]:
             f"Relevance and distributions are computed on a stratified sample of {len(relevance.index):,} points."
         )
     if len(relevance.shown) < len(subject.units):
-        found.append(f"The {len(relevance.shown)} most relevant of {len(subject.units):,} columns are shown.")
+        found.append(
+            f"The {len(relevance.shown)} most relevant of {len(subject.units):,} columns are shown. Smallest changes "
+            "to another cluster are changes of these columns, and are searched for a sample of the points."
+        )
     return found

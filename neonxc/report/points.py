@@ -114,9 +114,9 @@ def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -
 def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
     """Find the smallest changes that move points to other clusters, within the range of the data.
 
-    At most CHANGED columns change. For curved boundaries and clusters of several components the search takes much
-    longer. There it is done for at most SLOW points, without a limit on the columns, and only if there are at most
-    FEW columns.
+    At most CHANGED of the shown columns change; if not all columns are shown, it is done for at most SLOW points.
+    For curved boundaries and clusters of several components the search takes much longer. There it is done for at
+    most SLOW points, without a limit on the columns, and only if there are at most FEW columns.
     """
     changes: list[Change | None] = [None] * len(index)
     if subject.kind != "table" or hasattr(subject.points, "tocsr"):
@@ -125,7 +125,8 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     slow = isinstance(region_of(subject.net), Curved) or subject.net.head.grouping is not None
     if slow and d > FEW:
         return changes
-    places = some_of(np.arange(len(index)), SLOW) if slow else np.arange(len(index))
+    hidden = np.setdiff1d(np.arange(d), relevance.shown).tolist()
+    places = some_of(np.arange(len(index)), SLOW if slow or hidden else len(index))
     x = subject.columns(index[places])
     x = x if hasattr(x, "iloc") else pd.DataFrame(x, columns=subject.units)
     numbers = [name for name in x.columns if not is_category(x[name])]
@@ -134,6 +135,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
         subject.net,
         subject.inputs(index[places]),
         columns=None if slow else min(CHANGED, d),
+        fixed=hidden,
         integer=_keys(subject, [name for name in numbers if x[name].dtype.kind in "iu"]),
         bounds=dict(zip(_keys(subject, numbers), ends, strict=True)),
     )
@@ -144,8 +146,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
     for i in np.flatnonzero(found.found).tolist():
-        units = [unit for unit in np.flatnonzero(moved[i]).tolist() if unit in place]
-        values = [(place[unit], short[i][unit]) for unit in units]
+        values = [(place[unit], short[i][unit]) for unit in np.flatnonzero(moved[i]).tolist()]
         changes[places[i]] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
     return changes
 

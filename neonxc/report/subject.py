@@ -188,8 +188,8 @@ def read(
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     X = _named(X, names)
     _check_names(X)
-    if labels is not None and features is None and _is_table(X):
-        made = prepare(X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X)))
+    if labels is not None and features is None and is_table(X):
+        made = prepare(as_frame(X))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
         net = neuralize(make_pipeline(preparation, GivenLabels(as_array(labels)).fit(X)), X)
     elif labels is not None:
@@ -260,10 +260,18 @@ def _length(X: Any) -> int:
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
-def _is_table(X: Any) -> bool:
+def is_table(X: Any) -> bool:
+    """Whether X is a dense table."""
     if hasattr(X, "tocsr"):
         return False
     return hasattr(X, "iloc") or np.ndim(X if isinstance(X, Tensor) else np.asarray(X)) == 2
+
+
+def as_frame(X: Any, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """Convert a table to a data frame, with the given column names."""
+    X = _named(X, names)
+    _check_names(X)
+    return X if hasattr(X, "iloc") else pd.DataFrame(as_array(X), columns=_default_names(X))
 
 
 def _named(X: Any, names: Sequence[str] | None) -> Any:

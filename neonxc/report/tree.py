@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from neonxc.evaluation import cost_ratio
+from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Curve, TreeNode
 from neonxc.report.subject import Subject
 
@@ -57,7 +59,7 @@ class Tried:
     """A tree grown on four fifths of the points; `every` tells whether every cluster has a leaf."""
 
     name: str
-    explainer: Any
+    size: int
     leaves: int
     held_out: float
     price: float
@@ -70,53 +72,50 @@ def grow(subject: Subject) -> TreePart:
     index = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
     unseen = len(index) >= FEWEST
     train, test = _train_test(subject, index) if unseen else (index, index)
-    tried = [_measured(subject, *candidate, train, test) for candidate in _candidates(subject)]
+    tried = _tried(subject, train, test)
     best = max(one.held_out for one in tried)
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
     good = [one for one in tried if one.held_out >= enough]
     chosen = next((one for one in good if one.every), good[0])  # prefers trees with a rule for every cluster
-    explainer, held_out = chosen.explainer, chosen.held_out
-    fitted = _fit(subject, explainer, clustered)
+    (fitted,) = _fitted(subject, chosen.name, [chosen.size], clustered)
     own, labels = np.asarray(fitted.labels_), subject.labels[clustered]
     leaf = np.full(subject.n, -1)
     columns = subject.columns(clustered)
     leaf[clustered] = fitted.tree_.apply(columns)
     space = subject.space(clustered)
     price = cost_ratio(space, own, labels)
-    return TreePart(fitted, float((own == labels).mean()), held_out, unseen, price, _curves(tried), leaf)
+    return TreePart(fitted, float((own == labels).mean()), chosen.held_out, unseen, price, _curves(tried), leaf)
 
 
-def _candidates(subject: Subject) -> list[tuple[str, Any]]:
-    """List explainers with increasing numbers of leaves."""
+def _tried(subject: Subject, train: np.ndarray, test: np.ndarray) -> list[Tried]:
+    """Grow trees of several kinds and sizes, and sort them by their size."""
+    k = len(np.unique(subject.own[train]))
+    sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
+    kinds = ["CART"] if subject.kind == "texts" else ["ExShallow", "CART"]
+    bar = progress_bar(total=len(kinds) * len(sizes), desc="trees")
+    columns, labels, space = subject.columns(test), subject.labels[test], subject.space(train)
+    found = []
+    for kind in kinds:
+        for size, fitted in zip(sizes, _fitted(subject, kind, sizes, train), strict=True):
+            right = float((np.asarray(fitted.predict(columns)) == labels).mean())
+            price = cost_ratio(space, np.asarray(fitted.labels_), subject.labels[train])
+            tree = fitted.tree_
+            every = len(tree.label[tree.leaves].unique()) == k
+            found.append(Tried(kind, size, tree.n_leaves, right, price, every))
+            bar.update()
+    bar.close()
+    return sorted(found, key=lambda one: one.size)
+
+
+def _fitted(subject: Subject, kind: str, sizes: list[int], index: np.ndarray) -> Iterator[Any]:
+    """Fit trees of one kind and of several numbers of leaves to the selected points."""
     from neonxc.trees import CART, ExShallow
 
-    k = subject.k
-    found: list[tuple[str, Any]] = []
-    for leaves in sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k}):
-        if subject.kind != "texts":
-            found.append(("ExShallow", ExShallow(k, max_leaves=leaves)))
-        found.append(("CART", CART(k, max_leaves=leaves)))
-    return found
-
-
-def _fit(subject: Subject, explainer: Any, index: np.ndarray) -> Any:
-    from sklearn.base import clone
-
-    explainer, columns = clone(explainer), subject.columns(index)
-    k = len(np.unique(subject.own[index]))
-    explainer.set_params(n_clusters=k, max_leaves=max(explainer.max_leaves, k))
-    if type(explainer).__name__ == "CART":  # does not use the costs
-        return explainer.fit(columns, labels=subject.labels[index])
-    return explainer.set_params(reference=subject.reference(index)).fit(columns)
-
-
-def _measured(subject: Subject, name: str, explainer: Any, train: np.ndarray, test: np.ndarray) -> Tried:
-    fitted = _fit(subject, explainer, train)
-    found = np.asarray(fitted.predict(subject.columns(test)))
-    ratio = cost_ratio(subject.space(train), np.asarray(fitted.labels_), subject.labels[train])
-    held_out, tree = float((found == subject.labels[test]).mean()), fitted.tree_
-    every = len(tree.label[tree.leaves].unique()) == len(np.unique(subject.own[train]))
-    return Tried(name, explainer, tree.n_leaves, held_out, ratio, every)
+    k, columns = len(np.unique(subject.own[index])), subject.columns(index)
+    sizes = [max(size, k) for size in sizes]
+    if kind == "CART":  # does not use the costs
+        return CART(k)._grown_to(sizes, columns, subject.labels[index])
+    return ExShallow(k, reference=subject.reference(index))._grown_to(sizes, columns)
 
 
 def _train_test(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

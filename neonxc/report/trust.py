@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
+from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, methods, pixel_flipping
 from neonxc.evaluation.comparison import mean_error
 from neonxc.numerals import rounded
 from neonxc.progress_bars import progress_bar
@@ -62,17 +63,19 @@ def flip(subject: Subject) -> FlippingPart:
     else:  # words have no gradients
         imputer = KDEImputer(background)
         others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
-    target, steps = subject.own[sample], min(STEPS, x.shape[1])
-    found = compare(
-        subject.net, x, others, imputer, repeats=3, target=target, points=None, steps=steps, progress=False
-    )
+    target, steps = torch.from_numpy(subject.own[sample]).to(x.device), min(STEPS, x.shape[1])
+    options: dict[str, Any] = {"repeats": 3, "target": target, "steps": steps, "random_state": 0}
+    found = {
+        name: pixel_flipping(subject.net, x, method(subject.net, x, target), imputer, **options)
+        for name, method in progress_bar(others.items(), desc="methods")
+    }
     curves = [
         Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
-        for name, one in found.results.items()
+        for name, one in found.items()
     ]
-    auc = {name: one.auc for name, one in found.results.items()}
+    auc = {name: one.auc for name, one in found.items()}
     rival = max((name for name in auc if name != "NEON"), key=lambda name: auc[name])
-    ahead, error = mean_error(found.results[rival].auc_per_input - found.results["NEON"].auc_per_input)
+    ahead, error = mean_error(found[rival].auc_per_input - found["NEON"].auc_per_input)
     return FlippingPart(auc["NEON"], auc[rival], rival, ahead > max(error, LITTLE), curves)
 
 

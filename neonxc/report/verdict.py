@@ -47,7 +47,9 @@ def _how(model: Any) -> str:
     return one_line(model[-1]) + (f" after {', '.join(steps)}" if steps else "")
 
 
-def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: RefitPart | None) -> list[Figure]:
+def figures(
+    subject: Subject, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
+) -> list[Figure]:
     """Collect the key figures of the verdict."""
     found = [
         Figure(
@@ -70,16 +72,19 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             "Sum of squared distances to the cluster means of the tree, divided by that of the clustering. 1 "
             "means no loss. Smaller values are possible if the clustering does not minimise this sum.",
         ),
-        Figure(
-            "auc",
-            "attribution AUC",
-            flipping.auc,
-            f"{flipping.auc:.0f}/100",
-            "Area under the pixel-flipping curve: it is large if points return to their cluster soon when columns "
-            "are revealed in the order of their relevance. The best of the other methods, "
-            f"{flipping.rival}, reaches {flipping.best:.0f}.",
-        ),
     ]
+    if flipping is not None:
+        found.append(
+            Figure(
+                "auc",
+                "attribution AUC",
+                flipping.auc,
+                f"{flipping.auc:.0f}/100",
+                "Area under the pixel-flipping curve: it is large if points return to their cluster soon when "
+                "columns are revealed in the order of their relevance. The best of the other methods, "
+                f"{flipping.rival}, reaches {flipping.best:.0f}.",
+            )
+        )
     held_out = subject.whole.fidelity_held_out_
     if held_out is not None:
         found.insert(
@@ -116,18 +121,21 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
     return found
 
 
-def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
-    """Summarise the result in two sentences."""
+def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart | None) -> str:
+    """Summarise the result in one or two sentences."""
     leaves = tree.tree.n_leaves
     rules = f"{leaves} rules" if leaves > 1 else "one rule"
     points = "held-out points" if tree.unseen else "points"
     assign = "assign" if leaves > 1 else "assigns"
     right = f"{rules} {assign} {percent(tree.held_out)} of the {points} to their own cluster"
+    right = f"{right[0].upper()}{right[1:]}."
+    if flipping is None:
+        return right
     compared = "none of the compared methods ranks"
     if flipping.behind:
         compared = f"{flipping.rival} ranks"
     compared = f"According to pixel-flipping, {compared} the columns better than NEON, which is used here"
-    return f"{right[0].upper()}{right[1:]}. {compared}."
+    return f"{right} {compared}."
 
 
 def warned(

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
+from neonxc.parameters import as_range
 from neonxc.photo_files import photo_files
-from neonxc.preparation import Preparation
+from neonxc.preparation import Preparation, prepare
 from neonxc.report.explain import explain
 from neonxc.report.report import Report
+from neonxc.report.subject import as_frame
+from neonxc.tables import read_table
 from neonxc.workflows.clusters import Clusters, kmeans
 from neonxc.workflows.photos import fitted
+from neonxc.workflows.tables import by_choice
 
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
@@ -24,15 +31,28 @@ TERMS = 5000
 """Terms of texts at most, the most frequent ones."""
 
 
-def table_report(prepared: Preparation, clusters: Clusters) -> Report:
-    """Make a report on the clusters of a table."""
-    title = clusters.what[:1].upper() + clusters.what[1:]
+def data_report(
+    data: Any, clusters: Any, names: Sequence[str] | None, notes: Sequence[str], **options: Any
+) -> Report:
+    """Cluster a table, or the table in a file, and make a report; the arguments are those of neonxc.explain."""
+    file = isinstance(data, str | PathLike)
+    prepared = prepare(as_frame(read_table(data) if file else data, names))
+    numbers, name = None if clusters is None else as_range(clusters), Path(data).name if file else "the table"
+    found, _ = by_choice(prepared, numbers, name)
+    return table_report(prepared, replace(found, notes=[*found.notes, *notes]), **options)
+
+
+def table_report(prepared: Preparation, clusters: Clusters, title: str | None = None, **options: Any) -> Report:
+    """Make a report on the clusters of a table; the options are those of :func:`neonxc.explain`."""
+    title = title or clusters.what[:1].upper() + clusters.what[1:]
     return explain(
-        clusters.model, prepared.frame, title=title, notes=[*prepared.notes, *clusters.notes], progress=True
+        clusters.model, prepared.frame, title=title, notes=[*prepared.notes, *clusters.notes], **options
     )
 
 
-def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: int, whole: bool) -> Report:
+def photo_report(
+    folder: Path, clusters: int, features: FeatureExtractor, size: int, whole: bool, fast: bool = False
+) -> Report:
     """Cluster the photos of a folder, or their locations, and make a report on the clusters.
 
     Raises
@@ -54,7 +74,9 @@ def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: 
         if whole
         else f"{clusters} kinds of places in {len(files)} photo{'s' if len(files) > 1 else ''}"
     )
-    return explain(model, x, features, row_names=[path.stem for path in files], title=title, progress=True)
+    return explain(
+        model, x, features, row_names=[path.stem for path in files], title=title, fast=fast, progress=True
+    )
 
 
 def photo_of(name: str, photo: Tensor, clusters: int, features: FeatureExtractor) -> Report:
@@ -64,7 +86,7 @@ def photo_of(name: str, photo: Tensor, clusters: int, features: FeatureExtractor
     return explain(model, x, features, row_names=[name], title=f"{clusters} kinds of places in {name}")
 
 
-def text_report(file: Path, clusters: int) -> Report:
+def text_report(file: Path, clusters: int, fast: bool = False) -> Report:
     """Cluster texts, one per line, by the TF-IDF of their terms, and make a report on the clusters.
 
     Raises
@@ -88,7 +110,8 @@ def text_report(file: Path, clusters: int) -> Report:
     except ValueError as error:
         raise ValueError(f"{file} has no terms besides English stop words: {error}") from None
     model = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
-    return explain(model, texts, title=f"{clusters} clusters of {len(texts)} texts of {file.name}", progress=True)
+    title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
+    return explain(model, texts, title=title, fast=fast, progress=True)
 
 
 def _square(photo: Tensor) -> Tensor:
