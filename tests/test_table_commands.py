@@ -278,7 +278,7 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
         warnings.warn("take\n care", UserWarning, stacklevel=1)
         raise ValueError("far enough")
 
-    monkeypatch.setattr("neonxc.workflows.by_kmeans", warned)
+    monkeypatch.setattr("neonxc.workflows.by_choice", warned)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         code, _, err = neonxc_command("table", people_csv, "-k", 2)

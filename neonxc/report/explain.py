@@ -18,7 +18,7 @@ from neonxc.report.colors import colors
 from neonxc.report.contents import Contents, Trust
 from neonxc.report.items import items, regions
 from neonxc.report.pairs import pairs
-from neonxc.report.points import Projection, points
+from neonxc.report.points import SLOW, Projection, points
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.report import Report
 from neonxc.report.reproduce import reproduce
@@ -109,8 +109,8 @@ def explain(
     -----
     For more than 20,000 points, relevance is computed on a stratified sample, while the tree is grown on all
     points. The map shows at most 5,000 points. ExShallow and CART trees with one to three leaves per cluster are
-    compared, and the smallest whose fidelity is close to that of the best is chosen. All pairs of up to 20 clusters
-    are compared; of more clusters, each and its nearest rivals.
+    compared, and the smallest whose fidelity is close to that of the best is chosen. All pairs of at most 20
+    clusters are compared, and of more clusters, each with its two nearest rivals.
 
     Examples
     --------
@@ -236,7 +236,7 @@ def _notes(subject: Subject, relevance: Relevance) -> list[str]:
         )
     if len(relevance.shown) < len(subject.units):
         found.append(
-            f"The {len(relevance.shown)} most relevant of {len(subject.units):,} columns are shown. Smallest changes "
-            "to another cluster are changes of these columns, and are searched for a sample of the points."
+            f"The {len(relevance.shown)} most relevant of {len(subject.units):,} columns are shown. Only these may "
+            f"change to move a point to another cluster; this is computed for at most {SLOW} points."
         )
     return found
