@@ -18,7 +18,7 @@ from neonxc.report.colors import colors
 from neonxc.report.contents import Contents, Trust
 from neonxc.report.items import items, regions
 from neonxc.report.pairs import pairs
-from neonxc.report.points import SLOW, Projection, points
+from neonxc.report.points import Projection, points, searched
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.report import Report
 from neonxc.report.reproduce import reproduce
@@ -194,7 +194,7 @@ def explain(
         verdict=sentence(subject, tree, flipping),
         figures=figures(subject, tree, flipping, refits),
         warnings=warned(subject, tree, relevance, refits, titles),
-        notes=[*notes, *_notes(subject, relevance), *([LEFT_OUT] if fast else [])],
+        notes=[*notes, *_notes(subject, relevance, len(sample.rows)), *([LEFT_OUT] if fast else [])],
         columns=columns_of(table, units),
         cards=found,
         pairs=against,
@@ -228,7 +228,7 @@ def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
     return [str(name) for name in X.index]
 
 
-def _notes(subject: Subject, relevance: Relevance) -> list[str]:
+def _notes(subject: Subject, relevance: Relevance, mapped: int) -> list[str]:
     found = list(subject.notes)
     if len(relevance.index) < subject.n:
         found.append(
@@ -236,7 +236,9 @@ def _notes(subject: Subject, relevance: Relevance) -> list[str]:
         )
     if len(relevance.shown) < len(subject.units):
         found.append(
-            f"The {len(relevance.shown)} most relevant of {len(subject.units):,} columns are shown. Only these may "
-            f"change to move a point to another cluster; this is computed for at most {SLOW} points."
+            f"The {len(relevance.shown)} most relevant of {len(subject.units):,} columns are shown, and only they "
+            "are changed to move points to other clusters."
         )
+    if 0 < (most := searched(subject, relevance)) < mapped:
+        found.append(f"The smallest change to another cluster is computed for {most} points of the map.")
     return found

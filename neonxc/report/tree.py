@@ -17,6 +17,7 @@ from neonxc.report.subject import Subject
 ENOUGH = 0.95  # fidelity that is sufficient for any tree
 WORTH = 0.02  # a larger tree must gain this much fidelity, or one standard error if that is more
 FEWEST = 50  # minimum number of points for a held-out part
+BINS = 512  # columns with more different values are cut between so many quantiles
 SAMPLE = 20_000  # maximum number of points on which the trees are compared
 
 
@@ -114,8 +115,8 @@ def _fitted(subject: Subject, kind: str, sizes: list[int], index: np.ndarray) ->
     k, columns = len(np.unique(subject.own[index])), subject.columns(index)
     sizes = [max(size, k) for size in sizes]
     if kind == "CART":  # does not use the costs
-        return CART(k)._grown_to(sizes, columns, subject.labels[index])
-    return ExShallow(k, reference=subject.reference(index))._grown_to(sizes, columns)
+        return CART(k, max_bins=BINS)._grown_to(sizes, columns, subject.labels[index])
+    return ExShallow(k, reference=subject.reference(index), max_bins=BINS)._grown_to(sizes, columns)
 
 
 def _train_test(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,7 @@ from neonxc.report.tree import TreePart
 
 FLIPPED = 200  # number of points for pixel-flipping
 BACKGROUND = 1000  # number of points from which hidden columns are imputed
+COMPARED = 5000  # number of points on which tree and network are compared
 STEPS = 20  # maximum number of steps of a flipping curve
 LITTLE = 1.0  # difference in AUC, of 100, that is negligible
 REFITS = 5  # number of refits
@@ -54,8 +55,8 @@ class FlippingPart:
 def flip(subject: Subject) -> FlippingPart:
     """Compare NEON with other fast methods by pixel-flipping on a sample."""
     clustered = np.flatnonzero(subject.own >= 0)
-    sample = clustered[stratified(subject.own[clustered], FLIPPED, least=5)]
-    base = clustered[stratified(subject.own[clustered], BACKGROUND, least=20)]
+    sample = clustered[stratified(subject.own[clustered], FLIPPED, least=min(5, -(-FLIPPED // subject.k)))]
+    base = clustered[stratified(subject.own[clustered], BACKGROUND, least=min(20, -(-BACKGROUND // subject.k)))]
     x, background = (subject.net.batch(_dense(subject.inputs(rows))).tensor for rows in (sample, base))
     others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if subject.net.carrier.missing == "word":
@@ -138,5 +139,6 @@ def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
 def agree(subject: Subject, tree: TreePart) -> tuple[np.ndarray, np.ndarray]:
     """Return the rank correlation of tree and network, [k], and the sampled points where they differ."""
     index = subject.sample[subject.own[subject.sample] >= 0]
+    index = index[stratified(subject.own[index], COMPARED, least=20)]
     found = agreement(subject.net, tree.explainer, subject.inputs(index))
     return found.correlation, index[found.rows]
