@@ -203,7 +203,7 @@ def explain(
         from neonxc import workflows
 
         found, _ = _clusters(prepared, column, clusters, source)
-        report = workflows.table_report(prepared, found, fast=fast, progress=True)
+        report = workflows.table_report(prepared, found, fast)
     out.parent.mkdir(parents=True, exist_ok=True)
     report.save(out)
     typer.echo(str(report))

@@ -39,13 +39,12 @@ class Contrast:
         Mean relevance of every column, in units of the logit. The first column is the relevance for "a, not b",
         averaged over the points of a; the second is the relevance for "b, not a", averaged over the points of b.
     tree : ThresholdTree
-        Small tree that separates the two clusters. It tests columns of the `considered` most relevant ones.
+        Small tree that separates the two clusters. It tests only the 200 columns that are most
+        relevant to the pair.
     rules : Rules
         The tree as rules; the points are weighted such that both clusters have the same total weight.
     accuracy : float
         Balanced accuracy of the tree, 0 to 1.
-    considered : int
-        Number of columns among which the tree was searched: all, or the 200 whose relevance is largest.
     """
 
     a: Any
@@ -54,7 +53,6 @@ class Contrast:
     tree: ThresholdTree
     rules: Rules
     accuracy: float
-    considered: int
 
     def top(self, n: int = 5) -> pd.DataFrame:
         """Return the `n` columns with the largest sum of both relevances.
@@ -71,7 +69,7 @@ class Contrast:
         names = ", ".join(f"{name} {a:+.3g} / {b:+.3g}" for name, (a, b) in self.top().T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
         every = len(self.relevance)
-        some = f" (of the {self.considered} most relevant of {every:,} columns)" if self.considered < every else ""
+        some = f" (of the {COLUMNS} most relevant of {every:,} columns)" if every > COLUMNS else ""
         return f"{self.a} against {self.b}: {names}\n{self.accuracy:.0%} told apart by{some}\n{rules}"
 
 
@@ -122,7 +120,8 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
         raise ValueError(f"a and b are the same cluster, {a!r}")
     labels = as_array(net.predict(X))
     members = [_members(labels, net.classes_[column]) for column in (first, second)]
-    return contrasted(net, X, members, (first, second), accuracy)
+    pair = first, second
+    return contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
 
 
 def contrasted(
@@ -131,18 +130,18 @@ def contrasted(
     members: Sequence[np.ndarray],
     columns: tuple[int, int],
     enough: float,
-    relevance: pd.DataFrame | None = None,
+    relevance: pd.DataFrame,
 ) -> Contrast:
     """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
-    a, b = net.classes_[list(columns)].tolist()
-    if relevance is None:
-        relevance = relevance_of_pair(net, X, members, columns)
-    labels = np.repeat(net.classes_[list(columns)], list(map(len, members)))
+    classes = net.classes_[list(columns)]
     kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
+    labels = np.repeat(classes, list(map(len, members)))
     table = net.carrier.columns(some_rows(X, np.concatenate(members)))
     tree, share = _smallest_tree(table, kept, labels, enough)
+    if len(kept) < len(relevance):
+        tree = _of_whole_table(tree, kept, net.carrier.units)
     names = net.carrier.units if tree.feature_names is None else None
-    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share, len(kept))
+    return Contrast(*classes.tolist(), relevance, tree, tree.rules(feature_names=names), share)
 
 
 def relevance_of_pair(
@@ -174,9 +173,9 @@ def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: 
 
 
 def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: float) -> tuple[ThresholdTree, float]:
-    """Grow the smallest tree that is accurate enough, with at most LEAVES leaves; return it with its accuracy.
+    """Grow the smallest tree of the `kept` columns that is accurate enough, with at most LEAVES leaves.
 
-    The tree tests the `kept` columns, but takes the whole table.
+    It is returned with its accuracy.
     """
     from neonxc.trees import CART
 
@@ -191,23 +190,20 @@ def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: flo
         if best[1] >= enough or tree.n_leaves < leaves:
             break
     assert best is not None
-    names = [str(name) for name in table.columns] if hasattr(table, "iloc") else None
-    return _of_whole_table(best[0], kept, table.shape[1], names), best[1]
+    return best
 
 
-def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, width: int, names: list[str] | None) -> ThresholdTree:
-    """Convert a tree of some columns of a table to one that takes the whole table."""
-    if len(kept) == width:
-        return tree
-    place, encoding = torch.from_numpy(kept), tree.encoding
-    tree = replace(tree, n_features=width, feature_names=None if names is None else tuple(names))
-    if encoding is not None:
-        parts = tuple(replace(part, column=int(kept[part.column])) for part in encoding.parts)
-        return replace(tree, encoding=Encoding(tuple(names or ()), parts))
-    feature = torch.where(tree.feature < 0, -1, place[tree.feature])
-    spread, bounds = torch.ones(width, dtype=torch.float64), tree.bounds.clone()
+def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, names: list[str]) -> ThresholdTree:
+    """Convert a tree of some columns to one that takes the whole table."""
+    if tree.feature_names is not None:
+        tree = replace(tree, feature_names=tuple(names))
+    if tree.encoding is not None:
+        parts = tuple(replace(part, column=int(kept[part.column])) for part in tree.encoding.parts)
+        return replace(tree, n_features=len(names), encoding=Encoding(tuple(names), parts))
+    place, spread, bounds = torch.from_numpy(kept), torch.ones(len(names)).double(), tree.bounds.clone()
     spread[place], bounds[:, 0] = tree.spread, place[bounds[:, 0].long()].double()
-    return replace(tree, feature=feature, spread=spread, bounds=bounds)
+    feature = torch.where(tree.feature < 0, -1, place[tree.feature])
+    return replace(tree, n_features=len(names), feature=feature, spread=spread, bounds=bounds)
 
 
 def some_of(index: np.ndarray, most: int) -> np.ndarray:

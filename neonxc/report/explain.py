@@ -124,24 +124,6 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    if _is_data(model_or_labels, X, labels, features):
-        from neonxc.workflows import data_report
-
-        with showing(progress):
-            return data_report(
-                model_or_labels,
-                clusters,
-                names,
-                notes,
-                cluster_names=cluster_names,
-                row_names=row_names,
-                title=title,
-                projection=projection,
-                fast=fast,
-                progress=progress,
-            )
-    if clusters is not None:
-        raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
     with showing(progress), progress_bar(total=6 if fast else 8, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
@@ -149,6 +131,14 @@ def explain(
             bar.update()
 
         step("clustering")
+        if _is_data(model_or_labels, X, labels, features):
+            from neonxc.workflows import of_data
+
+            prepared, made = of_data(model_or_labels, clusters, names)
+            model_or_labels, X, names = made.model, prepared.frame, None
+            title, notes = title or made.what, [*prepared.notes, *made.notes, *notes]
+        elif clusters is not None:
+            raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
         subject = read(model_or_labels, X, labels, features, names, cluster_names)
         step("relevance")
         relevance = measure(subject)

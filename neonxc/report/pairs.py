@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 
 from neonxc.contrast import COLUMNS as SEARCHED
 from neonxc.contrast import contrasted, relevance_of_pair, some_of
@@ -51,12 +52,9 @@ def pairs(subject: Subject, relevance: Relevance, trees: bool = True) -> tuple[l
 
 def _rivals(subject: Subject, relevance: Relevance) -> list[tuple[int, int]]:
     """Pairs of every cluster and its nearest rivals."""
-    own = subject.own[relevance.index]
-    there = (own >= 0) & (subject.sizes[relevance.rival] > 0)
-    times = np.zeros((subject.k, subject.k), dtype=np.int64)
-    np.add.at(times, (own[there], relevance.rival[there]), 1)
-    nearest = np.argsort(-times, axis=1, kind="stable")[:, :RIVALS]
-    return sorted({(min(a, b), max(a, b)) for a, row in enumerate(nearest.tolist()) for b in row if times[a, b]})
+    ends = pd.DataFrame({"own": subject.own[relevance.index], "rival": relevance.rival})
+    times = ends[(ends["own"] >= 0) & (subject.sizes[ends["rival"]] > 0)].value_counts()
+    return sorted({(min(pair), max(pair)) for pair in times.groupby("own").head(RIVALS).index})
 
 
 def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int], trees: bool) -> Pair:

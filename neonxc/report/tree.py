@@ -93,18 +93,16 @@ def _tried(subject: Subject, train: np.ndarray, test: np.ndarray) -> list[Tried]
     k = len(np.unique(subject.own[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
     kinds = ["CART"] if subject.kind == "texts" else ["ExShallow", "CART"]
-    bar = progress_bar(total=len(kinds) * len(sizes), desc="trees")
     columns, labels, space = subject.columns(test), subject.labels[test], subject.space(train)
     found = []
     for kind in kinds:
-        for size, fitted in zip(sizes, _fitted(subject, kind, sizes, train), strict=True):
+        grown = zip(sizes, _fitted(subject, kind, sizes, train), strict=True)
+        for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
             right = float((np.asarray(fitted.predict(columns)) == labels).mean())
             price = cost_ratio(space, np.asarray(fitted.labels_), subject.labels[train])
             tree = fitted.tree_
             every = len(tree.label[tree.leaves].unique()) == k
             found.append(Tried(kind, size, tree.n_leaves, right, price, every))
-            bar.update()
-    bar.close()
     return sorted(found, key=lambda one: one.size)
 
 

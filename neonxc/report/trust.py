@@ -55,8 +55,8 @@ class FlippingPart:
 def flip(subject: Subject) -> FlippingPart:
     """Compare NEON with other fast methods by pixel-flipping on a sample."""
     clustered = np.flatnonzero(subject.own >= 0)
-    sample = clustered[stratified(subject.own[clustered], FLIPPED, least=min(5, -(-FLIPPED // subject.k)))]
-    base = clustered[stratified(subject.own[clustered], BACKGROUND, least=min(20, -(-BACKGROUND // subject.k)))]
+    sample = clustered[stratified(subject.own[clustered], FLIPPED, least=1)]
+    base = clustered[stratified(subject.own[clustered], BACKGROUND, least=5)]
     x, background = (subject.net.batch(_dense(subject.inputs(rows))).tensor for rows in (sample, base))
     others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if subject.net.carrier.missing == "word":

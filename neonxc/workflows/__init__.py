@@ -5,10 +5,10 @@ from neonxc.workflows.clusters import by_column, by_kmeans, kmeans
 from neonxc.workflows.drawing import positive_inside
 from neonxc.workflows.images import composite, demo_photo, extractor, image_heatmaps, spatial_heatmaps
 from neonxc.workflows.photos import PhotoFiles, fitted
-from neonxc.workflows.reports import data_report, photo_of, photo_report, table_report, text_report
+from neonxc.workflows.reports import photo_of, photo_report, table_report, text_report
 from neonxc.workflows.result import Result, show, show_choice
 from neonxc.workflows.rules import cluster_rules, without_rules, write_rules
-from neonxc.workflows.tables import by_choice, table_attributions
+from neonxc.workflows.tables import by_choice, of_data, table_attributions
 
 __all__ = [
     "PhotoFiles",
@@ -19,12 +19,12 @@ __all__ = [
     "by_kmeans",
     "cluster_rules",
     "composite",
-    "data_report",
     "demo_photo",
     "extractor",
     "fitted",
     "image_heatmaps",
     "kmeans",
+    "of_data",
     "photo_of",
     "photo_report",
     "positive_inside",

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
-from neonxc.parameters import as_range
 from neonxc.photo_files import photo_files
-from neonxc.preparation import Preparation, prepare
+from neonxc.preparation import Preparation
 from neonxc.report.explain import explain
 from neonxc.report.report import Report
-from neonxc.report.subject import as_frame
-from neonxc.tables import read_table
 from neonxc.workflows.clusters import Clusters, kmeans
 from neonxc.workflows.photos import fitted
-from neonxc.workflows.tables import by_choice
 
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
@@ -31,23 +24,10 @@ TERMS = 5000
 """Terms of texts at most, the most frequent ones."""
 
 
-def data_report(
-    data: Any, clusters: Any, names: Sequence[str] | None, notes: Sequence[str], **options: Any
-) -> Report:
-    """Cluster a table, or the table in a file, and make a report; the arguments are those of neonxc.explain."""
-    file = isinstance(data, str | PathLike)
-    prepared = prepare(as_frame(read_table(data) if file else data, names))
-    numbers, name = None if clusters is None else as_range(clusters), Path(data).name if file else "the table"
-    found, _ = by_choice(prepared, numbers, name)
-    return table_report(prepared, replace(found, notes=[*found.notes, *notes]), **options)
-
-
-def table_report(prepared: Preparation, clusters: Clusters, title: str | None = None, **options: Any) -> Report:
-    """Make a report on the clusters of a table; the options are those of :func:`neonxc.explain`."""
-    title = title or clusters.what[:1].upper() + clusters.what[1:]
-    return explain(
-        clusters.model, prepared.frame, title=title, notes=[*prepared.notes, *clusters.notes], **options
-    )
+def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
+    """Make a report on the clusters of a table."""
+    notes = [*prepared.notes, *clusters.notes]
+    return explain(clusters.model, prepared.frame, title=clusters.what, notes=notes, fast=fast, progress=True)
 
 
 def photo_report(

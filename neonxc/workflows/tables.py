@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -13,7 +16,10 @@ from neonxc.distinct import n_distinct
 from neonxc.evaluation.choice import Choice, choose_k
 from neonxc.files import save, staged_folder
 from neonxc.neuralize import neuralize
-from neonxc.preparation import Preparation
+from neonxc.parameters import as_range
+from neonxc.preparation import Preparation, prepare
+from neonxc.report.subject import as_frame
+from neonxc.tables import read_table
 from neonxc.workflows.clusters import Clusters, by_kmeans
 from neonxc.workflows.result import Result
 
@@ -83,3 +89,11 @@ def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple
         raise ValueError(f"{name}: {error}") from None
     found = by_kmeans(prepared, choice.k, name)
     return replace(found, notes=[f"The number of clusters was chosen by a comparison: {choice.reason}"]), choice
+
+
+def of_data(data: Any, clusters: Any, names: Sequence[str] | None) -> tuple[Preparation, Clusters]:
+    """Prepare and cluster a table or the table in a file; the arguments are those of :func:`neonxc.explain`."""
+    file = isinstance(data, str | PathLike)
+    prepared = prepare(as_frame(read_table(data) if file else data, names))
+    numbers = None if clusters is None else as_range(clusters)
+    return prepared, by_choice(prepared, numbers, Path(data).name if file else "the table")[0]

@@ -3,8 +3,8 @@
 python -m tests.benchmarks.report [--json FILE]
 
 The data are overlapping Gaussian clusters, in which the last columns may be cut into four categories, and the
-clustering is k-means behind `prepare`. Every report is made in a process of its own, so that imports are counted; the
-fit of k-means is not counted. CPU seconds are those of all threads.
+clustering is k-means behind `prepare`. Every report is made in a process of its own, so that imports are counted;
+the fit of k-means is not counted. CPU seconds are those of all threads.
 """
 
 from __future__ import annotations
