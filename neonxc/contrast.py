@@ -134,6 +134,7 @@ def contrasted(
 ) -> Contrast:
     """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
     classes = net.classes_[list(columns)]
+    a, b = classes.tolist()
     kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
     labels = np.repeat(classes, list(map(len, members)))
     table = net.carrier.columns(some_rows(X, np.concatenate(members)))
@@ -141,7 +142,7 @@ def contrasted(
     if len(kept) < len(relevance):
         tree = _of_whole_table(tree, kept, net.carrier.units)
     names = net.carrier.units if tree.feature_names is None else None
-    return Contrast(*classes.tolist(), relevance, tree, tree.rules(feature_names=names), share)
+    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share)
 
 
 def relevance_of_pair(
@@ -200,6 +201,8 @@ def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, names: list[str]) -> 
     if tree.encoding is not None:
         parts = tuple(replace(part, column=int(kept[part.column])) for part in tree.encoding.parts)
         return replace(tree, n_features=len(names), encoding=Encoding(tuple(names), parts))
+    assert tree.spread is not None  # a fitted tree has both
+    assert tree.bounds is not None
     place, spread, bounds = torch.from_numpy(kept), torch.ones(len(names)).double(), tree.bounds.clone()
     spread[place], bounds[:, 0] = tree.spread, place[bounds[:, 0].long()].double()
     feature = torch.where(tree.feature < 0, -1, place[tree.feature])
