@@ -12,6 +12,7 @@ import typer
 from neonxc.launched import launched, launched_rank, own_device
 from neonxc.options import (
     Clusters,
+    Fast,
     File,
     Format,
     Ignore,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from neonxc.evaluation import Choice
     from neonxc.preparation import Preparation
     from neonxc.workflows.clusters import Clusters as Clustering
-
-USUAL = 8
-"""Largest number of clusters that is tried if none is given."""
 
 app = typer.Typer(
     help="Explain clusterings of tables, photos and texts.",
@@ -185,6 +183,7 @@ def explain(
     scale: Scaling = "standard",
     ignore: Ignore = None,
     keep: Keep = None,
+    fast: Fast = False,
     mode: Annotated[Mode, typer.Option(help="For photos: cluster their locations, or whole photos.")] = "spatial",
     backbone: Annotated[str, typer.Option(help="For photos: pretrained network.")] = "efficientnet_lite0",
     size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
@@ -199,14 +198,15 @@ def explain(
         if source.is_dir():
             features = workflows.extractor(backbone, None, "default", "cpu", mode)
             side = size if features.size is None else max(features.size)
-            report = workflows.photo_report(source, clusters[0], features, side, mode == "image")
+            report = workflows.photo_report(source, clusters[0], features, side, mode == "image", fast)
         else:
-            report = workflows.text_report(source, clusters[0])
+            report = workflows.text_report(source, clusters[0], fast)
     else:
         prepared, column = _prepared(source, clusters, labels, scale, ignore, keep)
         from neonxc import workflows
 
-        report = workflows.table_report(prepared, _clusters(prepared, column, clusters, source)[0])
+        found, _ = _clusters(prepared, column, clusters, source)
+        report = workflows.table_report(prepared, found, fast)
     out.parent.mkdir(parents=True, exist_ok=True)
     report.save(out)
     typer.echo(str(report))
@@ -309,10 +309,6 @@ def _prepared(
         _note(note)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
-    if clusters is not None and len(frame) < clusters[-1]:
-        raise ValueError(
-            f"{clusters[-1]} clusters need at least as many different rows of {_name(file)}; got {len(frame)}"
-        )
     return prepared, column
 
 
@@ -321,23 +317,16 @@ def _clusters(
 ) -> tuple[Clustering, Choice | None]:
     """Return the clusters of a column or of k-means, and how their number was chosen, if it was."""
     from neonxc import workflows
-    from neonxc.distinct import n_distinct
 
     if column is not None:
         found = workflows.by_column(prepared, column, _name(file))
         for note in found.notes:
             _note(note)
         return found, None
-    if clusters is None:
-        different = n_distinct(prepared.frame)
-        if different < 3:
-            raise ValueError(f"{_name(file)} has only {different} different rows: there is nothing to cluster")
-        clusters = range(2, min(USUAL, different - 1, max(2, len(prepared.frame) // 2)) + 1)
-    if len(clusters) == 1:
-        return workflows.by_kmeans(prepared, clusters[0], _name(file)), None
-    choice = workflows.number_of_clusters(prepared, clusters, _name(file))
-    workflows.show_choice(choice, stderr)
-    return workflows.by_kmeans(prepared, choice.k, _name(file)), choice
+    found, choice = workflows.by_choice(prepared, clusters, _name(file))
+    if choice is not None:
+        workflows.show_choice(choice, stderr)
+    return found, choice
 
 
 def _in_terminal() -> bool:

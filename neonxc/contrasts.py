@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import torch
 
 from neonxc.attribution import NEON
 from neonxc.carriers import rows
+from neonxc.encoding import Encoding
 from neonxc.frames import reads_tables
 from neonxc.inputs import as_array, some_rows
 from neonxc.network import NeuralizedClustering
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 MOST = 2000  # maximum number of points per cluster; larger clusters are sampled
 LEAVES = 8  # maximum number of leaves of the tree
+COLUMNS = 200  # maximum number of columns that the tree may test
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,7 +42,8 @@ class Contrast:
         Mean relevance of every column, in units of the logit. The first column is the relevance for "a, not b",
         averaged over the points of a; the second is the relevance for "b, not a", averaged over the points of b.
     tree : ThresholdTree
-        Small tree that separates the two clusters.
+        Small tree that separates the two clusters. It tests only the 200 columns that are most
+        relevant to the pair.
     rules : Rules
         The tree as rules; the points are weighted such that both clusters have the same total weight.
     accuracy : float
@@ -68,13 +71,18 @@ class Contrast:
     def __str__(self) -> str:
         names = ", ".join(f"{name} {a} / {b}" for name, (a, b) in self._printed().T.items())
         rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
-        return f"{self.a} against {self.b}: {names}\n{percent(self.accuracy)} told apart by\n{rules}"
+        return f"{self.a} against {self.b}: {names}\n{self._told()} by\n{rules}"
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        title = escape(f"{self.a} against {self.b}: {percent(self.accuracy)} told apart")
+        title = escape(f"{self.a} against {self.b}: {self._told()}")
         return f"<h4>{title}</h4>{self._printed().to_html()}{self.rules.to_html()}"
+
+    def _told(self) -> str:
+        every = len(self.relevance)
+        some = f" (of the {COLUMNS} most relevant of {text(every)} columns)" if every > COLUMNS else ""
+        return f"{percent(self.accuracy)} told apart{some}"
 
     def _printed(self) -> pd.DataFrame:
         return self.top().map(partial(text, digits=3, signed=True))
@@ -128,23 +136,41 @@ def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: flo
         raise ValueError(f"a and b are the same cluster, {a!r}")
     labels = as_array(net.predict(X))
     members = [_members(labels, net.classes_[column]) for column in (first, second)]
-    return contrasted(net, X, members, (first, second), accuracy)
+    pair = first, second
+    return contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
 
 
 def contrasted(
-    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int], enough: float
+    net: NeuralizedClustering,
+    X: Any,
+    members: Sequence[np.ndarray],
+    columns: tuple[int, int],
+    enough: float,
+    relevance: pd.DataFrame,
 ) -> Contrast:
     """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
-    a, b = net.classes_[list(columns)].tolist()
+    classes = net.classes_[list(columns)]
+    a, b = classes.tolist()
+    kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
+    labels = np.repeat(classes, list(map(len, members)))
+    table = net.carrier.columns(some_rows(X, np.concatenate(members)))
+    tree, share = _smallest_tree(table, kept, labels, enough)
+    if len(kept) < len(relevance):
+        tree = _of_whole_table(tree, kept, net.carrier.units)
+    names = net.carrier.units if tree.feature_names is None else None
+    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share)
+
+
+def relevance_of_pair(
+    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int]
+) -> pd.DataFrame:
+    """Mean relevance of the columns for each of two clusters and against the other, [units, 2]."""
     means = [
         _mean_relevance(net, some_rows(X, own), *pair)
         for own, pair in zip(members, (columns, columns[::-1]), strict=True)
     ]
-    relevance = pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=[str(a), str(b)])
-    labels = np.repeat(net.classes_[list(columns)], list(map(len, members)))
-    tree, share = _smallest_tree(net, some_rows(X, np.concatenate(members)), labels, enough)
-    names = net.carrier.units if tree.feature_names is None else None
-    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share)
+    names = [str(net.classes_[column]) for column in columns]
+    return pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=names)
 
 
 def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
@@ -163,22 +189,40 @@ def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: 
     return (total[target] / max(n, 1)).numpy()
 
 
-def _smallest_tree(net: Any, X: Any, labels: np.ndarray, enough: float) -> tuple[Any, float]:
-    """Grow the smallest tree that is accurate enough, with at most LEAVES leaves; return it with its accuracy."""
+def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: float) -> tuple[ThresholdTree, float]:
+    """Grow the smallest tree of the `kept` columns that is accurate enough, with at most LEAVES leaves.
+
+    It is returned with its accuracy.
+    """
     from neonxc.trees import CART
 
-    table = net.carrier.columns(X)
     weight = np.where(labels == labels[0], 1 / (labels == labels[0]).mean(), 1 / (labels != labels[0]).mean()) / 2
     best: tuple[Any, float] | None = None
-    for leaves in range(2, LEAVES + 1):
-        explainer = CART(2, max_leaves=leaves).fit(table, labels=labels, sample_weight=weight)
+    some = table.iloc[:, kept] if hasattr(table, "iloc") else table[:, kept]
+    for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
+        tree, leaves = explainer.tree_, explainer.max_leaves
         share = float(weight[as_array(explainer.labels_) == labels].sum() / len(labels))
         if best is None or share > best[1] + 0.005:  # an additional leaf must improve the accuracy
-            best = explainer.tree_, share
-        if best[1] >= enough or explainer.tree_.n_leaves < leaves:
+            best = tree, share
+        if best[1] >= enough or tree.n_leaves < leaves:
             break
     assert best is not None
     return best
+
+
+def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, names: list[str]) -> ThresholdTree:
+    """Convert a tree of some columns to one that takes the whole table."""
+    if tree.feature_names is not None:
+        tree = replace(tree, feature_names=tuple(names))
+    if tree.encoding is not None:
+        parts = tuple(replace(part, column=int(kept[part.column])) for part in tree.encoding.parts)
+        return replace(tree, n_features=len(names), encoding=Encoding(tuple(names), parts))
+    assert tree.spread is not None  # a fitted tree has both
+    assert tree.bounds is not None
+    place, spread, bounds = torch.from_numpy(kept), torch.ones(len(names)).double(), tree.bounds.clone()
+    spread[place], bounds[:, 0] = tree.spread, place[bounds[:, 0].long()].double()
+    feature = torch.where(tree.feature < 0, -1, place[tree.feature])
+    return replace(tree, n_features=len(names), feature=feature, spread=spread, bounds=bounds)
 
 
 def some_of(index: np.ndarray, most: int) -> np.ndarray:

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from neonxc.parameters import as_range
+
 Mode = Literal["spatial", "image"]
 Scale = Literal["none", "standard", "minmax", "robust"]
 Format = Literal["text", "markdown", "html", "sql", "python", "json"]
@@ -83,14 +85,10 @@ def existing_weights(weights: str) -> str:
 
 def _cluster_range(text: str) -> range:
     """Parse a number of clusters, or a range of them."""
-    least, dash, most = text.partition("-")
     try:
-        found = range(int(least), int(most if dash else least) + 1)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a number of clusters nor a range such as 2-12.") from None
-    if not found or found[0] < 2:
-        raise typer.BadParameter(f"{text!r}: at least 2 clusters are needed, and a range must increase.")
-    return found
+        return as_range(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 Out = Annotated[
@@ -125,6 +123,10 @@ Page = Annotated[
         callback=creatable_file(".html", ".json"),
         help="File for the report, .html or .json.",
     ),
+]
+Fast = Annotated[
+    bool,
+    typer.Option("--fast", help="Leave out the trees of pairs of clusters, refits and pixel-flipping."),
 ]
 Labels = Annotated[
     str | None, typer.Option(help="Column with cluster labels, used instead of k-means.", show_default=False)

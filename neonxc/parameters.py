@@ -39,3 +39,20 @@ def check_number(name: str, value: Any, most: float = inf) -> None:
     if not number or not 0 <= value <= most or value == inf:
         needed = "finite number >= 0" if most == inf else f"number in [0, {most:g}]"
         raise ValueError(f"{name} needs a {needed}, got {value!r}")
+
+
+def as_range(clusters: Any) -> range:
+    """Convert a number of clusters, a text such as "2-12", or a range to a range; raise ValueError for others."""
+    if isinstance(clusters, range):
+        found = clusters
+    else:
+        least, dash, most = str(clusters).partition("-")
+        try:
+            found = range(int(least), int(most if dash else least) + 1)
+        except ValueError:
+            raise ValueError(
+                f"clusters: {clusters!r} is neither a number of clusters nor a range such as 2-12."
+            ) from None
+    if not found or min(found) < 2:
+        raise ValueError(f"clusters: {clusters!r}: at least 2 clusters are needed, and a range must increase.")
+    return found

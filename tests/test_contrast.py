@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from scipy.stats import spearmanr
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine, make_blobs
@@ -15,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import neonxc
 from neonxc.evaluation import agreement
+from neonxc.preparation import prepare
 from neonxc.trees import CART, IMM, ExShallow
 
 
@@ -158,3 +160,24 @@ def test_agreement_refuses(wine):
     with pytest.raises(ValueError, match="columns"):
         agreement(net, IMM(3).fit(X.iloc[:, :5]), X)
     assert isinstance(agreement(net, IMM(3).fit(X), X).frame, pd.DataFrame)
+
+
+@pytest.mark.parametrize("kind", ["array", "frame", "sparse", "tensor", "categories"])
+def test_the_tree_of_a_wide_contrast_tests_the_most_relevant_columns(kind):
+    X = np.random.default_rng(0).normal(size=(60, 500))
+    X[:30, 333] += 40
+    labels = np.repeat([0, 1], 30)
+    model = KMeans(2, n_init=1, random_state=0).fit(X)
+    frame = pd.DataFrame(X).add_prefix("column ")
+    data = {"array": X, "tensor": torch.tensor(X), "sparse": csr_matrix(X)}.get(kind, frame)
+    if kind == "categories":
+        data["column 7"] = np.where(labels == 0, "a", "b")
+        model = make_pipeline(prepare(data, scale="none").pipeline, model).fit(data)
+    net = neonxc.neuralize(model if kind in ("array", "categories") else model.cluster_centers_, data)
+    found = neonxc.contrast(net, data, 0, 1)
+    assert found.tree.n_features == 500
+    assert found.tree.tests[0]
+    assert "of the 200 most relevant of 500 columns" in str(found)
+    assert next(iter(found.rules)).text().startswith(("x333", "column 333", "column 7"))
+    np.testing.assert_array_equal(np.asarray(found.tree.predict(data)), np.asarray(net.predict(data)))
+    assert neonxc.neuralize(found.tree, data).fidelity_ is None

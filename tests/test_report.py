@@ -18,6 +18,7 @@ import neonxc
 from neonxc.evaluation import choose_k, cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.numerals import percent, rounded, text
+from neonxc.preparation import prepare
 from neonxc.report.items import photos as as_photos
 from neonxc.report.subject import read, stratified
 from neonxc.report.tree import grow
@@ -513,3 +514,59 @@ def test_clusters_of_missing_values():
     assert {typical for column, _, typical, _ in pair.relevance if found.columns[column].name == "a"} == {
         "missing"
     }
+
+
+def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
+    X = load_iris(as_frame=True).data
+    X.to_csv(tmp_path / "iris.csv", index=False)
+    chosen = neonxc.explain(X, fast=True, notes=["from a garden"]).contents
+    choice = choose_k(X, range(2, 9), preprocessing=prepare(X).pipeline)
+    assert chosen.k == choice.k
+    assert any(choice.reason in note for note in chosen.notes)
+    assert "from a garden" in chosen.notes
+    for given in (X, X.to_numpy(), tmp_path / "iris.csv", str(tmp_path / "iris.csv")):
+        found = neonxc.explain(given, clusters=3, names=list("abcd"), fast=True).contents
+        assert found.k == 3
+        assert [column.name for column in found.columns] == list("abcd")
+    assert found.title == "3 clusters of 150 rows of iris.csv"
+    assert neonxc.explain(X, clusters="2-4", fast=True).contents.k == 2
+    with pytest.raises(ValueError, match="clusters: 'few' is neither a number"):
+        neonxc.explain(X, clusters="few")
+    with pytest.raises(TypeError, match="clusters= is for a table alone"):
+        neonxc.explain(X, labels=np.zeros(150), clusters=3)
+
+
+def test_a_fast_report_says_what_it_leaves_out(model, wine):
+    made = neonxc.explain(model, wine, fast=True)
+    found = made.contents
+    assert {figure.key for figure in found.figures}.isdisjoint({"auc", "stability"})
+    assert not found.trust.flipping
+    assert not found.trust.seeds
+    assert all(pair.relevance and not pair.rules for pair in found.pairs)
+    assert "pixel-flipping" not in found.verdict
+    page = made.html()
+    assert "Left out for speed: the trees that separate pairs of clusters, refits and pixel-flipping." in page
+    assert "<th scope=col class=n>Accuracy" not in page
+
+
+def test_of_many_clusters_the_nearest_rivals_are_compared():
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    made = neonxc.explain(KMeans(24, n_init=1, random_state=0).fit(X), X, fast=True)
+    pairs = {(pair.a, pair.b) for pair in made.contents.pairs}
+    assert len(pairs) <= 48
+    for k, card in enumerate(made.contents.cards):
+        assert (min(k, card.nearest), max(k, card.nearest)) in pairs
+    assert "Of more than 20 clusters, each is compared only with its 2 nearest rivals" in made.html()
+
+
+def test_a_wide_table():
+    X = 1e-3 * np.random.default_rng(0).normal(size=(60, 400))
+    X[:30, 7] += 40
+    made = neonxc.explain(KMeans(2, n_init=1, random_state=0).fit(X), X)
+    assert "Trees test only the 200 columns most relevant to the pair, of 400." in made.html()
+    points = made.contents.points
+    moved = X.copy()
+    for row, change in zip(points.rows, points.changes, strict=True):
+        for column, value in change.values:
+            moved[row, int(made.contents.columns[column].name[1:])] = float(value)
+    assert (made.net.predict(moved) != made.net.predict(X)).all()  # the whole change is shown

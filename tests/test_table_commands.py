@@ -282,7 +282,7 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
         warnings.warn("take\n care", UserWarning, stacklevel=1)
         raise ValueError("far enough")
 
-    monkeypatch.setattr("neonxc.workflows.by_kmeans", warned)
+    monkeypatch.setattr("neonxc.workflows.by_choice", warned)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         code, _, err = neonxc_command("table", people_csv, "-k", 2)
@@ -417,6 +417,9 @@ def test_a_report_of_a_table(neonxc_command, people_csv, tmp_path):
     assert code == 0, err
     assert str(page) in out
     assert "2 clusters of" in page.read_text()
+    code, out, err = neonxc_command("explain", people_csv, "--clusters", "2", "--fast", "--out", page)
+    assert code == 0, err
+    assert "Left out for speed" in page.read_text()
     code, _, err = neonxc_command("explain", people_csv, "--out", tmp_path / "report.pdf")
     assert code == 2
     assert ".html or .json" in err

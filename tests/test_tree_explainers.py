@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.tree import DecisionTreeClassifier
 from tree_witnesses import (
     Scorer,
@@ -673,3 +674,16 @@ def test_refined_trees_on_a_gpu(model):
     here = model(4, refine=True, n_init=2).fit(torch.from_numpy(case.X), labels=case.labels)
     there = model(4, refine=True, n_init=2).fit(torch.from_numpy(case.X).cuda(), labels=case.labels)
     assert there.inertia_ == pytest.approx(here.inertia_, rel=1e-9)
+
+
+@pytest.mark.parametrize("explainer", [CART(4), ExShallow(4)])
+def test_a_tree_grown_to_several_sizes_is_that_of_each_size(explainer):
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 40)
+    X = draw.normal(size=(160, 3)) + draw.normal(size=(4, 3))[y]
+    for size, one in zip((4, 6, 9), explainer._grown_to((4, 6, 9), X, y), strict=True):
+        alone = clone(explainer).set_params(max_leaves=size).fit(X, labels=y)
+        assert str(one.tree_.rules()) == str(alone.tree_.rules())
+        assert one.get_params() == alone.get_params()
+        assert (one.inertia_, one.tree_.n_leaves) == (alone.inertia_, size)
+        np.testing.assert_array_equal(one.labels_, alone.labels_)

@@ -76,11 +76,13 @@ class CenterTree(TreeExplainer):
         if not isinstance(self.refine, bool | np.bool_):
             raise ValueError(f"refine needs True or False, got {self.refine!r}")
 
-    def _grow(self, problem: Problem) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
+    def _grow(
+        self, problem: Problem, smaller: tuple[TreeBuilder, list[Node], Any] | None = None
+    ) -> tuple[TreeBuilder, list[Node], dict[int, int] | None]:
         if self.max_leaves is not None and self.max_leaves < problem.k:
             needed = f"at least the number of clusters, {problem.k}"
             raise ValueError(f"max_leaves must be {needed}, got {self.max_leaves}")
-        builder, leaves = self._one_leaf_per_center(problem)
+        builder, leaves = self._one_leaf_per_center(problem) if smaller is None else smaller[:2]
         if self.max_leaves is None or self.max_leaves == problem.k:
             centers = torch.cat([leaf.centers for leaf in leaves]).tolist()
             return builder, leaves, {leaf.id: center for leaf, center in zip(leaves, centers, strict=True)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar
@@ -146,6 +147,18 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
                 "leaves match no training point; refine=True or another explainer may keep them"
             )
         return self
+
+    def _grown_to(
+        self, sizes: Iterable[int], X: Any, labels: Any = None, weight: Any = None
+    ) -> Iterator[TreeExplainer]:
+        """Grow one tree to increasing numbers of leaves; return a fitted explainer for each of them."""
+        data, grown = self._prepare(X, labels, None, weight), None
+        for size in sizes:
+            one: Any = copy(self)
+            one.max_leaves = size
+            grown = one._grow(data.problem, grown)
+            one._finish(data, *grown)
+            yield one
 
     @reads_tables
     def predict(self, X: Any) -> Any:

@@ -55,8 +55,8 @@ class BestFirst(TreeExplainer):
     def _base(self, problem: Problem) -> tuple[TreeBuilder, list[Node]]:
         return TreeBuilder(), [problem.root()]
 
-    def _grow(self, problem: Problem) -> Grown:
-        builder, leaves = self._base(problem)
+    def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
+        builder, leaves = self._base(problem) if smaller is None else smaller[:2]
         most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
         if most < len(leaves):
             needed = f"at least the number of leaves of base, {len(leaves)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -26,7 +28,7 @@ def cards(
 ) -> list[Card]:
     """Make one card per cluster, in the order of the network's outputs."""
     found, most = [], subject.shortened(MEMBERS)
-    photos = None
+    photos, rules = None, {} if tree is None else _rules(subject, tree)
     if subject.kind == "locations":
         photos, names = whole_photos(subject, names, MEMBERS), None
     for cluster, label in enumerate(subject.cluster_labels):
@@ -39,7 +41,7 @@ def cards(
             int(subject.sizes[cluster]),
             float(subject.sizes[cluster] / max(subject.sizes.sum(), 1)),
             colors[cluster],
-            [] if tree is None else _rules(subject, tree, cluster),
+            rules.get(subject.net.classes_.tolist()[cluster], []),
             statements[cluster],
             items(subject, relevance, table, names, order[:members]),
             items(subject, relevance, table, names, order[::-1][: min(most, len(order) - members)]),
@@ -55,15 +57,14 @@ def cards(
     return found
 
 
-def _rules(subject: Subject, tree: TreePart, cluster: int) -> list[RuleText]:
-    label = subject.net.classes_.tolist()[cluster]
-    found = []
-    for rule in tree.tree.rules(feature_names=subject.names):
-        if rule.label == label:
-            texts = rule.text(), int(rule.samples), _number(rule.coverage), _number(rule.precision)
-            noisy = rule.counts.precision_with_noise if rule.counts.noise else None
-            found.append(RuleText(*texts, rule.leaves[0], noisy))
-    return sorted(found, key=lambda rule: -rule.coverage)
+def _rules(subject: Subject, tree: TreePart) -> dict[Any, list[RuleText]]:
+    """Rules of every label, by decreasing coverage."""
+    found: dict[Any, list[RuleText]] = {}
+    for rule in sorted(tree.tree.rules(feature_names=subject.names), key=lambda rule: -_number(rule.coverage)):
+        texts = rule.text(), int(rule.samples), _number(rule.coverage), _number(rule.precision)
+        noisy = rule.counts.precision_with_noise if rule.counts.noise else None
+        found.setdefault(rule.label, []).append(RuleText(*texts, rule.leaves[0], noisy))
+    return found
 
 
 def _number(value: float) -> float:

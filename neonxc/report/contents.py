@@ -203,16 +203,16 @@ class Pair:
         negative for columns in which the clusters are similar. The typical value in each cluster is the median,
         the most frequent category, or the share of texts that contain the term.
     rules : list of (cluster, text)
-        Rules of a small tree that separates the two clusters.
-    accuracy : float
+        Rules of a small tree that separates the two clusters; none if it was left out.
+    accuracy : float or None
         Share of the points of the two clusters that the tree assigns to the right one, 0 to 1.
     """
 
     a: int
     b: int
     relevance: list[tuple[int, float, str, str]]
-    rules: list[tuple[int, str]]
-    accuracy: float
+    rules: list[tuple[int, str]] = field(default_factory=list)
+    accuracy: float | None = None
 
 
 @dataclass
@@ -385,6 +385,8 @@ class Contents:
         First photo as a WebP data URI, for clusters of locations.
     regions : str or None
         That photo overlaid with the colours of its clusters, as a WebP data URI.
+    pair_notes : list of str
+        Remarks on what the comparisons of clusters leave out.
     created : str
         Date and time, ISO 8601.
     """
@@ -409,6 +411,7 @@ class Contents:
     created: str
     photo: str | None = None
     regions: str | None = None
+    pair_notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as plain values for JSON, with the version of the format."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from torch import nn
 
+from neonxc.frames import as_pandas
 from neonxc.numerals import text
 from neonxc.progress_bars import progress as showing
 from neonxc.progress_bars import progress_bar
@@ -18,18 +21,19 @@ from neonxc.report.colors import colors
 from neonxc.report.contents import Contents, Trust
 from neonxc.report.items import items, regions
 from neonxc.report.pairs import pairs
-from neonxc.report.points import Projection, points
+from neonxc.report.points import Projection, points, searched
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.report import Report
 from neonxc.report.reproduce import reproduce
 from neonxc.report.statements import cluster_names as named
 from neonxc.report.statements import columns_of, statements
-from neonxc.report.subject import Subject, read
+from neonxc.report.subject import Subject, is_table, read, with_names
 from neonxc.report.tree import grow, nodes
 from neonxc.report.trust import agree, flip, refit
 from neonxc.report.verdict import figures, sentence, warned, what
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
+LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, refits and pixel-flipping."
 
 
 def explain(
@@ -39,11 +43,13 @@ def explain(
     names: Sequence[str] | None = None,
     *,
     labels: Any = None,
+    clusters: int | str | range | None = None,
     cluster_names: Mapping[Any, str] | None = None,
     row_names: Sequence[str] | None = None,
     title: str | None = None,
     notes: Sequence[str] = (),
     projection: Projection = "pca",
+    fast: bool = False,
     progress: bool = False,
 ) -> Report:
     """Explain a whole clustering in one report: clusters, relevant columns, rules and checks of their quality.
@@ -53,9 +59,11 @@ def explain(
 
     Parameters
     ----------
-    model_or_labels : estimator, Pipeline, tree, NeuralizedClustering or array-like [n]
+    model_or_labels : estimator, Pipeline, tree, NeuralizedClustering, array-like [n], table or path
         Fitted clustering, as for :func:`neonxc.neuralize`, or its labels. With the keyword `labels`, the data may
-        be the first argument: ``neonxc.explain(X, labels=y)``.
+        be the first argument: ``neonxc.explain(X, labels=y)``. A table [n, d] alone, or the path of a CSV or
+        Parquet file, is prepared (:func:`neonxc.preparation.prepare`) and clustered by k-means, as the command
+        ``neonxc explain`` does.
     X : data frame, array, sparse matrix, tensor or sequence of str
         Clustered data: a table [n, d], texts, or, if `features` is a backbone, images.
     features : nn.Module, optional
@@ -65,6 +73,9 @@ def explain(
     labels : array-like [n], optional
         Label of every input; -1 is noise. A surrogate model is fitted to the labels, and the verdict states its
         fidelity.
+    clusters : int, str or range, optional
+        For a table alone: number of clusters, or a range such as ``"2-8"`` from which
+        :func:`neonxc.evaluation.choose_k` chooses. Default: 2 to 8.
     cluster_names : mapping of labels to str, optional
         Names of clusters; default: the two strongest statements about the cluster.
     row_names : sequence of str, optional
@@ -75,6 +86,9 @@ def explain(
         Further remarks for the reader, such as how the data were prepared.
     projection : {"pca", "tsne", "umap"}
         Projection used for the map. "umap" needs umap-learn.
+    fast : bool
+        Whether to leave out the slowest parts: the trees that separate pairs of clusters, the refits and
+        pixel-flipping.
     progress : bool
         Whether to show progress bars.
 
@@ -87,10 +101,10 @@ def explain(
     Raises
     ------
     TypeError
-        If the inputs are missing, or both a model and labels are given.
+        If the inputs are missing, if both a model and labels are given, or `clusters` and one of these.
     ValueError
-        If :func:`neonxc.neuralize` refuses the model or the inputs, if the number of names is wrong, or if the
-        projection is unknown.
+        If :func:`neonxc.neuralize` refuses the model or the inputs, if the number of names is wrong, if the
+        projection is unknown, or if a table cannot be read or has too few different rows.
     ImportError
         If `projection` is "umap" and umap-learn is not installed.
 
@@ -98,7 +112,8 @@ def explain(
     -----
     For more than 20,000 points, relevance is computed on a stratified sample, while the tree is grown on all
     points. The map shows at most 5,000 points. ExShallow and CART trees with one to three leaves per cluster are
-    compared, and the smallest whose fidelity is close to that of the best is chosen.
+    compared, and the smallest whose fidelity is close to that of the best is chosen. All pairs of at most 20
+    clusters are compared, and of more clusters, each with its two nearest rivals.
 
     Examples
     --------
@@ -112,22 +127,36 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    with showing(progress), progress_bar(total=8, desc="report", delay=0) as bar:
+    with showing(progress), progress_bar(total=6 if fast else 8, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
             bar.set_postfix_str(name)
             bar.update()
 
         step("clustering")
+        model_or_labels = as_pandas(model_or_labels)
+        if _is_data(model_or_labels, X, labels, features):
+            from neonxc.tables import read_table
+            from neonxc.workflows import of_data  # imports this module
+
+            file = isinstance(model_or_labels, str | PathLike)
+            table = with_names(read_table(model_or_labels) if file else model_or_labels, names)
+            prepared, made = of_data(table, clusters, Path(model_or_labels).name if file else "the table")
+            model_or_labels, X, names = made.model, prepared.frame, None
+            title, notes = title or made.what, [*prepared.notes, *made.notes, *notes]
+        elif clusters is not None:
+            raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
         subject = read(model_or_labels, X, labels, features, names, cluster_names)
         step("relevance")
         relevance = measure(subject)
         step("tree")
         tree = grow(subject)
-        step("pixel-flipping")
-        flipping = flip(subject)
-        step("refits")
-        refits = refit(subject)
+        flipping, refits = None, None
+        if not fast:
+            step("pixel-flipping")
+            flipping = flip(subject)
+            step("refits")
+            refits = refit(subject)
         step("clusters")
         table, given = subject.values(relevance.index, relevance.shown), _row_names(subject.X, row_names)
         rows = None if subject.kind == "locations" else given  # the points are locations, several per photo
@@ -143,11 +172,11 @@ def explain(
         for card, value in zip(found, agree(subject, tree).tolist(), strict=True):
             card.agreement = None if np.isnan(value) else value
         step("pairs")
-        against = pairs(subject, relevance)
+        against, pair_notes = pairs(subject, relevance, trees=not fast)
         step("map")
         sample = points(subject, relevance, table, rows, found, disagreements, tree.leaf, projection)
     trust = Trust(
-        flipping.curves,
+        [] if flipping is None else flipping.curves,
         tree.curves,
         [] if refits is None else refits.seeds,
         disagreements,
@@ -164,7 +193,8 @@ def explain(
         verdict=sentence(subject, tree, flipping),
         figures=figures(subject, tree, flipping, refits),
         warnings=warnings,
-        notes=[note for note in (*notes, *_notes(subject, relevance)) if note not in told],
+        notes=[note for note in (*notes, *_notes(subject, relevance, len(sample.rows))) if note not in told]
+        + [LEFT_OUT] * fast,
         columns=columns_of(table, units),
         cards=found,
         pairs=against,
@@ -172,11 +202,19 @@ def explain(
         points=sample,
         trust=trust,
         reproduce=reproduce(subject, tree),
+        pair_notes=pair_notes,
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
     if subject.kind == "locations":
         contents.photo, contents.regions = regions(subject, palette)
     return Report(contents, subject.whole, tree.explainer)
+
+
+def _is_data(given: Any, X: Any, labels: Any, features: Any) -> bool:
+    """Whether a table, or the path of one, is given and nothing else."""
+    if X is not None or labels is not None or features is not None:
+        return False
+    return isinstance(given, str | PathLike) or (len(getattr(given, "shape", ())) == 2 and is_table(given))
 
 
 def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
@@ -190,7 +228,7 @@ def _row_names(X: Any, given: Sequence[str] | None) -> list[str] | None:
     return [str(name) for name in X.index]
 
 
-def _notes(subject: Subject, relevance: Relevance) -> list[str]:
+def _notes(subject: Subject, relevance: Relevance, mapped: int) -> list[str]:
     found = list(subject.notes)
     if len(relevance.index) < subject.n:
         found.append(
@@ -198,5 +236,10 @@ def _notes(subject: Subject, relevance: Relevance) -> list[str]:
             "points."
         )
     if len(relevance.shown) < len(subject.units):
-        found.append(f"The {len(relevance.shown)} most relevant of {text(len(subject.units))} columns are shown.")
+        found.append(
+            f"The {len(relevance.shown)} most relevant of {text(len(subject.units))} columns are shown, and only "
+            "they are changed to move points to other clusters."
+        )
+    if 0 < (most := searched(subject, relevance)) < mapped:
+        found.append(f"The smallest change to another cluster is computed for {most} points of the map.")
     return found

@@ -1,12 +1,14 @@
-"""Comparisons of every two clusters: the columns and the tree that separate them."""
+"""Comparisons of two clusters: the columns and the tree that separate them."""
 
 from __future__ import annotations
 
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 
-from neonxc.contrasts import contrasted, some_of
+from neonxc.contrasts import COLUMNS as SEARCHED
+from neonxc.contrasts import contrasted, relevance_of_pair, some_of
 from neonxc.numerals import rounded
 from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Pair
@@ -18,23 +20,50 @@ COLUMNS = 8  # maximum number of columns per pair
 ENOUGH = 0.95  # accuracy at which a tree stops growing
 MOST = 40_000  # approximate number of points of all pairs together
 FEWEST = 60  # points per cluster that are used in any case
+ALL = 20  # maximum number of clusters of which all pairs are compared
+RIVALS = 2  # number of rivals of each cluster that are compared if there are more clusters
 
 
-def pairs(subject: Subject, relevance: Relevance) -> list[Pair]:
-    """Compare all pairs of clusters that have points."""
-    found = list(combinations(np.flatnonzero(subject.sizes).tolist(), 2))
+def pairs(subject: Subject, relevance: Relevance, trees: bool = True) -> tuple[list[Pair], list[str]]:
+    """Compare pairs of clusters, and return them with remarks on what was left out.
+
+    Parameters
+    ----------
+    subject : Subject
+    relevance : Relevance
+    trees : bool
+        Whether to grow a tree for every pair.
+    """
+    there = np.flatnonzero(subject.sizes).tolist()
+    found, notes, width = list(combinations(there, 2)), [], len(subject.units)
+    if len(there) > ALL:
+        found = _rivals(subject, relevance)
+        notes.append(
+            f"Of more than {ALL} clusters, each is compared only with its {RIVALS} nearest rivals: the clusters "
+            "that most often have the next largest logit at its points."
+        )
+    if trees and width > SEARCHED:
+        notes.append(f"Trees test only the {SEARCHED} columns most relevant to the pair, of {width:,}.")
     most = max(FEWEST, MOST // max(1, 2 * len(found)))
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     bar = progress_bar(found, desc="pairs of clusters")
-    return [_pair(subject, a, b, most, place) for a, b in bar]
+    return [_pair(subject, a, b, most, place, trees) for a, b in bar], notes
 
 
-def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int]) -> Pair:
+def _rivals(subject: Subject, relevance: Relevance) -> list[tuple[int, int]]:
+    """Pairs of every cluster and its nearest rivals."""
+    ends = pd.DataFrame({"own": subject.own[relevance.index], "rival": relevance.rival})
+    times = ends[(ends["own"] >= 0) & (subject.sizes[ends["rival"]] > 0)].value_counts()
+    return sorted({(min(pair), max(pair)) for pair in times.groupby("own").head(RIVALS).index})
+
+
+def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int], trees: bool) -> Pair:
     members = [some_of(np.flatnonzero(subject.own == cluster), most) for cluster in (a, b)]
     rows = np.concatenate(members)
     split = np.split(np.arange(len(rows)), [len(members[0])])
-    found = contrasted(subject.net, subject.inputs(rows), split, (a, b), ENOUGH)
-    values = found.relevance.sum(axis=1).to_numpy()
+    inputs = subject.inputs(rows)
+    relevance = relevance_of_pair(subject.net, inputs, split, (a, b))
+    values = relevance.sum(axis=1).to_numpy()
     shares = values / max(np.abs(values).sum(), 1e-300)
     order = [unit for unit in np.argsort(-np.abs(shares), kind="stable").tolist() if unit in place][
         : subject.shortened(COLUMNS)
@@ -44,5 +73,8 @@ def _pair(subject: Subject, a: int, b: int, most: int, place: dict[int, int]) ->
     for i, unit in enumerate(order):
         of_a, of_b = (typical(side.iloc[:, i], subject.kind) for side in sides)
         signed.append((place[unit], rounded([shares[unit]])[0], of_a, of_b))
+    if not trees:
+        return Pair(a, b, signed)
+    found = contrasted(subject.net, inputs, split, (a, b), ENOUGH, relevance)
     rules = [(a if rule.label == found.a else b, rule.text()) for rule in found.rules]
     return Pair(a, b, signed, rules, rounded([found.accuracy])[0])

@@ -28,6 +28,7 @@ LEAST = 15  # minimum number of points of a cluster, if it has that many
 CHANGED = 3  # maximum number of columns that a counterfactual changes
 DIGITS = (4, 6, 9, 17)  # numbers of significant digits tried for changed values
 SLOW, FEW = 100, 12  # maximum number of points and of columns if counterfactuals take long
+WORK = 600_000  # maximum product of points, clusters and columns for counterfactuals of more points
 
 
 def points(
@@ -113,21 +114,31 @@ def _picture(x: np.ndarray, y: np.ndarray, own: np.ndarray, cards: list[Card]) -
     return f'{frame}<g fill="none" stroke-width="9" stroke-linecap="round">{"".join(paths)}</g></svg>'
 
 
+def searched(subject: Subject, relevance: Relevance) -> int:
+    """Maximum number of points of which the smallest change is searched."""
+    d = len(subject.units)
+    if subject.kind != "table" or hasattr(subject.points, "tocsr"):
+        return 0
+    if _is_slow(subject):
+        return SLOW if d <= FEW else 0
+    return SLOW if len(relevance.shown) < d else max(SLOW, WORK // (subject.k * d))
+
+
+def _is_slow(subject: Subject) -> bool:
+    """Whether clusters have curved boundaries or several components."""
+    return isinstance(region_of(subject.net), Curved) or subject.net.head.grouping is not None
+
+
 def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[Change | None]:
     """Find the smallest changes that move points to other clusters, within the range of the data.
 
-    At most CHANGED columns change. For curved boundaries and clusters of several components the search takes much
-    longer. There it is done for at most SLOW points, without a limit on the columns, and only if there are at most
-    FEW columns.
+    At most CHANGED of the shown columns change, or any number of columns where the search takes long.
     """
     changes: list[Change | None] = [None] * len(index)
-    if subject.kind != "table" or hasattr(subject.points, "tocsr"):
+    places = some_of(np.arange(len(index)), searched(subject, relevance))
+    if not len(places):
         return changes
     d = len(subject.units)
-    slow = isinstance(region_of(subject.net), Curved) or subject.net.head.grouping is not None
-    if slow and d > FEW:
-        return changes
-    places = some_of(np.arange(len(index)), SLOW) if slow else np.arange(len(index))
     x = subject.columns(index[places])
     x = x if hasattr(x, "iloc") else pd.DataFrame(x, columns=subject.units)
     numbers = [name for name in x.columns if not is_category(x[name])]
@@ -135,7 +146,8 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     found = counterfactual(
         subject.net,
         subject.inputs(index[places]),
-        columns=None if slow else min(CHANGED, d),
+        columns=None if _is_slow(subject) else min(CHANGED, d),
+        fixed=np.setdiff1d(np.arange(d), relevance.shown).tolist(),
         integer=_keys(subject, [name for name in numbers if x[name].dtype.kind in "iu"]),
         bounds=dict(zip(_keys(subject, numbers), ends, strict=True)),
     )
@@ -146,8 +158,7 @@ def _changes(subject: Subject, relevance: Relevance, index: np.ndarray) -> list[
     place = {int(unit): i for i, unit in enumerate(relevance.shown)}
     position = {label: i for i, label in enumerate(subject.net.classes_.tolist())}
     for i in np.flatnonzero(found.found).tolist():
-        units = [unit for unit in np.flatnonzero(moved[i]).tolist() if unit in place]
-        values = [(place[unit], short[i][unit]) for unit in units]
+        values = [(place[unit], short[i][unit]) for unit in np.flatnonzero(moved[i]).tolist()]
         changes[places[i]] = Change(position[found.target[i]], rounded([found.distance[i]])[0], values)
     return changes
 

@@ -393,8 +393,9 @@
         );
       }
       const lines = rules.map(([k, text]) => make("li", {}, chip(k), " ", make("code", { dir: "auto" }, text)));
-      $("#duel").replaceChildren(
-        grid,
+      $("#duel").replaceChildren(grid);
+      if (!rules.length) return;
+      $("#duel").append(
         make("h3", {}, "Small tree that separates them"),
         make("p", { class: "quiet" }, `It assigns ${percent(accuracy, "")} of the points of both clusters correctly.`),
         make("ul", { class: "rules" }, ...lines),

@@ -188,8 +188,8 @@ def read(
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     names = getattr(X, "var_names", None) if names is None else names
-    X = as_pandas(_named(X if hasattr(X, "iloc") else as_pandas(X), names))
-    if labels is not None and features is None and _is_table(X):
+    X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
+    if labels is not None and features is None and is_table(X):
         made = prepare(as_frame(X))
         X, preparation, notes = made.frame, made.pipeline.fit(made.frame), made.notes
         net = neuralize(make_pipeline(preparation, GivenLabels(labels).fit(X)), X)
@@ -261,13 +261,14 @@ def _length(X: Any) -> int:
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
-def _is_table(X: Any) -> bool:
+def is_table(X: Any) -> bool:
+    """Whether X is a dense table."""
     if hasattr(X, "tocsr"):
         return False
     return hasattr(X, "columns") or np.ndim(X if isinstance(X, Tensor) else np.asarray(X)) == 2
 
 
-def _named(X: Any, names: Sequence[str] | None) -> Any:
+def with_names(X: Any, names: Sequence[str] | None) -> Any:
     """Return a table with the given column names."""
     if names is None:
         return X

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from neonxc.evaluation import cost_ratio
+from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Curve, TreeNode
 from neonxc.report.subject import Subject
 
 ENOUGH = 0.95  # fidelity that is sufficient for any tree
 WORTH = 0.02  # a larger tree must gain this much fidelity, or one standard error if that is more
 FEWEST = 50  # minimum number of points for a held-out part
+BINS = 512  # columns with more different values are cut between so many quantiles
 SAMPLE = 20_000  # maximum number of points on which the trees are compared
 
 
@@ -59,7 +62,7 @@ class Tried:
     """A tree grown on four fifths of the points; `every` tells whether every cluster has a leaf."""
 
     name: str
-    explainer: Any
+    size: int
     leaves: int
     held_out: float
     price: float
@@ -74,13 +77,12 @@ def grow(subject: Subject) -> TreePart:
     index = clustered if len(clustered) <= SAMPLE else np.intersect1d(subject.sample, clustered)
     unseen = len(index) >= FEWEST
     train, test = _train_test(subject, index) if unseen else (index, index)
-    tried = [_measured(subject, *candidate, train, test) for candidate in _candidates(subject)]
+    tried = _tried(subject, train, test)
     best = max(one.held_out for one in tried)
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
     good = [one for one in tried if one.held_out >= enough]
     chosen = next((one for one in good if one.every), good[0])  # prefers trees with a rule for every cluster
-    explainer, held_out = chosen.explainer, chosen.held_out
-    fitted = _fit(subject, explainer, clustered)
+    (fitted,) = _fitted(subject, chosen.name, [chosen.size], clustered)
     if len(clustered) < subject.n:
         fitted.tree_ = with_noise(fitted.tree_, subject.columns(np.flatnonzero(subject.own < 0)))
     own, labels = np.asarray(fitted.labels_), subject.labels[clustered]
@@ -89,40 +91,36 @@ def grow(subject: Subject) -> TreePart:
     leaf[clustered] = fitted.tree_.apply(columns)
     space = subject.space(clustered)
     price = cost_ratio(space, own, labels)
-    return TreePart(fitted, clustered[own != labels], held_out, unseen, price, _curves(tried), leaf)
+    return TreePart(fitted, clustered[own != labels], chosen.held_out, unseen, price, _curves(tried), leaf)
 
 
-def _candidates(subject: Subject) -> list[tuple[str, Any]]:
-    """List explainers with increasing numbers of leaves."""
+def _tried(subject: Subject, train: np.ndarray, test: np.ndarray) -> list[Tried]:
+    """Grow trees of several kinds and sizes, and sort them by their size."""
+    k = len(np.unique(subject.own[train]))
+    sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
+    kinds = ["CART"] if subject.kind == "texts" else ["ExShallow", "CART"]
+    columns, labels, space = subject.columns(test), subject.labels[test], subject.space(train)
+    found = []
+    for kind in kinds:
+        grown = zip(sizes, _fitted(subject, kind, sizes, train), strict=True)
+        for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
+            right = float((np.asarray(fitted.predict(columns)) == labels).mean())
+            price = cost_ratio(space, np.asarray(fitted.labels_), subject.labels[train])
+            tree = fitted.tree_
+            every = len(tree.label[tree.leaves].unique()) == k
+            found.append(Tried(kind, size, tree.n_leaves, right, price, every))
+    return sorted(found, key=lambda one: one.size)
+
+
+def _fitted(subject: Subject, kind: str, sizes: list[int], index: np.ndarray) -> Iterator[Any]:
+    """Fit trees of one kind and of several numbers of leaves to the selected points."""
     from neonxc.trees import CART, ExShallow
 
-    k = subject.k
-    found: list[tuple[str, Any]] = []
-    for leaves in sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k}):
-        if subject.kind != "texts":
-            found.append(("ExShallow", ExShallow(k, max_leaves=leaves)))
-        found.append(("CART", CART(k, max_leaves=leaves)))
-    return found
-
-
-def _fit(subject: Subject, explainer: Any, index: np.ndarray) -> Any:
-    from sklearn.base import clone
-
-    explainer, columns = clone(explainer), subject.columns(index)
-    k = len(np.unique(subject.own[index]))
-    explainer.set_params(n_clusters=k, max_leaves=max(explainer.max_leaves, k))
-    if type(explainer).__name__ == "CART":  # does not use the costs
-        return explainer.fit(columns, labels=subject.labels[index])
-    return explainer.set_params(reference=subject.reference(index)).fit(columns)
-
-
-def _measured(subject: Subject, name: str, explainer: Any, train: np.ndarray, test: np.ndarray) -> Tried:
-    fitted = _fit(subject, explainer, train)
-    found = np.asarray(fitted.predict(subject.columns(test)))
-    ratio = cost_ratio(subject.space(train), np.asarray(fitted.labels_), subject.labels[train])
-    held_out, tree = float((found == subject.labels[test]).mean()), fitted.tree_
-    every = len(tree.label[tree.leaves].unique()) == len(np.unique(subject.own[train]))
-    return Tried(name, explainer, tree.n_leaves, held_out, ratio, every)
+    k, columns = len(np.unique(subject.own[index])), subject.columns(index)
+    sizes = [max(size, k) for size in sizes]
+    if kind == "CART":  # does not use the costs
+        return CART(k, max_bins=BINS)._grown_to(sizes, columns, subject.labels[index])
+    return ExShallow(k, reference=subject.reference(index), max_bins=BINS)._grown_to(sizes, columns)
 
 
 def _train_test(subject: Subject, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

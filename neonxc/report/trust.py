@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.metrics import silhouette_score
 
-from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, compare, methods
+from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, methods, pixel_flipping
 from neonxc.evaluation.comparison import mean_error
 from neonxc.evaluation.stability import SAMPLE, rand_indices, refits
 from neonxc.numerals import rounded
@@ -19,6 +20,7 @@ from neonxc.report.tree import TreePart
 
 FLIPPED = 200  # number of points for pixel-flipping
 BACKGROUND = 1000  # number of points from which hidden columns are imputed
+COMPARED = 5000  # number of points on which tree and network are compared
 STEPS = 20  # maximum number of steps of a flipping curve
 REFITTED = 10_000  # maximum number of points for refits
 
@@ -49,8 +51,8 @@ class FlippingPart:
 def flip(subject: Subject) -> FlippingPart:
     """Compare NEON with other fast methods by pixel-flipping on a sample."""
     clustered = np.flatnonzero(subject.own >= 0)
-    sample = clustered[stratified(subject.own[clustered], FLIPPED, least=5)]
-    base = clustered[stratified(subject.own[clustered], BACKGROUND, least=20)]
+    sample = clustered[stratified(subject.own[clustered], FLIPPED, least=1)]
+    base = clustered[stratified(subject.own[clustered], BACKGROUND, least=5)]
     x, background = (subject.net.batch(_dense(subject.inputs(rows))).tensor for rows in (sample, base))
     others: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if subject.net.carrier.missing == "word":
@@ -58,17 +60,19 @@ def flip(subject: Subject) -> FlippingPart:
     else:  # words have no gradients
         imputer = KDEImputer(background)
         others |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
-    target, steps = subject.own[sample], min(STEPS, x.shape[1])
-    found = compare(
-        subject.net, x, others, imputer, repeats=3, target=target, points=None, steps=steps, progress=False
-    )
+    target, steps = torch.from_numpy(subject.own[sample]).to(x.device), min(STEPS, x.shape[1])
+    options: dict[str, Any] = {"repeats": 3, "target": target, "steps": steps, "random_state": 0}
+    found = {
+        name: pixel_flipping(subject.net, x, method(subject.net, x, target), imputer, **options)
+        for name, method in progress_bar(others.items(), desc="methods")
+    }
     curves = [
         Curve(name, rounded([0, *one.known]), rounded([0, *one.curve]), f"AUC {one.auc:.1f}")
-        for name, one in found.results.items()
+        for name, one in found.items()
     ]
-    auc = {name: one.auc for name, one in found.results.items()}
+    auc = {name: one.auc for name, one in found.items()}
     rival = max((name for name in auc if name != "NEON"), key=lambda name: auc[name])
-    _, error = mean_error(found.results[rival].auc_per_input - found.results["NEON"].auc_per_input)
+    _, error = mean_error(found[rival].auc_per_input - found["NEON"].auc_per_input)
     return FlippingPart(auc["NEON"], auc[rival], rival, error, curves)
 
 
@@ -128,4 +132,5 @@ def _overlap(own: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
 def agree(subject: Subject, tree: TreePart) -> np.ndarray:
     """Rank correlation of tree and network over the columns, [k]."""
     index = subject.sample[subject.own[subject.sample] >= 0]
+    index = index[stratified(subject.own[index], COMPARED, least=20)]
     return agreement(subject.net, tree.explainer, subject.inputs(index)).correlation

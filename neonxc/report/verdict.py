@@ -49,7 +49,9 @@ def _how(model: Any) -> str:
     return one_line(model[-1]) + (f" after {', '.join(steps)}" if steps else "")
 
 
-def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: RefitPart | None) -> list[Figure]:
+def figures(
+    subject: Subject, tree: TreePart, flipping: FlippingPart | None, refits: RefitPart | None
+) -> list[Figure]:
     """Collect the key figures of the verdict."""
     found = [
         Figure(
@@ -72,16 +74,19 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
             "Sum of squared distances to the cluster means of the tree, divided by that of the clustering. 1 "
             "means no loss. Smaller values are possible if the clustering does not minimise this sum.",
         ),
-        Figure(
-            "auc",
-            "attribution AUC",
-            flipping.auc,
-            f"{flipping.auc:.1f}",
-            "Area under the pixel-flipping curve, at most 100: it is large if points return to their cluster soon "
-            "when columns are revealed in the order of their relevance. The best of the other methods, "
-            f"{flipping.rival}, reaches {flipping.best:.1f}.",
-        ),
     ]
+    if flipping is not None:
+        found.append(
+            Figure(
+                "auc",
+                "attribution AUC",
+                flipping.auc,
+                f"{flipping.auc:.1f}",
+                "Area under the pixel-flipping curve, at most 100: it is large if points return to their cluster "
+                "soon when columns are revealed in the order of their relevance. The best of the other methods, "
+                f"{flipping.rival}, reaches {flipping.best:.1f}.",
+            )
+        )
     held_out = subject.whole.fidelity_held_out_
     if held_out is not None:
         found.insert(
@@ -125,19 +130,21 @@ def figures(subject: Subject, tree: TreePart, flipping: FlippingPart, refits: Re
     return found
 
 
-def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart) -> str:
-    """Summarise the result in two sentences."""
+def sentence(subject: Subject, tree: TreePart, flipping: FlippingPart | None) -> str:
+    """Summarise the result in one or two sentences."""
     leaves = tree.tree.n_leaves
     rules = f"{leaves} rules" if leaves > 1 else "one rule"
     assign = "assign" if leaves > 1 else "assigns"
     right = f"{rules} {assign} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster"
+    right = f"{right[0].upper()}{right[1:]}."
+    if flipping is None:
+        return right
     areas = f"{flipping.rival} has an AUC of {flipping.best:.1f}, NEON {flipping.auc:.1f}"
     better = flipping.rival if flipping.best - flipping.auc > flipping.error else "no method"
-    compared = (
-        f"According to pixel-flipping, {better} ranks the columns clearly better than NEON, which is used here: "
-        f"{areas} (standard error of the difference: {flipping.error:.1f})"
+    return (
+        f"{right} According to pixel-flipping, {better} ranks the columns clearly better than NEON, which is used "
+        f"here: {areas} (standard error of the difference: {flipping.error:.1f})."
     )
-    return f"{right[0].upper()}{right[1:]}. {compared}."
 
 
 def warned(

@@ -7,11 +7,12 @@ from neonxc.workflows.photos import PhotoFiles, fitted
 from neonxc.workflows.reports import photo_of, photo_report, table_report, text_report
 from neonxc.workflows.result import show, show_choice
 from neonxc.workflows.rules import cluster_rules, write_rules
-from neonxc.workflows.tables import number_of_clusters, table_attributions
+from neonxc.workflows.tables import by_choice, of_data, table_attributions
 
 __all__ = [
     "PhotoFiles",
     "applied",
+    "by_choice",
     "by_column",
     "by_kmeans",
     "cluster_rules",
@@ -21,7 +22,7 @@ __all__ = [
     "fitted",
     "image_heatmaps",
     "kmeans",
-    "number_of_clusters",
+    "of_data",
     "photo_of",
     "photo_report",
     "show",

@@ -24,15 +24,15 @@ TERMS = 5000
 """Terms of texts at most, the most frequent ones."""
 
 
-def table_report(prepared: Preparation, clusters: Clusters) -> Report:
+def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
     """Make a report on the clusters of a table."""
-    title = clusters.what[:1].upper() + clusters.what[1:]
-    return explain(
-        clusters.model, prepared.frame, title=title, notes=[*prepared.notes, *clusters.notes], progress=True
-    )
+    notes = [*prepared.notes, *clusters.notes]
+    return explain(clusters.model, prepared.frame, title=clusters.what, notes=notes, fast=fast, progress=True)
 
 
-def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: int, whole: bool) -> Report:
+def photo_report(
+    folder: Path, clusters: int, features: FeatureExtractor, size: int, whole: bool, fast: bool = False
+) -> Report:
     """Cluster the photos of a folder, or their locations, and make a report on the clusters.
 
     Raises
@@ -54,7 +54,9 @@ def photo_report(folder: Path, clusters: int, features: FeatureExtractor, size: 
         if whole
         else f"{clusters} kinds of places in {len(files)} photo{'s' if len(files) > 1 else ''}"
     )
-    return explain(model, x, features, row_names=[path.stem for path in files], title=title, progress=True)
+    return explain(
+        model, x, features, row_names=[path.stem for path in files], title=title, fast=fast, progress=True
+    )
 
 
 def photo_of(name: str, photo: Tensor, clusters: int, features: FeatureExtractor) -> Report:
@@ -64,7 +66,7 @@ def photo_of(name: str, photo: Tensor, clusters: int, features: FeatureExtractor
     return explain(model, x, features, row_names=[name], title=f"{clusters} kinds of places in {name}")
 
 
-def text_report(file: Path, clusters: int) -> Report:
+def text_report(file: Path, clusters: int, fast: bool = False) -> Report:
     """Cluster texts, one per line, by the TF-IDF of their terms, and make a report on the clusters.
 
     Raises
@@ -88,7 +90,8 @@ def text_report(file: Path, clusters: int) -> Report:
     except ValueError as error:
         raise ValueError(f"{file} has no terms besides English stop words: {error}") from None
     model = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
-    return explain(model, texts, title=f"{clusters} clusters of {len(texts)} texts of {file.name}", progress=True)
+    title = f"{clusters} clusters of {len(texts)} texts of {file.name}"
+    return explain(model, texts, title=title, fast=fast, progress=True)
 
 
 def _square(photo: Tensor) -> Tensor:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from neonxc import plot
 from neonxc.attribution import NEON
 from neonxc.conversion import neuralize
+from neonxc.distinct import n_distinct
+from neonxc.encoding import as_frame
 from neonxc.evaluation.choice import Choice, choose_k
 from neonxc.files import save, staged_folder
 from neonxc.options import CHOICES, TABLES
-from neonxc.preparation import Preparation
-from neonxc.workflows.clusters import Clusters
+from neonxc.parameters import as_range
+from neonxc.preparation import Preparation, prepare
+from neonxc.workflows.clusters import Clusters, by_kmeans
 from neonxc.workflows.result import Result
+
+USUAL = 8
+"""Largest number of clusters that is tried if none is given."""
 
 
 def table_attributions(
@@ -56,9 +63,34 @@ def table_attributions(
     return result
 
 
-def number_of_clusters(prepared: Preparation, clusters: Iterable[int], name: str) -> Choice:
-    """Compare numbers of clusters for a table."""
+def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple[Clusters, Choice | None]:
+    """Cluster a table by k-means; return the comparison of numbers of clusters too, if there is a choice.
+
+    Raises
+    ------
+    ValueError
+        If the table has too few different rows.
+    """
+    if clusters is None:
+        different = n_distinct(prepared.frame)
+        if different < 3:
+            raise ValueError(f"{name} has only {different} different rows: there is nothing to cluster")
+        clusters = range(2, min(USUAL, different - 1, max(2, len(prepared.frame) // 2)) + 1)
+    if len(prepared.frame) < clusters[-1]:
+        raise ValueError(
+            f"{clusters[-1]} clusters need at least as many different rows of {name}; got {len(prepared.frame)}"
+        )
+    if len(clusters) == 1:
+        return by_kmeans(prepared, clusters[0], name), None
     try:
-        return choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline)
+        choice = choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    found = by_kmeans(prepared, choice.k, name)
+    return replace(found, notes=[f"The number of clusters was chosen by a comparison: {choice.reason}"]), choice
+
+
+def of_data(data: Any, clusters: Any, name: str) -> tuple[Preparation, Clusters]:
+    """Prepare and cluster a table, which messages call `name`; `clusters` is as for :func:`neonxc.explain`."""
+    prepared = prepare(as_frame(data))
+    return prepared, by_choice(prepared, None if clusters is None else as_range(clusters), name)[0]
