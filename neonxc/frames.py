@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -10,8 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from scipy import sparse
-
-from neonxc.ranks import Ranks
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,11 +23,19 @@ def reads_tables(function: Function) -> Function:
 
     @wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
-        with Ranks(options.get("group")).agreed():
+        with _agreed(options.get("group")):
             args, options = tuple(map(as_pandas, args)), {k: as_pandas(v, k) for k, v in options.items()}
         return function(*args, **options)
 
     return cast(Function, reading)
+
+
+def _agreed(group: Any) -> AbstractContextManager[None]:
+    if group is None:
+        return nullcontext()
+    from neonxc.ranks import Ranks  # imports PyTorch, which commands do without until their arguments are checked
+
+    return Ranks(group).agreed()
 
 
 def as_pandas(value: Any, name: str = "X") -> Any:

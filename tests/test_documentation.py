@@ -50,7 +50,9 @@ def small(monkeypatch):
     resnet18 = torchvision.models.resnet18
     for name in ("load_image", "to_tensor"):
         load = getattr(neonxc.models, name)
-        monkeypatch.setattr(neonxc.models, name, lambda given, size, load=load: load(given, min(size, 96)))
+        monkeypatch.setattr(
+            neonxc.models, name, lambda given, size=None, load=load: load(given, size and min(size, 96))
+        )
     monkeypatch.setattr(torchvision.models, "resnet18", lambda weights: resnet18())
     monkeypatch.setattr(torchvision.models, "get_model", meant)
     monkeypatch.setattr(neonxc.models, "vgg16", partial(neonxc.models.vgg16, weights=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -131,14 +132,17 @@ def attribute_dataset(
             check_whole("rows_per_shard", rows_per_shard)
         source = as_row_source(as_pandas(data, "data"))
         explainer = _RowExplainer(neon, target, competitor, clusters, source.n)
-        sample = sampled(source)
-        if not sample:
+        sample = sampled(source, ranks.rank, ranks.size)
+        x = sample[0] if 0 in sample else next(source.batches([0], 1), (None, None))[1]
+        if x is None:
             raise ValueError("data is empty")
-        first = explainer([0], sample["0"])
-        described = {**explainer.described(), "columns": _described(first), "data": hash_of(None, sample)}
-        manifest = manifest_of(source, format, described)
+        first = explainer([0], x)
+        hashes = {row: hash_of(None, {"x": x}) for row, x in sample.items()}
         most = rows_per_shard or at_once(COPIES * sum(value.nbytes for value in first.values()))
         block = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)
+    every = sorted(pair for text in ranks.texts(json.dumps(list(hashes.items()))) for pair in json.loads(text))
+    described = {**explainer.described(), "columns": _described(first), "data": hash_of(every, {})}
+    manifest = manifest_of(source, format, described)
     run(
         source,
         explainer,

@@ -104,11 +104,15 @@ def as_row_source(data: Any) -> RowSource:
     )
 
 
-def sampled(source: RowSource) -> dict[str, Any]:
-    """Return some rows by number: at equal distances from the first to the last, or the first ones of a stream."""
+def sampled(source: RowSource, rank: int, size: int) -> dict[int, Any]:
+    """Return those of some rows that belong to one of `size` processes, by number.
+
+    The rows are at equal distances from the first to the last, or the first ones of a stream.
+    """
     n = source.n
     rows = range(SAMPLED) if n is None else np.unique(np.linspace(0, n - 1, SAMPLED, dtype=int)).tolist()
-    return {str(row): x for (row,), x in islice(source.batches(rows, 1), len(rows))}
+    own = [row for row in rows if row % size == rank]
+    return {row: x for (row,), x in islice(source.batches(own, 1), len(own))}
 
 
 def _filled(source: RowSource) -> RowSource:

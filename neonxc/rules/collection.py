@@ -99,7 +99,9 @@ class Rules(Sequence[Rule]):
     @cached_property
     def clusters(self) -> dict[Any, list[Rule]]:
         """Rules of each label, in the order of `totals`, which is that of the clustering."""
-        return {label: [rule for rule in self.rules if rule.label == label] for label in self.totals}
+        own = {rule.label for rule in self.rules}
+        labels = [label for label in self.totals if label in own] + sorted(own - self.totals.keys())
+        return {label: [rule for rule in self.rules if rule.label == label] for label in labels}
 
     @property
     def agreement(self) -> float:
