@@ -72,7 +72,7 @@ class Curved:
                 best.descend(left, start[left], inner[left])
             return best.u, best.length.isfinite(), best.sure
 
-        starts = pairs(self.pieces, task.target)
+        starts = pairs(self.pieces, task.wanted)
         nodes = roots(task, *starts, torch.zeros_like(task.x[:, 0])[starts[0]])
         # curved pieces have no lower bounds, so all of them are tried
         pieces = max(1, int(torch.bincount(starts[0], minlength=1).max())) if len(starts[0]) else 1

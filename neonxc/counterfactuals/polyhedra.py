@@ -39,7 +39,7 @@ class Polyhedra:
         """Find the nearest points that are inside a piece of the target by a margin [n], in units of `spread`."""
         values = self.head.compared(task.x)
         slopes = self.values * task.spread
-        starts = pairs(self.pieces, task.target)
+        starts = pairs(self.pieces, task.wanted)
 
         def half_spaces(point: Tensor, piece: Tensor) -> tuple[Tensor, Tensor]:
             contrasts = self.pieces.contrasts(values[point], piece)
@@ -57,9 +57,9 @@ class Polyhedra:
         return search(task, roots(task, *starts, bound), solve, self.room)
 
 
-def pairs(pieces: Pieces, target: Tensor) -> tuple[Tensor, Tensor]:
-    """All pairs of a point and a piece of its target, as two index tensors."""
-    point, piece = (pieces.cluster == target[:, None]).nonzero(as_tuple=True)
+def pairs(pieces: Pieces, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """All pairs of a point and a piece of its targets, as two index tensors."""
+    point, piece = wanted[:, pieces.cluster].nonzero(as_tuple=True)
     return point, piece
 
 
