@@ -98,8 +98,13 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_N
         candidates = (subset, u, converged)
         if task.discrete:
             candidates = _rounded(task, subset, u, solve)
-            nodes = nodes + _children(task, subset, u, length)
         _keep_best(best, answer, sure, *candidates)
+        if task.discrete:
+            subset = replace(subset, bound=length)
+            if task.most is not None:
+                subset, possible = _with_few_columns(task.most, subset, u, best)
+                subset, u = subset.take(possible), u[possible]
+            nodes = nodes + _children(task, subset, u)
         nodes = nodes.take(nodes.bound < best[nodes.point] * (1 - UNCHANGED))
         spent = solved[nodes.point] >= most
         exact[nodes.point[spent]] = False
@@ -143,15 +148,44 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
     return nodes.take(feasible), found[feasible], converged[feasible]
 
 
-def _children(task: Task, nodes: Nodes, u: Tensor, length: Tensor) -> Nodes:
+def _with_few_columns(most: int, nodes: Nodes, u: Tensor, best: Tensor) -> tuple[Nodes, Tensor]:
+    """Raise the lower bounds of nodes solved by changes u [m, d]; also tell which nodes still have a solution.
+
+    All changes v in a node's convex set satisfy ``u v >= |u|^2``. If only columns in S may change, this means that
+    ``|v| >= |u|^2 / |u_S|``, which is least if S has the chosen columns and the largest of the others. Columns that
+    are in no S with a bound below the best known distance do not change.
+    """
+    room = most - nodes.chosen.sum(dim=1, keepdim=True)
+    place = torch.arange(min(most, u.shape[1]), device=u.device)
+
+    def largest(values: Tensor, room: Tensor) -> Tensor:
+        chosen = torch.where(nodes.chosen, values, 0.0).sum(dim=1, keepdim=True)
+        others = values.masked_fill(nodes.chosen, 0.0).topk(len(place), dim=1).values
+        return chosen + torch.where(place < room, others, 0.0).sum(dim=1, keepdim=True)
+
+    square = u.square()
+    total = square.sum(dim=1, keepdim=True)
+    bound = total / largest(square, room).sqrt()
+    useless = square < (total / best[nodes.point, None]).square() - largest(square, room - 1)
+    useless &= ~nodes.chosen
+    reach = torch.maximum(u * nodes.low, u * nodes.high).nan_to_num(0.0)
+    nodes = replace(
+        nodes,
+        bound=bound[:, 0].nan_to_num(0.0),
+        low=torch.where(useless, 0.0, nodes.low),
+        high=torch.where(useless, 0.0, nodes.high),
+    )
+    return nodes, (largest(reach, room) >= total * (1 - UNCHANGED))[:, 0]
+
+
+def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
     """Branch: on whether a column changes, or on whether a whole number is below or above its value."""
     x = task.x[nodes.point]
     value = x + u * task.spread
     uneven = torch.where(task.integer, (value - value.round()).abs(), 0.0)
     uneven = torch.where(nodes.low < nodes.high, uneven, 0.0)
-    nodes = replace(nodes, bound=length)
     changed = (u.abs() > UNCHANGED) & ~nodes.chosen
-    many = torch.zeros_like(length, dtype=torch.bool)
+    many = torch.zeros_like(nodes.point, dtype=torch.bool)
     if task.most is not None:
         many = (changed | nodes.chosen).sum(dim=1) > task.most
     split = ~many & (uneven.amax(dim=1) > UNCHANGED) if u.shape[1] else many
