@@ -52,9 +52,22 @@ class Polyhedra:
         if len(starts[0]) == len(task.x):  # one piece per point: no bounds are needed
             bound = torch.zeros_like(margin)
         else:
-            parts = zip(*(index.split(self.room) for index in starts), strict=True)
-            bound = torch.cat([(-half_spaces(*part)[1]).amax(dim=1).clamp(min=0) for part in parts])
+            bound = self._bounds(task, values, slopes, *starts)
         return search(task, roots(task, *starts, bound), solve, self.room)
+
+    def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:
+        """The distance [m] from the farthest half-space, if no more columns may change than allowed."""
+        pieces, place = piece.unique(return_inverse=True)
+        lengths = []
+        for part in pieces.split(self.room):
+            square = self.pieces.slopes(slopes, part).square().masked_fill(task.fixed, 0.0)
+            few = square if task.most is None else square.topk(min(task.most, square.shape[2]), dim=2).values
+            lengths.append(few.sum(dim=2).sqrt())
+        length = torch.cat(lengths)
+        rows = self.room * slopes.shape[1]
+        parts = zip(*(index.split(rows) for index in (point, piece, place)), strict=True)
+        far = [(-self.pieces.contrasts(values[i], p) / length[at]).nan_to_num(0.0, torch.inf) for i, p, at in parts]
+        return torch.cat([distance.amax(dim=1).clamp(min=0) for distance in far])
 
 
 def pairs(pieces: Pieces, wanted: Tensor) -> tuple[Tensor, Tensor]:
