@@ -7,7 +7,7 @@ from torch import Tensor
 
 from neonxc.blocks import at_once
 from neonxc.counterfactuals.projection import shortest
-from neonxc.counterfactuals.search import Found, Nodes, roots, search
+from neonxc.counterfactuals.search import MOST_NODES, MOST_NUMBERS, Found, Nodes, roots, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
 from neonxc.pieces import Pieces
@@ -53,7 +53,8 @@ class Polyhedra:
             bound = torch.zeros_like(margin)
         else:
             bound = self._bounds(task, values, slopes, *starts)
-        return search(task, roots(task, *starts, bound), solve, self.room)
+        most = min(MOST_NODES, MOST_NUMBERS // max(1, slopes.numel()))
+        return search(task, roots(task, *starts, bound), solve, self.room, most + most_pieces(starts[0]))
 
     def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:
         """The distance [m] from the farthest half-space, if no more columns may change than allowed."""
@@ -68,6 +69,11 @@ class Polyhedra:
         parts = zip(*(index.split(rows) for index in (point, piece, place)), strict=True)
         far = [(-self.pieces.contrasts(values[i], p) / length[at]).nan_to_num(0.0, torch.inf) for i, p, at in parts]
         return torch.cat([distance.amax(dim=1).clamp(min=0) for distance in far])
+
+
+def most_pieces(point: Tensor) -> int:
+    """The largest number of pieces of a point, from the points of all pairs."""
+    return int(torch.bincount(point, minlength=1).max())
 
 
 def pairs(pieces: Pieces, wanted: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,9 @@ from torch import Tensor
 from neonxc.counterfactuals.task import Task
 
 MOST_NODES = 1000
-"""Number of problems solved per point, after which the search returns the best solution so far."""
+MOST_NUMBERS = 1 << 22
+"""Number of problems solved per point, and of half-spaces times columns in them, after which the search returns the
+best solution so far."""
 UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of whole numbers in their own units), count as none."""
 
@@ -59,7 +61,7 @@ def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
     return Nodes(point, piece, bound, low, high, chosen)
 
 
-def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_NODES) -> Found:
+def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int) -> Found:
     """Find the least change of every point.
 
     Parameters
@@ -103,12 +105,12 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_N
             subset = replace(subset, bound=length)
             if task.most is not None:
                 subset, possible = _with_few_columns(task.most, subset, u, best)
+                possible &= subset.bound < best[subset.point] * (1 - UNCHANGED)
                 subset, u = subset.take(possible), u[possible]
             nodes = nodes + _children(task, subset, u)
-        nodes = nodes.take(nodes.bound < best[nodes.point] * (1 - UNCHANGED))
-        spent = solved[nodes.point] >= most
-        exact[nodes.point[spent]] = False
-        nodes = nodes.take(~spent)
+        better, spent = nodes.bound < best[nodes.point] * (1 - UNCHANGED), solved[nodes.point] >= most
+        exact[nodes.point[better & spent]] = False
+        nodes = nodes.take(better & ~spent)
     return Found(task.moved(answer), best.isfinite(), exact, sure)
 
 
@@ -132,20 +134,26 @@ def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tens
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
-    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded."""
+    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded, to the nearest
+    and away from the point.
+    """
     low, high = nodes.low, nodes.high
     if task.most is not None:
         size = u.abs().masked_fill(nodes.chosen, torch.inf)
         keep = torch.zeros_like(nodes.chosen).scatter(
             1, size.topk(min(task.most, u.shape[1]), dim=1).indices, True
         )
-        low, high = torch.where(keep, low, low.clamp(min=0)), torch.where(keep, high, high.clamp(max=0))
         low, high = torch.where(keep, low, 0.0), torch.where(keep, high, 0.0)
-    whole = ((task.x[nodes.point] + u * task.spread).round() - task.x[nodes.point]) / task.spread
-    movable = task.integer & (low < high)
-    low, high = torch.where(movable, whole, low), torch.where(movable, whole, high)
-    found, feasible, converged = solve(replace(nodes, low=low, high=high))
-    return nodes.take(feasible), found[feasible], converged[feasible]
+    x, movable = task.x[nodes.point], task.integer & (low < high)
+    value = x + u * task.spread
+    farther = torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor())
+    boxes = []
+    for whole in (value.round(), farther) if bool(movable.any()) else (value,):
+        ends = (torch.where(movable, (whole - x) / task.spread, end) for end in (low, high))
+        boxes.append(replace(nodes, low=next(ends), high=next(ends)))
+    tried = boxes[0] if len(boxes) == 1 else boxes[0] + boxes[1]
+    found, feasible, converged = solve(tried)
+    return tried.take(feasible), found[feasible], converged[feasible]
 
 
 def _with_few_columns(most: int, nodes: Nodes, u: Tensor, best: Tensor) -> tuple[Nodes, Tensor]:
