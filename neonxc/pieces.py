@@ -31,13 +31,13 @@ class Pieces:
 
     def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
         """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
-        signs = self.signs.to(values)[piece]
+        signs = self.signs[piece].to(values)
         found = signs * values if self.own is None else values - values.gather(1, self.own[piece][:, None])
         return torch.where(signs == 0, torch.inf, found)
 
     def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
         """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d] or [n, M, d]."""
-        signs = self.signs.to(slopes)[piece][:, :, None]
+        signs = self.signs[piece].to(slopes)[:, :, None]
         if self.own is None:
             return signs * slopes
         own = self.own[piece]

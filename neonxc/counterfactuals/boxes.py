@@ -54,7 +54,7 @@ class Boxes:
         best = task.x.new_full((len(task.x),), torch.inf)
         points = task.x.clone()
         for leaf in self.leaves:
-            rows = (task.target == leaf.cluster).nonzero()[:, 0]
+            rows = task.wanted[:, leaf.cluster].nonzero()[:, 0]
             part = task.take(rows)
             found, possible = _inside(part, leaf, margin[rows])
             distance = torch.where(possible, part.distance(found), torch.inf)
@@ -66,8 +66,8 @@ class Boxes:
 
 def _inside(task: Task, leaf: Leaf, margin: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest points [n, d] inside a leaf, and whether there are any."""
-    y = torch.where(task.integer, task.x.round(), task.x)
-    possible = torch.ones_like(margin, dtype=torch.bool)
+    y = torch.where(task.integer, task.x.round().clamp(task.low, task.high), task.x)
+    possible = (task.low <= task.high).all().expand(len(y)).clone()
     for column, intervals in zip(leaf.columns, leaf.intervals, strict=True):
         y[:, column], column_possible = _nearest_value(task, column, intervals, margin)
         possible &= column_possible
@@ -84,11 +84,8 @@ def _nearest_value(task: Task, column: int, intervals: Intervals, margin: Tensor
     low, high = _above(ends[:, 0] + shift, task.dtype), _up_to(ends[:, 1] - shift, task.dtype)
     if bool(task.integer[column]):
         low, high = (ends[:, 0] + shift).floor() + 1, (ends[:, 1] - shift).floor()
-        low, high = low.clamp(min=task.low[column].ceil()), high.clamp(max=task.high[column].floor())
-        nearest = x.round()[:, None].clamp(low, high)
-    else:
-        low, high = low.clamp(min=task.low[column]), high.clamp(max=task.high[column])
-        nearest = x[:, None].clamp(low, high)
+    low, high = low.clamp(min=task.low[column]), high.clamp(max=task.high[column])
+    nearest = torch.where(task.integer[column], x.round(), x)[:, None].clamp(low, high)
     possible = low <= high
     if bool(task.fixed[column]):
         possible &= nearest == x[:, None]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neonxc.blocks import at_once
-from neonxc.counterfactuals.polyhedra import COPIES, normalised, pairs
+from neonxc.counterfactuals.polyhedra import COPIES, most_pieces, normalised, pairs
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.search import Found, Nodes, roots, search
 from neonxc.counterfactuals.task import Task
@@ -72,11 +72,10 @@ class Curved:
                 best.descend(left, start[left], inner[left])
             return best.u, best.length.isfinite(), best.sure
 
-        starts = pairs(self.pieces, task.target)
+        starts = pairs(self.pieces, task.wanted)
         nodes = roots(task, *starts, torch.zeros_like(task.x[:, 0])[starts[0]])
         # curved pieces have no lower bounds, so all of them are tried
-        pieces = max(1, int(torch.bincount(starts[0], minlength=1).max())) if len(starts[0]) else 1
-        found = search(task, nodes, solve, self.room, MOST_NODES + pieces)
+        found = search(task, nodes, solve, self.room, MOST_NODES + most_pieces(starts[0]))
         return replace(found, exact=torch.zeros_like(found.exact))
 
     def contrasts(self, task: Task, point: Tensor, piece: Tensor, u: Tensor) -> Tensor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from neonxc.blocks import blocks
 from neonxc.competition import Path, Rivals
 from neonxc.counterfactuals.boxes import Boxes
 from neonxc.counterfactuals.curved import Curved
@@ -53,14 +55,17 @@ def counterfactual(
         encoded in several ways.
     target : label or sequence of N labels, optional
         The target clusters, among ``net.classes_``; points that are in their target already do not change.
-        Default: the cluster with the second largest logit of each point; for noise, the nearest cluster.
+        Default: the cluster with the second largest logit of each point; for noise, the nearest cluster. In
+        threshold trees and hierarchies, where these logits are often equal: the other cluster that the smallest
+        change reaches.
     fixed : column or sequence of columns
         Names or positions of columns that may not change.
     integer : column or sequence of columns
         Columns that need whole numbers in the result, even if they are fractional in x. Fixed columns keep their
         values.
     bounds : dict, optional
-        Maps columns to pairs ``(low, high)``; either may be None. x needs to be inside.
+        Maps columns to pairs ``(low, high)``; either may be None. For rows of x outside them, ``found`` is
+        False.
     columns : int, optional
         Largest number of columns of a point that may change. Default: all.
     spread : array [d] or data [n, d], optional
@@ -81,8 +86,8 @@ def counterfactual(
     TypeError
         `net` is no network from :func:`~neonxc.neuralize`.
     ValueError
-        A network with a feature network, invalid x, an unknown label or column, bounds that cross or exclude x, or
-        standard deviations that are not positive.
+        A network with a feature network, invalid x, an unknown label or column, bounds that cross, or standard
+        deviations that are not positive.
 
     Notes
     -----
@@ -122,37 +127,42 @@ def counterfactual(
     space = space_of(net, x, batch)
     given, device = batch.tensor, batch.tensor.device
     own = _columns(net, given)
-    goal = _targets(net, target, given, own)
-    low, high = bounds_of(bounds, space)
+    goal, wanted = _targets(net, target, given, own)
+    low, high = (end.to(device) for end in bounds_of(bounds, space))
     if columns is not None:
         check_whole("columns", columns)
-    still = mask(fixed, space, "fixed") | space.still
+    still = (mask(fixed, space, "fixed") | space.still).to(device)
+    whole = mask(integer, space, "integer").to(device) & ~still
     task = Task(
         given.double(),
         given.dtype,
-        goal,
+        wanted,
         spread_of(spread, net).to(device),
-        low.to(device),
-        high.to(device),
-        still.to(device),
-        (mask(integer, space, "integer") & ~still).to(device),
+        torch.where(whole, low.ceil(), low),
+        torch.where(whole, high.floor(), high),
+        still,
+        whole,
         columns,
     )
-    found = _nearest(net, task, own)
+    outside = ((given < low.to(given)) | (given > high.to(given))).any(dim=1)
+
+    def reached(after: Tensor) -> Tensor:
+        return _columns(net, net.batch(space.points(after.to(given.dtype))).tensor)
+
+    found = _nearest(net, task, own, outside, reached)
     after = found.points.to(given.dtype)
     points = space.points(after)
-    labels, wanted = net.predict(points), net.classes_[goal.cpu().numpy()]
-    confirmed = found.found.cpu().numpy() & (as_array(labels) == wanted)
+    goal = torch.where(found.found, reached(found.points), goal)
     classes = np.append(net.classes_, NOISE) if net.noise is not None else net.classes_
     return Counterfactual(
         points,
         space.changes(after),
-        labels,
-        np.where(confirmed, task.distance(found.points).cpu().numpy(), np.inf),
-        confirmed,
+        net.predict(points),
+        torch.where(found.found, task.distance(found.points), torch.inf).cpu().numpy(),
+        found.found.cpu().numpy(),
         bool(found.exact.all()),
         found.converged.cpu().numpy(),
-        wanted,
+        net.classes_[goal.cpu().numpy()],
         classes[own.cpu().numpy()],
         (space.raw(given), space.raw(after)),
         ((found.points - task.x) / task.spread).cpu().numpy(),
@@ -179,48 +189,49 @@ def _(competition: Path, head: Head, slopes: Tensor) -> Region:
     return Polyhedra(head, slopes) if edges is None else Boxes(head, edges)
 
 
-def _nearest(net: NeuralizedClustering, task: Task, own: Tensor) -> Found:
-    """Find the nearest points of all points that are not in their targets yet."""
+def _nearest(
+    net: NeuralizedClustering, task: Task, own: Tensor, outside: Tensor, reached: Callable[[Tensor], Tensor]
+) -> Found:
+    """Find the nearest points that the network confirms in the dtype of the given ones, growing the margin.
+
+    Parameters
+    ----------
+    own : Tensor [n]
+        Columns of the points' clusters.
+    outside : Tensor [n] of bool
+        Points outside the bounds, for which nothing is found.
+    reached : callable
+        Computes the columns [n] of the clusters of changed points [n, d], after they are rounded and decoded.
+    """
     region = region_of(net)
-    n, device = len(task.x), task.x.device
-    settled = (own == task.target) & ((task.x == task.x.round()) | ~task.integer).all(dim=1)
+    wanted = torch.cat([task.wanted, torch.zeros_like(outside)[:, None]], dim=1)  # and a column for noise
+    whole = ((task.x == task.x.round()) | ~task.integer).all(dim=1)
+    settled = wanted.gather(1, own[:, None])[:, 0] & whole & ~outside
     result = Found(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
-    remaining = (~settled).nonzero()[:, 0]
-    size = max(1, region.room)
-    for part in blocks(len(remaining), -(-(1 << 27) // size), device) if n else ():
-        subset = remaining[part]
-        found = _confirmed(net, region, task.take(subset))
-        for into, values in zip(
-            (result.points, result.found, result.exact, result.converged),
-            (found.points, found.found, found.exact, found.converged),
-            strict=True,
-        ):
-            into[subset] = values
-    return result
-
-
-def _confirmed(net: NeuralizedClustering, region: Region, task: Task) -> Found:
-    """Find nearest points that the network confirms, in the dtype of the given points, growing the margin."""
-    n, device = len(task.x), task.x.device
-    result = Found(task.x.clone(), *(torch.zeros(n, dtype=torch.bool, device=device) for _ in range(3)))
-    remaining = torch.arange(n, device=device)
-    size = (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
-    margin = region.first_margin + (4 * torch.finfo(task.dtype).eps * size if region.first_margin else 0 * size)
-    for _ in range(TRIES):
+    remaining = (~settled & ~outside).nonzero()[:, 0]
+    size = 4 * torch.finfo(task.dtype).eps * (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
+    margin = region.first_margin + (size if region.first_margin else 0 * size)
+    for attempt in range(TRIES):
         if not len(remaining):
             break
-        subset = task.take(remaining)
-        found = region.nearest(subset, margin[remaining])
-        rounded = found.points.to(task.dtype)
-        right = found.found & (_columns(net, rounded) == subset.target)
-        result.points[remaining[right]] = rounded[right].double()
-        result.found[remaining[right]] = True
-        done = right | ~found.found
-        result.exact[remaining[done]] = found.exact[done]
-        result.converged[remaining[done]] = found.converged[done] & right[done]
-        remaining = remaining[~done]
-        margin = (margin * GROWTH).clamp(min=4 * torch.finfo(task.dtype).eps * size)
+        found = _all_blocks(region, task.take(remaining), margin[remaining])
+        after = result.points.index_copy(0, remaining, found.points)
+        right = found.found & wanted.gather(1, reached(after)[:, None])[remaining, 0]
+        won = remaining[right]
+        result.points[won] = after[won].to(task.dtype).double()
+        result.found[won] = True
+        result.exact[remaining] = found.exact & (right | (~found.found & (attempt == 0)))
+        result.converged[remaining] = found.converged & right
+        remaining = remaining[found.found & ~right]
+        margin = (margin * GROWTH).clamp(min=size)
     return result
+
+
+def _all_blocks(region: Region, task: Task, margin: Tensor) -> Found:
+    """Find the nearest points block by block, as many at once as fit into memory."""
+    rows = torch.arange(len(margin), device=margin.device)
+    parts = [region.nearest(task.take(part), margin[part]) for part in rows.split(max(1, region.room))]
+    return Found(*(torch.cat([getattr(part, item.name) for part in parts]) for item in fields(Found)))
 
 
 def _columns(net: NeuralizedClustering, x: Tensor) -> Tensor:
@@ -229,19 +240,26 @@ def _columns(net: NeuralizedClustering, x: Tensor) -> Tensor:
     return column if net.noise is None else torch.where(net.outside(x), net.head.n_clusters, column)
 
 
-def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> Tensor:
-    """The columns [n] of the target labels; by default the runner-up, and for noise the nearest cluster."""
+def _targets(net: NeuralizedClustering, target: Any, x: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """The columns [n] of the target labels, by default the runner-up, and the mask [n, K] of all targets.
+
+    By default, these are all other clusters if the network is a tree, where the logits of runners-up are equal.
+    """
+    K = net.head.n_clusters
     if target is None:
         parts = [net.head(x[subset]) for subset in net.carrier.of_points(x)]
         logits = torch.cat(parts)
         logits = torch.cat([logits, logits[:, :1]], dim=1)  # a column for noise, so that K can be masked below
-        return logits.scatter(1, own[:, None], -torch.inf)[:, :-1].argmax(dim=1)
+        found = logits.scatter(1, own[:, None], -torch.inf)[:, :-1].argmax(dim=1)
+        if isinstance(net.head.competition, Path):
+            return found, own[:, None] != torch.arange(K, device=own.device)
+        return found, one_hot(found, K).bool()
     labels = as_array(target)
     if labels.shape not in ((), (1,), (len(x),)):
         raise ValueError(f"target needs one label or one per point ({len(x)}), got shape {list(labels.shape)}")
     places = {label: column for column, label in enumerate(net.classes_.tolist())}
     unknown = [label for label in labels.ravel().tolist() if label not in places]
     if unknown:
-        raise ValueError(f"target {unknown[0]!r} is no cluster; the clusters are {net.classes_.tolist()}")
-    found = torch.tensor([places[label] for label in labels.ravel().tolist()], device=x.device)
-    return found.expand(len(x))
+        raise ValueError(f"target needs labels among the clusters {net.classes_.tolist()}, got {unknown[0]!r}")
+    found = torch.tensor([places[label] for label in labels.ravel().tolist()], device=x.device).expand(len(x))
+    return found, one_hot(found, K).bool()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from neonxc.blocks import at_once
 from neonxc.counterfactuals.projection import shortest
-from neonxc.counterfactuals.search import Found, Nodes, roots, search
+from neonxc.counterfactuals.search import MOST_NODES, MOST_NUMBERS, Found, Nodes, roots, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
 from neonxc.pieces import Pieces
@@ -39,7 +39,7 @@ class Polyhedra:
         """Find the nearest points that are inside a piece of the target by a margin [n], in units of `spread`."""
         values = self.head.compared(task.x)
         slopes = self.values * task.spread
-        starts = pairs(self.pieces, task.target)
+        starts = pairs(self.pieces, task.wanted)
 
         def half_spaces(point: Tensor, piece: Tensor) -> tuple[Tensor, Tensor]:
             contrasts = self.pieces.contrasts(values[point], piece)
@@ -52,14 +52,33 @@ class Polyhedra:
         if len(starts[0]) == len(task.x):  # one piece per point: no bounds are needed
             bound = torch.zeros_like(margin)
         else:
-            parts = zip(*(index.split(self.room) for index in starts), strict=True)
-            bound = torch.cat([(-half_spaces(*part)[1]).amax(dim=1).clamp(min=0) for part in parts])
-        return search(task, roots(task, *starts, bound), solve, self.room)
+            bound = self._bounds(task, values, slopes, *starts)
+        most = min(MOST_NODES, MOST_NUMBERS // max(1, slopes.numel()))
+        return search(task, roots(task, *starts, bound), solve, self.room, most + most_pieces(starts[0]))
+
+    def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:
+        """The distance [m] from the farthest half-space, if no more columns may change than allowed."""
+        pieces, place = piece.unique(return_inverse=True)
+        lengths = []
+        for part in pieces.split(self.room):
+            square = self.pieces.slopes(slopes, part).square().masked_fill(task.fixed, 0.0)
+            few = square if task.most is None else square.topk(min(task.most, square.shape[2]), dim=2).values
+            lengths.append(few.sum(dim=2).sqrt())
+        length = torch.cat(lengths)
+        rows = self.room * slopes.shape[1]
+        parts = zip(*(index.split(rows) for index in (point, piece, place)), strict=True)
+        far = [(-self.pieces.contrasts(values[i], p) / length[at]).nan_to_num(0.0, torch.inf) for i, p, at in parts]
+        return torch.cat([distance.amax(dim=1).clamp(min=0) for distance in far])
 
 
-def pairs(pieces: Pieces, target: Tensor) -> tuple[Tensor, Tensor]:
-    """All pairs of a point and a piece of its target, as two index tensors."""
-    point, piece = (pieces.cluster == target[:, None]).nonzero(as_tuple=True)
+def most_pieces(point: Tensor) -> int:
+    """The largest number of pieces of a point, from the points of all pairs."""
+    return int(torch.bincount(point, minlength=1).max())
+
+
+def pairs(pieces: Pieces, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """All pairs of a point and a piece of its targets, as two index tensors."""
+    point, piece = wanted[:, pieces.cluster].nonzero(as_tuple=True)
     return point, piece
 
 

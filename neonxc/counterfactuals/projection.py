@@ -35,20 +35,21 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     Notes
     -----
     This is the method of Goldfarb and Idnani (Mathematical Programming 27, 1983) for the identity as quadratic
-    form. It starts at the solution without half-spaces, and adds the most violated constraint in every step, while
-    active constraints with a multiplier of zero are dropped. The distance never decreases, so the method ends at
-    the nearest point or proves that there is none.
+    form. It starts at the solution with one half-space and the bounds, and adds the most violated constraint in
+    every step, while active constraints with a multiplier of zero are dropped. The distance never decreases, so the
+    method ends at the nearest point or proves that there is none.
     """
     n, H, d = normals.shape
     low, high = low.expand(n, d), high.expand(n, d)
-    u = torch.zeros_like(low).clamp(low, high)
-    side = torch.where(low == high, 0, -u.sign()).to(u)  # a lower bound above 0 is active, or an upper one below
+    multipliers, found = _first(normals, limits, low, high)
+    goal = -torch.einsum("nhd,nh->nd", normals, multipliers)
+    u = goal.clamp(low, high)
+    side = torch.where(low == high, 0, (goal - u).sign()).to(u)  # the bounds that are active
     state = _State(
-        torch.arange(n, device=u.device), normals, limits, low, high, (low == high), u, torch.zeros_like(limits),
-        limits.new_zeros(n, H, dtype=torch.bool), u.abs() * (side != 0), side,
+        torch.arange(n, device=u.device), normals, limits, low, high, (low == high), u, multipliers.clone(),
+        multipliers > 0, (goal - u).abs() * (side != 0), side,
         torch.full((n,), -1, device=u.device), u.new_zeros(n),
     )  # fmt: skip
-    found, multipliers = (low <= high).all(dim=1), torch.zeros_like(limits)
     u = u.clone()
     state = state.take(found)
     for _ in range(10 * (H + d) + 100):
@@ -62,6 +63,36 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
             state = state.take(feasible & ~finished)
     found[state.point] = False
     return u, found, multipliers
+
+
+def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """The multipliers [n, H] of the most violated half-space alone, and whether each problem may have a solution.
+
+    The solution for a multiplier t is ``clamp(t way)`` with way = -normal, so that its way along the normal grows
+    piecewise linearly in t, from t = 0 with slopes that change where a column leaves one bound or reaches another.
+    """
+    n, H, d = normals.shape
+    found, multipliers = (low <= high).all(dim=1), torch.zeros_like(limits)
+    if not H or not d:
+        return multipliers, found
+    start = torch.zeros_like(low).clamp(low, high)
+    excess, worst = (torch.einsum("nhd,nd->nh", normals, start) - limits).max(dim=1, keepdim=True)
+    way = -normals.gather(1, worst[:, :, None].expand(-1, -1, d))[:, 0]
+    rest = (way == 0) | (low >= high)
+    up, down = (way > 0) & ~rest, (way < 0) & ~rest
+    unit = torch.where(rest, 1.0, way)
+    first = torch.where(up, low.clamp(min=0), torch.where(down, high.clamp(max=0), 0.0)) / unit
+    last = torch.where(up, high.clamp(min=0), torch.where(down, low.clamp(max=0), 0.0)) / unit
+    t, order = torch.cat([first, last], dim=1).sort(dim=1)
+    bend = torch.where(rest, 0.0, way.square())
+    slope = torch.cat([bend, -bend], dim=1).gather(1, order).cumsum(dim=1)
+    slope = torch.where(slope > ROUNDING, slope, 0.0)
+    gained = (slope[:, :-1] * t.diff(dim=1)).nan_to_num(0.0, posinf=torch.inf).cumsum(dim=1)
+    gained = torch.cat([torch.zeros_like(excess), gained], dim=1)
+    found &= ((excess - gained[:, -1:]) <= ROUNDING * (1 + excess.abs()))[:, 0]
+    at = ((gained < excess).sum(dim=1, keepdim=True) - 1).clamp(min=0)
+    best = t.gather(1, at) + (excess - gained.gather(1, at)) / slope.gather(1, at)
+    return multipliers.scatter(1, worst, torch.where((excess > 0) & best.isfinite(), best, 0.0)), found
 
 
 @dataclass

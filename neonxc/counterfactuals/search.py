@@ -11,7 +11,9 @@ from torch import Tensor
 from neonxc.counterfactuals.task import Task
 
 MOST_NODES = 1000
-"""Number of problems solved per point, after which the search returns the best solution so far."""
+MOST_NUMBERS = 1 << 22
+"""Number of problems solved per point, and of half-spaces times columns in them, after which the search returns the
+best solution so far."""
 UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of whole numbers in their own units), count as none."""
 
@@ -59,7 +61,7 @@ def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
     return Nodes(point, piece, bound, low, high, chosen)
 
 
-def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_NODES) -> Found:
+def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int) -> Found:
     """Find the least change of every point.
 
     Parameters
@@ -98,12 +100,17 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int = MOST_N
         candidates = (subset, u, converged)
         if task.discrete:
             candidates = _rounded(task, subset, u, solve)
-            nodes = nodes + _children(task, subset, u, length)
         _keep_best(best, answer, sure, *candidates)
-        nodes = nodes.take(nodes.bound < best[nodes.point] * (1 - UNCHANGED))
-        spent = solved[nodes.point] >= most
-        exact[nodes.point[spent]] = False
-        nodes = nodes.take(~spent)
+        if task.discrete:
+            subset = replace(subset, bound=length)
+            if task.most is not None:
+                subset, possible = _with_few_columns(task.most, subset, u, best)
+                possible &= subset.bound < best[subset.point] * (1 - UNCHANGED)
+                subset, u = subset.take(possible), u[possible]
+            nodes = nodes + _children(task, subset, u)
+        better, spent = nodes.bound < best[nodes.point] * (1 - UNCHANGED), solved[nodes.point] >= most
+        exact[nodes.point[better & spent]] = False
+        nodes = nodes.take(better & ~spent)
     return Found(task.moved(answer), best.isfinite(), exact, sure)
 
 
@@ -127,31 +134,66 @@ def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tens
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
-    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded."""
+    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded, to the nearest
+    and away from the point.
+    """
     low, high = nodes.low, nodes.high
     if task.most is not None:
         size = u.abs().masked_fill(nodes.chosen, torch.inf)
         keep = torch.zeros_like(nodes.chosen).scatter(
             1, size.topk(min(task.most, u.shape[1]), dim=1).indices, True
         )
-        low, high = torch.where(keep, low, low.clamp(min=0)), torch.where(keep, high, high.clamp(max=0))
         low, high = torch.where(keep, low, 0.0), torch.where(keep, high, 0.0)
-    whole = ((task.x[nodes.point] + u * task.spread).round() - task.x[nodes.point]) / task.spread
-    movable = task.integer & (low < high)
-    low, high = torch.where(movable, whole, low), torch.where(movable, whole, high)
-    found, feasible, converged = solve(replace(nodes, low=low, high=high))
-    return nodes.take(feasible), found[feasible], converged[feasible]
+    x, movable = task.x[nodes.point], task.integer & (low < high)
+    value = x + u * task.spread
+    farther = torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor())
+    boxes = []
+    for whole in (value.round(), farther) if bool(movable.any()) else (value,):
+        ends = (torch.where(movable, (whole - x) / task.spread, end) for end in (low, high))
+        boxes.append(replace(nodes, low=next(ends), high=next(ends)))
+    tried = boxes[0] if len(boxes) == 1 else boxes[0] + boxes[1]
+    found, feasible, converged = solve(tried)
+    return tried.take(feasible), found[feasible], converged[feasible]
 
 
-def _children(task: Task, nodes: Nodes, u: Tensor, length: Tensor) -> Nodes:
+def _with_few_columns(most: int, nodes: Nodes, u: Tensor, best: Tensor) -> tuple[Nodes, Tensor]:
+    """Raise the lower bounds of nodes solved by changes u [m, d]; also tell which nodes still have a solution.
+
+    All changes v in a node's convex set satisfy ``u v >= |u|^2``. If only columns in S may change, this means that
+    ``|v| >= |u|^2 / |u_S|``, which is least if S has the chosen columns and the largest of the others. Columns that
+    are in no S with a bound below the best known distance do not change.
+    """
+    room = most - nodes.chosen.sum(dim=1, keepdim=True)
+    place = torch.arange(min(most, u.shape[1]), device=u.device)
+
+    def largest(values: Tensor, room: Tensor) -> Tensor:
+        chosen = torch.where(nodes.chosen, values, 0.0).sum(dim=1, keepdim=True)
+        others = values.masked_fill(nodes.chosen, 0.0).topk(len(place), dim=1).values
+        return chosen + torch.where(place < room, others, 0.0).sum(dim=1, keepdim=True)
+
+    square = u.square()
+    total = square.sum(dim=1, keepdim=True)
+    bound = total / largest(square, room).sqrt()
+    useless = square < (total / best[nodes.point, None]).square() - largest(square, room - 1)
+    useless &= ~nodes.chosen
+    reach = torch.maximum(u * nodes.low, u * nodes.high).nan_to_num(0.0)
+    nodes = replace(
+        nodes,
+        bound=bound[:, 0].nan_to_num(0.0),
+        low=torch.where(useless, 0.0, nodes.low),
+        high=torch.where(useless, 0.0, nodes.high),
+    )
+    return nodes, (largest(reach, room) >= total * (1 - UNCHANGED))[:, 0]
+
+
+def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
     """Branch: on whether a column changes, or on whether a whole number is below or above its value."""
     x = task.x[nodes.point]
     value = x + u * task.spread
     uneven = torch.where(task.integer, (value - value.round()).abs(), 0.0)
     uneven = torch.where(nodes.low < nodes.high, uneven, 0.0)
-    nodes = replace(nodes, bound=length)
     changed = (u.abs() > UNCHANGED) & ~nodes.chosen
-    many = torch.zeros_like(length, dtype=torch.bool)
+    many = torch.zeros_like(nodes.point, dtype=torch.bool)
     if task.most is not None:
         many = (changed | nodes.chosen).sum(dim=1) > task.most
     split = ~many & (uneven.amax(dim=1) > UNCHANGED) if u.shape[1] else many

@@ -32,6 +32,7 @@ class Space:
     def __init__(self, x: Any, batch: Batch, names: Sequence[str]) -> None:
         self.x, self.batch, self.names = x, batch, names
         self.encoded_names = names
+        self.bounds: dict[int, tuple[float, float]] = {}  # of the user's columns
 
     @property
     def still(self) -> Tensor:
@@ -112,13 +113,15 @@ class Table(Codes):
     def points(self, points: Tensor) -> Any:
         """Return the table with the changed numbers."""
         table = as_frame(self.x, self.encoding.columns if not hasattr(self.x, "iloc") else None).copy()
-        after, moved = self.raw(points), (points != self.batch.tensor).cpu().numpy()
+        raw, moved = self.raw(points), (points != self.batch.tensor).cpu().numpy()
         for i, part in enumerate(self.encoding.parts):
             if isinstance(part, Number) and moved[:, i].any():
                 column = table.iloc[:, part.column]
-                values = column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-                valid = moved[:, i] & np.isfinite(after[:, i])  # a function's inverse may be infinite
-                values[valid] = after[valid, i]
+                dtype = column.dtype if column.dtype.kind == "f" else np.dtype(float)
+                values = column.to_numpy(dtype=dtype, na_value=np.nan, copy=True)
+                after = raw[:, i].clip(*self.bounds.get(part.column, (None, None))).astype(dtype)
+                valid = moved[:, i] & np.isfinite(part.apply(after))  # a function's inverse may be infinite
+                values[valid] = after[valid]
                 table.isetitem(part.column, pd.Series(values, index=table.index))
         return self._like_x(table)
 
@@ -131,7 +134,8 @@ class Table(Codes):
     def _like_x(self, table: pd.DataFrame) -> Any:
         if hasattr(self.x, "iloc"):
             return table.set_axis(self.x.columns, axis=1)
-        return table.to_numpy(dtype=np.asarray(self.x).dtype)
+        dtype = np.asarray(self.x).dtype
+        return table.to_numpy(dtype=np.float64 if dtype.kind in "iub" else dtype)
 
 
 def space_of(net: NeuralizedClustering, x: Any, batch: Batch) -> Space:

@@ -26,12 +26,12 @@ class Task:
         The points.
     dtype : torch.dtype
         The dtype in which the points were given and are returned.
-    target : Tensor [n] of int64
-        Columns of the target clusters.
+    wanted : Tensor [n, K] of bool
+        The clusters that are targets of each point; it has to reach one of them.
     spread : Tensor [d] of float64
         Units of the changes.
     low, high : Tensor [d] of float64
-        Bounds of the columns.
+        Bounds of the columns, whole numbers where these are needed.
     fixed, integer : Tensor [d] of bool
         Columns that can't change, and columns that need whole numbers.
     most : int or None
@@ -40,7 +40,7 @@ class Task:
 
     x: Tensor
     dtype: torch.dtype
-    target: Tensor
+    wanted: Tensor
     spread: Tensor
     low: Tensor
     high: Tensor
@@ -50,7 +50,7 @@ class Task:
 
     def take(self, subset: Tensor | slice) -> Task:
         """Return the task of some of the points."""
-        return replace(self, x=self.x[subset], target=self.target[subset])
+        return replace(self, x=self.x[subset], wanted=self.wanted[subset])
 
     @property
     def discrete(self) -> bool:
@@ -59,13 +59,8 @@ class Task:
 
     def box(self) -> tuple[Tensor, Tensor]:
         """Return the lower and upper bounds [n, d] of the changes, in units of `spread`."""
-        low = torch.where(self.integer, self.low.ceil(), self.low)
-        high = torch.where(self.integer, self.high.floor(), self.high)
-        zero = torch.zeros_like(self.x)
-        return (
-            torch.where(self.fixed, zero, (low - self.x) / self.spread),
-            torch.where(self.fixed, zero, (high - self.x) / self.spread),
-        )
+        low, high = ((end - self.x) / self.spread for end in (self.low, self.high))
+        return torch.where(self.fixed, 0.0, low), torch.where(self.fixed, 0.0, high)
 
     def moved(self, u: Tensor) -> Tensor:
         """Return the points [n, d] after changes u, in units of `spread`."""
@@ -113,11 +108,11 @@ def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, Tensor]:
     Raises
     ------
     ValueError
-        Unknown columns, values that are no ordered pairs of numbers, or points outside the bounds.
+        Unknown columns, or values that are no ordered pairs of numbers.
     """
-    x, names = space.batch.tensor, space.names
+    names = space.names
     low, high = (
-        torch.tensor([space.apply(place, end) for place in range(x.shape[1])], dtype=torch.float64)
+        torch.tensor([space.apply(place, end) for place in range(len(space.still))], dtype=torch.float64)
         for end in (-np.inf, np.inf)
     )
     if bounds is None:
@@ -129,11 +124,7 @@ def bounds_of(bounds: Any, space: Space) -> tuple[Tensor, Tensor]:
         place = space.place(at, "bounds")
         least, most = _pair(pair, names[at])
         low[place], high[place] = space.apply(place, least), space.apply(place, most)
-        outside = (x[:, place] < low[place].item()) | (x[:, place] > high[place].item())
-        if bool(outside.any()):
-            row = int(outside.to(torch.int8).argmax())
-            value = space.raw(x)[row, place]
-            raise ValueError(f"x is outside the bounds {pair!r} of column {names[at]!r}: {value:g} in row {row}")
+        space.bounds[at] = least, most
     return low, high
 
 
