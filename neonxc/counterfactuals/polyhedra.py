@@ -67,7 +67,9 @@ class Polyhedra:
         length = torch.cat(lengths)
         rows = self.room * slopes.shape[1]
         parts = zip(*(index.split(rows) for index in (point, piece, place)), strict=True)
-        far = [(-self.pieces.contrasts(values[i], p) / length[at]).nan_to_num(0.0, torch.inf) for i, p, at in parts]
+        far = [
+            (-self.pieces.contrasts(values[i], p) / length[at]).nan_to_num(0.0, torch.inf) for i, p, at in parts
+        ]
         return torch.cat([distance.amax(dim=1).clamp(min=0) for distance in far])
 
 
