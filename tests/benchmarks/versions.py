@@ -1,0 +1,190 @@
+"""Times of this checkout over those of another one, for example a git worktree of the last release.
+
+python -m tests.benchmarks.versions OTHER [--tasks "a;b"] [--rounds 9] [--json FILE]
+
+Each checkout has a process of its own, which takes turns with the other: what else the machine does slows down both
+sides of a round alike. A ratio below 1 means that this checkout is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAST = 0.05  # seconds; shorter tasks are repeated
+STARTS = {"import neonxc": ["-c", "import neonxc"], "neonxc --help": ["-m", "neonxc", "--help"]}
+
+
+def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
+    """Functions that prepare a task and return what is timed; they use nothing but public names."""
+    import numpy as np
+    import torch
+    from sklearn.cluster import KMeans
+    from sklearn.datasets import load_digits, make_blobs
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    import neonxc
+    from neonxc import models, trees
+    from neonxc.evaluation import KDEImputer, pixel_flipping
+
+    def points(n: int, d: int, k: int) -> Any:
+        return make_blobs(n, d, centers=k, cluster_std=4.0, random_state=0)[0]
+
+    def attribution(n: int, d: int, k: int) -> Callable[[], Any]:
+        X = points(n, d, k)
+        model = make_pipeline(StandardScaler(), KMeans(k, n_init=1, random_state=0)).fit(X)
+        neon = neonxc.NEON(neonxc.neuralize(model, X))
+        return lambda: neon.attribute(X)
+
+    def neuralized(n: int, d: int, k: int) -> Callable[[], Any]:
+        X = points(n, d, k)
+        model = make_pipeline(StandardScaler(), KMeans(k, n_init=1, random_state=0)).fit(X)
+        return lambda: neonxc.neuralize(model, X)
+
+    def fit(name: str, X: Any, k: int) -> Callable[[], Any]:
+        labels = KMeans(k, n_init=1, random_state=0).fit(X).labels_
+        centers = np.stack([X[labels == c].mean(0) for c in range(k)])
+        explainer = getattr(trees, name)(k, random_state=0)
+        given = {"labels": labels} if name in ("CART", "SpExClique") else {"centers": centers}
+        return lambda: explainer.fit(X, **given)
+
+    def heatmaps() -> Callable[[], Any]:
+        torch.manual_seed(0)
+        images = torch.rand(4, 3, 96, 96)
+        features = models.backbone("resnet18", block=2, weights=None)
+        places = features.points(images)
+        net = neonxc.neuralize(KMeans(4, n_init=1, random_state=0).fit(places.numpy()), images, features)
+        return lambda: neonxc.NEON(net).heatmaps(images)
+
+    def flipping() -> Callable[[], Any]:
+        X = points(300, 10, 5)
+        net = neonxc.neuralize(KMeans(5, n_init=1, random_state=0).fit(X), X)
+        relevance, imputer = neonxc.NEON(net).attribute(X), KDEImputer(X)
+        return lambda: pixel_flipping(net, X, relevance, imputer=imputer, repeats=2)
+
+    def counterfactuals() -> Callable[[], Any]:
+        X = points(1000, 10, 6)
+        net = neonxc.neuralize(KMeans(6, n_init=1, random_state=0).fit(X), X)
+        return lambda: neonxc.counterfactual(net, X)
+
+    def report() -> Callable[[], Any]:
+        X = points(300, 8, 4)
+        model = KMeans(4, n_init=1, random_state=0).fit(X)
+        return lambda: neonxc.explain(model, X).html()
+
+    def surrogate() -> Callable[[], Any]:
+        X, y = load_digits(return_X_y=True)
+        return lambda: neonxc.neuralize(labels=y[:600], X=X[:600])
+
+    found: dict[str, Callable[[], Callable[[], Any]]] = {
+        "attribute 10,000 x 50": lambda: attribution(10_000, 50, 10),
+        "attribute 300 x 10": lambda: attribution(300, 10, 4),
+        "neuralize 300 x 10": lambda: neuralized(300, 10, 4),
+        "neuralize 10,000 x 50": lambda: neuralized(10_000, 50, 10),
+        "heatmaps of ResNet-18": heatmaps,
+        "pixel-flipping": flipping,
+        "counterfactuals": counterfactuals,
+        "surrogate of digits": surrogate,
+        "report 300 x 8": report,
+    }
+    for name in ("IMM", "EMN", "ExGreedy", "ExShallow", "ExKMC", "CART", "SpExClique"):
+        for n, d, k in ((500, 8, 5), (20_000, 16, 26)):
+            found[f"{name} {n:,} x {d}"] = lambda name=name, n=n, d=d, k=k: fit(name, points(n, d, k), k)  # type: ignore[misc]
+        found[f"{name} digits"] = lambda name=name: fit(name, load_digits().data, 10)  # type: ignore[misc]
+    return found
+
+
+def work() -> None:
+    """Time the tasks whose names come on standard input: the process of one checkout."""
+    known, prepared = tasks(), {}
+    print(";".join(known), flush=True)
+    for line in sys.stdin:
+        name = line.strip()
+        if name not in prepared:
+            run = known[name]()
+            run()  # warms up caches and lazy imports
+            prepared = {name: (run, max(1, round(LEAST / max(seconds(run, 1), 1e-7))))}
+        print(seconds(*prepared[name]), flush=True)
+
+
+def seconds(run: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - start) / repeats
+
+
+@contextmanager
+def worker(checkout: Path) -> Iterator[tuple[list[str], Callable[[str], float]]]:
+    """The process of a checkout: the names of its tasks, and a function that times one of them there."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_WAIT_POLICY": "passive"}
+    command = [sys.executable, "-W", "ignore", __file__, "--worker"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=checkout, env=environment, **pipes)  # type: ignore[call-overload]
+
+    def ask(name: str) -> float:
+        process.stdin.write(f"{name}\n")
+        process.stdin.flush()
+        return float(process.stdout.readline())
+
+    try:
+        yield process.stdout.readline().strip().split(";"), ask
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+def started(checkout: Path, arguments: list[str]) -> float:
+    """Seconds of a whole process."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, *arguments], cwd=checkout, env=environment, stdout=subprocess.DEVNULL, check=True
+    )
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    sys.path.insert(0, str(ROOT))
+    from tests.benchmarks.timing import Report, results
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("other", type=Path)
+    parser.add_argument("--tasks", default="")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    report, rows = Report("This checkout against another one"), []
+    chosen = [name for name in options.tasks.split(";") if name]
+    checkouts = {"other": options.other.resolve(), "this": ROOT}
+
+    def add(name: str, timed: Callable[[str], float]) -> None:
+        times: dict[str, list[float]] = {side: [] for side in checkouts}
+        for _ in range(options.rounds):
+            for side in checkouts:
+                times[side].append(timed(side))
+        rows.append({**results(times, "other")[1], "what": name})
+        print(f"{name}: {rows[-1]['ratio']:.2f}", file=sys.stderr, flush=True)
+
+    for name, arguments in STARTS.items():
+        if name in chosen or not chosen:
+            add(name, lambda side, arguments=arguments: started(checkouts[side], arguments))  # type: ignore[misc]
+    with worker(checkouts["other"]) as (names, other), worker(ROOT) as (_, this):
+        for name in names:
+            if name in chosen or not chosen:
+                add(name, lambda side, name=name: {"other": other, "this": this}[side](name))  # type: ignore[misc]
+    report.table("Times of this checkout over those of the other", rows)
+    report.close(options.json)
+
+
+if __name__ == "__main__":
+    work() if sys.argv[1:] == ["--worker"] else main()
