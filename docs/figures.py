@@ -21,7 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 
 import neonxc
-from neonxc import plot, workflows
+from neonxc import plot
+from neonxc.cli import workflows
 from neonxc.evaluation import KDEImputer, compare
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import BetaInterpretable, efficientnet_lite0, to_tensor

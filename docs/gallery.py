@@ -23,8 +23,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import all_estimators
 
 import neonxc
+from neonxc.data.preparation import prepare
 from neonxc.models import efficientnet_lite0, to_tensor
-from neonxc.preparation import prepare
 from neonxc.report.report import Report
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))

@@ -17,8 +17,8 @@ from scipy import stats
 from torch import Tensor
 
 from neonxc.evaluation import KDEImputer, ZeroImputer, methods
+from neonxc.head.pooling import take_most
 from neonxc.lrp import Composite, Gamma
-from neonxc.pooling import take_most
 
 Record = dict[str, Any]
 BASE = "NEON"

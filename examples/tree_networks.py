@@ -24,7 +24,7 @@ from torchvision.transforms.functional import gaussian_blur
 
 import neonxc
 from neonxc import plot
-from neonxc.attribution import HeadRule
+from neonxc.attribution.neon import HeadRule
 from neonxc.evaluation import KDEImputer, compare, methods
 from neonxc.models import FeatureExtractor, efficientnet_lite0, to_tensor
 from neonxc.trees import ExShallow, ThresholdTree

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.modules import check_evaluating
-from neonxc.progress_bars import progress_bar
-from neonxc.warned import warn
+from neonxc.common.modules import check_evaluating
+from neonxc.common.progress import progress_bar
+from neonxc.common.warnings import warn
 
 from .layers import find_module, layer_output, unwrap
 from .layout import Pool, arrange, check_pool

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from neonxc.modules import unwrapped
+from neonxc.common.modules import unwrapped
 
 __all__ = ["find_module", "layer_output", "unwrap"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neonxc.registry import register
+from neonxc.common.registry import register
 
 from .backbones import build, vgg_small
 from .features import FeatureExtractor

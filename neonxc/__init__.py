@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from neonxc import models as models
     from neonxc import plot as plot
     from neonxc import trees as trees
-    from neonxc.attribution import NEON
-    from neonxc.contrasts import Contrast, contrast
-    from neonxc.conversion import neuralize
+    from neonxc.attribution.contrasts import Contrast, contrast
+    from neonxc.attribution.dataset import Attributions, attribute_dataset, read_attributions
+    from neonxc.attribution.highlighting import highlights
+    from neonxc.attribution.neon import NEON
+    from neonxc.attribution.shap_explanation import to_shap
+    from neonxc.attribution.summary import ClusterSummary
+    from neonxc.common.progress import progress
+    from neonxc.common.storage import load, save
+    from neonxc.convert import neuralize
     from neonxc.counterfactuals import Counterfactual, counterfactual
-    from neonxc.dataset import Attributions, attribute_dataset, read_attributions
-    from neonxc.files import load, save
-    from neonxc.highlighting import highlights
     from neonxc.network import NeuralizedClustering
-    from neonxc.progress_bars import progress
     from neonxc.report.explain import explain
     from neonxc.report.report import Report
-    from neonxc.shap_explanation import to_shap
-    from neonxc.summary import ClusterSummary
 
     __version__: str
 
@@ -54,24 +54,24 @@ __all__ = [
 
 # No module is called as what it defines: importing it would put it in place of the function.
 _HOMES = {
-    "NEON": "attribution",
-    "Attributions": "dataset",
-    "ClusterSummary": "summary",
-    "Contrast": "contrasts",
+    "NEON": "attribution.neon",
+    "Attributions": "attribution.dataset",
+    "ClusterSummary": "attribution.summary",
+    "Contrast": "attribution.contrasts",
+    "Counterfactual": "counterfactuals",
     "NeuralizedClustering": "network",
     "Report": "report.report",
-    "attribute_dataset": "dataset",
-    "contrast": "contrasts",
-    "explain": "report.explain",
-    "highlights": "highlighting",
-    "Counterfactual": "counterfactuals",
+    "attribute_dataset": "attribution.dataset",
+    "contrast": "attribution.contrasts",
     "counterfactual": "counterfactuals",
-    "load": "files",
-    "neuralize": "conversion",
-    "progress": "progress_bars",
-    "read_attributions": "dataset",
-    "save": "files",
-    "to_shap": "shap_explanation",
+    "explain": "report.explain",
+    "highlights": "attribution.highlighting",
+    "load": "common.storage",
+    "neuralize": "convert",
+    "progress": "common.progress",
+    "read_attributions": "attribution.dataset",
+    "save": "common.storage",
+    "to_shap": "attribution.shap_explanation",
 }
 _PACKAGES = ["evaluation", "lrp", "models", "plot", "trees"]
 

@@ -1,5 +1,5 @@
 """``python -m neonxc``, and ``torchrun -m neonxc``."""
 
-from neonxc.cli import main
+from neonxc.cli.commands import main
 
 main()

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import neonxc.encoding.carrier  # noqa: F401  # registers the carrier of encoded tables
+import neonxc.carriers.encoded  # noqa: F401  # registers the carrier of encoded tables
 from neonxc.carriers import Carrier, carrier_of, rows, unrows
-from neonxc.encoding import Encoding
-from neonxc.frames import reads_tables
+from neonxc.carriers.stiffness import typical_stiffness
+from neonxc.carriers.terms import Terms
+from neonxc.common.numbers import percent, text
+from neonxc.common.processes import Ranks
+from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import NOISE, Batch
 from neonxc.head import Head, Noise
-from neonxc.inputs import NOISE, Batch
-from neonxc.numerals import percent, text
-from neonxc.ranks import Ranks
-from neonxc.registry import LEFT_OUT, Values, can_pack, register
-from neonxc.stiffness import typical_stiffness
-from neonxc.terms import Terms
+from neonxc.pipelines.encoding import Encoding
 
 
 class NeuralizedClustering(nn.Module):

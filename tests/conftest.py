@@ -77,7 +77,7 @@ def far():
 @pytest.fixture
 def neonxc_command(monkeypatch, capsys, tmp_path):
     """Run `neonxc ARGS` in an empty folder: exit code, stdout, stderr."""
-    from neonxc.cli import main
+    from neonxc.cli.commands import main
 
     monkeypatch.chdir(tmp_path)
 

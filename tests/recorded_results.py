@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from entry_points import ENTRIES
 from entry_points.data import TEXTS
 
-PACKAGES = ["neonxc", *(f"neonxc.{name}" for name in "evaluation lrp models plot rules trees".split())]
+PACKAGES = ["neonxc", *(f"neonxc.{name}" for name in ["evaluation", "lrp", "models", "plot", "rules", "trees"])]
 KEPT = 24  # numbers of an array that are kept
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 VOLATILE = {"created", "reproduce", "version", "versions"}  # what a report says about the installation

@@ -31,8 +31,8 @@ from witnesses import (
 
 import neonxc
 from neonxc import NEON
+from neonxc.head.pooling import take_most
 from neonxc.lrp import Composite, Epsilon, Gamma
-from neonxc.pooling import take_most
 from neonxc.trees import ExKMC
 
 X = blobs(k=5)
@@ -592,7 +592,7 @@ def test_a_series_of_targets_is_read_by_position(monkeypatch):
     net = neonxc.neuralize(KMeans(3, n_init=1, random_state=0).fit(IRIS), IRIS)
     target = np.arange(len(IRIS)) % 3
     expected = neonxc.NEON(net).attribute(IRIS, target=target)
-    monkeypatch.setattr("neonxc.blocks.CPU", 4 * 8 * 3 * 64)  # several parts
+    monkeypatch.setattr("neonxc.common.memory.CPU", 4 * 8 * 3 * 64)  # several parts
     shuffled = pd.Series(target, index=np.random.default_rng(0).permutation(len(IRIS)) + 7)
     assert np.array_equal(neonxc.NEON(net).attribute(IRIS, target=shuffled), expected)
 
@@ -742,7 +742,7 @@ def test_weights_from_the_way_are_finite_and_conserve(kind, target, beta):
 def test_wide_tables_are_explained_in_parts(monkeypatch):
     X = np.random.default_rng(0).normal(size=(500, 40))
     net = neonxc.neuralize(X[:2], X)
-    monkeypatch.setattr("neonxc.blocks.CPU", 50 * 4 * 8 * 40)
+    monkeypatch.setattr("neonxc.common.memory.CPU", 50 * 4 * 8 * 40)
     seen = []
     forward = net.head.detection.forward
     monkeypatch.setattr(net.head.detection, "forward", lambda x: seen.append(len(x)) or forward(x))
@@ -752,7 +752,7 @@ def test_wide_tables_are_explained_in_parts(monkeypatch):
 
 def test_a_tuple_of_targets_is_one_per_point_however_many_parts(monkeypatch):
     net = neonxc.neuralize(IRIS[[0, 60, 120]], IRIS)
-    monkeypatch.setattr("neonxc.blocks.CPU", 16 * 4 * 8 * 4)
+    monkeypatch.setattr("neonxc.common.memory.CPU", 16 * 4 * 8 * 4)
     target = tuple(i % 3 for i in range(len(IRIS)))
     assert np.array_equal(NEON(net).attribute(IRIS, target=target), NEON(net).attribute(IRIS, target=list(target)))
 

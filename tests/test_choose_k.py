@@ -9,9 +9,9 @@ from sklearn.datasets import load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
+from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k, kmeans_cost
 from neonxc.evaluation.choice import STABLE, _suggested
-from neonxc.preparation import prepare
 from neonxc.trees import ExShallow
 
 

@@ -12,11 +12,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import neonxc
-from neonxc import workflows
+from neonxc.cli import workflows
+from neonxc.cli.options import Rules, Scale
+from neonxc.data.preparation import SCALES
 from neonxc.lrp import presets
 from neonxc.models import load_image
-from neonxc.options import Rules, Scale
-from neonxc.preparation import SCALES
 
 try:
     import timm
@@ -257,10 +257,10 @@ def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_pat
         raise ValueError("far enough")
 
     monkeypatch.setattr("neonxc.models.load_image", read)
-    monkeypatch.setattr("neonxc.workflows.spatial_heatmaps", stop)
+    monkeypatch.setattr("neonxc.cli.workflows.spatial_heatmaps", stop)
     with torch.device("meta"):  # nothing is computed: weights without values do
         features = neonxc.models.backbone("vit_b_16", weights=None)
-    monkeypatch.setattr("neonxc.workflows.extractor", lambda *_: features)
+    monkeypatch.setattr("neonxc.cli.workflows.extractor", lambda *_: features)
     code, _, err = neonxc_command("heatmap", photos[0], "--size", 64)
     assert (code, err) == (2, "neonxc: far enough\n")
     assert sizes[-1] == 224  # not 64, blown up
@@ -286,7 +286,7 @@ def test_bad_options_are_told_before_the_network_is_built(
 ):
     (tmp_path / "d.safetensors").mkdir()
     before = set(tmp_path.iterdir())
-    monkeypatch.setattr("neonxc.workflows.extractor", lambda *_: pytest.fail("built a network"))
+    monkeypatch.setattr("neonxc.cli.workflows.extractor", lambda *_: pytest.fail("built a network"))
     code, _, err = neonxc_command("heatmap", photos[0], *SMALL, *args)
     assert code == 2
     assert message in err
@@ -306,14 +306,14 @@ def test_a_failure_makes_no_folder_for_what_it_would_save(neonxc_command, photos
 def test_a_full_disk_is_one_line(neonxc_command, photos, tmp_path, monkeypatch, no_drawing):
     from safetensors import SafetensorError
 
-    real = neonxc.files.save_file
+    real = neonxc.common.storage.save_file
 
     def full(tensors, path, **header):
         if path.name.startswith("r.safetensors"):
             raise SafetensorError("I/O error: No space left on device")
         real(tensors, path, **header)
 
-    monkeypatch.setattr("neonxc.files.save_file", full)
+    monkeypatch.setattr("neonxc.common.storage.save_file", full)
     code, _, err = neonxc_command("heatmap", photos[0], *SMALL, "--save", "r.safetensors")
     assert code == 2
     assert err.endswith("neonxc: can't write r.safetensors: I/O error: No space left on device\n")
@@ -384,8 +384,8 @@ def test_no_command_overwrites_its_input(neonxc_command, wine_csv, tmp_path, mon
     (tmp_path / "csv").symlink_to("r")
     (tmp_path / "link.csv").symlink_to("wine.csv")
     (tmp_path / "twin.csv").hardlink_to(wine_csv)
-    monkeypatch.setattr("neonxc.cli.launched", lambda: pytest.fail("began"))
-    monkeypatch.setattr("neonxc.tables.read_table", lambda *_, **__: pytest.fail("began"))
+    monkeypatch.setattr("neonxc.cli.commands.launched", lambda: pytest.fail("began"))
+    monkeypatch.setattr("neonxc.data.files.read_table", lambda *_, **__: pytest.fail("began"))
     code, _, err = neonxc_command(*args.split())
     assert (code, err.count("\n")) == (2, 1)
     assert "is an input of this command, which would overwrite it; choose another" in err
@@ -458,7 +458,7 @@ def test_mistakes_are_told_before_anything_heavy_is_imported(tmp_path):
     (tmp_path / "bad.csv").write_text("a,b\n1,x\n")
     code = f"""
 import sys
-from neonxc.cli import main
+from neonxc.cli.commands import main
 for args in {LIGHT}:
     sys.argv = ["neonxc", *args]
     try:

@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import neonxc
+from neonxc.data.preparation import prepare
 from neonxc.evaluation import agreement
-from neonxc.preparation import prepare
 from neonxc.trees import CART, IMM, ExShallow
 
 

@@ -18,7 +18,7 @@ from tree_witnesses import data, separating
 
 import neonxc.trees
 import neonxc.trees.sums as sums
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 from neonxc.trees import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees import stored_sums as stored_sums_module
 from neonxc.trees.builder import TreeBuilder

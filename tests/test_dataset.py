@@ -22,8 +22,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neonxc
 from neonxc import attribute_dataset, read_attributions
-from neonxc.dataset.items import SAMPLED, ArrayRows, DatasetRows, PendingRows, as_row_source, first_input
-from neonxc.dataset.shards import shard_files
+from neonxc.attribution.dataset.items import (
+    SAMPLED,
+    ArrayRows,
+    DatasetRows,
+    PendingRows,
+    as_row_source,
+    first_input,
+)
+from neonxc.attribution.dataset.shards import shard_files
 
 N = 50
 POINTS = np.random.default_rng(0).normal(size=(N, 4)) + 4 * (np.arange(N)[:, None] % 3)
@@ -368,7 +375,7 @@ def test_half_a_shard_is_never_there(tmp_path, monkeypatch, whole):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("neonxc.files.save_file", killed)
+        patch.setattr("neonxc.common.storage.save_file", killed)
         with pytest.raises(KeyboardInterrupt):
             attribute_dataset(network(), POINTS, out, rows_per_shard=20, progress=False)
     (out / "rows-000000000000.safetensors.1234.part").write_bytes(b"half")  # a process that was killed by force

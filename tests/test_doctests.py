@@ -10,13 +10,13 @@ import pytest
 PACKAGES = ["neonxc", "neonxc.evaluation", "neonxc.lrp", "neonxc.models", "neonxc.plot", "neonxc.trees"]
 
 MODULES = [
-    "neonxc.blocks",
-    "neonxc.preparation",
+    "neonxc.common.memory",
+    "neonxc.data.preparation",
     "neonxc.report.colors",
     "neonxc.report.page",
     "neonxc.rules.intervals",
     "neonxc.rules.wording",
-    "neonxc.tables",
+    "neonxc.data.files",
     "neonxc.models.interpretable.columns",
     "neonxc.models.scan.augment",
     "neonxc.trees.graph",

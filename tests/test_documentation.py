@@ -107,7 +107,7 @@ def known_options(words):
     """Arguments of a command, and the options that it has."""
     if "neonxc" in words:
         name, *arguments = words[words.index("neonxc") + 1 :]
-        group = get_command(import_module("neonxc.cli").app)
+        group = get_command(import_module("neonxc.cli.commands").app)
         command = group if name.startswith("-") else group.commands[name]
         return [name, *arguments], {option for parameter in command.params for option in parameter.opts}
     at = next(n for n, word in enumerate(words) if word.endswith(".py") or word.startswith("tests."))

@@ -17,9 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import neonxc
-from neonxc.encoding import Encoding, category
-from neonxc.encoding.parts import FUNCTIONS, INVERSES, Code, Indicator, Number
-from neonxc.folding import fold, settle
+from neonxc.pipelines.encoding import Encoding, category
+from neonxc.pipelines.folding import fold, settle
+from neonxc.pipelines.parts import FUNCTIONS, INVERSES, Code, Indicator, Number
 
 ENCODING = Encoding(
     ("age", "work"),

@@ -27,9 +27,9 @@ from witnesses import blobs, near
 
 import neonxc
 from neonxc import NEON
+from neonxc.common.registry import FORMS, pack, register, storable
 from neonxc.head import Head, linear_head
 from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, efficientnet_lite0, resnet18
-from neonxc.registry import FORMS, pack, register, storable
 from neonxc.trees import CART, IMM
 from neonxc.trees.saving import register_explainer
 
@@ -130,7 +130,7 @@ def test_round_trip_on_words(make, tmp_path):
 def test_tensors_that_share_memory(tmp_path):
     weight = torch.randn(4, 4)
     tied = {"a": weight, "b": weight, "c": weight.T, "d": weight[1:]}
-    neonxc.files.write_tensors(tied, tmp_path / "tied", {})
+    neonxc.common.storage.write_tensors(tied, tmp_path / "tied", {})
     with safe_open(tmp_path / "tied", framework="pt") as file:
         assert all(torch.equal(file.get_tensor(key), value) for key, value in tied.items())
 
@@ -409,7 +409,7 @@ def test_a_failure_midway_leaves_the_old_file(tmp_path, monkeypatch):
             half.write(b"half a fi")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("neonxc.files.save_file", broken)
+    monkeypatch.setattr("neonxc.common.storage.save_file", broken)
     with pytest.raises(OSError, match="no space left"):
         neonxc.save(neonxc.neuralize(X[:4]), path)
     assert path.read_bytes() == before
@@ -441,7 +441,7 @@ def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path):
 
 
 def killed_while_saving(path):
-    neonxc.files.save_file = lambda tensors, file, metadata: os._exit(1)
+    neonxc.common.storage.save_file = lambda tensors, file, metadata: os._exit(1)
     neonxc.save(neonxc.neuralize(X[:3]), path)
 
 
@@ -452,7 +452,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     process.start()
     process.join()
     assert [file.suffix for file in tmp_path.iterdir()] == [".part"]
-    with neonxc.files.staged_file(path) as living:  # another thread, that writes
+    with neonxc.common.storage.staged_file(path) as living:  # another thread, that writes
         neonxc.save(neonxc.neuralize(X[:3]), path)
         assert {*tmp_path.iterdir()} == {path, living}
 
@@ -555,8 +555,8 @@ def test_other_versions(path, version, age):
 
 
 def test_other_kinds(tmp_path):
-    neonxc.files.write(tmp_path / "notes", "notes", {"a": [1, None]}, {"b": torch.ones(2)})
-    kind, plain, tensors = neonxc.files.read(tmp_path / "notes", {"notes", "more"})
+    neonxc.common.storage.write(tmp_path / "notes", "notes", {"a": [1, None]}, {"b": torch.ones(2)})
+    kind, plain, tensors = neonxc.common.storage.read(tmp_path / "notes", {"notes", "more"})
     assert (kind, plain) == ("notes", {"a": [1, None]})
     assert tensors["b"].equal(torch.ones(2))
     with pytest.raises(ValueError, match="contains a 'notes', not 'object'"):
@@ -718,7 +718,7 @@ def test_any_change_of_a_header_is_noticed_or_harmless(kind, tmp_path):
         inside[key] = [1e308, -1, "x", None, []][i % 5]
         if i % 6 == 5:
             del inside[key]
-        neonxc.files.write(path, "object", changed, tensors)
+        neonxc.common.storage.write(path, "object", changed, tensors)
         with contextlib.suppress(ValueError):  # no other error, neither on loading nor later
             neonxc.load(path).predict(data)
     neonxc.save(obj, path)

@@ -162,7 +162,7 @@ def test_good_relevance_beats_bad_one():
 
 def test_memory_is_bounded(monkeypatch):
     whole = pixel_flipping(NET, X, RELEVANCE, ZeroImputer())
-    monkeypatch.setattr("neonxc.blocks.CPU", 15 * 4 * 8 * NET.head.width)
+    monkeypatch.setattr("neonxc.common.memory.CPU", 15 * 4 * 8 * NET.head.width)
     sizes = []
     handle = NET.register_forward_hook(lambda module, inputs, output: sizes.append(inputs[0].numel()))
     parts = pixel_flipping(NET, X, RELEVANCE, ZeroImputer(), target=MODEL.labels_)

@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 import neonxc
 from neonxc import NEON
 from neonxc import evaluation as ev
+from neonxc.data.preparation import prepare
 from neonxc.models import BetaInterpretable, KernelKMeans, patterns
-from neonxc.preparation import prepare
 from neonxc.trees import CART
 
 Y = pd.Series(np.repeat([0, 1, 2], 15))

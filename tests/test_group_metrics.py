@@ -17,6 +17,9 @@ from sklearn.preprocessing import scale
 from torch import nn
 
 import neonxc
+from neonxc.common.distributed import common_classes, greatest, sample
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.preparation import prepare
 from neonxc.evaluation import (
     KDEImputer,
     MeanImputer,
@@ -28,9 +31,6 @@ from neonxc.evaluation import (
     waes,
 )
 from neonxc.evaluation.imputers import default_imputer
-from neonxc.preparation import prepare
-from neonxc.ranks import ALONE, Ranks
-from neonxc.shards import common_classes, greatest, sample
 from neonxc.trees import IMM
 
 WINE = scale(load_wine().data)

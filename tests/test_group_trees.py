@@ -21,7 +21,7 @@ from sklearn.datasets import load_wine, make_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 from neonxc.trees import CART, CUBT, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, RandomThresholds, SpExClique
 from neonxc.trees.sketch import Sketch
 

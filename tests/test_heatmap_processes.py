@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from neonxc import workflows
-from neonxc.launched import launched, own_device
+from neonxc.cli import workflows
+from neonxc.cli.launched import launched, own_device
+from neonxc.cli.photo_files import photo_files
+from neonxc.cli.workflows import images
+from neonxc.cli.workflows.typical import patch, typical_places
+from neonxc.common.processes import Ranks
 from neonxc.models import FeatureExtractor
-from neonxc.photo_files import photo_files
-from neonxc.ranks import Ranks
-from neonxc.workflows import images
-from neonxc.workflows.typical import patch, typical_places
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -139,7 +139,7 @@ def test_the_most_typical_places_are_apart_and_their_own_clusters():
 
 
 def test_many_photos_have_several_sheets(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("neonxc.workflows.drawing.SHEET", 2)
+    monkeypatch.setattr("neonxc.cli.workflows.drawing.SHEET", 2)
     _, drawn = draw(None, "spatial", folder, tmp_path / "out")
     sheets = [name for name in drawn if "sheet" in name]
     assert sheets == ["contact-sheet.png", "contact-sheet-2.png", "contact-sheet-3.png"]

@@ -160,7 +160,7 @@ def test_in_blocks(monkeypatch, objective):
             f"neonxc.models.kernel.{module}.squared_distances",
             lambda x, u: counts.append(len(x) * len(u)) or squared_distances(x, u),
         )
-    monkeypatch.setattr("neonxc.blocks.CPU", 6400)
+    monkeypatch.setattr("neonxc.common.memory.CPU", 6400)
     model.fit(MOONS)
     counts.clear()
     assert np.allclose(model.transform(MOONS), whole)

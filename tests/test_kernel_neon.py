@@ -16,8 +16,8 @@ from witnesses import contrast_relevance
 
 import neonxc
 from neonxc.head import centroid_head as CentroidHead
+from neonxc.head.pooling import group_soft_min
 from neonxc.models import KernelKMeans
-from neonxc.pooling import group_soft_min
 
 
 def quadratic_network(x, supports, gamma, c, beta, weights=None):
@@ -270,11 +270,11 @@ def test_members_are_compared_in_chunks(monkeypatch):
     X = np.random.default_rng(0).normal(size=(700, 2))
     model = KernelKMeans(3, objective="feature", random_state=0).fit(X)
     expected = neonxc.neuralize(model).fidelity_
-    monkeypatch.setattr(neonxc.blocks, "CPU", 20_000 * 4 * 8)
+    monkeypatch.setattr(neonxc.common.memory, "CPU", 20_000 * 4 * 8)
     seen = []
-    forward = neonxc.detection.LinearDetection.forward
+    forward = neonxc.head.detection.LinearDetection.forward
     monkeypatch.setattr(
-        neonxc.detection.LinearDetection, "forward", lambda self, x: seen.append(len(x)) or forward(self, x)
+        neonxc.head.detection.LinearDetection, "forward", lambda self, x: seen.append(len(x)) or forward(self, x)
     )
     assert neonxc.neuralize(model).fidelity_ == expected
     assert max(seen) <= 20_000 // 700

@@ -80,7 +80,7 @@ def test_large_sets_go_through_in_parts(monkeypatch):
     net, x = small_vgg(), torch.rand(7, 3, 16, 16)
     target = torch.arange(7)
     whole = LRP(net).attribute(x, target)
-    monkeypatch.setattr("neonxc.blocks.CPU", 3 << 15)  # three small photos
+    monkeypatch.setattr("neonxc.common.memory.CPU", 3 << 15)  # three small photos
     torch.testing.assert_close(LRP(net).attribute(x, target), whole)
     torch.testing.assert_close(
         LRP(net).attribute(x, 4), torch.stack([LRP(net).attribute(i[None], 4)[0] for i in x])

@@ -634,10 +634,10 @@ def test_labels_alone_need_the_points_they_belong_to():
 
 
 def test_steps_that_are_not_affine_are_refused_before_a_surrogate_is_fitted(monkeypatch):
-    import neonxc.surrogate
+    import neonxc.clusterings.surrogate
 
     model = make_pipeline(QuantileTransformer(n_quantiles=50), DBSCAN(0.1)).fit(moons())
-    monkeypatch.setattr(neonxc.surrogate, "fit_surrogate", lambda *_: pytest.fail("fitted"))
+    monkeypatch.setattr(neonxc.clusterings.surrogate, "fit_surrogate", lambda *_: pytest.fail("fitted"))
     with pytest.raises(ValueError, match=r"not an affine map.*neuralize\(labels=model\[-1\]\.labels_, X=X\)"):
         neonxc.neuralize(model, moons())
 
@@ -649,7 +649,7 @@ def test_locations_of_maps_are_chunked(monkeypatch):
     """The head never sees more points at once than there is room for, however many locations an image has."""
     from neonxc.models import KernelKMeans
 
-    monkeypatch.setattr(neonxc.blocks, "CPU", 50 * 4 * 8 * 12)
+    monkeypatch.setattr(neonxc.common.memory, "CPU", 50 * 4 * 8 * 12)
     model = KernelKMeans(3, 4, random_state=0).fit(X)
     images = torch.randn(3, 4, 7, 9, dtype=torch.float64)
     net = neonxc.neuralize(model, images, features=nn.Conv2d(4, 4, 1).double())

@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
 
 import neonxc
-from neonxc.preparation import SCALES, prepare
+from neonxc.data.preparation import SCALES, prepare
 
 N = 40
 

@@ -36,7 +36,7 @@ def test_one_switch_for_all_bars(shown):
 def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, wine_csv, monkeypatch):
     assert neonxc_command("table", wine_csv, "-k", 2, "--out", "r")[0] == 0
     assert shown == []
-    monkeypatch.setattr("neonxc.cli._in_terminal", lambda: True)
+    monkeypatch.setattr("neonxc.cli.commands._in_terminal", lambda: True)
     assert neonxc_command("table", wine_csv, "-k", 2, "--out", "r")[0] == 0
     assert "k-means" in shown
     shown.clear()

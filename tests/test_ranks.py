@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from processes import Processes
 
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 
 
 def reductions(group):

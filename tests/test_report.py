@@ -15,10 +15,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import neonxc
+from neonxc.common.numbers import percent, rounded, text
+from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k, cost_ratio
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
-from neonxc.numerals import percent, rounded, text
-from neonxc.preparation import prepare
 from neonxc.report.items import photos as as_photos
 from neonxc.report.subject import read, stratified
 from neonxc.report.tree import grow

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from typer.testing import CliRunner
 
 import neonxc
+from neonxc.common.storage import read
 from neonxc.evaluation import clustering_accuracy
-from neonxc.files import read
 from neonxc.models import SCAN, FeatureExtractor, vgg_small
 from neonxc.models.scan import RandomWarp, stages
 from neonxc.models.scan.checkpoint import flattened, nested
@@ -153,7 +153,7 @@ def test_neighbours_are_the_most_similar_others(monkeypatch):
         similar = {j: torch.cosine_similarity(points[i], points[j], 0).item() for j in range(23) if j != i}
         expected.append(sorted(similar, key=similar.get, reverse=True)[:5])
     assert nearest(points, 5).tolist() == expected
-    monkeypatch.setattr("neonxc.blocks.CPU", 400)  # two rows at once
+    monkeypatch.setattr("neonxc.common.memory.CPU", 400)  # two rows at once
     assert nearest(points, 5).tolist() == expected
     assert nearest(points, 22).shape == (23, 22)
 

@@ -17,10 +17,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, StandardScaler
 
 import neonxc
-from neonxc import NEON, blocks
-from neonxc.distinct import n_distinct
+from neonxc import NEON
+from neonxc.common import memory as blocks
+from neonxc.data.distinct import n_distinct
+from neonxc.data.sparse import MOST, SparseRows, moments
 from neonxc.models import KernelKMeans
-from neonxc.sparse import MOST, SparseRows, moments
 from neonxc.trees import ExGreedy
 
 

@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 
 import neonxc
-from neonxc import NEON, workflows
-from neonxc.encoding import Encoding
-from neonxc.encoding.parts import Number
+from neonxc import NEON
+from neonxc.cli import workflows
+from neonxc.pipelines.encoding import Encoding
+from neonxc.pipelines.parts import Number
 from neonxc.trees import CART
 
 
@@ -219,7 +220,7 @@ def test_a_column_with_noise(neonxc_command, tmp_path):
 
 
 def test_saved_models_give_new_rows_their_clusters(neonxc_command, people_csv, tmp_path, monkeypatch):
-    from neonxc.tables import read_table
+    from neonxc.data.files import read_table
     from neonxc.trees import ExShallow
 
     assert neonxc_command("table", people_csv, "-k", 2, "--ignore", "income", "--out", "r")[0] == 0
@@ -282,7 +283,7 @@ def test_warnings_are_notes(neonxc_command, people_csv, monkeypatch):
         warnings.warn("take\n care", UserWarning, stacklevel=1)
         raise ValueError("far enough")
 
-    monkeypatch.setattr("neonxc.workflows.by_choice", warned)
+    monkeypatch.setattr("neonxc.cli.workflows.by_choice", warned)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         code, _, err = neonxc_command("table", people_csv, "-k", 2)
@@ -334,7 +335,7 @@ def test_names_are_taken_as_they_are(neonxc_command, tmp_path):
 def test_a_failure_leaves_nothing_and_spares_what_was_there(neonxc_command, wine_csv, tmp_path, monkeypatch):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "relevance.csv").write_text("mine")
-    monkeypatch.setattr("neonxc.workflows.tables.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("neonxc.cli.workflows.tables.save", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     code, _, err = neonxc_command("table", wine_csv, "-k", 2, "--out", "r")
     assert code == 2
     assert err.splitlines()[-1] == "neonxc: disk full"

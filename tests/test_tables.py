@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neonxc.tables import read_table
+from neonxc.data.files import read_table
 
 
 @pytest.fixture

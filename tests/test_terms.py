@@ -21,7 +21,7 @@ from sklearn.preprocessing import Normalizer
 
 import neonxc
 from neonxc import NEON
-from neonxc.terms import Terms
+from neonxc.carriers.terms import Terms
 
 TEXTS = [
     "Simmer the onions in butter, then stir in the flour and the stock.",
@@ -182,13 +182,13 @@ PIECES = [
 @given(text=st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join), options=st.sampled_from(ANALYZERS))
 def test_terms_are_found_where_the_analyzer_finds_them(text, options):
     vectorizer = CountVectorizer(**options).fit([" ".join(PIECES), "the soup"])
-    spans, occurrences = import_module("neonxc.highlighting")._occurrences(Terms(vectorizer), text)
+    spans, occurrences = import_module("neonxc.attribution.highlighting")._occurrences(Terms(vectorizer), text)
     assert Counter(term for term, _ in occurrences) == Counter(vectorizer.build_analyzer()(text))
     assert all(atoms and all(0 <= atom < len(spans) for atom in atoms) for _, atoms in occurrences)
 
 
 def test_words_are_where_they_stand():
-    spans, occurrences = import_module("neonxc.highlighting")._occurrences(
+    spans, occurrences = import_module("neonxc.attribution.highlighting")._occurrences(
         Terms(CountVectorizer(strip_accents="unicode").fit(["a bb"])), "Été, İstanbul; the ﬁne ete\u0301s"
     )
     words = ["Été", "İstanbul", "the", "ﬁne", "ete\u0301s"]
@@ -329,7 +329,7 @@ def test_damaged_files(tmp_path):
     _, net = fitted("tf-idf")
     path = tmp_path / "net"
     neonxc.save(net, path)
-    files = import_module("neonxc.files")
+    files = import_module("neonxc.common.storage")
     kind, plain, tensors = files.read(path, {files.KIND})
     for change in (
         lambda values: values["options"].pop("analyzer"),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from neonxc.numerals import text
+from neonxc.common.numbers import text
 from neonxc.rules import Column, Condition, Counts, Rule, render_rules
 from neonxc.rules.wording import counts, readable
 from neonxc.trees import CART

@@ -252,7 +252,7 @@ def test_predictions_some_rows_at_a_time(monkeypatch):
     X, labels = points(0)
     model = IMM(5).fit(X.tocsr(), labels=labels)
     wanted = model.predict(X.toarray())
-    monkeypatch.setattr("neonxc.blocks.CPU", 32 * 5 * 7)  # seven rows
+    monkeypatch.setattr("neonxc.common.memory.CPU", 32 * 5 * 7)  # seven rows
     for form in ("csr", "csc"):
         assert np.array_equal(model.tree_.predict(X.asformat(form)), wanted)
         assert np.array_equal(model.tree_.apply(X.asformat(form)), model.tree_.apply(X.toarray()))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 
 MAX_TASKS = 32  # tasks that run together; more threads would save hardly any reductions
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.blocks import CPU, at_once
-from neonxc.frames import as_pandas
-from neonxc.inputs import as_batch, check_names
+from neonxc.common.memory import CPU, at_once
+from neonxc.data.frames import as_pandas
+from neonxc.data.inputs import as_batch, check_names
 
 if TYPE_CHECKING:
     from neonxc.trees.tree import ThresholdTree

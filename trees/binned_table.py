@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.bins import BinEnds, Bins
 from neonxc.trees.chunked_view import ChunkedView
 from neonxc.trees.codes import CodedColumns, ColumnBlock

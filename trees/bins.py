@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 
 PIECE = 1 << 17  # number of values that are looked up at a time, so that they fit into a core's cache
 CELLS = 8  # grid cells per bin

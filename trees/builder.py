@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals
 from neonxc.trees.exact import tally
 from neonxc.trees.tree import ThresholdTree

@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_random_state
 
-from neonxc.parameters import check_whole
+from neonxc.common.arguments import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code_columns
 from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Any
 
-from neonxc.parameters import check_number
+from neonxc.common.arguments import check_number
 from neonxc.trees.criteria.empty_space import EmptySpace
 from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer

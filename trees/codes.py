@@ -13,8 +13,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from neonxc.blocks import blocks
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.memory import blocks
+from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.bins import BinEnds
 from neonxc.trees.entries import SparseColumns, code_sparse
 from neonxc.trees.exact import exact_total, rounded

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.parameters import check_number
+from neonxc.common.arguments import check_number
 from neonxc.trees.criteria.deviance import Deviance
 from neonxc.trees.node import Node
 from neonxc.trees.parameters import explainer

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from neonxc.encoding import Encoding
-from neonxc.encoding.parts import Indicator, Number
-from neonxc.inputs import is_missing
+from neonxc.data.inputs import is_missing
+from neonxc.pipelines.encoding import Encoding
+from neonxc.pipelines.parts import Indicator, Number
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.intervals import EVERYTHING, Intervals
 

@@ -15,10 +15,11 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.frames import as_pandas, reads_tables
-from neonxc.inputs import NOISE, are_labels, label_array, some_rows
-from neonxc.parameters import check_whole
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.arguments import check_whole
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.warnings import warn
+from neonxc.data.frames import as_pandas, reads_tables
+from neonxc.data.inputs import NOISE, are_labels, label_array, some_rows
 from neonxc.trees import reference as references
 from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.binned_table import BinnedTable
@@ -44,7 +45,6 @@ from neonxc.trees.selection import check_sample_weight
 from neonxc.trees.table import Table
 from neonxc.trees.training_bounds import bounds_from_codes, bounds_from_table
 from neonxc.trees.tree import ThresholdTree
-from neonxc.warned import warn
 
 
 class TreeExplainer(ClusterMixin, BaseEstimator, ABC):

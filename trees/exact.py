@@ -8,7 +8,7 @@ from math import frexp
 import torch
 from torch import Tensor
 
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 
 
 def rounded(values: Tensor, total: Tensor | None = None) -> Tensor:

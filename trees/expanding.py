@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY
 from math import isnan
 from typing import Any
 
-from neonxc.inputs import check_names
+from neonxc.data.inputs import check_names
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.center_tree import one_leaf_per_center
 from neonxc.trees.criteria.gini import Gini

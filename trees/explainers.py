@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.numerals import text
-from neonxc.parameters import check_number
+from neonxc.common.arguments import check_number
+from neonxc.common.numbers import text
+from neonxc.common.warnings import warn
 from neonxc.trees.center_tree import CenterTree
 from neonxc.trees.criteria.induced_cost import CostAndDepth, InducedCost
 from neonxc.trees.criteria.mistakes import Mistakes
@@ -16,7 +17,6 @@ from neonxc.trees.criterion import Criterion
 from neonxc.trees.parameters import explainer
 from neonxc.trees.preparation import PreparedData
 from neonxc.trees.problem import Problem
-from neonxc.warned import warn
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
 

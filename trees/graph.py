@@ -15,9 +15,9 @@ from scipy import sparse
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 
-from neonxc.frames import reads_tables
-from neonxc.inputs import as_batch
-from neonxc.parameters import check_whole
+from neonxc.common.arguments import check_whole
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import as_batch
 
 ROUNDING = 1e-5  # relative tolerance for the symmetry of a matrix, which may have been computed in float32
 LISTS = (2, 3)  # number of columns of an edge list without and with weights

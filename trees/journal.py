@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neonxc.estimators import plain_parameters
-from neonxc.ranks import Ranks
+from neonxc.common.estimators import plain_parameters
+from neonxc.common.processes import Ranks
 from neonxc.trees.exact import digest
 from neonxc.trees.tree import tree_of
 

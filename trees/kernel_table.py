@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.kernel_features import anchors_of, surrogate_columns
 from neonxc.trees.problem import Problem
 

@@ -10,7 +10,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from neonxc.parameters import check_number, check_whole
+from neonxc.common.arguments import check_number, check_whole
+from neonxc.common.warnings import warn
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.codes import code_columns
@@ -28,7 +29,6 @@ from neonxc.trees.problem import Problem
 from neonxc.trees.reference import Reference
 from neonxc.trees.search import Search
 from neonxc.trees.table import Table
-from neonxc.warned import warn
 
 GrownTree = tuple[TreeBuilder, list[Node], dict[int, int] | None]
 

@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.encoding import Encoding, as_frame, category
-from neonxc.encoding.parts import Indicator, Number, Part
-from neonxc.estimators import pack_fields
-from neonxc.registry import register
+from neonxc.common.estimators import pack_fields
+from neonxc.common.registry import register
+from neonxc.pipelines.encoding import Encoding, as_frame, category
+from neonxc.pipelines.parts import Indicator, Number, Part
 from neonxc.trees.reference import Reference, cluster_centers, medians
 from neonxc.trees.table import Table
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neonxc.numerals import text
+from neonxc.common.numbers import text
 from neonxc.trees.looks import FONT, GREY, node_colors, text_width, wrapped
 from neonxc.trees.tree import ThresholdTree
 from neonxc.trees.wording import NodeWords

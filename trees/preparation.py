@@ -12,11 +12,11 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from neonxc.encoding import is_mixed
-from neonxc.frames import column_names
-from neonxc.inputs import as_batch, class_order, label_array, like, some_rows
-from neonxc.ranks import Ranks
-from neonxc.shards import readable, without_rows
+from neonxc.common.distributed import readable, without_rows
+from neonxc.common.processes import Ranks
+from neonxc.data.frames import column_names
+from neonxc.data.inputs import as_batch, class_order, label_array, like, some_rows
+from neonxc.pipelines.encoding import is_mixed
 from neonxc.trees.batched_reductions import BatchedReductions
 from neonxc.trees.batches import BatchSource, batch_source
 from neonxc.trees.codes import code_columns

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.processes import ALONE, Ranks
 from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.batched_reductions import BatchedReductions
 from neonxc.trees.codes import CodedColumns

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import neonxc.trees.sums as sums
-from neonxc.parameters import check_whole
+from neonxc.common.arguments import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.growth import Step, grow_with_tests

@@ -9,14 +9,14 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.centroids import frame
-from neonxc.competition import Path
-from neonxc.detection import Detection, LinearDetection
-from neonxc.edges import EdgeDetection
-from neonxc.grouping import UnionOfIntervals
+from neonxc.clusterings import ClusterModel, read
 from neonxc.head import Head
-from neonxc.preprocessing import Preprocessing
-from neonxc.readers import ClusterModel, read
+from neonxc.head.centroids import frame
+from neonxc.head.competition import Path
+from neonxc.head.detection import Detection, LinearDetection
+from neonxc.head.edges import EdgeDetection
+from neonxc.head.grouping import UnionOfIntervals
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.tree import ThresholdTree
 

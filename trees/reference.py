@@ -15,12 +15,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 
-from neonxc.inputs import as_batch, check_names, label_array
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.warnings import warn
+from neonxc.data.inputs import as_batch, check_names, label_array
 from neonxc.trees.exact import exact_total, tally
 from neonxc.trees.sparse_table import native
 from neonxc.trees.table import Table
-from neonxc.warned import warn
 
 
 @dataclass

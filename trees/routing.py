@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from neonxc.blocks import at_once, blocks
-from neonxc.frames import reads_tables
-from neonxc.inputs import as_batch, check_names, check_width, like
+from neonxc.common.memory import at_once, blocks
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import as_batch, check_names, check_width, like
 
 if TYPE_CHECKING:
     from neonxc.trees.tree import ThresholdTree

@@ -6,8 +6,8 @@ from inspect import signature
 
 import torch
 
-from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
-from neonxc.registry import Values, register
+from neonxc.common.estimators import pack_estimator, pack_fields, unpack_estimator
+from neonxc.common.registry import Values, register
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.mixed import Standardized
 from neonxc.trees.tree import ThresholdTree, as_tree

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.inputs import are_labels, as_weights
+from neonxc.data.inputs import are_labels, as_weights
 
 
 def check_sample_weight(sample_weight: Any, data: Any) -> Tensor | None:

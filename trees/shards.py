@@ -12,10 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.estimators import plain_parameters
-from neonxc.inputs import NOISE, as_batch, label_array
-from neonxc.ranks import Ranks
-from neonxc.shards import common_classes, common_type, readable
+from neonxc.common.distributed import common_classes, common_type, readable
+from neonxc.common.estimators import plain_parameters
+from neonxc.common.processes import Ranks
+from neonxc.data.inputs import NOISE, as_batch, label_array
 from neonxc.trees.exact import digest
 from neonxc.trees.reference import Reference, cluster_centers, from_centers, in_own_space
 from neonxc.trees.table import Table

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 from neonxc.trees.bins import Bins
 from neonxc.trees.exact import whole
 from neonxc.trees.ordering import is_first, sorted_rows

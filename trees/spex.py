@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY
 from typing import Any
 
-from neonxc.parameters import check_whole
+from neonxc.common.arguments import check_whole
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criteria.conductance import CliqueConductance, GraphConductance
 from neonxc.trees.criterion import Criterion

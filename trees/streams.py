@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.inputs import NOISE, as_batch, check_names, label_array
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
+from neonxc.data.inputs import NOISE, as_batch, check_names, label_array
 from neonxc.trees.batches import BatchSource
 from neonxc.trees.binned_table import BinMoments, BinnedTable, CodeStorage, allocate
 from neonxc.trees.exact import rounded_, tally

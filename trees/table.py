@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.ranks import ALONE, Ranks
-from neonxc.sparse import canonical
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.sparse import canonical
 from neonxc.trees.exact import exact_total, rounded_, tally
 from neonxc.trees.sparse_table import SparseMatrix, native
 

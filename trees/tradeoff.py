@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
-from neonxc.frames import reads_tables
-from neonxc.inputs import are_labels, label_array
-from neonxc.progress_bars import progress_bar
+from neonxc.common.progress import progress_bar
+from neonxc.common.warnings import warn
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import are_labels, label_array
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers import EMN, IMM, ExGreedy, ExShallow
 from neonxc.trees.preparation import as_numpy
 from neonxc.trees.reference import fitted_labels
 from neonxc.trees.selection import check_sample_weight
-from neonxc.warned import warn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 from neonxc.trees.binned_table import BinnedTable
 from neonxc.trees.table import CHUNK, Table
 from neonxc.trees.tree import ThresholdTree

@@ -18,7 +18,7 @@ from neonxc.trees.routing import leaves_of, tested_columns, ways
 if TYPE_CHECKING:
     from sklearn.tree import DecisionTreeClassifier
 
-    from neonxc.encoding import Encoding
+    from neonxc.pipelines.encoding import Encoding
     from neonxc.rules.collection import Rules
     from neonxc.trees.estimator import TreeExplainer
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.parameters import check_whole
+from neonxc.common.arguments import check_whole
 from neonxc.trees import reference as references
 from neonxc.trees.builder import TreeBuilder
 from neonxc.trees.criterion import Criterion

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
 from neonxc.trees.bins import Bins
 from neonxc.trees.ordering import is_first, sorted_rows
 

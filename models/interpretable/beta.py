@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.inputs import like
+from neonxc.data.inputs import like
 
 from .capacity import beta_max, scores
 from .centers import Objective

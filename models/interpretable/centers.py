@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.blocks import blocks
+from neonxc.common.memory import blocks
 
 from .distances import EncodedPoints
 

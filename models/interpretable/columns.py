@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from neonxc.inputs import plain
+from neonxc.data.inputs import plain
 from neonxc.rules import Column, Condition
 
 

@@ -14,7 +14,7 @@ from sklearn.metrics import pairwise_distances
 from sklearn.metrics.pairwise import PAIRWISE_BOOLEAN_FUNCTIONS
 from torch import Tensor
 
-from neonxc.blocks import blocks
+from neonxc.common.memory import blocks
 
 NORMS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0, "chebyshev": inf}
 # Number of values that Gower's distance processes at a time. 2,000 rows of 125 columns then take a third of the

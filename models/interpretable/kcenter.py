@@ -15,8 +15,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.inputs import like
-from neonxc.warned import warn
+from neonxc.common.warnings import warn
+from neonxc.data.inputs import like
 
 from .distances import EncodedPoints
 from .metric import Metric, fit_metric

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from neonxc.inputs import check_range
+from neonxc.data.inputs import check_range
 
 from .columns import Coding, fit_coding
 from .distances import (

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from neonxc.inputs import as_labels, label_array
-from neonxc.progress_bars import progress_bar
+from neonxc.common.progress import progress_bar
+from neonxc.data.inputs import as_labels, label_array
 from neonxc.rules import Condition, Rule, Rules
 from neonxc.rules.counting import counted, totals_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.readers import ClusterModel, read
-from neonxc.readers.centers import centroids
+from neonxc.clusterings import ClusterModel, read
+from neonxc.clusterings.centers import centroids
 
 from .kcenter import KCenter
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
-from neonxc.registry import Values, register
+from neonxc.common.estimators import pack_estimator, pack_fields, unpack_estimator
+from neonxc.common.registry import Values, register
 
 from .beta import BetaInterpretable
 from .columns import Coding, level

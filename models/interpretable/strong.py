@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.inputs import like
+from neonxc.data.inputs import like
 
 from .capacity import beta_max
 from .distances import EncodedPoints

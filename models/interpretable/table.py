@@ -12,9 +12,9 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from neonxc.frames import column_names, reads_tables
-from neonxc.inputs import as_batch, compute_dtype, some_rows
-from neonxc.parameters import check_columns
+from neonxc.common.arguments import check_columns
+from neonxc.data.frames import column_names, reads_tables
+from neonxc.data.inputs import as_batch, compute_dtype, some_rows
 
 
 @dataclass(frozen=True)

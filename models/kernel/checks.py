@@ -11,10 +11,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from neonxc.inputs import Batch, are_labels, as_labels, label_array
-from neonxc.ranks import ALONE, Ranks
-from neonxc.shards import common_classes
-from neonxc.warned import warn
+from neonxc.common.distributed import common_classes
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.warnings import warn
+from neonxc.data.inputs import Batch, are_labels, as_labels, label_array
 
 
 def check_options(model: Any, labels: bool, group: bool = False) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neonxc.progress_bars import progress_bar
-from neonxc.ranks import ALONE, Ranks
-from neonxc.shards import greatest
+from neonxc.common.distributed import greatest
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.progress import progress_bar
 
 from .supports import Supports, by_cluster
 

@@ -13,10 +13,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from neonxc.frames import reads_tables
-from neonxc.inputs import Batch, as_batch, as_weights
-from neonxc.ranks import Ranks
-from neonxc.shards import common_type, readable
+from neonxc.common.distributed import common_type, readable
+from neonxc.common.processes import Ranks
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import Batch, as_batch, as_weights
 
 from .checks import check_alike, check_options, check_spread, clusters_to_tell, given_clusters, merged
 from .em import em

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.blocks import blocks
-from neonxc.progress_bars import progress_bar
+from neonxc.common.memory import blocks
+from neonxc.common.progress import progress_bar
 
 from .supports import squared_distances
 

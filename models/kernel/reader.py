@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from neonxc.clusterings import ClusterModel, read
+from neonxc.clusterings.model import Fidelity
+from neonxc.common.numbers import percent
+from neonxc.common.warnings import warn
 from neonxc.head import Head, centroid_head
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
-from neonxc.numerals import percent
-from neonxc.preprocessing import Preprocessing
-from neonxc.readers import ClusterModel, read
-from neonxc.readers.model import Fidelity
-from neonxc.warned import warn
 
 from .estimator import KernelKMeans
 from .members import Members

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.processes import ALONE, Ranks
 
 from .em import em
 from .supports import Supports, squared_distances, uniform

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from neonxc.estimators import pack_estimator, pack_fields, unpack_estimator
-from neonxc.parameters import check_number
-from neonxc.registry import Values, register
+from neonxc.common.arguments import check_number
+from neonxc.common.estimators import pack_estimator, pack_fields, unpack_estimator
+from neonxc.common.registry import Values, register
 
 from .checks import check_options
 from .estimator import KernelKMeans

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neonxc.blocks import blocks
-from neonxc.ranks import ALONE, Ranks
+from neonxc.common.memory import blocks
+from neonxc.common.processes import ALONE, Ranks
 
 
 @dataclass(frozen=True)

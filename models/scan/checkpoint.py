@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from neonxc.estimators import plain_parameters
-from neonxc.files import read, write
-from neonxc.fingerprint import hash_of
+from neonxc.attribution.fingerprint import hash_of
+from neonxc.common.estimators import plain_parameters
+from neonxc.common.storage import read, write
 
 from .augment import RandomWarp
 

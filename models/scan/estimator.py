@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from neonxc.parameters import check_number, check_whole
+from neonxc.common.arguments import check_number, check_whole
 
 from .augment import RandomWarp
 from .checkpoint import Checkpoint, training_settings

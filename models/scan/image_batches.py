@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from neonxc.inputs import as_batch
+from neonxc.data.inputs import as_batch
 
 
 def is_loaded(X: Any) -> bool:

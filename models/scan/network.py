@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neonxc.modules import unwrapped
+from neonxc.common.modules import unwrapped
 
 from ..backbones.vgg_small import vgg_small
 from ..features import FeatureExtractor

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sklearn.utils.validation import check_is_fitted
 
-from neonxc.readers import ClusterModel, read
+from neonxc.clusterings import ClusterModel, read
 
 from .estimator import SCAN
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.blocks import blocks
-from neonxc.progress_bars import progress_bar
+from neonxc.common.memory import blocks
+from neonxc.common.progress import progress_bar
 
 from .network import TrainingData
 from .training import TrainingStage

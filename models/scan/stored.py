@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from neonxc.estimators import pack_estimator, unpack_estimator
-from neonxc.registry import Values, can_pack, register
+from neonxc.common.estimators import pack_estimator, unpack_estimator
+from neonxc.common.registry import Values, can_pack, register
 
 from .estimator import SCAN
 

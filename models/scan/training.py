@@ -14,8 +14,8 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 
-from neonxc.numerals import percent
-from neonxc.progress_bars import progress_bar
+from neonxc.common.numbers import percent
+from neonxc.common.progress import progress_bar
 
 from .checkpoint import Checkpoint
 

@@ -10,11 +10,11 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from neonxc.blocks import blocks
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
-from neonxc.detection import LinearDetection, full_precision
-from neonxc.inputs import Batch, as_batch, as_texts
-from neonxc.sparse import SparseRows, dense
+from neonxc.common.memory import blocks
+from neonxc.data.inputs import Batch, as_batch, as_texts
+from neonxc.data.sparse import SparseRows, dense
+from neonxc.head.detection import LinearDetection, full_precision
 
 from .vectors import WordVectors
 from .vocabulary import as_ids

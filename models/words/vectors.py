@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.inputs import as_texts
-from neonxc.parameters import check_whole
+from neonxc.common.arguments import check_whole
+from neonxc.data.inputs import as_texts
 
 from .cooccurrence import train_vectors
 from .vocabulary import WORD, as_floats, as_ids, check_table, read_vectors, stop_word_set, tokenize

@@ -15,7 +15,7 @@ import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from torch import Tensor
 
-from neonxc.inputs import as_texts
+from neonxc.data.inputs import as_texts
 
 WORD = re.compile(r"[^\W\d_]{3,}")  # at least three letters of any script
 

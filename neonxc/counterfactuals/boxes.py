@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neonxc.blocks import at_once
-from neonxc.competition import Path
+from neonxc.common.memory import at_once
 from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.task import Task
-from neonxc.grouping import UnionOfIntervals
 from neonxc.head import Head
+from neonxc.head.competition import Path
+from neonxc.head.grouping import UnionOfIntervals
 from neonxc.rules.intervals import EVERYTHING, Intervals, complement, intersection, union
 
 Edges = tuple[Tensor, Tensor, Tensor]
@@ -34,7 +34,7 @@ class Boxes:
     ----------
     head : Head
     edges : tuple of Tensor [M]
-        From :meth:`~neonxc.detection.Detection.edges`.
+        From :meth:`~neonxc.head.detection.Detection.edges`.
     """
 
     first_margin = 0.0

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from neonxc.blocks import at_once
+from neonxc.common.memory import at_once
 from neonxc.counterfactuals.polyhedra import COPIES, most_pieces, normalised, pairs
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.search import Found, Nodes, roots, search

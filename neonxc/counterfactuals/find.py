@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from neonxc.competition import Path, Rivals
+from neonxc.common.arguments import check_whole
 from neonxc.counterfactuals.boxes import Boxes
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.polyhedra import Polyhedra
@@ -20,11 +20,11 @@ from neonxc.counterfactuals.result import Counterfactual
 from neonxc.counterfactuals.search import Found
 from neonxc.counterfactuals.space import space_of
 from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
-from neonxc.frames import reads_tables
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import NOISE, as_array
 from neonxc.head import Head
-from neonxc.inputs import NOISE, as_array
+from neonxc.head.competition import Path, Rivals
 from neonxc.network import NeuralizedClustering
-from neonxc.parameters import check_whole
 
 GROWTH, TRIES = 8.0, 14
 """Growth factor of the margin inside the target until the network confirms a point, and number of tries."""

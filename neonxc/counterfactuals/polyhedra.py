@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neonxc.blocks import at_once
+from neonxc.common.memory import at_once
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.search import MOST_NODES, MOST_NUMBERS, Found, Nodes, roots, search
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
-from neonxc.pieces import Pieces
+from neonxc.head.pieces import Pieces
 
 COPIES = 6  # copies of a node's half-spaces in memory while it is solved
 

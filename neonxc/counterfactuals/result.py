@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.numerals import text
+from neonxc.common.numbers import text
 
 MOST_ROWS = 20
 MOST_CHANGES = 5

@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.encoding import Encoding, as_frame
-from neonxc.encoding.parts import Number
-from neonxc.inputs import Batch
+from neonxc.data.inputs import Batch
 from neonxc.network import NeuralizedClustering
+from neonxc.pipelines.encoding import Encoding, as_frame
+from neonxc.pipelines.parts import Number
 
 
 class Space:

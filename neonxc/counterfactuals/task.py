@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.arguments import similar
 from neonxc.counterfactuals.space import Space
-from neonxc.inputs import as_array, spreads
+from neonxc.data.inputs import as_array, spreads
 from neonxc.network import NeuralizedClustering
-from neonxc.parameters import similar
 
 
 @dataclass(frozen=True)

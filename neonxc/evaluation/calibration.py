@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.numbers import text
+from neonxc.common.progress import progress_bar
 from neonxc.evaluation.comparison import mean_error
 from neonxc.evaluation.flipping import fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.evaluation.methods import neon_with
 from neonxc.network import NeuralizedClustering
-from neonxc.numerals import text
-from neonxc.progress_bars import progress_bar
 
 FACTORS = tuple(2.0**i for i in range(-6, 3))
 

@@ -16,12 +16,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from neonxc.distinct import n_distinct
+from neonxc.common.numbers import text
+from neonxc.common.progress import progress_bar
+from neonxc.data.distinct import n_distinct
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import as_batch, some_rows
 from neonxc.evaluation.stability import SAMPLE, STABLE, rand_indices, refits
-from neonxc.frames import reads_tables
-from neonxc.inputs import as_batch, some_rows
-from neonxc.numerals import text
-from neonxc.progress_bars import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +87,7 @@ def choose_k(
     clusters : iterable of int
         Numbers of clusters to compare, each at least 2.
     preprocessing : scikit-learn transformer, optional
-        Converts X to the numbers that are clustered, such as :func:`neonxc.preparation.prepare` makes. It is
+        Converts X to the numbers that are clustered, such as :func:`neonxc.data.preparation.prepare` makes. It is
         cloned. Trees cut the columns of X itself.
     max_rows : int
         Maximum number of rows; if there are more, a random sample is used.

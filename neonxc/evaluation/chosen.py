@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from neonxc.common.arguments import similar
 from neonxc.evaluation.methods import Method, nca, neon
 from neonxc.network import NeuralizedClustering
-from neonxc.parameters import similar
 
 
 def chosen(methods: Any, defaults: dict[str, Method] | None, net: nn.Module) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, nor
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
-from neonxc.inputs import as_array
-from neonxc.ranks import Ranks
+from neonxc.common.processes import Ranks
+from neonxc.data.inputs import as_array
 
 if TYPE_CHECKING:
     from neonxc.trees import ThresholdTree

@@ -13,15 +13,15 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from neonxc.common.numbers import text
+from neonxc.common.progress import progress_bar
+from neonxc.data.inputs import as_batch
 from neonxc.evaluation.chosen import chosen, relevance_of
 from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_baseline, default_imputer
 from neonxc.evaluation.methods import Method, default_methods, word_methods
 from neonxc.evaluation.units import groups_of, own_groups
-from neonxc.inputs import as_batch
 from neonxc.network import NeuralizedClustering
-from neonxc.numerals import text
-from neonxc.progress_bars import progress_bar
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.inputs import as_array, as_batch, as_weights
-from neonxc.ranks import ALONE, Ranks
-from neonxc.shards import common_classes, common_type, readable
+from neonxc.common.distributed import common_classes, common_type, readable
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.inputs import as_array, as_batch, as_weights
 
 
 def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None, *, group: Any = None) -> float:

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.inputs import as_labels
+from neonxc.data.inputs import as_labels
 
 
 def interpretability(labels: Any, foi: Any) -> float:

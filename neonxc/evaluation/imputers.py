@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.blocks import at_once
-from neonxc.inputs import as_batch
+from neonxc.common.distributed import sample
+from neonxc.common.memory import at_once
+from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.inputs import as_batch
 from neonxc.network import NeuralizedClustering
-from neonxc.ranks import ALONE, Ranks
-from neonxc.shards import sample
 
 LARGEST = 4000  # number of points for the choice of the bandwidth
 

@@ -14,7 +14,7 @@ import torch
 from captum.attr import IntegratedGradients, ShapleyValueSampling
 from torch import Tensor, nn
 
-from neonxc.attribution import NEON
+from neonxc.attribution.neon import NEON
 from neonxc.evaluation.flipping import room
 from neonxc.evaluation.imputers import Imputer, MeanImputer, ZeroImputer
 from neonxc.lrp import Composite

@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from neonxc.inputs import check_finite
+from neonxc.data.inputs import check_finite
 
 
 @dataclass(frozen=True)

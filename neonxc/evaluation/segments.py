@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
-from neonxc.attribution import NEON
+from neonxc.attribution.neon import NEON
 from neonxc.carriers import rows
-from neonxc.conversion import neuralize
+from neonxc.common.progress import progress_bar
+from neonxc.convert import neuralize
 from neonxc.lrp import LRP, Composite
-from neonxc.progress_bars import progress_bar
 
 
 def cluster_maps(

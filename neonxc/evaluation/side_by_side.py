@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from neonxc.frames import reads_tables
-from neonxc.inputs import as_array
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import as_array
 from neonxc.network import NeuralizedClustering
 
 
@@ -94,8 +94,8 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     >>> bool(found.same.min() > 0.8)
     True
     """
-    from neonxc.attribution import NEON
-    from neonxc.conversion import neuralize
+    from neonxc.attribution.neon import NEON
+    from neonxc.convert import neuralize
 
     if not isinstance(net, NeuralizedClustering):
         raise TypeError(

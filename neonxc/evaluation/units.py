@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neonxc.inputs import as_batch
+from neonxc.data.inputs import as_batch
 from neonxc.network import NeuralizedClustering
 
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from neonxc.common.arguments import similar
 from neonxc.lrp.gamma import Gamma
 from neonxc.lrp.layer import Rule
-from neonxc.parameters import similar
 
 
 @dataclass(frozen=True)

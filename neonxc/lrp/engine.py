@@ -17,16 +17,16 @@ from captum.log import log_usage
 from torch import Tensor, nn
 
 import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
-from neonxc.blocks import at_once, network_bytes
-from neonxc.inputs import check_finite, compute_dtype
+from neonxc.common.memory import at_once, network_bytes
+from neonxc.common.modules import check_evaluating, unwrapped
+from neonxc.common.progress import progress_bar
+from neonxc.common.targets import as_columns, part
+from neonxc.data.inputs import check_finite, compute_dtype
 from neonxc.lrp.backward import tiny_value
 from neonxc.lrp.composites import Composite
 from neonxc.lrp.layer_names import LayerNames, UnsupportedOperation
 from neonxc.lrp.table import check_eval
 from neonxc.lrp.tracer import Tracer
-from neonxc.modules import check_evaluating, unwrapped
-from neonxc.progress_bars import progress_bar
-from neonxc.targets import as_columns, part
 
 
 class LRP(Attribution):

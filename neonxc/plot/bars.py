@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from neonxc.plot.shared import AGAINST, FOR, as_array, check_finite
 
 if TYPE_CHECKING:
-    from neonxc.summary import ClusterSummary
+    from neonxc.attribution.summary import ClusterSummary
 
 BESIDE: dict[str, Any] = {"fontsize": 7, "color": "0.35", "parse_math": False}
 

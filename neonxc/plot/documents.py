@@ -18,7 +18,7 @@ from rich.console import COLOR_SYSTEMS, Console
 from rich.style import Style
 from rich.text import Text
 
-from neonxc.numerals import text
+from neonxc.common.numbers import text
 from neonxc.plot.shared import AGAINST, FOR
 
 OPAQUE = 0.62  # share of the full colour at which both black and white letters are readable

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
-from neonxc.numerals import text
+from neonxc.common.numbers import text
 from neonxc.plot.heat import (
     SMOOTH,
     add_scale,

@@ -9,7 +9,7 @@ from neonxc.plot.images import contact_sheet
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from neonxc.attribution import NEON
+    from neonxc.attribution.neon import NEON
     from neonxc.network import NeuralizedClustering
 
 
@@ -70,7 +70,7 @@ def to_tensorboard(
     """
     import torch
 
-    from neonxc.attribution import NEON
+    from neonxc.attribution.neon import NEON
 
     neon = net if isinstance(net, NEON) else NEON(net)
     net = neon.net

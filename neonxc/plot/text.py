@@ -155,7 +155,7 @@ def text(
 
 def _heading(given: Any) -> str | None:
     """Return the text of a heading; whole numbers are labels of clusters."""
-    from neonxc.inputs import NOISE  # loads PyTorch, which a bar chart does not need
+    from neonxc.data.inputs import NOISE  # loads PyTorch, which a bar chart does not need
 
     label = given.item() if hasattr(given, "item") else given
     if isinstance(label, int) and not isinstance(label, bool):

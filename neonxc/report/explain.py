@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from neonxc.frames import as_pandas
-from neonxc.numerals import text
-from neonxc.progress_bars import progress as showing
-from neonxc.progress_bars import progress_bar
+from neonxc.common.numbers import text
+from neonxc.common.progress import progress as showing
+from neonxc.common.progress import progress_bar
+from neonxc.data.frames import as_pandas
 from neonxc.report.cards import cards
 from neonxc.report.colors import colors
 from neonxc.report.contents import Contents, Trust
@@ -62,7 +62,7 @@ def explain(
     model_or_labels : estimator, Pipeline, tree, NeuralizedClustering, array-like [n], table or path
         Fitted clustering, as for :func:`neonxc.neuralize`, or its labels. With the keyword `labels`, the data may
         be the first argument: ``neonxc.explain(X, labels=y)``. A table [n, d] alone, or the path of a CSV or
-        Parquet file, is prepared (:func:`neonxc.preparation.prepare`) and clustered by k-means, as the command
+        Parquet file, is prepared (:func:`neonxc.data.preparation.prepare`) and clustered by k-means, as the command
         ``neonxc explain`` does.
     X : data frame, array, sparse matrix, tensor or sequence of str
         Clustered data: a table [n, d], texts, or, if `features` is a backbone, images.
@@ -136,8 +136,8 @@ def explain(
         step("clustering")
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
-            from neonxc.tables import read_table
-            from neonxc.workflows import of_data  # imports this module
+            from neonxc.cli.workflows import of_data  # imports this module
+            from neonxc.data.files import read_table
 
             file = isinstance(model_or_labels, str | PathLike)
             table = with_names(read_table(model_or_labels) if file else model_or_labels, names)

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from neonxc.numerals import as_printed
+from neonxc.common.numbers import as_printed
 from neonxc.report.contents import Contents, Points
 
 MOST, STRONGEST = 4_000, 10  # maximum number of points, and of columns per point, which keep the page small

@@ -15,10 +15,10 @@ from matplotlib import colormaps
 from PIL import Image
 from torch import Tensor
 
-from neonxc.attribution import NEON
-from neonxc.highlighting import highlights
-from neonxc.inputs import some_rows
-from neonxc.numerals import percent, rounded, text
+from neonxc.attribution.highlighting import highlights
+from neonxc.attribution.neon import NEON
+from neonxc.common.numbers import percent, rounded, text
+from neonxc.data.inputs import some_rows
 from neonxc.plot.documents import least_marked
 from neonxc.plot.heat import DIVERGING, heatmap_limit, pale, smoothed
 from neonxc.report.colors import NOISE

@@ -7,10 +7,10 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from neonxc.contrasts import COLUMNS as SEARCHED
-from neonxc.contrasts import contrasted, relevance_of_pair, some_of
-from neonxc.numerals import rounded
-from neonxc.progress_bars import progress_bar
+from neonxc.attribution.contrasts import COLUMNS as SEARCHED
+from neonxc.attribution.contrasts import contrasted, relevance_of_pair, some_of
+from neonxc.common.numbers import rounded
+from neonxc.common.progress import progress_bar
 from neonxc.report.contents import Pair
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import typical

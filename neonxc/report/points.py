@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from sklearn.decomposition import PCA, TruncatedSVD
 
-from neonxc.contrasts import some_of
+from neonxc.attribution.contrasts import some_of
+from neonxc.common.numbers import percent, rounded, text
 from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.find import region_of
-from neonxc.inputs import as_array
-from neonxc.numerals import percent, rounded, text
+from neonxc.data.inputs import as_array
 from neonxc.report.colors import NOISE
 from neonxc.report.contents import Card, Change, Item, Points
 from neonxc.report.relevance import Relevance

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from neonxc.numerals import percent, text
+from neonxc.common.numbers import percent, text
 from neonxc.report.contents import Column
 
 

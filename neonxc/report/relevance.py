@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.attribution import NEON
+from neonxc.attribution.neon import NEON
 from neonxc.carriers import rows
 from neonxc.report.subject import Subject
 

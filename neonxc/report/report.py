@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from neonxc.files import staged_file
-from neonxc.numerals import percent, text
+from neonxc.common.numbers import percent, text
+from neonxc.common.storage import staged_file
 from neonxc.report.contents import Contents
 
 if TYPE_CHECKING:

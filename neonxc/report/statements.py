@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neonxc.cluster_values import typical_category
-from neonxc.inputs import is_missing
-from neonxc.numerals import as_printed, percent, rounded, text
+from neonxc.attribution.cluster_values import typical_category
+from neonxc.common.numbers import as_printed, percent, rounded, text
+from neonxc.data.inputs import is_missing
 from neonxc.report.contents import Column, Statement
 from neonxc.report.relevance import Relevance
 from neonxc.report.subject import Subject

@@ -14,13 +14,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from neonxc.conversion import neuralize
-from neonxc.encoding import as_frame
-from neonxc.frames import as_pandas
-from neonxc.given import GivenLabels
-from neonxc.inputs import NOISE, as_array, as_labels, some_rows
+from neonxc.clusterings.given import GivenLabels
+from neonxc.convert import neuralize
+from neonxc.data.frames import as_pandas
+from neonxc.data.inputs import NOISE, as_array, as_labels, some_rows
+from neonxc.data.preparation import prepare
 from neonxc.network import NeuralizedClustering
-from neonxc.preparation import prepare
+from neonxc.pipelines.encoding import as_frame
 from neonxc.report.contents import Kind
 
 LARGEST = 20_000  # maximum number of points whose relevance is computed

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from neonxc.common.progress import progress_bar
 from neonxc.evaluation import cost_ratio
-from neonxc.progress_bars import progress_bar
 from neonxc.report.contents import Curve, TreeNode
 from neonxc.report.subject import Subject
 

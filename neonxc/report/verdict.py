@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
-from neonxc.competition import Path
+from neonxc.common.numbers import percent, text
+from neonxc.data.inputs import as_array
+from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.stability import STABLE
-from neonxc.inputs import as_array
-from neonxc.numerals import percent, text
-from neonxc.preparation import on_suspects
+from neonxc.head.competition import Path
 from neonxc.report.contents import Caution, Figure
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.inputs import are_labels, is_missing, label_array
+from neonxc.data.inputs import are_labels, is_missing, label_array
 from neonxc.rules.condition import Column
 from neonxc.rules.counting import counted, overall, subset
 from neonxc.rules.points import Points

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from neonxc.inputs import plain
+from neonxc.data.inputs import plain
 from neonxc.rules.intervals import EVERYTHING, Intervals, intersection, union
 from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, shortest
 

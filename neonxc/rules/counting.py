@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neonxc.inputs import are_labels
+from neonxc.data.inputs import are_labels
 from neonxc.rules.rule import Counts, Rule
 
 if TYPE_CHECKING:

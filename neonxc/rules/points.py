@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.frames import as_pandas, column_names
-from neonxc.inputs import check_width
+from neonxc.data.frames import as_pandas, column_names
+from neonxc.data.inputs import check_width
 from neonxc.rules.condition import Column, Condition
 
 

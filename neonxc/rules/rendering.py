@@ -9,7 +9,7 @@ from itertools import chain
 from math import isnan
 from typing import Any
 
-from neonxc.numerals import percent, text
+from neonxc.common.numbers import percent, text
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
 from neonxc.rules.counting import overall, summed

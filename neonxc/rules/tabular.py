@@ -7,8 +7,8 @@ from dataclasses import asdict
 from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
-from neonxc.inputs import plain
-from neonxc.registry import register
+from neonxc.common.registry import register
+from neonxc.data.inputs import plain
 from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rule import Counts, Rule

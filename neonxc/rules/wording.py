@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from math import isfinite
 
-from neonxc.numerals import grouped, text
+from neonxc.common.numbers import grouped, text
 from neonxc.rules.intervals import Intervals
 
 Numbers = Mapping[float, str]  # printed text of each bound of a column

@@ -18,9 +18,9 @@ from torch import Tensor
 
 import neonxc
 from neonxc.head import centroid_head as CentroidHead
+from neonxc.head.pooling import take_most
 from neonxc.models import KernelKMeans
 from neonxc.network import NeuralizedClustering
-from neonxc.pooling import take_most
 from tests.benchmarks.timing import Report, Table, progress, race
 
 CLUSTERS, FEATURES, POINTS = 10, 64, 1000

@@ -62,7 +62,7 @@ def measured(n: int, numbers: int, categories: int, k: int, fast: int) -> dict[s
     from sklearn.pipeline import make_pipeline
 
     import neonxc
-    from neonxc.preparation import prepare
+    from neonxc.data.preparation import prepare
 
     X, _ = make_blobs(n, numbers + categories, centers=k, cluster_std=4, random_state=0)
     X = pd.DataFrame(X, columns=[f"column {i}" for i in range(X.shape[1])])

@@ -1,0 +1,244 @@
+"""Compare two clusters: the columns that separate them, and a small tree that separates them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from neonxc.attribution.neon import NEON
+from neonxc.carriers import rows
+from neonxc.common.arguments import check_number
+from neonxc.common.numbers import percent, text
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import as_array, some_rows
+from neonxc.network import NeuralizedClustering
+from neonxc.pipelines.encoding import Encoding
+
+if TYPE_CHECKING:
+    from neonxc.rules.collection import Rules
+    from neonxc.trees import ThresholdTree
+
+MOST = 2000  # maximum number of points per cluster; larger clusters are sampled
+LEAVES = 8  # maximum number of leaves of the tree
+COLUMNS = 200  # maximum number of columns that the tree may test
+
+
+@dataclass(frozen=True, repr=False)
+class Contrast:
+    """Result of :func:`contrast`.
+
+    Attributes
+    ----------
+    a, b : label
+        Labels of the two clusters.
+    relevance : DataFrame [columns, 2]
+        Mean relevance of every column, in units of the logit. The first column is the relevance for "a, not b",
+        averaged over the points of a; the second is the relevance for "b, not a", averaged over the points of b.
+    tree : ThresholdTree
+        Small tree that separates the two clusters. It tests only the 200 columns that are most
+        relevant to the pair.
+    rules : Rules
+        The tree as rules; the points are weighted such that both clusters have the same total weight.
+    accuracy : float
+        Balanced accuracy of the tree, 0 to 1.
+    """
+
+    a: Any
+    b: Any
+    relevance: pd.DataFrame
+    tree: ThresholdTree
+    rules: Rules
+    accuracy: float
+
+    def top(self, n: int = 5) -> pd.DataFrame:
+        """Return the `n` columns with the largest sum of both relevances.
+
+        Parameters
+        ----------
+        n : int
+            Number of columns.
+        """
+        order = np.argsort(-self.relevance.sum(axis=1).to_numpy(), kind="stable")
+        return self.relevance.iloc[order[:n]]
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{name} {a} / {b}" for name, (a, b) in self._printed().T.items())
+        rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
+        return f"{self.a} against {self.b}: {names}\n{self._told()} by\n{rules}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        title = escape(f"{self.a} against {self.b}: {self._told()}")
+        return f"<h4>{title}</h4>{self._printed().to_html()}{self.rules.to_html()}"
+
+    def _told(self) -> str:
+        every = len(self.relevance)
+        some = f" (of the {COLUMNS} most relevant of {text(every)} columns)" if every > COLUMNS else ""
+        return f"{percent(self.accuracy)} told apart{some}"
+
+    def _printed(self) -> pd.DataFrame:
+        return self.top().map(partial(text, digits=3, signed=True))
+
+
+@reads_tables
+def contrast(net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95) -> Contrast:
+    """Explain the difference between two clusters by the relevance of the columns and by a small tree.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        Network from :func:`neonxc.neuralize`.
+    X : array, frame or tensor [N, ...]
+        Inputs of the network, with points of both clusters. If the network contains a feature network, the columns
+        are its features.
+    a, b : label
+        Two labels from ``net.classes_``.
+    accuracy : float
+        Balanced accuracy, 0 to 1, at which the tree stops growing.
+
+    Returns
+    -------
+    Contrast
+
+    Raises
+    ------
+    TypeError
+        If `net` is not a network from :func:`~neonxc.neuralize`.
+    ValueError
+        If the accuracy is out of range, if a label is unknown or has no points in X, or if a equals b.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
+    >>> found = neonxc.contrast(net, X, 0, 1)
+    >>> found.top(1).index[0]
+    'petal length (cm)'
+    >>> found.tree.n_leaves
+    2
+    """
+    if not isinstance(net, NeuralizedClustering):
+        raise TypeError(f"contrast needs a network from neonxc.neuralize, got {type(net).__name__}")
+    check_number("accuracy", accuracy, most=1)
+    first, second = _column(net, a, "a"), _column(net, b, "b")
+    if first == second:
+        raise ValueError(f"a and b are the same cluster, {a!r}")
+    labels = as_array(net.predict(X))
+    members = [_members(labels, net.classes_[column]) for column in (first, second)]
+    pair = first, second
+    return contrasted(net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair))
+
+
+def contrasted(
+    net: NeuralizedClustering,
+    X: Any,
+    members: Sequence[np.ndarray],
+    columns: tuple[int, int],
+    enough: float,
+    relevance: pd.DataFrame,
+) -> Contrast:
+    """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points."""
+    classes = net.classes_[list(columns)]
+    a, b = classes.tolist()
+    kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
+    labels = np.repeat(classes, list(map(len, members)))
+    table = net.carrier.columns(some_rows(X, np.concatenate(members)))
+    tree, share = _smallest_tree(table, kept, labels, enough)
+    if len(kept) < len(relevance):
+        tree = _of_whole_table(tree, kept, net.carrier.units)
+    names = net.carrier.units if tree.feature_names is None else None
+    return Contrast(a, b, relevance, tree, tree.rules(feature_names=names), share)
+
+
+def relevance_of_pair(
+    net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int]
+) -> pd.DataFrame:
+    """Mean relevance of the columns for each of two clusters and against the other, [units, 2]."""
+    means = [
+        _mean_relevance(net, some_rows(X, own), *pair)
+        for own, pair in zip(members, (columns, columns[::-1]), strict=True)
+    ]
+    names = [str(net.classes_[column]) for column in columns]
+    return pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=names)
+
+
+def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
+    """Mean relevance [units] for the target and against the competitor."""
+    carrier, neon = net.carrier, NEON(net)
+    total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
+    n = 0
+    for x in carrier.parts(X):
+        a = carrier.features(x)
+        points = rows(a)
+        columns = torch.full((len(points),), target, device=points.device)
+        rivals = torch.full_like(columns, competitor)
+        decide = neon.decisions.of_columns(points, columns, rivals)
+        carrier.tally(x, points, decide, columns, total)
+        n += len(points)
+    return (total[target] / max(n, 1)).numpy()
+
+
+def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: float) -> tuple[ThresholdTree, float]:
+    """Grow the smallest tree of the `kept` columns that is accurate enough, with at most LEAVES leaves.
+
+    It is returned with its accuracy.
+    """
+    from neonxc.trees import CART
+
+    weight = np.where(labels == labels[0], 1 / (labels == labels[0]).mean(), 1 / (labels != labels[0]).mean()) / 2
+    best: tuple[Any, float] | None = None
+    some = table.iloc[:, kept] if hasattr(table, "iloc") else table[:, kept]
+    for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
+        tree, leaves = explainer.tree_, explainer.max_leaves
+        share = float(weight[as_array(explainer.labels_) == labels].sum() / len(labels))
+        if best is None or share > best[1] + 0.005:  # an additional leaf must improve the accuracy
+            best = tree, share
+        if best[1] >= enough or tree.n_leaves < leaves:
+            break
+    assert best is not None
+    return best
+
+
+def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, names: list[str]) -> ThresholdTree:
+    """Convert a tree of some columns to one that takes the whole table."""
+    if tree.feature_names is not None:
+        tree = replace(tree, feature_names=tuple(names))
+    if tree.encoding is not None:
+        parts = tuple(replace(part, column=int(kept[part.column])) for part in tree.encoding.parts)
+        return replace(tree, n_features=len(names), encoding=Encoding(tuple(names), parts))
+    assert tree.spread is not None  # a fitted tree has both
+    assert tree.bounds is not None
+    place, spread, bounds = torch.from_numpy(kept), torch.ones(len(names)).double(), tree.bounds.clone()
+    spread[place], bounds[:, 0] = tree.spread, place[bounds[:, 0].long()].double()
+    feature = torch.where(tree.feature < 0, -1, place[tree.feature])
+    return replace(tree, n_features=len(names), feature=feature, spread=spread, bounds=bounds)
+
+
+def some_of(index: np.ndarray, most: int) -> np.ndarray:
+    """Return the rows, or a sorted random sample of `most` rows if there are more."""
+    return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
+
+
+def _members(labels: np.ndarray, label: Any) -> np.ndarray:
+    found = np.flatnonzero(labels == label)
+    if not len(found):
+        raise ValueError(f"X has no points of cluster {label!r}")
+    return some_of(found, MOST)
+
+
+def _column(net: NeuralizedClustering, label: Any, name: str) -> int:
+    found = np.flatnonzero(net.classes_ == label)
+    if len(found) != 1:
+        raise ValueError(f"{name} must be one of the clusters {net.classes_.tolist()}, got {label!r}")
+    return int(found[0])

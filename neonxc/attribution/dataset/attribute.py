@@ -1,0 +1,274 @@
+"""Attribution of a whole data set, by one process or several, into a folder of shard files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from neonxc.attribution.dataset.formats import FORMATS, arrow
+from neonxc.attribution.dataset.items import as_row_source, sampled
+from neonxc.attribution.dataset.run import manifest_of, run
+from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
+from neonxc.attribution.neon import NEON
+from neonxc.carriers import Backbone, Columns, rows, unrows
+from neonxc.carriers.terms import is_texts
+from neonxc.common.arguments import check_whole
+from neonxc.common.memory import at_once, network_bytes
+from neonxc.common.processes import Ranks
+from neonxc.common.targets import as_columns, some_columns
+from neonxc.data.frames import as_pandas
+from neonxc.data.inputs import NOISE, as_array
+from neonxc.network import NeuralizedClustering
+
+COPIES = 3  # copies of a shard's rows in memory while it is written: batches, their concatenation, the file's
+
+
+def attribute_dataset(
+    net: NeuralizedClustering | NEON,
+    data: Any,
+    out: str | os.PathLike[str],
+    *,
+    target: Any = None,
+    competitor: Any = None,
+    clusters: Sequence[int] | None = None,
+    format: Literal["safetensors", "parquet"] = "safetensors",
+    rows_per_shard: int | None = None,
+    progress: bool = True,
+    group: Any = None,
+) -> None:
+    """Attribute the cluster decisions of a whole data set, which may be larger than memory, and save them.
+
+    The results are saved in the folder `out` as shards, files that hold some rows each. A shard is always
+    complete. If a run was interrupted, the same call continues it, even with another number of processes: rows
+    that are in a shard are not explained again. :func:`read_attributions` reads the folder.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering or NEON
+        From :func:`neonxc.neuralize`, or a :class:`NEON` of it with options of its own.
+    data : Dataset, DataLoader, array, sparse matrix, data frame, tensor or list of str
+        The rows. The items of a data set are x, or tuples (x, ...) whose x is explained. From a DataLoader, the
+        data set, `batch_size`, `collate_fn` and the worker options are used, but not the sampler: every item is
+        explained once. Rows are numbered in the order of the data, and a row has to be the same every time. An
+        iterable data set has to yield its items in the same order; each process iterates over all of them, without
+        workers, and explains its own.
+    out : path-like
+        The folder, created if it does not exist. Several processes need to share it.
+    target, competitor : int or sequence, optional
+        As in :meth:`NEON.attribute`: one for all rows, or one for each row of the data.
+    clusters : sequence of int, optional
+        For networks with a feature network: save the heatmaps of these clusters (:meth:`NEON.heatmaps`) instead of
+        the relevance for one target.
+    format : {"safetensors", "parquet"}
+        File format of the shards. Parquet stores arrays as lists in row-major order, and needs pyarrow.
+    rows_per_shard : int, optional
+        Largest number of rows in a shard. Default: about 40 MB of results. A process that is killed loses the rows
+        of its current shard; one that fails with an error loses at most one batch.
+    progress : bool
+        Show a progress bar with the rows of the first process.
+    group : torch.distributed.ProcessGroup, optional
+        The processes that share the work: rank r explains the rows r, r + size, r + 2 size ... Default: all
+        processes if :func:`torch.distributed.init_process_group` was called, otherwise this process alone.
+
+    Raises
+    ------
+    ValueError
+        Invalid data (the message names the item), an unknown target, or a folder with attributions of another
+        network, other data or other options. In a group, all processes raise the error; those without an error of
+        their own finish their rows first.
+    RuntimeError
+        Another process of the group has ended. The rows that this process has explained are kept.
+    ImportError
+        The format is Parquet, and pyarrow is not installed.
+
+    Notes
+    -----
+    A shard with n rows has these columns:
+
+    - ``row`` [n]: number of the row in the data, ascending;
+    - ``cluster`` [n] (or [n, ...] on a map): column of the cluster that the row is assigned to, -1 for noise; the
+      clusterer's labels are ``classes`` in the manifest;
+    - ``logits`` [n, K] (or [n, K, ...]);
+    - ``target`` [n], and ``competitor`` [n] if one was given: the columns that were explained; on a map without
+      a target [n, ...], the own cluster of every location;
+    - ``relevance`` [n, ...]: the result of :meth:`NEON.attribute`, or the heatmaps [n, clusters, ...].
+
+    Memory holds one batch, one shard and one byte per row of the process. The dtypes are those of
+    :meth:`NEON.attribute`; the computation runs on the network's device.
+
+    Examples
+    --------
+    >>> import neonxc, tempfile
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris().data
+    >>> net = neonxc.neuralize(KMeans(3, random_state=0).fit(X), X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     neonxc.attribute_dataset(net, X, folder)
+    ...     found = neonxc.read_attributions(folder)
+    ...     relevance = found["relevance"]
+    >>> bool((relevance == neonxc.NEON(net).attribute(X)).all())
+    True
+    """
+    if group is None and dist.is_available() and dist.is_initialized():
+        group = dist.group.WORLD
+    ranks, folder = Ranks(group), Path(out)
+    with ranks.agreed():
+        neon = net if isinstance(net, NEON) else NEON(net)
+        if format not in FORMATS:
+            raise ValueError(f"format needs {' or '.join(map(repr, FORMATS))}, got {format!r}")
+        if format == "parquet":
+            arrow()
+        if rows_per_shard is not None:
+            check_whole("rows_per_shard", rows_per_shard)
+        source = as_row_source(as_pandas(data, "data"))
+        explainer = _RowExplainer(neon, target, competitor, clusters, source.n)
+        sample = sampled(source, ranks.rank, ranks.size)
+        x = sample[0] if 0 in sample else next(source.batches([0], 1), (None, None))[1]
+        if x is None:
+            raise ValueError("data is empty")
+        first = explainer([0], x)
+        hashes = {row: hash_of(None, {"x": x}) for row, x in sample.items()}
+        most = rows_per_shard or at_once(COPIES * sum(value.nbytes for value in first.values()))
+        block = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)
+    every = sorted(pair for text in ranks.texts(json.dumps(list(hashes.items()))) for pair in json.loads(text))
+    described = {**explainer.described(), "columns": _described(first), "data": hash_of(every, {})}
+    manifest = manifest_of(source, format, described)
+    run(
+        source,
+        explainer,
+        folder,
+        manifest,
+        ranks,
+        batch_size=min(block, most),
+        rows_per_shard=most,
+        progress=progress,
+    )
+
+
+@dataclass
+class _RowExplainer:
+    """Explains batches of rows, with the target, competitor or clusters that the user asked for."""
+
+    neon: NEON
+    target: Any
+    competitor: Any
+    clusters: Sequence[int] | None
+    n: int | None
+
+    def __post_init__(self) -> None:
+        K = self.neon.net.head.n_clusters
+        for name in ("target", "competitor"):
+            value = getattr(self, name)
+            if value is None or (isinstance(value, tuple) and name == "target" and self._deep):
+                continue
+            columns = as_columns(value, np.size(as_array(value)), K, name, torch.device("cpu"))
+            if np.ndim(as_array(value)) and self.n not in (None, len(columns)):
+                raise ValueError(f"{name} needs one column or one per row ({self.n}), got {len(columns)}")
+            setattr(self, name, columns if np.ndim(as_array(value)) else int(columns))
+        if self.clusters is not None:
+            if self.target is not None or self.competitor is not None:
+                raise ValueError("clusters can't be combined with a target or a competitor")
+            self.clusters = some_columns(self.clusters, K)
+
+    @property
+    def _deep(self) -> bool:
+        return isinstance(self.neon.net.carrier, Backbone)
+
+    def __call__(self, numbers: list[int], x: Any) -> dict[str, Tensor]:
+        """Compute the columns to save for a batch of rows x with these row numbers [n]."""
+        if self.neon.net.carrier.missing == "word" and is_texts(x):
+            raise ValueError(
+                "data needs word indices of one width, as the relevance of texts has a value per word; pass "
+                "net.features.encode(texts)"
+            )
+        target, competitor = (_rows_targets(value, numbers) for value in (self.target, self.competitor))
+        found = _decided(self.neon.net, x)
+        if self.clusters is None:
+            relevance = self.neon.attribute(x, target, competitor)
+            own = found.pop("own")
+            found["target"] = own if target is None else _column(target, len(numbers))
+            if competitor is not None:
+                found["competitor"] = _column(competitor, len(numbers))
+        else:
+            relevance = self.neon.heatmaps(x, self.clusters)
+            del found["own"]
+        relevance = relevance if isinstance(relevance, Tensor) else torch.from_numpy(np.array(relevance))
+        return {**found, "relevance": relevance}
+
+    def described(self) -> dict[str, Any]:
+        """The question as JSON values, for the manifest."""
+        net, neon = self.neon.net, self.neon
+        names = net.carrier.units if isinstance(net.carrier, Columns) else None
+        along = None if neon.along is None else hash_of(None, {"along": neon.along})
+        return {
+            "network": fingerprint(net),
+            "classes": [value if isinstance(value, str) else int(value) for value in net.classes_.tolist()],
+            "feature_names": names,
+            "target": _text(self.target),
+            "competitor": _text(self.competitor),
+            "clusters": self.clusters,
+            "composite": plain_text(neon.composite),
+            "head_rule": neon.head_rule,
+            "beta": neon.beta,
+            "along": along,
+            "steps": neon.steps,
+        }
+
+
+@torch.no_grad()
+def _decided(net: NeuralizedClustering, X: Any) -> dict[str, Tensor]:
+    """Compute the logits [n, K, ...] of rows, their clusters [n, ...], and these with -1 for noise."""
+    parts = []
+    carrier = net.carrier
+    for x in carrier.parts(X):
+        a = carrier.features(x)
+        points = rows(a)
+        logits, own, noise = [], [], []
+        for block in carrier.of_points(points):
+            logits.append(net.head(points[block]))
+            own.append(net.head.assign(points[block]))
+            noise.append(net.is_noise(points[block]))
+        column = torch.cat(own)
+        cluster = column.masked_fill(torch.cat(noise), NOISE)
+        place = (a.shape[0], *a.shape[2:])
+        parts.append((cluster.reshape(place), unrows(torch.cat(logits), a), column.reshape(place)))
+    return {
+        name: torch.cat(values).cpu()
+        for name, values in zip(("cluster", "logits", "own"), zip(*parts, strict=True), strict=True)
+    }
+
+
+def _rows_targets(value: Any, numbers: list[int]) -> Any:
+    """Select the targets of some rows, if every row has one of its own."""
+    if not isinstance(value, Tensor):
+        return value
+    if numbers[-1] >= len(value):
+        raise ValueError(f"target or competitor has {len(value)} entries, but the data has a row {numbers[-1]}")
+    return value[numbers]
+
+
+def _column(value: Any, n: int) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    return torch.full((n,), value[0] if isinstance(value, tuple) else value)
+
+
+def _text(value: Any) -> Any:
+    return hash_of("one for each row", {"columns": value}) if isinstance(value, Tensor) else value
+
+
+def _described(columns: dict[str, Tensor]) -> dict[str, Any]:
+    return {
+        name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape[1:])}
+        for name, value in columns.items()
+    }

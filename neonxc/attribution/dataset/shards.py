@@ -1,0 +1,207 @@
+"""Shards: files that hold some rows of a data set each, in a folder with a manifest that describes them.
+
+Shards are written atomically and store their row numbers, so that several processes can write to one folder, and
+an interrupted run can be continued. No row is in two shards.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.attribution.dataset.formats import FORMATS, Columns
+from neonxc.attribution.fingerprint import hash_of
+from neonxc.common.processes import short
+from neonxc.common.storage import staged_file
+
+MANIFEST = "manifest.json"
+VERSION = 1
+KIND = "attributions"
+STEM = "rows-"
+
+
+class ShardWriter:
+    """Collects batches of rows and writes them to shards; a context manager that writes the last shard at its end.
+
+    A shard holds whole batches, so that a continued run computes the same batches: the last digits of a row's
+    results may depend on the other rows of its batch.
+
+    Parameters
+    ----------
+    folder : Path
+    manifest : dict
+        The manifest given to :func:`prepare_folder`.
+    most : int
+        Largest number of rows in a shard and in a batch. Rows of different shapes are in different shards.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], most: int) -> None:
+        self.folder, self.manifest, self.most = folder, manifest, most
+        self.parts: list[dict[str, Tensor]] = []
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._write()
+
+    def add(self, rows: list[int], columns: dict[str, Tensor]) -> None:
+        """Add rows with these numbers [n], and their columns, tensors [n, ...]."""
+        part = {"row": torch.tensor(rows), **{name: value.detach().cpu() for name, value in columns.items()}}
+        if self.parts and (self._n_rows + len(rows) > self.most or _shapes(part) != _shapes(self.parts[0])):
+            self._write()
+        self.parts.append(part)
+        if self._n_rows + len(rows) > self.most:  # another batch would not fit
+            self._write()
+
+    @property
+    def _n_rows(self) -> int:
+        return sum(len(part["row"]) for part in self.parts)
+
+    def _write(self) -> None:
+        if not self.parts:
+            return
+        columns = {name: torch.cat([part[name] for part in self.parts]) for name in self.parts[0]}
+        self.parts = []
+        path = shard_path(self.folder, self.manifest, int(columns["row"][0]))
+        FORMATS[self.manifest["format"]].write(path, columns, json.dumps(_header(self.manifest)))
+
+
+def prepare_folder(folder: Path, manifest: dict[str, Any]) -> None:
+    """Create a folder of shards, or check that an existing one belongs to the same run.
+
+    Raises
+    ------
+    ValueError
+        The path is a file, or the folder holds other results.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"out needs a folder, {folder} is a file")
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(f"{STEM}*.part"):  # of processes that were killed
+        leftover.unlink()
+    if not (folder / MANIFEST).exists():
+        if found := shard_files(folder):
+            raise ValueError(f"{folder} holds {found[0].name} but no {MANIFEST}; use another folder")
+        with staged_file(folder / MANIFEST) as partial:
+            partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    elif name := first_difference(folder, manifest):
+        saved, now = (short(json.dumps(values.get(name))) for values in (read_manifest(folder), manifest))
+        raise ValueError(
+            f"{folder} holds attributions with another {name}: {saved} there, {now} now; use another folder, or "
+            "remove it"
+        )
+
+
+def first_difference(folder: Path, manifest: dict[str, Any]) -> str | None:
+    """Return the first name in a manifest whose value differs from the folder's manifest, or None."""
+    known, wanted = read_manifest(folder), _json(manifest)
+    return next((name for name in wanted if wanted[name] != known.get(name)), None)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a folder.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        There is no manifest, or it is damaged, or of another program or version.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no attributions: it has no {MANIFEST}")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND or manifest.get("format") not in FORMATS:
+        raise ValueError(f"{path} was not written by neonxc.attribute_dataset, or is damaged")
+    if manifest.get("version") != VERSION:
+        raise ValueError(f"{path} has version {manifest.get('version')}, this neonxc reads version {VERSION}")
+    return manifest
+
+
+def shard_path(folder: Path, manifest: dict[str, Any], row: int) -> Path:
+    """Return the path of the shard with this first row."""
+    return folder / f"{STEM}{row:012d}.{manifest['format']}"
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """Return the shards of a folder, in the order of their first rows."""
+    return sorted(path for form in FORMATS for path in folder.glob(f"{STEM}*.{form}"))
+
+
+def shard_rows(path: Path, manifest: dict[str, Any]) -> np.ndarray:
+    """Read the row numbers [n] of a shard, in ascending order.
+
+    Raises
+    ------
+    ValueError
+        The file is damaged, or belongs to other results.
+    """
+    return read_shard(path, manifest, ["row"])["row"]
+
+
+def read_shard(path: Path, manifest: dict[str, Any], names: list[str], some: slice = slice(None)) -> Columns:
+    """Read columns of some of a shard's rows; errors name the file."""
+    form = FORMATS.get(path.suffix[1:])
+    if form is None or path.suffix[1:] != manifest["format"]:
+        raise ValueError(f"{path} is no shard of {path.parent}, whose format is {manifest['format']}")
+    try:
+        header, columns = form.read(path, names, some)
+        known = json.loads(header or "null")
+    except (OSError, ValueError, LookupError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged or no shard: {error}") from None
+    if known != _header(manifest):
+        raise ValueError(f"{path} is no shard of {path.parent}: it belongs to other attributions")
+    return columns
+
+
+def rows_done(folder: Path, manifest: dict[str, Any], rank: int, size: int) -> np.ndarray:
+    """Return which of a process's own rows, every `size`-th from `rank` on, are in a shard, up to the last one."""
+    every = (shard_rows(path, manifest) for path in shard_files(folder))
+    own = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[rows % size == rank] // size for rows in every)])
+    found = np.zeros(int(own.max(initial=-1)) + 1, dtype=bool)
+    found[own] = True
+    return found
+
+
+def index_rows(folder: Path, manifest: dict[str, Any]) -> tuple[list[Path], np.ndarray, np.ndarray, np.ndarray]:
+    """Return the paths of the shards and, for all rows in order: row, index of its shard, position in it [n].
+
+    Raises
+    ------
+    ValueError
+        Two shards have a row in common.
+    """
+    paths = shard_files(folder)
+    each = [shard_rows(path, manifest) for path in paths]
+    rows = np.concatenate(each) if each else np.zeros(0, dtype=np.int64)
+    shard = np.repeat(np.arange(len(paths)), [len(some) for some in each])
+    place = np.concatenate([np.arange(len(some)) for some in each]) if each else rows
+    order = np.argsort(rows, kind="stable")
+    rows, shard, place = rows[order], shard[order], place[order]
+    if len(twice := np.flatnonzero(rows[1:] == rows[:-1])):
+        one, other = (paths[shard[i]] for i in (twice[0], twice[0] + 1))
+        raise ValueError(f"{one} and {other} both have row {rows[twice[0]]}; remove one of them")
+    return paths, rows, shard, place
+
+
+def _header(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": KIND, "version": VERSION, "of": hash_of(_json(manifest), {})}
+
+
+def _shapes(part: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape[1:] for name, value in part.items()}
+
+
+def _json(value: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(value))

@@ -1,0 +1,179 @@
+"""Assign the relevance of terms to the characters of the texts in which they occur."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from neonxc.carriers.terms import Terms
+from neonxc.data.inputs import as_array, as_texts
+from neonxc.network import NeuralizedClustering
+
+Span = tuple[int, int]
+Highlight = tuple[int, int, float]
+Occurrence = tuple[str, list[int]]
+"""A term, and the positions of the words or characters that it consists of."""
+_SPACES = re.compile(r"\s\s+")
+
+
+def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) -> list[list[Highlight]]:
+    """Assign the relevance of terms to the words of the texts.
+
+    The relevance of a term is divided equally among its occurrences in a text, and then among the words (or
+    characters) of the term. A word collects the relevance of all terms that it is part of. Terms that do not occur
+    in a text are omitted. Their relevance may be large, because absent terms also speak for or against a cluster.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        Network of a pipeline that begins with a CountVectorizer or TfidfVectorizer.
+    texts : sequence of N str
+        The texts.
+    relevance : frame, array or Tensor [N, V]
+        Relevance of every term, as computed by :class:`neonxc.NEON`.
+
+    Returns
+    -------
+    list of N lists of (start, stop, value)
+        Relevance of ``text[start:stop]``, in order and without overlap. The values of a text sum to the relevance
+        of the terms that occur in it.
+
+    Raises
+    ------
+    ValueError
+        If the network has no vectorizer, if the number of texts or terms is wrong, or if a custom analyzer or
+        preprocessor does not allow locating the terms.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> texts = ["Salt the soup.", "Soup, salt!", "Stars shine.", "A star shines: stars."]
+    >>> pipeline = make_pipeline(CountVectorizer(), KMeans(2, n_init=10, random_state=0)).fit(texts)
+    >>> net = neonxc.neuralize(pipeline, texts)
+    >>> relevance = neonxc.NEON(net).attribute(texts)
+    >>> marks = neonxc.highlights(net, texts, relevance)
+    >>> [texts[1][start:stop] for start, stop, value in marks[1]]
+    ['Soup', 'salt']
+    """
+    terms = net.encoding
+    if not isinstance(terms, Terms):
+        raise ValueError("highlights needs the network of a pipeline that begins with a vectorizer of texts")
+    texts = as_texts(texts)
+    values = as_array(relevance)
+    if values.shape != (len(texts), terms.width):
+        raise ValueError(f"relevance needs shape {(len(texts), terms.width)}, got {values.shape}")
+    index = {name: i for i, name in enumerate(terms.names)}
+    return [_laid_out(terms, index, text, row) for text, row in zip(texts, values, strict=True)]
+
+
+def _laid_out(terms: Terms, index: dict[str, int], text: str, relevance: np.ndarray) -> list[Highlight]:
+    spans, occurrences = _occurrences(terms, text)
+    counts = Counter(term for term, _ in occurrences)
+    if counts != Counter(terms.analyze(text)):
+        raise ValueError(
+            f"{type(terms.vectorizer).__name__} has an analyzer of its own, which does not tell where in a text "
+            "its terms are"
+        )
+    shares: dict[Span, float] = {}
+    for term, atoms in occurrences:
+        if term in index:
+            for atom in atoms:
+                share = relevance[index[term]] / counts[term] / len(atoms)
+                shares[spans[atom]] = shares.get(spans[atom], 0.0) + float(share)
+    return [(start, stop, value) for (start, stop), value in sorted(shares.items())]
+
+
+def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]:
+    """Return the spans of the words (or characters) of a text, and the terms that consist of them."""
+    vectorizer = terms.vectorizer
+    if callable(vectorizer.analyzer):
+        return [], []
+    changed, spans = _preprocessed(vectorizer.build_preprocessor(), text)
+    smallest, largest = vectorizer.ngram_range
+    sizes = range(smallest, largest + 1)
+    if vectorizer.analyzer == "char":
+        return spans, _grams(_characters(changed), sizes)
+    if vectorizer.analyzer == "char_wb":
+        return spans, [gram for word in _padded_words(changed) for gram in _grams_of_word(word, sizes)]
+    stop_words = vectorizer.get_stop_words() or ()
+    kept = [(token, place) for token, place in _tokens(vectorizer, changed) if token not in stop_words]
+    places = [(spans[start][0], spans[stop - 1][1]) for _, (start, stop) in kept]
+    return places, [
+        (" ".join(token for token, _ in kept[i : i + n]), list(range(i, i + n)))
+        for n, i in _windows(len(kept), sizes)
+    ]
+
+
+def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, list[Span]]:
+    """Preprocess a text, and find the original position of each resulting character."""
+    changed = preprocess(text)
+    pieces = [preprocess(character) for character in text]
+    if len("".join(pieces)) == len(changed):
+        return changed, [(i, i + 1) for i, piece in enumerate(pieces) for _ in piece]
+    if len(changed) == len(text):
+        return changed, [(i, i + 1) for i in range(len(text))]
+    raise ValueError("the vectorizer's preprocessor does not tell where its characters come from")
+
+
+def _tokens(vectorizer: Any, changed: str) -> Iterator[tuple[str, Span]]:
+    """Iterate over tokens and their spans; tokens of a custom tokenizer are searched for in their order."""
+    if vectorizer.tokenizer is None:
+        pattern = re.compile(vectorizer.token_pattern)
+        for match in pattern.finditer(changed):
+            yield match.group(pattern.groups), match.span(pattern.groups)
+        return
+    at = 0
+    for token in vectorizer.tokenizer(changed):
+        start = changed.find(token, at)
+        if start < 0 or not token:
+            raise ValueError(f"the vectorizer's tokenizer makes the token {token!r}, which is not in the text")
+        at = start + len(token)
+        yield token, (start, at)
+
+
+def _windows(length: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Iterate over all window sizes and all start positions."""
+    return ((n, i) for n in sizes for i in range(length - n + 1))
+
+
+Characters = list[tuple[int, str]]
+"""Characters with their positions; added blanks have the complement ``~position`` of their neighbour."""
+
+
+def _characters(changed: str) -> Characters:
+    """Return the characters of a text, with every run of white space replaced by one blank."""
+    runs = {match.start(): match.end() for match in _SPACES.finditer(changed)}
+    found, at = [], 0
+    while at < len(changed):
+        found.append((at, " " if at in runs else changed[at]))
+        at = runs.get(at, at + 1)
+    return found
+
+
+def _padded_words(changed: str) -> Iterator[Characters]:
+    """Iterate over words as characters, with a blank before and after each word."""
+    for match in re.finditer(r"\S+", changed):
+        start, stop = match.span()
+        yield [(~start, " "), *((i, changed[i]) for i in range(start, stop)), (~(stop - 1), " ")]
+
+
+def _grams_of_word(word: Characters, sizes: range) -> list[Occurrence]:
+    """Return the n-grams of a word; if n is at least its length, the whole word is used once."""
+    whole = any(n >= len(word) for n in sizes)
+    return _grams(word, range(sizes.start, min(sizes.stop, len(word)))) + _grams(word, [len(word)] * whole)
+
+
+def _grams(characters: Characters, sizes: Iterable[int]) -> list[Occurrence]:
+    found = []
+    for n, i in _windows(len(characters), sizes):
+        gram = characters[i : i + n]
+        atoms = [place for place, _ in gram if place >= 0] or [~place for place, _ in gram]
+        found.append(("".join(character for _, character in gram), atoms))
+    return found

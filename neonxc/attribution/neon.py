@@ -1,0 +1,419 @@
+"""NEON: explains cluster decisions in terms of the inputs of a neuralized clustering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from captum.attr import Attribution
+from captum.log import log_usage
+from torch import Tensor
+
+from neonxc.attribution.along import as_baseline, relevance_from_baseline
+from neonxc.attribution.cluster_sums import summed_by_cluster
+from neonxc.attribution.cluster_values import ValueSums
+from neonxc.attribution.decisions import Decisions, restricted, tree_tests
+from neonxc.attribution.summary import ClusterSummary, summarized
+from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
+from neonxc.common.arguments import check_whole
+from neonxc.common.distributed import common_type
+from neonxc.common.processes import Ranks
+from neonxc.common.progress import progress_bar
+from neonxc.common.targets import part, some_columns
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import Batch
+from neonxc.data.sparse import check_room, dense
+from neonxc.lrp import Composite, Epsilon
+from neonxc.lrp.engine import only
+from neonxc.network import NeuralizedClustering, checked_beta
+
+PartOf = Callable[[Any, str], Any]
+"""Selects the entries of a per-input argument, given with its name, that belong to a block of the inputs."""
+
+GRADIENT = Composite(Epsilon(0.0))
+
+
+class NEON(Attribution):
+    """Attribute the cluster decisions of a neuralized clustering to its inputs (NEON paper, II-B and IV).
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+        The network to explain, from :func:`neonxc.neuralize`.
+    composite : neonxc.lrp.Composite, optional
+        LRP rules of the feature network, if there is one. Default: LRP-gamma with gamma 0.25.
+    beta : float, optional
+        Stiffness >= 0 of the take-most rule, which shares relevance among the competitors: 0 shares it equally,
+        and inf gives all to the nearest one. Default: the network's own, ``net.beta``.
+    head_rule : {"linear", "midpoint"}, optional
+        How the contrast with a competitor is shared among the features. "midpoint" measures the features from the
+        point halfway between two centroids (NEON paper, Eq. 4), and conserves: relevance sums to the logit.
+        "linear" multiplies the features by the slope of the contrast; the bias absorbs its share. Default:
+        "linear" with a feature network, as pixel-flipping prefers it, and "midpoint" without. Where contrasts are
+        not linear (kernel k-means, surrogates, mixtures), the sum of "linear" relevance may be several times the
+        logit.
+    along : float or array with the shape of one input, optional
+        A baseline, such as 0 for the activations of a network. The target is then explained against the
+        competitors that it has to beat on the way from the baseline to the input, and not only against those at
+        the input; see Notes. Only :meth:`attribute` supports it.
+    steps : int
+        Number of points on the way from the baseline, at least 1. The default 2 takes t = 1/4 and 3/4.
+
+    Raises
+    ------
+    TypeError
+        `net` is no network from :func:`neonxc.neuralize`, or `composite` no composite.
+    ValueError
+        A parameter outside its range, or one that does not apply to the network: a composite without a feature
+        network, a head rule that it does not support, a baseline for texts.
+
+    Notes
+    -----
+    With a baseline b, the target is that of x, and the competitors are weighted at ``x_t = b + t (x - b)``.
+
+    - ``head_rule="linear"``, the default with `along`: the relevance is ``(x - b)`` times the mean of the
+      multipliers at the points x_t, where the shares of the competitors sum to one. LRP in the feature network is
+      the gradient unless a composite is given. The relevance does not sum to the logit but approximately to
+      ``f(x) - f(b)``, as with integrated gradients.
+    - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over the points x_t, and
+      share the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to the logit.
+
+    References
+    ----------
+    .. [1] J. Kauffmann et al., "From clustering to cluster explanations via neural networks", IEEE TNNLS, 2022.
+
+    Examples
+    --------
+    >>> import neonxc, torch, numpy as np
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris().data
+    >>> net = neonxc.neuralize(KMeans(3, random_state=0).fit(X), X)
+    >>> relevance = neonxc.NEON(net).attribute(X)  # the assigned cluster's logit ...
+    >>> logit = net(torch.as_tensor(X)).amax(1).numpy()
+    >>> bool(np.allclose(relevance.sum(1), logit))  # ... shared among the four columns
+    True
+    """
+
+    def __init__(
+        self,
+        net: NeuralizedClustering,
+        composite: Composite | None = None,
+        *,
+        beta: float | None = None,
+        head_rule: HeadRule | None = None,
+        along: Any = None,
+        steps: int = 2,
+    ) -> None:
+        """Explain the decisions of a network; the parameters are those of the class."""
+        if not isinstance(net, NeuralizedClustering):
+            raise TypeError(f"NEON needs a network from neonxc.neuralize, got {type(net).__name__}")
+        if not isinstance(composite, (Composite, type(None))):
+            raise TypeError(f"composite needs a neonxc.lrp.Composite, got {type(composite).__name__}")
+        if head_rule not in ("linear", "midpoint", None):
+            raise ValueError(f"head_rule needs 'linear' or 'midpoint', got {head_rule!r}")
+        super().__init__(net)
+        self.net = net
+        self.composite = composite
+        self.beta = None if beta is None else checked_beta(beta)
+        rules = net.carrier.rules if along is None else ("linear", "midpoint")
+        if along is not None and net.carrier.missing == "word":
+            raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
+        check_whole("steps", steps)
+        self.along, self.steps = None if along is None else as_baseline(along), steps
+        if head_rule is not None and head_rule not in rules:
+            raise ValueError(f"head_rule needs {rules[0]!r} for this network, got {head_rule!r}")
+        if composite is not None and not isinstance(net.carrier, Backbone):
+            raise ValueError("composite sets the rules of a feature network, and this network has none")
+        self.head_rule: HeadRule = head_rule or rules[0]
+
+    @property
+    def multiplies_by_inputs(self) -> bool:
+        """True: relevance is a share of the logit, not a gradient."""
+        return True
+
+    @log_usage(part_of_slo=True)
+    @reads_tables
+    def attribute(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
+        """Compute the relevance of the inputs for a cluster decision.
+
+        Parameters
+        ----------
+        inputs : array, sparse matrix, data frame, tensor [N, ...] or list of N str, or a tuple of one of these
+            Points, or inputs of the feature network, or texts if the network has a vectorizer.
+        target : int, sequence or Tensor [N], or tuple of int, optional
+            Column of the cluster to explain, from 0 to K - 1 (the position of its label in ``net.classes_``): one
+            for all inputs or one for each. Default: the cluster that each point is assigned to, a documented
+            deviation from captum. If the features are a map, a column explains all locations that are assigned to
+            this cluster, and the default the own cluster of every location; a tuple ``(column, row, column, ...)``
+            explains one location.
+        competitor : int, sequence or Tensor [N], optional
+            Column of a second cluster: explain why a point is in the target rather than in this cluster. Default:
+            explain why it is in the target rather than in any other cluster. Points whose own cluster is the
+            competitor get zeros.
+
+        Returns
+        -------
+        array, data frame or tensor with the shape of `inputs`, or a tuple of one
+            Relevance in units of the logit. On raw columns it sums to the target's logit (to the contrast if there
+            is a competitor), up to :meth:`residual`. If the logit is negative, the point is not in the target, and
+            the logit is shared among the clusters that beat the target. The type, dtype and device are those of
+            `inputs`; sparse matrices get a dense array, as relevance is not sparse, and texts behind a vectorizer
+            get a data frame.
+
+        Raises
+        ------
+        ValueError
+            Invalid inputs, an unknown target, a target that is its own competitor, or sparse points or texts whose
+            relevance takes more than 1 GiB.
+        """
+        if isinstance(inputs, tuple):
+            return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
+        if isinstance(target, tuple) and not isinstance(self.net.carrier, Backbone):
+            target = list(target)  # points have no locations
+        batch = self.carrier.stored(inputs)
+        check_room(batch.tensor)
+        relevance = self._in_blocks(
+            batch,
+            lambda x, part_of: self._relevance(x, part_of(target, "target"), part_of(competitor, "competitor")),
+        )
+        return batch.restore(batch.collected(relevance))
+
+    @torch.no_grad()
+    @reads_tables
+    def residual(self, inputs: Any, target: Any = None) -> Any:
+        """Compute the part of the logit that belongs to no column: the logit minus the sum of the relevance.
+
+        It is zero if the distance to a cluster is the distance to one of its centers. For kernel k-means with
+        weights w of the supports it is ``sum_k s_k [KL(q_k | w_k) - KL(p | w_c)] / gamma``, where p and q_k are
+        the soft minima over the supports of the target c and of a competitor k. For mixtures it is the
+        contribution of the priors; with a probability threshold it is that of the threshold, plus the difference
+        between the soft minimum over the competitors and their mean.
+
+        Parameters
+        ----------
+        inputs : array, data frame or tensor [N, d]
+        target : int, sequence or Tensor [N], optional
+            As in :meth:`attribute`.
+
+        Returns
+        -------
+        array or Tensor [N]
+            Signed, in units of the logit.
+
+        Raises
+        ------
+        ValueError
+            The network has a feature network, or the explainer a baseline.
+        """
+        self._check_alone()
+        if not isinstance(self.net.carrier, Columns):
+            raise ValueError(
+                "residual needs a network without feature network: there every layer's bias has a share"
+            )
+
+        def residual(x: Tensor, part_of: PartOf) -> Tensor:
+            columns = self.decisions.columns(x, part_of(target, "target"))[0]
+            logit = self.net.head(x).gather(1, columns[:, None])[:, 0]
+            return logit - self._relevance(x, columns, None).sum(1)
+
+        batch = self.carrier.stored(inputs)
+        return batch.restore(self._in_blocks(batch, residual))
+
+    def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
+        """Compute one heatmap per cluster: the relevance summed over the input channels.
+
+        All clusters share one forward pass.
+
+        Parameters
+        ----------
+        inputs : array or tensor [N, C, ...]
+            Inputs of the feature network.
+        clusters : sequence of int, optional
+            Columns of the clusters. Default: all.
+
+        Returns
+        -------
+        array or Tensor [N, clusters, ...]
+            Relevance in units of the logit; `target` of :meth:`attribute` describes what a cluster's map explains.
+
+        Raises
+        ------
+        ValueError
+            Invalid inputs, unknown clusters, or a network without a feature network.
+        """
+        columns = some_columns(clusters, self.net.head.n_clusters)
+        decisions = self.decisions
+        return self._maps(inputs, len(columns), lambda a: [decisions.of_target(a, c, None) for c in columns])
+
+    def threshold_heatmaps(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
+        """Compute one heatmap per test of a threshold tree: the test's contribution to the decision.
+
+        Parameters
+        ----------
+        inputs : array or tensor [N, C, ...]
+            Inputs of the feature network.
+        target, competitor : int, optional
+            As in :meth:`attribute`, one for all inputs.
+
+        Returns
+        -------
+        array or Tensor [N, T, ...]
+            One map per test, in the order of the tree's inner nodes. The maps sum to the relevance of the
+            decision; those of tests that are not on an input's path are zero.
+
+        Raises
+        ------
+        ValueError
+            The clustering is no tree or hierarchy, or there is no feature network.
+        """
+        tests, n_tests = tree_tests(self.net.head)
+
+        def decisions(a: Tensor) -> list[Decide]:
+            decide = self.decisions.of_target(a, target, competitor)
+            return [partial(restricted, decide, tests == test) for test in range(n_tests)]
+
+        return self._maps(inputs, n_tests, decisions)
+
+    @torch.no_grad()
+    @reads_tables
+    def thresholds(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
+        """Compute the relevance of the tests of a threshold tree: how the tests on a point's path share the logit.
+
+        Parameters
+        ----------
+        inputs, target, competitor
+            As in :meth:`attribute`.
+
+        Returns
+        -------
+        array or Tensor [N, T], or [N, T, ...] if the features are a map
+            Relevance of the tests, in the order of the tree's inner nodes. It sums to the logit, which is the
+            distance to the nearest threshold in standard deviations of its column. With a competitor, only the
+            test at which the paths to the two clusters separate has relevance.
+
+        Raises
+        ------
+        ValueError
+            The clustering is no tree or hierarchy.
+        """
+        self._check_alone()
+        (tests, n_tests), head = tree_tests(self.net.head), self.net.head
+
+        def shares(x: Tensor, part_of: PartOf) -> Tensor:
+            a = self.carrier.features(x)
+            points = rows(a)
+            decide = self.decisions.of_target(a, part_of(target, "target"), part_of(competitor, "competitor"))
+            parts = []
+            for block in self.carrier.of_points(points):
+                evidence = decide(block).weights * head.detection(points[block])
+                parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
+            return unrows(torch.cat(parts), a)
+
+        batch = self.carrier.stored(inputs)
+        result = batch.restore(self._in_blocks(batch, shares))
+        return result.to_numpy() if hasattr(result, "iloc") else result  # a frame's columns are no tests
+
+    @torch.no_grad()
+    @reads_tables
+    def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
+        """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
+
+        Relevance says how much a feature matters, but not in which direction. The summary therefore also
+        contains the mean of each feature in the cluster and over all points (for categories: their shares).
+        Noise points are counted separately.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, tensor or sequence of str
+            Points, inputs of the feature network, or texts. Sparse points stay sparse if the head is linear. With
+            a feature network the features of the summary are the network's. For texts they are the words or terms:
+            the relevance of a word is the sum over its occurrences in a text, averaged over the texts of a
+            cluster.
+        n_prototypes : int
+            Number of prototypes per cluster, the points with the largest logits; at least 0.
+        group : torch.distributed.ProcessGroup, optional
+            Summarize the rows of all processes of this group, where X are the rows of this process, which may be
+            none. All processes call the method with the same network and get the same summary. Prototypes are then
+            indices into the rows of all processes in the order of their ranks (the locations of maps are rows).
+
+        Returns
+        -------
+        ClusterSummary
+
+        Raises
+        ------
+        ValueError
+            Invalid X or `n_prototypes`, or an explainer with a baseline. In a group, all processes raise an error
+            if networks or types of X differ, or if the rows of one process are invalid.
+        """
+        ranks, net = Ranks(group), self.net
+        with ranks.agreed():
+            self._check_alone()
+            if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
+                raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
+        units = self.carrier.units
+        ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n_prototypes)
+        with ranks.agreed():
+            values = ValueSums(net.head.n_clusters, len(units), self.carrier.categories)
+            logit, column, total, dtype = summed_by_cluster(self.carrier, self.decisions, X, values, ranks)
+        common_type(len(logit), dtype, ranks)
+        typical = values.result(self.carrier.in_texts, ranks)
+        return summarized(net.classes_, logit, column, total[:-1], typical, units, n_prototypes, ranks)
+
+    @property
+    def carrier(self) -> Carrier:
+        """The carrier between inputs and head, with this explainer's composite."""
+        carrier = self.net.carrier
+        if isinstance(carrier, Backbone):
+            by_gradient = self.along is not None and self.head_rule == "linear"
+            carrier.composite = GRADIENT if self.composite is None and by_gradient else self.composite
+        return carrier
+
+    def _relevance(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
+        """Relevance of a block of inputs."""
+        carrier, decisions = self.carrier, self.decisions
+        if self.along is not None:
+            return relevance_from_baseline(
+                carrier, decisions, x, self.along, self.steps, self.head_rule, target, competitor
+            )
+        record = carrier.record(x)
+        return next(record.relevance([decisions.of_target(record.features, target, competitor)], self.head_rule))
+
+    @property
+    def decisions(self) -> Decisions:
+        """The decisions of the head, with the stiffness of this explainer."""
+        return Decisions(self.net, self.beta)
+
+    def _check_alone(self) -> None:
+        if self.along is not None:
+            raise ValueError("along is supported by attribute only; use a NEON without it")
+
+    def _maps(self, inputs: Any, several: int, decisions: Callable[[Tensor], list[Decide]]) -> Any:
+        """Relevance [N, several, ...] of several decisions, summed over the inputs' channels."""
+        self._check_alone()
+        if not isinstance(self.net.carrier, Backbone):
+            raise ValueError("heatmaps need a network with a feature network; for points and words use attribute")
+
+        def maps(x: Tensor, part_of: PartOf) -> Tensor:
+            record = self.carrier.record(x, several > 1)
+            found = record.relevance(decisions(record.features), self.head_rule)
+            return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
+
+        batch = self.carrier.stored(inputs)
+        return batch.restore(self._in_blocks(batch, maps))
+
+    def _in_blocks(self, batch: Batch, explain: Callable[[Tensor, PartOf], Tensor]) -> Tensor:
+        """Explain inputs block by block."""
+        blocks, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
+        found = []
+        for block in progress_bar(blocks, desc="NEON", disable=len(blocks) < 2):
+
+            def part_of(argument: Any, name: str, block: slice = block) -> Any:
+                return part(argument, name, block, n)
+
+            found.append(explain(dense(batch.tensor[block]), part_of))
+        return torch.cat(found)

@@ -1,0 +1,77 @@
+"""Conversion of relevance to explanations of shap, for its plots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from neonxc.carriers import Columns
+from neonxc.common.targets import explained, part
+from neonxc.data.frames import reads_tables
+from neonxc.data.inputs import as_array
+from neonxc.data.sparse import dense
+from neonxc.network import NeuralizedClustering
+
+
+@torch.no_grad()
+@reads_tables
+def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = None) -> Any:
+    """Convert relevance to a ``shap.Explanation``, for the plots of shap (beeswarm, bar, waterfall, heatmap).
+
+    The values are the relevance, and the base value of each point is the part of the logit that belongs to no
+    column (:meth:`NEON.residual`). Values and base value sum to the logit, as those of shap sum to a model's
+    output. They are no Shapley values and need no background data; the base value is 0 if the relevance conserves
+    the logit.
+
+    Parameters
+    ----------
+    relevance : array, data frame or Tensor [N, d]
+        The result of :meth:`NEON.attribute` for X.
+    net : NeuralizedClustering
+        The network that was explained, without a feature network (raw columns, encoded tables, or texts behind a
+        vectorizer).
+    X : array, data frame, tensor, sparse matrix or sequence of str
+        The points that were explained.
+    target : int or sequence [N], optional
+        The `target` given to :meth:`NEON.attribute`. Default: each point's own cluster. With a competitor, the
+        relevance is that of a contrast, and the base values are the rest of the target's logit.
+
+    Returns
+    -------
+    shap.Explanation
+        With `values` and `data` [N, d] (for texts, the counts of terms), `base_values` [N] and `feature_names`.
+
+    Raises
+    ------
+    ImportError
+        shap is not installed: ``pip install "neonxc[shap]"``.
+    ValueError
+        The network has a feature network, or the relevance another shape.
+    """
+    try:
+        from shap import Explanation
+    except ImportError:
+        raise ImportError('to_shap needs shap: pip install "neonxc[shap]"') from None
+    carrier = net.carrier
+    if not isinstance(carrier, Columns):
+        raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
+    stored = carrier.stored(X).tensor
+    values, names = as_array(relevance), list(carrier.units)
+    if values.shape != (len(stored), len(names)):
+        raise ValueError(f"relevance needs shape {(len(stored), len(names))}, got {values.shape}")
+    logits = []
+    for block in carrier.blocks(stored):
+        x = dense(stored[block])
+        every_logit = net.head(x)
+        own = net.head.assign(x)
+        column, _ = explained(part(target, "target", block, len(stored)), own, x, net.head.n_clusters)
+        logits.append(every_logit.gather(1, column[:, None])[:, 0])
+    base = as_array(torch.cat(logits)) - values.sum(axis=1)
+    return Explanation(values, base_values=base, data=_data(X, stored), feature_names=names)
+
+
+def _data(X: Any, stored: Any) -> np.ndarray:
+    """The data of the explanation: the user's table, or the head's columns for other inputs."""
+    return X.to_numpy() if hasattr(X, "iloc") and hasattr(X, "columns") else as_array(dense(stored))

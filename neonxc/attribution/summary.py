@@ -1,0 +1,165 @@
+"""Summary of each cluster: its size, its most relevant features, and its most typical points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from neonxc.attribution.cluster_values import ClusterValues
+from neonxc.common.distributed import numbered
+from neonxc.common.numbers import text
+from neonxc.common.processes import Ranks
+
+
+@dataclass(frozen=True, repr=False)
+class ClusterSummary:
+    """Result of :meth:`NEON.summary`.
+
+    Attributes
+    ----------
+    classes : ndarray [K]
+        Labels of the clusters.
+    sizes : ndarray [K]
+        Number of points in each cluster.
+    relevance : ndarray [K, d]
+        Mean relevance of each feature over a cluster's own points, in units of the logit; 0 for an empty cluster.
+    prototypes : list of K ndarrays
+        Indices of the points with the largest logits, most typical first. In a process group these are indices
+        among the rows of all ranks, in the order of the ranks.
+    feature_names : list of str
+        Names of the features.
+    values : ClusterValues
+        Typical values of the features: ``values.means`` [K, d] and ``values.overall`` [d] are the means over each
+        cluster and over all points, including noise, in float64. Missing values are ignored. The means of a
+        categorical feature are NaN, and ``values.shares[feature]`` is a frame with the share of each category.
+        For words and terms the means are the shares of the texts that contain them.
+    n_noise : int
+        Number of points that are in no cluster.
+    """
+
+    classes: np.ndarray
+    sizes: np.ndarray
+    relevance: np.ndarray
+    prototypes: list[np.ndarray]
+    feature_names: list[str]
+    values: ClusterValues
+    n_noise: int = 0
+
+    def top(self, column: int, n: int = 5) -> list[tuple[str, float]]:
+        """Return the `n` features that speak most for a cluster, with their mean relevance.
+
+        Parameters
+        ----------
+        column : int
+            Position of the cluster in `classes`.
+        n : int
+            Number of features.
+        """
+        return [(self.feature_names[i], float(self.relevance[column, i])) for i in self._strongest(column, n)]
+
+    def reasons(self, column: int, n: int = 5) -> list[str]:
+        """Describe the features that speak most for a cluster, and in which direction they differ.
+
+        Parameters
+        ----------
+        column : int
+            Position of the cluster in `classes`.
+        n : int
+            Number of features.
+
+        Returns
+        -------
+        list of str
+            Texts such as ``"proline +2.06 (↑ 1116 vs 746.9)"`` or ``"color +0.31 (is dark 91% vs 70%)"``: the mean
+            relevance and, in brackets, the mean (or the share of a category) in the cluster and in all points.
+        """
+        texts = []
+        for i in self._strongest(column, n):
+            comparison = self.values.comparison(column, int(i))
+            value = f"{self.feature_names[i]} {text(self.relevance[column, i], 3, signed=True)}"
+            texts.append(f"{value} ({comparison})" if comparison else value)
+        return texts
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return all features of all clusters as a table.
+
+        Returns
+        -------
+        DataFrame [K * d, 4]
+            Table with the index levels ``cluster`` and ``feature``; the features of a cluster are sorted by
+            decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"`` or ``"="`` if the
+            mean in the cluster is above, below or equal to the overall mean, ``"is Private"`` for the category
+            whose share exceeds its overall share most, "" if the values are unknown), and ``mean`` and
+            ``overall``: the two means, or the two shares of that category.
+
+        Examples
+        --------
+        >>> import neonxc
+        >>> from sklearn.cluster import KMeans
+        >>> from sklearn.datasets import load_iris
+        >>> X = load_iris(as_frame=True).data
+        >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
+        >>> frame = neonxc.NEON(net).summary(X).to_frame()
+        >>> frame.loc[1, "direction"].to_dict()["petal length (cm)"]
+        '↓'
+        """
+        rows = []
+        for k, label in enumerate(self.classes):
+            for i in self._strongest(k, len(self.feature_names)):
+                direction, own, overall = self.values.direction(k, int(i))
+                relevance = float(self.relevance[k, i])
+                rows.append((label, self.feature_names[i], relevance, direction, own, overall))
+        columns = ["cluster", "feature", "relevance", "direction", "mean", "overall"]
+        return pd.DataFrame(rows, columns=columns).set_index(["cluster", "feature"])
+
+    def _strongest(self, column: int, n: int) -> np.ndarray:
+        return np.argsort(-self.relevance[column], kind="stable")[:n]
+
+    def __str__(self) -> str:
+        reasons = [self.reasons(k) for k in range(len(self.classes))]
+        lines = []
+        for label, size, texts in zip(self.classes, self.sizes, reasons, strict=True):
+            lines += [f"cluster {label} ({size} points)", *(f"    {reason}" for reason in texts)]
+        lines += [f"noise ({self.n_noise} points)"] * (self.n_noise > 0)
+        if not np.isnan(self.values.overall).all() or self.values.shares:
+            lines.append(
+                "Numbers are the mean relevance and, in brackets, the mean (or share) in the cluster vs overall."
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def summarized(
+    classes: np.ndarray,
+    logit: Tensor,
+    column: Tensor,
+    total: Tensor,
+    values: ClusterValues,
+    names: list[str],
+    n: int,
+    ranks: Ranks,
+) -> ClusterSummary:
+    """Make a summary from the logit and the cluster of every point (K: noise), and the summed relevance [K, d].
+
+    The ranks add up their sums, and exchange the `n` points of each cluster with the largest logits.
+    """
+    K, offset = len(total), numbered(len(logit), ranks)[0]
+    sizes = torch.bincount(column, minlength=K + 1)
+    sums = ranks.sum(torch.cat([total.flatten(), sizes.double()]))
+    total, counts = sums[: total.numel()].view_as(total), sums[total.numel() :].long()
+    best = torch.cat(_typical(logit, column, K, n))
+    logit, column, number = (torch.cat(ranks.gather(part)) for part in (logit[best], column[best], best + offset))
+    prototypes = [number[rows].numpy() for rows in _typical(logit, column, K, n)]
+    mean = total / counts[:K, None].clamp(min=1)
+    return ClusterSummary(classes, counts[:K].numpy(), mean.numpy(), prototypes, names, values, int(counts[K]))
+
+
+def _typical(logit: Tensor, column: Tensor, K: int, n: int) -> list[Tensor]:
+    """Indices of the `n` points of each column that have the largest logits, largest first."""
+    order = logit.argsort(descending=True, stable=True)
+    return [order[column[order] == k][:n] for k in range(K)]

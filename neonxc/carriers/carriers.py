@@ -1,0 +1,333 @@
+"""Carriers: they map inputs to the points that are clustered, and relevance of the points back to the inputs.
+
+There is a carrier for raw columns, which are the points themselves, one for inputs of a feature network, and one
+for texts whose words have vectors (:mod:`neonxc.models.words`). Attribution, pixel-flipping and summaries use the
+carrier's interface and never its type.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import singledispatch
+from typing import Any, Literal, TypeGuard
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from neonxc.carriers.sparse_sums import add_relevance
+from neonxc.common.memory import blocks, network_bytes
+from neonxc.common.modules import check_evaluating
+from neonxc.data.inputs import Batch, as_batch, check_names, check_width
+from neonxc.data.sparse import SparseRows, dense, is_sparse, sparse_batch
+from neonxc.head import Decision, Head
+from neonxc.head.detection import LinearDetection
+
+HeadRule = Literal["midpoint", "linear"]
+Decide = Callable[[slice], Decision]
+"""Returns the decisions of a slice of the points, in the order of :func:`rows`."""
+
+
+class Record(ABC):
+    """A forward pass from inputs to features, through which relevance can be propagated back.
+
+    Attributes
+    ----------
+    features : Tensor [N, d] or [N, d, ...]
+        Features of the inputs; on a map, every location is a point.
+    """
+
+    features: Tensor
+
+    @abstractmethod
+    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
+        """Yield the relevance of each decision, with the shape of the inputs."""
+
+    def slope(self, decide: Decide) -> Tensor:
+        """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
+        raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
+
+
+class Carrier(ABC):
+    """Base class: the connection between inputs and head.
+
+    Parameters
+    ----------
+    features : nn.Module or None
+        The feature network, or an encoding of inputs.
+    head : Head or None
+        None if the features are only needed to fit a head.
+    names : list of str or None
+        Names of the head's columns.
+    device : torch.device
+        Device of the network.
+    """
+
+    missing: Literal["draw", "zero", "word"] = "zero"
+    """How pixel-flipping replaces a missing input: by a conditional draw, by zero, or by another word."""
+    rules: tuple[HeadRule, ...] = ("midpoint",)
+    """The head rules that are supported (see :class:`neonxc.NEON`), the default first."""
+
+    head: Head
+
+    def __init__(self, features: Any, head: Head | None, names: list[str] | None, device: torch.device) -> None:
+        self.module, self.names, self.device = features, names, device
+        if head is not None:
+            self.head = head
+
+    @abstractmethod
+    def batch(self, X: Any) -> Batch:
+        """Check inputs and convert them to a tensor on the network's device."""
+
+    def stored(self, X: Any) -> Batch:
+        """Check inputs like :meth:`batch`, but keep sparse points as :class:`~neonxc.data.sparse.SparseRows`."""
+        return self.batch(X)
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
+
+    @abstractmethod
+    def record(self, x: Tensor, several: bool = False) -> Record:
+        """Record a forward pass; `several` says whether relevance will be propagated back more than once."""
+
+    def blocks(self, x: Tensor) -> Iterator[slice]:
+        """Slices of the inputs that fit into memory."""
+        return blocks(len(x), 4 * x.element_size() * self.head.width, x.device)
+
+    def parts(self, X: Any) -> Iterator[Tensor]:
+        """Yield checked inputs, block by block."""
+        x = self.stored(X).tensor
+        yield from (x[part] for part in self.blocks(x))
+
+    def columns(self, X: Any) -> Any:
+        """Return the table that threshold trees are fitted to, with one column per unit."""
+        return X
+
+    def collected(self, relevance: Tensor) -> Tensor:
+        """Convert relevance of the head's columns to relevance [n, units] of the units."""
+        return relevance
+
+    @property
+    def groups(self) -> Tensor | None:
+        """The unit [D] that each input column belongs to in pixel-flipping; None: every column is a unit."""
+        return None
+
+    def spread(self, relevance: Any) -> Any:
+        """Convert relevance of the caller's columns to relevance of the input columns."""
+        return relevance
+
+    @property
+    def units(self) -> list[str]:
+        """Names of the units whose relevance a summary sums up: the head's columns, or words."""
+        return self.names or [f"x{i}" for i in range(self.head.n_features)]
+
+    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+        """Add the relevance of the units to `total` [K + 1, units], in the rows given by `column` [n]."""
+        for block in self.of_points(points):
+            relevance = self.collected(decide(block).relevance(points[block]))
+            total.index_add_(0, column[block].cpu(), relevance.cpu().double())
+
+    in_texts = False
+    """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
+
+    @property
+    def categories(self) -> list[int]:
+        """Positions of the units that hold categories and no numbers."""
+        return []
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
+        """Return the values [n, units] of the units at the points, if they are numbers."""
+        return points
+
+    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
+        """Return the units as columns of a table, and their values by position; None if :meth:`values` does."""
+        return None
+
+    def of_units(self, x: Tensor, points: Tensor | SparseRows, decide: Decide) -> Tensor:
+        """Compute the relevance [n, units] of the points of inputs."""
+        parts = list(self.of_points(points))
+        return torch.cat([self.collected(decide(block).relevance(dense(points[block]))) for block in parts])
+
+    def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
+        """Slices of points [n, d] for which the head's values fit into memory."""
+        return blocks(len(points), 4 * points.element_size() * self.head.width, points.device)
+
+
+class _Points(Record):
+    """Points that are the inputs themselves."""
+
+    def __init__(self, carrier: Carrier, x: Tensor) -> None:
+        self.carrier, self.features = carrier, x
+
+    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
+        for decide in decisions:
+            parts = [
+                decide(block).relevance(self.features[block]) for block in self.carrier.of_points(self.features)
+            ]
+            yield torch.cat(parts)
+
+    def slope(self, decide: Decide) -> Tensor:
+        parts = [decide(block).multiplier(self.features[block]) for block in self.carrier.of_points(self.features)]
+        return torch.cat(parts)
+
+
+class Columns(Carrier):
+    """Carrier of raw columns: the inputs are the points themselves."""
+
+    missing = "draw"
+
+    def batch(self, X: Any) -> Batch:
+        """Check points [N, d]: their columns, and that the head's values do not overflow."""
+        return self._checked(as_batch(X, device=self.device))
+
+    def stored(self, X: Any) -> Batch:
+        """Check points, and keep sparse ones sparse; heads that are not linear get dense blocks of them."""
+        if not is_sparse(X):
+            return self.batch(X)
+        linear = isinstance(self.head.detection, LinearDetection)
+        return self._checked(sparse_batch(X, device=self.device, whole=linear))
+
+    def parts(self, X: Any) -> Iterator[Tensor]:
+        """Yield checked points, block by block."""
+        x = self.stored(X).tensor
+        yield from (x[part] for part in (self.of_points(x) if _stays_sparse(x) else self.blocks(x)))
+
+    def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
+        """Slices of points [n, d] for which the head's values fit into memory; sparse points stay sparse."""
+        if not _stays_sparse(points):
+            return super().of_points(points)
+        per_row = 32 * max(self.head.detection.n_neurons, self.head.n_clusters) + 4 * points.bytes_per_row
+        return blocks(len(points), per_row, points.device)
+
+    def tally(self, x: Tensor, points: Tensor, decide: Decide, column: Tensor, total: Tensor) -> None:
+        """Add the relevance of the columns to `total`; for sparse points by a closed form."""
+        if not _stays_sparse(points):
+            return super().tally(x, points, decide, column, total)
+        for block in self.of_points(points):
+            add_relevance(self.head, decide(block), points[block], column[block], total)
+
+    def _checked(self, batch: Batch) -> Batch:
+        check_names(batch.names, self.names)
+        if batch.tensor.ndim != 2:
+            raise ValueError(f"X needs shape [points, features], got {list(batch.tensor.shape)}")
+        check_width(batch.tensor.shape[1], self.head.n_features)
+        self.head.detection.check(batch.tensor, batch.names)
+        return batch
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the points."""
+        return x
+
+    def record(self, x: Tensor, several: bool = False) -> Record:
+        """Return the points as a record."""
+        return _Points(self, x)
+
+
+def _stays_sparse(x: Tensor | SparseRows) -> TypeGuard[SparseRows]:
+    return isinstance(x, SparseRows) and x.whole
+
+
+class _Propagation(Record):
+    """A forward pass through a feature network, recorded by LRP."""
+
+    def __init__(self, carrier: Backbone, x: Tensor, several: bool) -> None:
+        from neonxc.lrp import LRP
+
+        self.carrier = carrier
+        self.recording = LRP(carrier.module, carrier.composite).record(x, several)
+        self.features = self.recording.output
+
+    def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
+        """Propagate as many decisions at once as fit into memory."""
+        for first in range(0, len(decisions), self.recording.room):
+            block = decisions[first : first + self.recording.room]
+            yield from self.recording.propagate(torch.stack([self._start(decide, rule) for decide in block]))
+
+    def slope(self, decide: Decide) -> Tensor:
+        """Propagate the multipliers of one decision."""
+        return self.recording.multiplier(self._start(decide, "linear"))
+
+    @torch.no_grad()
+    def _start(self, decide: Decide, rule: HeadRule) -> Tensor:
+        """The multipliers at the features, where propagation starts."""
+        a = self.features
+        points = rows(a)
+
+        def multiplier(block: slice) -> Tensor:
+            x = points[block]
+            if rule == "linear":
+                return decide(block).multiplier(x)
+            # relevance of an inactive feature cannot be propagated, as its multiplier is infinite
+            return torch.where(x == 0, 0.0, decide(block).relevance(x) / x)
+
+        return unrows(torch.cat([multiplier(block) for block in self.carrier.of_points(points)]).to(a.dtype), a)
+
+
+class Backbone(Carrier):
+    """Carrier of a feature network: LRP propagates relevance from the features to the inputs."""
+
+    rules = ("linear", "midpoint")
+    composite: Any = None
+    """LRP rules of the feature network; see :class:`neonxc.NEON`."""
+
+    def batch(self, X: Any) -> Batch:
+        """Check inputs and convert them to the dtype of the weights; raise if the network is in training mode."""
+        check_evaluating(self.module)
+        batch = as_batch(X, device=self.device)
+        weight = next((p for p in self.module.parameters() if p.is_floating_point()), None)
+        tensor = batch.tensor if weight is None else batch.tensor.to(weight.dtype)
+        return Batch(tensor, batch.names, batch.restore, batch.labels)
+
+    def columns(self, X: Any) -> pd.DataFrame:
+        """Return the features as a data frame with one row per point."""
+        points = torch.cat([rows(self.features(x)) for x in self.parts(X)])
+        return pd.DataFrame(points.cpu().numpy(), columns=self.units)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Run the feature network."""
+        with torch.no_grad(), _hint_at_embeddings():
+            return self.module(x)
+
+    def record(self, x: Tensor, several: bool = False) -> Record:
+        """Run the feature network under LRP."""
+        with _hint_at_embeddings():
+            return _Propagation(self, x, several)
+
+    def blocks(self, x: Tensor) -> Iterator[slice]:
+        """Slices of the inputs whose activations fit into memory."""
+        return blocks(len(x), network_bytes(x), x.device)
+
+
+@contextmanager
+def _hint_at_embeddings() -> Iterator[None]:
+    """Replace PyTorch's error about the type of an Embedding's inputs, which are never passed as integers."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "embedding" not in str(error):
+            raise
+        raise ValueError(
+            "the network looks its inputs up in an Embedding, through which no relevance passes: leave the "
+            "Embedding out of the network, and pass X as embedding(X)"
+        ) from error
+
+
+@singledispatch
+def carrier_of(features: Any, head: Head | None, names: list[str] | None, device: torch.device) -> Carrier:
+    """Return the carrier of a network; register a handler for features with a carrier of their own."""
+    return (Columns if features is None else Backbone)(features, head, names, device)
+
+
+def rows(a: Tensor) -> Tensor:
+    """Return the points [n, d] of features [N, d] or of a map [N, d, ...], image by image."""
+    return a if a.ndim == 2 else a.movedim(1, -1).flatten(0, -2)
+
+
+def unrows(values: Tensor, a: Tensor) -> Tensor:
+    """Invert :func:`rows`: reshape values [n, K] of points to [N, K, ...], like the features `a`."""
+    if a.ndim == 2:
+        return values
+    return values.reshape(a.shape[0], *a.shape[2:], -1).movedim(-1, 1)

@@ -1,0 +1,198 @@
+"""Encode texts as counts of terms, as scikit-learn vectorizers do before they weight the terms."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
+from sklearn.pipeline import Pipeline
+from torch import Tensor
+
+from neonxc.carriers import Columns, carrier_of
+from neonxc.common.registry import Values, register
+from neonxc.data.inputs import Batch, as_texts
+from neonxc.data.sparse import SparseRows, check_room, dense, is_sparse
+
+OPTIONS = ("analyzer", "binary", "lowercase", "ngram_range", "stop_words", "strip_accents", "token_pattern")
+"""Parameters of a CountVectorizer that, together with the vocabulary, define its counts."""
+FUNCTIONS = ("analyzer", "preprocessor", "strip_accents", "tokenizer")
+"""Parameters that may be functions, which cannot be saved."""
+
+
+class Terms:
+    """Count how often each term of a vocabulary occurs in texts.
+
+    Parameters
+    ----------
+    vectorizer : CountVectorizer or TfidfVectorizer
+        Vectorizer that is fitted or has a vocabulary. It is copied, so refitting it has no effect here.
+    sublinear : bool
+        Whether to replace nonzero counts by ``1 + log(count)``.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        If the vectorizer has no vocabulary.
+    ValueError
+        If the vectorizer reads files.
+    """
+
+    def __init__(self, vectorizer: CountVectorizer, sublinear: bool = False) -> None:
+        if vectorizer.input != "content":
+            raise ValueError(f"{type(vectorizer).__name__} needs input='content', got {vectorizer.input!r}")
+        self.vectorizer, self.sublinear = copy(vectorizer), sublinear
+        self.columns = [str(name) for name in self.vectorizer.get_feature_names_out()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # inconsistent stop words; already reported at fit
+            self.analyze: Callable[[str], list[str]] = self.vectorizer.build_analyzer()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the terms, one per column of counts."""
+        return self.columns
+
+    @property
+    def width(self) -> int:
+        """Number of terms in the vocabulary, V."""
+        return len(self.names)
+
+    def encode(self, X: Any, *, name: str = "X") -> Any:
+        """Count the terms of texts.
+
+        Parameters
+        ----------
+        X : sequence of N str
+            The texts.
+        name : str
+            Name of the argument in error messages.
+
+        Returns
+        -------
+        scipy.sparse CSR matrix [N, V] of float64
+
+        Raises
+        ------
+        ValueError
+            If there are no texts, or if one is not a str.
+        """
+        counts = CountVectorizer.transform(self.vectorizer, as_texts(X, name=name)).astype(np.float64)
+        if self.sublinear:
+            counts.data = 1 + np.log(counts.data)
+        return counts
+
+
+class _TermColumns(Columns):
+    """Carrier of texts, or of their counts of terms."""
+
+    module: Terms
+
+    def batch(self, X: Any) -> Batch:
+        """Counts [N, V] as a dense tensor."""
+        stored = self.stored(X)
+        check_room(stored.tensor)
+        return Batch(dense(stored.tensor).to(self.device), stored.names, stored.restore, stored.labels)
+
+    def stored(self, X: Any) -> Batch:
+        """Counts [N, V] as stored; for texts, results of this shape are returned as a data frame."""
+        if not is_texts(X):
+            return super().stored(X) if is_sparse(X) else super().batch(X)
+        counts = super().stored(self.module.encode(X))
+        names, index = self.names, getattr(X, "index", None) if hasattr(X, "iloc") else None
+
+        def restore(result: Tensor) -> Any:
+            array = counts.restore(result)
+            if array.shape != tuple(counts.tensor.shape):
+                return array
+            return pd.DataFrame(array, index=index, columns=names)
+
+        return Batch(counts.tensor, None, restore, counts.labels)
+
+    in_texts = True
+
+    def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor | SparseRows:
+        """Return 1 for terms that a text contains, and 0 for other terms."""
+        if not isinstance(points, SparseRows):
+            return (points > 0).double()
+        return SparseRows((points.matrix > 0).astype(np.float64), points.device)
+
+    def columns(self, X: Any) -> Any:
+        """Return the counts of terms."""
+        return self.module.encode(X) if is_texts(X) else X
+
+
+@carrier_of.register
+def _(features: Terms, *options: Any) -> _TermColumns:
+    return _TermColumns(features, *options)
+
+
+def is_texts(X: Any) -> bool:
+    """Whether data are texts: one-dimensional and not numeric."""
+    if isinstance(X, str):
+        return True  # as_texts raises the error
+    if isinstance(X, Tensor) or is_sparse(X) or hasattr(X, "columns"):
+        return False
+    kind = getattr(getattr(X, "dtype", None), "kind", "O")
+    if kind in "fiubc" or getattr(X, "ndim", 1) != 1:
+        return False
+    return not (isinstance(X, (list, tuple)) and X and not isinstance(X[0], (str, bytes, type(None))))
+
+
+def behind_terms(steps: list[tuple[str, Any]]) -> tuple[Terms | None, list[tuple[str, Any]]]:
+    """Split the vectorizer at the start of a pipeline into its counts and, as further steps, its term weights.
+
+    Raises
+    ------
+    ValueError
+        If the pipeline begins with a HashingVectorizer, or with a vectorizer that reads files.
+    sklearn.exceptions.NotFittedError
+        If the vectorizer has no vocabulary.
+    """
+    while steps and isinstance(steps[0][1], Pipeline):
+        name, inner = steps[0]
+        steps = [*((f"{name}__{key}", step) for key, step in inner.steps), *steps[1:]]
+    if not steps:
+        return None, steps
+    (name, first), rest = steps[0], steps[1:]
+    if isinstance(first, HashingVectorizer):
+        raise ValueError(
+            f"pipeline step {name!r}: a HashingVectorizer does not know its terms, so that there is nothing to "
+            "explain by; use a CountVectorizer or TfidfVectorizer"
+        )
+    if not isinstance(first, CountVectorizer):
+        return None, steps
+    if isinstance(first, TfidfVectorizer):
+        rest = [(name, first._tfidf), *rest]
+    sublinear = bool(rest) and isinstance(rest[0][1], TfidfTransformer) and bool(rest[0][1].sublinear_tf)
+    if sublinear:  # applied to the counts, so that the remaining step is a weight per term
+        weights = copy(rest[0][1])
+        weights.sublinear_tf = False
+        rest = [(rest[0][0], weights), *rest[1:]]
+    return Terms(first, sublinear), rest
+
+
+def _pack(terms: Terms) -> Values:
+    vectorizer = terms.vectorizer
+    if own := [name for name in FUNCTIONS if callable(getattr(vectorizer, name))]:
+        raise TypeError(f"can't save a {type(vectorizer).__name__} with a function as its {own[0]}")
+    if type(vectorizer) not in (CountVectorizer, TfidfVectorizer):
+        raise TypeError(f"can't save a {type(vectorizer).__name__}, a class of its own; use a CountVectorizer")
+    options = {name: getattr(vectorizer, name) for name in OPTIONS}
+    if not isinstance(options["stop_words"], (str, type(None))):
+        options["stop_words"] = sorted(map(str, options["stop_words"]))
+    return {"options": options, "names": terms.names, "sublinear": terms.sublinear}
+
+
+def _unpack(cls: type[Terms], values: Values) -> Terms:
+    options, names = values["options"], values["names"]
+    if set(options) != set(OPTIONS) or not all(isinstance(name, str) for name in names):
+        raise TypeError("its vectorizer has other options, or terms that are not text")
+    options = {**options, "ngram_range": tuple(options["ngram_range"])}
+    return cls(CountVectorizer(vocabulary=names, **options), bool(values["sublinear"]))
+
+
+register(Terms, _pack, _unpack)

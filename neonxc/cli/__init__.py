@@ -1,0 +1,1 @@
+"""The `neonxc` command: each of its commands parses arguments, calls the Python interface and prints."""

@@ -1,0 +1,367 @@
+"""The `neonxc` command. Arguments are checked before heavy modules such as PyTorch are imported."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neonxc.cli.launched import launched, launched_rank, own_device
+from neonxc.cli.options import (
+    Clusters,
+    Fast,
+    File,
+    Format,
+    Ignore,
+    Keep,
+    Labels,
+    Mode,
+    Numbers,
+    Out,
+    Page,
+    Rules,
+    Scaling,
+    check_outputs,
+    creatable_file,
+    creatable_path,
+    existing_path,
+    existing_weights,
+)
+from neonxc.cli.photo_files import photo_files
+from neonxc.common.progress import hide, progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from neonxc.cli.workflows.clusters import Clusters as Clustering
+    from neonxc.data.preparation import Preparation
+    from neonxc.evaluation import Choice
+
+app = typer.Typer(
+    help="Explain clusterings of tables, photos and texts.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from neonxc import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the options that all commands share."""
+    if quiet or not _in_terminal():
+        hide()
+
+
+@app.command()
+def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
+    """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
+    from neonxc.cli import workflows
+
+    photo = workflows.demo_photo()
+    typer.echo("Clustering the locations of the photo by their features in EfficientNet-Lite0 ...")
+    features = workflows.extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
+    workflows.show(workflows.spatial_heatmaps([("chelsea", photo)], clusters, out, features))
+    typer.echo("Writing a report on the same clusters ...")
+    workflows.photo_of("chelsea", photo, clusters, features).save(out / "report.html")
+    typer.echo(str(out / "report.html"))
+
+
+@app.command()
+def heatmap(
+    images: Annotated[
+        list[Path], typer.Argument(exists=True, help="Photos, and folders of photos.", show_default=False)
+    ],
+    clusters: Clusters = 4,
+    backbone: Annotated[
+        str, typer.Option(help="Pretrained network of neonxc.models, or timm/NAME for a network of timm.")
+    ] = "efficientnet_lite0",
+    layer: Annotated[str | None, typer.Option(help="Module whose output is clustered.")] = None,
+    mode: Annotated[Mode, typer.Option(help="Cluster the locations of the photos, or whole photos.")] = "spatial",
+    per_photo: Annotated[
+        bool,
+        typer.Option(
+            "--per-photo",
+            help="Cluster the locations of each photo alone, so that clusters differ between photos.",
+        ),
+    ] = False,
+    size: Annotated[
+        int,
+        typer.Option(
+            min=32,
+            help="Shorter side of a photo in the network, in pixels; ignored by networks of a fixed size.",
+        ),
+    ] = 320,
+    weights: Annotated[
+        str,
+        typer.Option(callback=existing_weights, help='File of weights, "default", or "none" for random weights.'),
+    ] = "default",
+    composite: Annotated[Rules, typer.Option(help="LRP rules.")] = "gamma",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
+    out: Out = Path("neonxc-heatmaps"),
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            callback=creatable_file(".safetensors"),
+            help="File for the relevance values, .safetensors; its folder is created if needed.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Draw heatmaps of the pixels that make each cluster of photos, or of locations in photos."""
+    files = photo_files(images)
+    check_outputs([*files, Path(weights)], save, folder=out)
+    if mode == "image" and len(files) < clusters:
+        raise ValueError(
+            f"{clusters} clusters need at least as many photos, got {len(files)}; or use --mode spatial"
+        )
+    if per_photo and mode == "image":
+        raise ValueError("--per-photo is for --mode spatial; whole photos are clustered together")
+    if launched_rank():
+        hide()  # the first process shows the bars
+    from neonxc.cli import workflows
+
+    with launched() as group:
+        features = workflows.extractor(backbone, layer, weights, own_device(device), mode)
+        photos = workflows.PhotoFiles(files, size if features.size is None else max(features.size), features)
+        rules = workflows.composite(composite, features)
+        if mode == "image":
+            result = workflows.image_heatmaps(photos, clusters, out, features, rules, save, group)
+        else:
+            result = workflows.spatial_heatmaps(photos, clusters, out, features, rules, save, group, per_photo)
+    if not launched_rank():
+        workflows.show(result)
+
+
+@app.command()
+def table(
+    file: File,
+    clusters: Numbers = None,
+    labels: Labels = None,
+    out: Out = Path("neonxc-table"),
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
+) -> None:
+    """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
+    check_outputs([file], folder=out)
+    prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
+    from neonxc.cli import workflows
+
+    found, choice = _clusters(prepared, column, clusters, file)
+    workflows.show(workflows.table_attributions(prepared, found, out, choice))
+
+
+@app.command()
+def explain(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            callback=existing_path,
+            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with one text per line.",
+        ),
+    ],
+    clusters: Numbers = None,
+    labels: Labels = None,
+    out: Page = Path("report.html"),
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
+    fast: Fast = False,
+    mode: Annotated[Mode, typer.Option(help="For photos: cluster their locations, or whole photos.")] = "spatial",
+    backbone: Annotated[str, typer.Option(help="For photos: pretrained network.")] = "efficientnet_lite0",
+    size: Annotated[int, typer.Option(min=32, help="For photos: side of the network input in pixels.")] = 224,
+) -> None:
+    """Write a report on a whole clustering as one HTML file."""
+    check_outputs([source], out)
+    if source.is_dir() or source.suffix.lower() == ".txt":
+        if labels is not None or clusters is None or len(clusters) > 1:
+            raise ValueError("photos and texts need one number of --clusters")
+        from neonxc.cli import workflows
+
+        if source.is_dir():
+            features = workflows.extractor(backbone, None, "default", "cpu", mode)
+            side = size if features.size is None else max(features.size)
+            report = workflows.photo_report(source, clusters[0], features, side, mode == "image", fast)
+        else:
+            report = workflows.text_report(source, clusters[0], fast)
+    else:
+        prepared, column = _prepared(source, clusters, labels, scale, ignore, keep)
+        from neonxc.cli import workflows
+
+        found, _ = _clusters(prepared, column, clusters, source)
+        report = workflows.table_report(prepared, found, fast)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    report.save(out)
+    typer.echo(str(report))
+    typer.echo(f"\n{out}")
+
+
+@app.command()
+def rules(
+    file: File,
+    clusters: Numbers = None,
+    labels: Labels = None,
+    leaves: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Maximum number of rules; default: one per cluster, two per label.", show_default=False
+        ),
+    ] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(help="Default: text, or the format that the suffix of --out names.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            callback=creatable_path,
+            help="File for the rules; a .safetensors file can be passed to neonxc apply.",
+            show_default=False,
+        ),
+    ] = None,
+    scale: Scaling = "standard",
+    ignore: Ignore = None,
+    keep: Keep = None,
+) -> None:
+    """Describe the clusters of a table, of k-means or of a column, by short rules."""
+    check_outputs([file], out)
+    if leaves is not None and clusters is not None and leaves < clusters[-1]:
+        raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
+    prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
+    from neonxc.cli import workflows
+
+    found, _ = _clusters(prepared, column, clusters, file, stderr=True)  # rules may go to another program
+    result = workflows.cluster_rules(prepared, found, leaves)
+    if left := [str(label) for label, _ in result.without_rule]:
+        _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
+    text = workflows.write_rules(result, _stem(file), format, out)
+    typer.echo(text if text is not None else str(out))
+
+
+@app.command()
+def apply(
+    model: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="A .safetensors file that neonxc saved.")
+    ],
+    file: File,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False, callback=creatable_path, help="CSV file; default: standard output.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Assign new rows to clusters with a saved network, tree or set of rules."""
+    check_outputs([model, file], out)
+    from neonxc.cli import workflows
+
+    rows = workflows.applied(model, file)
+    for note in rows.attrs.get("notes", []):
+        _note(note)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    rows.to_csv(sys.stdout if out is None else out, index=False)
+    if out is not None:
+        typer.echo(str(out))
+
+
+def _prepared(
+    file: Path,
+    clusters: range | None,
+    labels: str | None,
+    scale: str,
+    ignore: list[str] | None,
+    keep: list[str] | None,
+) -> tuple[Preparation, pd.Series | None]:
+    """Read and prepare the table; return it with the column of labels, if one is given."""
+    if clusters is not None and labels is not None:
+        raise ValueError("pass --clusters or --labels, not both")
+    from neonxc.common.arguments import check_columns
+    from neonxc.data.files import read_table
+    from neonxc.data.preparation import prepare
+
+    frame = read_table(file, ignore=ignore or [])
+    column = None
+    if labels is not None:
+        check_columns(_name(file), [labels], frame.columns)
+        column = frame[labels]
+        frame = frame.drop(columns=labels)
+    prepared = prepare(frame, scale=scale, keep=keep or [])
+    for note in prepared.notes:
+        _note(note)
+    if any(": left out" in note or "used as" in note for note in prepared.notes):
+        _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
+    return prepared, column
+
+
+def _clusters(
+    prepared: Preparation, column: pd.Series | None, clusters: range | None, file: Path, stderr: bool = False
+) -> tuple[Clustering, Choice | None]:
+    """Return the clusters of a column or of k-means, and how their number was chosen, if it was."""
+    from neonxc.cli import workflows
+
+    if column is not None:
+        found = workflows.by_column(prepared, column, _name(file))
+        for note in found.notes:
+            _note(note)
+        return found, None
+    found, choice = workflows.by_choice(prepared, clusters, _name(file))
+    if choice is not None:
+        workflows.show_choice(choice, stderr)
+    return found, choice
+
+
+def _in_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def _name(file: Path) -> str:
+    return "standard input" if str(file) == "-" else file.name
+
+
+def _stem(file: Path) -> str:
+    """Return a name for the table in SQL."""
+    return "data" if str(file) == "-" else file.name.partition(".")[0]
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {' '.join(text.split())}", err=True)
+
+
+def main() -> None:
+    """Run the command; print errors of usage or data in one line on stderr, with exit code 2."""
+    try:
+        with progress(True), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: _note(str(message))
+            code = app(standalone_mode=False)
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        code = _fail(str(error))
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # not a usage error of the command line
+            raise
+        code = _fail(error.format_message())
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> int:
+    if message:  # empty if the help was printed instead
+        typer.echo(f"neonxc: {' '.join(message.split())}", err=True)
+    return 2

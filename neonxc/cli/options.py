@@ -1,0 +1,141 @@
+"""Options that several commands share, and their checks, which run before heavy imports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from neonxc.common.arguments import as_range
+
+Mode = Literal["spatial", "image"]
+Scale = Literal["none", "standard", "minmax", "robust"]
+Format = Literal["text", "markdown", "html", "sql", "python", "json"]
+Rules = Literal["gamma", "paper", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
+TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors")
+CHOICES = ("choose-k.csv", "choose-k.png")
+RESULTS = (*TABLES, *CHOICES, "contact-sheet*.png", "*-cluster-[0-9]*.png")
+"""Names of the files that commands write to a folder."""
+
+
+def creatable_path(path: Path | None) -> Path | None:
+    """Check before a long computation that a file or folder can be created, without creating it."""
+    if path is not None:
+        parent = next(parent for parent in path.absolute().parents if parent.exists())
+        if not parent.is_dir():
+            raise typer.BadParameter(f"{parent} is a file; a folder is needed there.")
+        if not os.access(parent, os.W_OK):
+            raise typer.BadParameter(f"Can't write to the folder {parent}.")
+    return path
+
+
+def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | None = None) -> None:
+    """Check that a command writes to none of its inputs, neither directly nor through a link.
+
+    Of a `folder` of results, the files are checked that are called as results are.
+
+    Raises
+    ------
+    ValueError
+        An output is an input.
+    """
+    written = () if folder is None else chain.from_iterable(map(folder.glob, RESULTS))
+    own = {path.stat()[1:3] for path in inputs if path.exists()}  # inode and device, the same for all its names
+    for path in [*outputs, *written]:
+        if path is not None and path.exists() and path.stat()[1:3] in own:
+            raise ValueError(
+                f"{path} is an input of this command, which would overwrite it; choose another output"
+            )
+
+
+def creatable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """Return a check that a file has one of these suffixes and can be created."""
+
+    def checked(path: Path | None) -> Path | None:
+        if path is not None and path.suffix not in suffixes:
+            raise typer.BadParameter(f"The file name must end in {' or '.join(suffixes)}, got {path}.")
+        return creatable_path(path)
+
+    return checked
+
+
+def _existing_table(path: Path) -> Path:
+    if path.is_dir():
+        raise typer.BadParameter(f"{str(path)!r} is a directory.")
+    return existing_path(path)
+
+
+def existing_path(path: Path) -> Path:
+    """Check that a path is a file, a folder or "-" (standard input)."""
+    if str(path) != "-" and not path.exists():
+        raise typer.BadParameter(f"{str(path)!r} does not exist.")
+    return path
+
+
+def existing_weights(weights: str) -> str:
+    """Check that a file of weights exists."""
+    if weights not in ("default", "none") and not Path(weights).is_file():
+        raise typer.BadParameter(f"{weights!r} is not a file; pass an existing file, 'default' or 'none'.")
+    return weights
+
+
+def _cluster_range(text: str) -> range:
+    """Parse a number of clusters, or a range of them."""
+    try:
+        return as_range(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out", file_okay=False, callback=creatable_path, help="Folder for the results, created if needed."
+    ),
+]
+Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
+Numbers = Annotated[
+    range | None,
+    typer.Option(
+        "--clusters",
+        "-k",
+        parser=_cluster_range,
+        metavar="K|A-B",
+        help="Number of clusters of k-means, or a range to choose one from; default: 2-8.",
+        show_default=False,
+    ),
+]
+File = Annotated[
+    Path,
+    typer.Argument(
+        callback=_existing_table, help="Table: CSV or Parquet, also compressed with gzip; - is standard input."
+    ),
+]
+Page = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        dir_okay=False,
+        callback=creatable_file(".html", ".json"),
+        help="File for the report, .html or .json.",
+    ),
+]
+Fast = Annotated[
+    bool,
+    typer.Option("--fast", help="Leave out the trees of pairs of clusters, refits and pixel-flipping."),
+]
+Labels = Annotated[
+    str | None, typer.Option(help="Column with cluster labels, used instead of k-means.", show_default=False)
+]
+Scaling = Annotated[Scale, typer.Option(help="Scaling of numeric columns.")]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="Column to leave out; may be repeated.", show_default=False)
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(help="Column to keep although it looks like an identifier; may be repeated.", show_default=False),
+]

@@ -1,0 +1,131 @@
+"""Where clusters come from: k-means, or a column of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.cluster import KMeans
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from neonxc.clusterings.given import GivenLabels
+from neonxc.common.progress import progress_bar
+from neonxc.data.distinct import n_distinct
+from neonxc.data.inputs import NOISE, are_labels
+from neonxc.data.preparation import Preparation
+
+NAMED = 3
+"""Points that are the same, at most so many of which a message names."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A clustering of the rows of a table.
+
+    Attributes
+    ----------
+    model : Pipeline
+        The fitted preparation, and a clusterer behind it.
+    labels : ndarray [n]
+        The cluster of every row.
+    what : str
+        What a title calls it.
+    given : bool
+        Whether it is a column of the table.
+    notes : list of str
+        What the user should know about the labels.
+    """
+
+    model: Pipeline
+    labels: np.ndarray
+    what: str
+    given: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clustered(self) -> np.ndarray:
+        """Positions of the rows that are in a cluster: those that are not noise and have a label."""
+        return np.flatnonzero(are_labels(self.labels))
+
+    @property
+    def k(self) -> int:
+        """Number of clusters."""
+        return len(set(self.labels[self.clustered].tolist()))
+
+
+def kmeans(points: Any, clusters: int, what: str, names: Sequence[str] = ()) -> KMeans:
+    """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
+    n, different = points.shape[0], n_distinct(_rounded(points))
+    if different < clusters:
+        got = f"got {n}" if different == n else f"only {different} of the {n} are different"
+        got = f"all {n} are the same" if different == 1 < n else got
+        if names and 1 < different < n:
+            got += f" ({', '.join(_alike(points, names)[:NAMED])} are the same)"
+        ask = f"; ask for at most {different} clusters (--clusters)" if different > 1 else ""
+        raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}{ask}")
+    random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
+    starts = progress_bar(range(10), desc="k-means")
+    best = min(
+        (KMeans(clusters, n_init=1, random_state=random).fit(points) for _ in starts),
+        key=lambda model: model.inertia_,
+    )
+    return best.set_params(n_init=10, random_state=0)
+
+
+def _rounded(points: Any) -> Any:
+    """Points of which those that differ by rounding errors are equal: features of one photo in two files."""
+    if getattr(points, "dtype", None) != np.float32 or hasattr(points, "tocsr"):
+        return points
+    return np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
+
+
+def _alike(points: Any, names: Sequence[str]) -> list[str]:
+    """Names of points that are the same, as many as there are."""
+    _, group = np.unique(_rounded(points), axis=0, return_inverse=True)
+    return [
+        name for name, own in zip(names, group.ravel() == np.bincount(group.ravel()).argmax(), strict=True) if own
+    ]
+
+
+def by_kmeans(prepared: Preparation, clusters: int, name: str) -> Clusters:
+    """K-means on the rows of a table."""
+    points = prepared.pipeline.fit_transform(prepared.frame)
+    model = kmeans(points, clusters, f"rows of {name}")
+    what = f"{clusters} clusters of {len(points)} rows of {name}"
+    return Clusters(make_pipeline(prepared.pipeline, model), model.labels_, what)
+
+
+def by_column(prepared: Preparation, labels: pd.Series, name: str) -> Clusters:
+    """The clusters that a column of the table names; `prepared` is the table without it.
+
+    Rows without a label are noise, as those with label -1.
+
+    Raises
+    ------
+    ValueError
+        Numbers that are not whole, fewer than two clusters, or as many clusters as rows.
+    """
+    values, missing = labels.to_numpy(), labels.isna().to_numpy()
+    if values.dtype.kind == "f":
+        values = np.where(missing, NOISE, values)
+        if (values != np.round(values)).any():
+            raise ValueError(
+                f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels"
+            )
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iu":
+        values = np.where(missing, None, values.astype(str).astype(object))
+    found = Clusters(make_pipeline(prepared.pipeline, GivenLabels(values)), values, "", given=True)
+    k, n = found.k, len(values)
+    if k < 2 or k == n:
+        raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {n} rows")
+    prepared.pipeline.fit(prepared.frame)
+    found.model[-1].fit(prepared.frame)
+    notes = []
+    if noise := n - len(found.clustered):
+        why = f"{missing.sum()} of them have no label" if missing.any() else "their label is -1"
+        notes.append(f"{noise} of {n} rows are noise and in no cluster: {why}")
+    return replace(found, what=f"{k} clusters of {name} by {labels.name}, {n} rows", notes=notes)

@@ -1,0 +1,227 @@
+"""Heatmaps of photos as pictures in a folder, by one process or several.
+
+Finished pictures are kept in a temporary folder beside the target folder until all of them are done, so that an
+interrupted run can be continued.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neonxc import plot
+from neonxc.attribution.dataset.items import DatasetRows
+from neonxc.attribution.dataset.run import manifest_of, run
+from neonxc.attribution.dataset.shards import first_difference, read_shard, shard_files, shard_path
+from neonxc.cli.workflows.photos import Named, state_of
+from neonxc.cli.workflows.result import Result, mark, remove_earlier
+from neonxc.cli.workflows.typical import Place, patch, typical_places
+from neonxc.common.numbers import percent, text
+from neonxc.common.processes import Ranks
+from neonxc.common.storage import write_tensors
+from neonxc.plot.images import cluster_colors
+
+SHEET = 25
+"""Photos on one contact sheet, which are in memory together."""
+
+PATCHES = 6
+"""Typical patches of a cluster."""
+
+Mode = Literal["spatial", "per photo", "image"]
+
+
+@dataclass
+class Explained:
+    """The logits [clusters, ...] of a photo, and its relevance [n, H, W] for n of the clusters."""
+
+    logits: Tensor
+    columns: list[int]
+    relevance: Tensor
+
+
+@dataclass
+class Drawing:
+    """Draws the heatmaps of photos.
+
+    Attributes
+    ----------
+    photos : sequence
+    names : list of str
+        Distinct names for the files.
+    result : Result
+        Receives the rows of the table and the names of the files.
+    mode : {"spatial", "per photo", "image"}
+        Whether the locations of all photos are clustered together, those of each photo alone, or whole photos.
+    """
+
+    photos: Named
+    names: list[str]
+    result: Result
+    mode: Mode
+
+    @property
+    def whole(self) -> bool:
+        """Whether whole photos are clustered, instead of their locations."""
+        return self.mode == "image"
+
+    @property
+    def stage(self) -> Path:
+        """Temporary folder of pictures and numbers."""
+        return self.result.out.parent / f".{self.result.out.name}.unfinished"
+
+    def explain_all(
+        self, explain: Callable[[int, Tensor], Explained], described: dict[str, Any], ranks: Ranks
+    ) -> None:
+        """Explain and draw the photos of this process that an earlier run has not finished."""
+        with ranks.agreed():
+            source = DatasetRows(self.photos, 1, _photo)
+            self.manifest = manifest_of(
+                source, "safetensors", {"mode": self.mode, "photos": state_of(self.photos), **described}
+            )
+
+        def drawn(rows: list[int], x: Tensor) -> dict[str, Tensor]:
+            one = explain(rows[0], x[0])
+            colors = cluster_colors(len(one.logits))
+            for file, k, heatmap in self._pictures(rows[0], one):
+                title = f"{self.names[rows[0]]}, cluster {k}"
+                region = None if self.whole else one.logits.argmax(dim=0) == k
+                figure = plot.overlay(x[0], heatmap, title=title, region=region, color=colors(k))
+                figure.savefig(self.stage / file, metadata=mark(file))
+            return {"logits": one.logits[None], "relevance": one.relevance[None]}
+
+        try:
+            run(
+                source,
+                drawn,
+                self.stage,
+                self.manifest,
+                ranks,
+                batch_size=1,
+                rows_per_shard=1,
+                what="photos",
+                fresh=self._forget_another,
+            )
+        except Exception:
+            if ranks.rank == 0 and self.stage.is_dir() and not shard_files(self.stage):
+                shutil.rmtree(self.stage)
+            raise
+
+    def finish(self, keep: str | Path | None, layer: str) -> None:
+        """Write the contact sheets, write the numbers to the file `keep`, and move all pictures to the folder."""
+        numbers: dict[str, Tensor] = {}
+        order = list(range(len(self.photos)))
+        if self.whole:
+            own = [int(self._logits(row).argmax()) for row in order]
+            order.sort(key=lambda row: (own[row], self.names[row]))
+        sheets: list[str] = []
+        pictures: list[str] = []
+        patches = self._patches() if self.mode == "spatial" else None
+        for first in range(0, len(order), SHEET):
+            some = [(row, self._again(row)) for row in order[first : first + SHEET]]
+            sheets.append("contact-sheet.png" if not first else f"contact-sheet-{len(sheets) + 1}.png")
+            self._sheet(some, patches).savefig(self.stage / sheets[-1], metadata=mark(sheets[-1]))
+            for row, one in some:
+                self.result.rows += self._lines(row, one)
+                pictures += [file for file, _, _ in self._pictures(row, one)]
+                if keep is not None:
+                    numbers[f"{self.names[row]}/relevance"] = one.relevance[0] if self.whole else one.relevance
+                    numbers[f"{self.names[row]}/logits"] = one.logits
+        if keep is not None:
+            Path(keep).parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(numbers, Path(keep), {"layer": layer})
+        self.result.files = [*sheets, *pictures]
+        self.result.out.mkdir(parents=True, exist_ok=True)
+        for file in self.stage.glob("*.png"):
+            os.replace(file, self.result.out / file.name)
+        remove_earlier(self.result.out, self.result.files)
+        shutil.rmtree(self.stage)
+
+    def _forget_another(self) -> None:
+        """Start again if the temporary folder belongs to another command."""
+        if not self.stage.is_dir():
+            return
+        try:
+            another = first_difference(self.stage, self.manifest) is not None
+        except (OSError, ValueError):
+            another = True
+        if another:
+            shutil.rmtree(self.stage)
+
+    def _pictures(self, row: int, one: Explained) -> Iterator[tuple[str, int, Tensor]]:
+        """Yield files, clusters and heatmaps of a photo, for the clusters that occur in it."""
+        name, own = self.names[row], one.logits.argmax(dim=0)
+        for k, heatmap in zip(one.columns, one.relevance, strict=True):
+            if not (own == k).any():
+                continue
+            yield f"cluster-{k}-{name}.png" if self.whole else f"{name}-cluster-{k}.png", k, heatmap
+
+    def _patches(self) -> list[list[Tensor]]:
+        """Return the most typical patches of every cluster; only the best ones are kept in memory."""
+        best: list[list[Place]] = []
+        for row in range(len(self.photos)):
+            found = typical_places(self._logits(row), row, PATCHES)
+            together = map(operator.add, best, found) if best else found
+            best = [sorted(places, key=lambda place: -place.logit)[:PATCHES] for places in together]
+        return [[patch(self.photos[place.photo][1], place) for place in places] for places in best]
+
+    def _sheet(self, some: list[tuple[int, Explained]], patches: list[list[Tensor]] | None) -> Any:
+        photos = [self.photos[row][1] for row, _ in some]
+        names = [self.names[row] for row, _ in some]
+        if self.whole:
+            own, maps = [one.columns[0] for _, one in some], [one.relevance[0] for _, one in some]
+            return plot.contact_sheet(photos, maps, own, row_titles=names)
+        titles = [f"own cluster {k}" if self.mode == "per photo" else f"cluster {k}" for k in some[0][1].columns]
+        return plot.contact_sheet(
+            photos,
+            [one.relevance for _, one in some],
+            [one.logits.argmax(dim=0) for _, one in some],
+            row_titles=names,
+            column_titles=titles,
+            patches=patches,
+            same_clusters=self.mode == "spatial",
+        )
+
+    def _lines(self, row: int, one: Explained) -> Iterator[list[str]]:
+        """Return the rows of the table."""
+        if self.whole:
+            yield [self.names[row], str(one.columns[0]), text(one.logits.max().item(), 3)]
+            return
+        for k, (logit, heatmap) in enumerate(zip(one.logits, one.relevance, strict=True)):
+            own = one.logits.argmax(dim=0) == k
+            if not own.any():
+                yield [self.names[row], str(k), "none", "", ""]
+                continue
+            share, mean, inside = own.double().mean(), logit[own].mean(), positive_inside(heatmap, own)
+            yield [self.names[row], str(k), percent(share.item()), text(mean.item(), 3), percent(inside)]
+
+    def _logits(self, row: int) -> Tensor:
+        path = shard_path(self.stage, self.manifest, row)
+        return torch.from_numpy(read_shard(path, self.manifest, ["logits"])["logits"][0])
+
+    def _again(self, row: int) -> Explained:
+        logits, path = self._logits(row), shard_path(self.stage, self.manifest, row)
+        columns = [int(logits.argmax())] if self.whole else list(range(len(logits)))
+        relevance = read_shard(path, self.manifest, ["relevance"])["relevance"][0]
+        return Explained(logits, columns, torch.from_numpy(relevance))
+
+
+def positive_inside(heatmap: Tensor, own: Tensor) -> float:
+    """Return the share of positive relevance [H, W] inside the locations [h, w] of the cluster."""
+    region = F.interpolate(own[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
+    positive = heatmap.clamp(min=0)
+    total = float(positive.sum())
+    return float((positive * region).sum()) / total if total > 0 else 0.0
+
+
+def _photo(items: list[tuple[str, Tensor]]) -> Tensor:
+    """Return a photo [1, 3, H, W]."""
+    return items[0][1][None]

@@ -1,0 +1,203 @@
+"""Heatmaps of clusters of photos or of their locations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
+from neonxc.attribution.neon import NEON
+from neonxc.cli.workflows.clusters import kmeans
+from neonxc.cli.workflows.drawing import Drawing, Explained
+from neonxc.cli.workflows.photos import Named, names_of
+from neonxc.cli.workflows.result import Result
+from neonxc.common.processes import Ranks
+from neonxc.common.progress import progress_bar
+from neonxc.convert import neuralize
+from neonxc.lrp import Composite, presets
+
+if TYPE_CHECKING:
+    from neonxc.models import FeatureExtractor
+
+# Layers for whole photos, if the default layer, chosen for locations, is too early in the network
+WHOLE_IMAGES = {"efficientnet_lite0": "blocks.15"}
+
+SAMPLE = 20_000
+"""Points at most that k-means is fitted on; the memory for them is bounded, however many photos there are."""
+
+PHOTOS = 500
+"""Photos at most that locations are sampled from."""
+
+NONE = torch.empty(0, dtype=torch.int64)
+
+
+def demo_photo() -> Tensor:
+    """Load the photo of the demo, [3, 320, W] in 0..1."""
+    try:
+        from skimage import data
+    except ImportError:
+        raise ImportError('the demo needs its photo: pip install "neonxc[demo]"') from None
+    from neonxc.models import to_tensor
+
+    return to_tensor(data.chelsea(), 320)
+
+
+def extractor(backbone: str, layer: str | None, weights: str, device: str, mode: str) -> FeatureExtractor:
+    """Make a feature extractor: unit-norm locations for spatial clusters, pooled features for whole photos."""
+    from neonxc.models import backbone as build
+    from neonxc.models.backbones.weights import NoWeights
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from None
+    if layer is None and mode == "image":
+        layer = WHOLE_IMAGES.get(backbone)
+    try:
+        features = build(
+            backbone,
+            layer,
+            weights=None if weights == "none" else weights,
+            pool=None if mode == "spatial" else "avg",
+            normalize=mode == "spatial",
+        )
+    except NoWeights as error:
+        raise RuntimeError(
+            f"{error.reason}. Give neonxc heatmap a file of weights (--weights FILE), or leave out --backbone: "
+            "the default network needs no download"
+        ) from error
+    return features.to(device)
+
+
+def composite(name: str, features: FeatureExtractor) -> Composite:
+    """Return a preset by name, with the network's range of pixel values if the preset has a rule for pixels."""
+    boxed = name in ("paper", "epsilon-gamma-box")
+    return presets.PRESETS[name](*(features.pixel_range() if boxed else ()))
+
+
+def spatial_heatmaps(
+    photos: Named,
+    clusters: int,
+    out: str | Path,
+    features: FeatureExtractor | None = None,
+    rules: Composite | None = None,
+    keep: str | Path | None = None,
+    group: Any = None,
+    per_photo: bool = False,
+) -> Result:
+    """Cluster the locations of photos and draw one heatmap per photo and cluster (NEON paper, VI-B).
+
+    The locations of all photos are clustered together, or those of each photo alone (`per_photo`). The heatmaps
+    [clusters, H, W] and the logits [clusters, h, w] of every photo are written to the file `keep`.
+    """
+    features = features or extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
+    ranks, names = Ranks(group), names_of(photos)
+    if per_photo:
+        described = {"network": hash_of(plain_text(features), features.state_dict()), "clusters": clusters}
+    else:
+        net = _together(photos, clusters, features, ranks, "spatial")
+        described = {"network": fingerprint(net)}
+
+    def explain(row: int, photo: Tensor) -> Explained:
+        x = _batch(features, photo)
+        if not per_photo:
+            return _explained(net, rules, x, whole=False)
+        model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {names[row]} at this layer")
+        return _explained(neuralize(model, x, features), rules, x, whole=False)
+
+    of = "each of " if per_photo else ""
+    of = f" of {of}{len(photos)} photos" if len(photos) > 1 else ""
+    header = ["photo", "cluster", "locations", "mean logit", "inside"]
+    result = Result(f"{clusters} spatial clusters{of} at {_place(features)}", header, Path(out))
+    drawing = Drawing(photos, names, result, "per photo" if per_photo else "spatial")
+    drawing.explain_all(explain, {**described, "rules": plain_text(rules)}, ranks)
+    if ranks.rank == 0:
+        drawing.finish(keep, _place(features))
+    return result
+
+
+def image_heatmaps(
+    photos: Named,
+    clusters: int,
+    out: str | Path,
+    features: FeatureExtractor,
+    rules: Composite | None = None,
+    keep: str | Path | None = None,
+    group: Any = None,
+) -> Result:
+    """Cluster whole photos by their pooled features and draw a heatmap of each photo for its cluster.
+
+    The heatmap [H, W] and the logits [clusters] of every photo are written to the file `keep`.
+    """
+    ranks = Ranks(group)
+    net = _together(photos, clusters, features, ranks, "image")
+
+    def explain(row: int, photo: Tensor) -> Explained:
+        return _explained(net, rules, _batch(features, photo), whole=True)
+
+    title = f"{clusters} clusters of {len(photos)} photos at {_place(features)}"
+    result = Result(title, ["photo", "cluster", "logit"], Path(out))
+    drawing = Drawing(photos, names_of(photos), result, "image")
+    drawing.explain_all(explain, {"network": fingerprint(net), "rules": plain_text(rules)}, ranks)
+    if ranks.rank == 0:
+        drawing.finish(keep, _place(features))
+    return result
+
+
+def _together(photos: Named, clusters: int, features: FeatureExtractor, ranks: Ranks, mode: str) -> Any:
+    """Return the network of the clusters of all photos, which is the same in all processes."""
+    points = _sample(photos, features, ranks, SAMPLE if mode == "image" else PHOTOS).cpu().numpy()
+    names = names_of(photos)
+    of = names[0] if len(names) == 1 else "the photos"
+    what = "photos" if mode == "image" else f"locations of {of} at this layer"
+    with ranks.agreed():
+        model = kmeans(points, clusters, what, names if len(points) == len(names) else ())
+    if not ranks.alone:  # processes on different machines may differ in the last digits
+        model.cluster_centers_ = ranks.gather(torch.from_numpy(model.cluster_centers_))[0].numpy()
+    net = neuralize(model, features=features)
+    net.beta = neuralize(model, points).beta  # photos differ in size, so that calibration uses their features
+    return net
+
+
+def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) -> Tensor:
+    """Return points [n, d] of a bounded number of photos, in their order; each photo is read by one process."""
+    rows = np.arange(len(photos))
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+    each = max(1, SAMPLE // len(rows))
+
+    def taken(place: int) -> Tensor:
+        points = features.points(_batch(features, photos[int(rows[place])][1]))
+        if len(points) <= each:
+            return points
+        chosen = np.random.default_rng(place).choice(len(points), each, replace=False)
+        return points[torch.from_numpy(np.sort(chosen)).to(points.device)]
+
+    with ranks.agreed():
+        own = range(ranks.rank, len(rows), ranks.size)
+        places = progress_bar(own or [0], desc="features", disable=ranks.rank > 0)
+        parts = [taken(place) for place in places]
+        # a process without photos only knows the number of features
+        found = torch.cat(parts if own else [parts[0][:0]])
+        place = torch.cat([torch.full((len(part),), p) for p, part in zip(own, parts, strict=False)] or [NONE])
+    order = torch.cat(ranks.gather(place.to(found.device))).argsort(stable=True)
+    return torch.cat(ranks.gather(found))[order]
+
+
+def _explained(net: Any, rules: Composite | None, x: Tensor, whole: bool) -> Explained:
+    """Compute relevance for the cluster of the whole photo, or for the clusters of its locations."""
+    logits = net(x)[0].detach().cpu()
+    columns = [int(logits.argmax())] if whole else list(range(len(logits)))
+    return Explained(logits, columns, NEON(net, rules).heatmaps(x, columns)[0].cpu())
+
+
+def _batch(features: FeatureExtractor, photo: Tensor) -> Tensor:
+    return features.preprocess(photo[None]).to(next(features.parameters()).device)
+
+
+def _place(features: FeatureExtractor) -> str:
+    return f"{features.layer or 'the output'} of {type(features.net).__name__}"

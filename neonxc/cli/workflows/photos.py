@@ -1,0 +1,90 @@
+"""Photos in files, which are read when they are needed and prepared for a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from neonxc.attribution.fingerprint import hash_of
+
+if TYPE_CHECKING:
+    from neonxc.models import FeatureExtractor
+
+Named = Sequence[tuple[str, Tensor]]
+"""Names and images [3, H, W] in 0..1."""
+
+
+class PhotoFiles(Sequence[tuple[str, Tensor]]):
+    """Photos in files.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+    size : int
+        Length of the shorter side in pixels.
+    features : FeatureExtractor
+        The network decides how photos are cropped.
+    """
+
+    def __init__(self, paths: Sequence[Path], size: int, features: FeatureExtractor) -> None:
+        self.paths, self.size, self.features = list(paths), size, features
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, i: int) -> tuple[str, Tensor]: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[tuple[str, Tensor]]: ...
+    def __getitem__(self, i: int | slice) -> Any:
+        from neonxc.models import load_image
+
+        if isinstance(i, slice):
+            return [self[j] for j in range(len(self))[i]]
+        return self.paths[i].stem, fitted(load_image(self.paths[i], self.size), self.features)
+
+
+def state_of(photos: Named) -> str:
+    """Return a hash of the photos, from the names, lengths and modification times of the files."""
+    if not isinstance(photos, PhotoFiles):
+        return hash_of([name for name, _ in photos], {str(i): photo for i, (_, photo) in enumerate(photos)})
+    stats = [(str(path), path.stat()) for path in photos.paths]
+    return hash_of([photos.size, [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]], {})
+
+
+def names_of(photos: Named) -> list[str]:
+    """Return distinct file names for photos: equal names are numbered."""
+    stems = (
+        [path.stem for path in photos.paths] if isinstance(photos, PhotoFiles) else [name for name, _ in photos]
+    )
+    return _distinct(stems)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    taken: dict[str, str] = {}  # compared in lower case, because file systems may ignore case
+    for name in names:
+        candidates = chain([name], (f"{name}-{i}" for i in count(2)))
+        free = next(candidate for candidate in candidates if candidate.casefold() not in taken)
+        taken[free.casefold()] = free
+    return list(taken.values())
+
+
+def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
+    """Crop and scale a photo [3, H, W] for a network with a fixed input size or with patches."""
+    if features.size is None:
+        patch: Any = getattr(getattr(features.net, "patch_embed", None), "patch_size", 1)  # networks of timm
+        patches = patch if isinstance(patch, tuple | list) else (patch, patch)
+        # Nothing would be left of a photo smaller than a patch; the network raises an error for it.
+        height, width = (side // p * p or side for side, p in zip(photo.shape[1:], patches, strict=True))
+    else:
+        height, width = features.size
+        scale = max(height / photo.shape[1], width / photo.shape[2])
+        size = (max(height, round(photo.shape[1] * scale)), max(width, round(photo.shape[2] * scale)))
+        photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
+    top, left = (photo.shape[1] - height) // 2, (photo.shape[2] - width) // 2
+    return photo[:, top : top + height, left : left + width]

@@ -1,0 +1,249 @@
+"""Surrogates: a kernel k-means that is fitted to the labels of a clustering without a decision function."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.pipeline import Pipeline
+from torch import Tensor, nn
+
+from neonxc.attribution.neon import NEON
+from neonxc.carriers import carrier_of, rows
+from neonxc.clusterings import ClusterModel
+from neonxc.clusterings.model import Fidelity
+from neonxc.common.memory import blocks, network_bytes
+from neonxc.common.numbers import percent
+from neonxc.common.warnings import warn
+from neonxc.data.inputs import as_batch, as_labels
+from neonxc.head import Head, Noise, centroid_head
+from neonxc.head.preprocessing import Preprocessing
+from neonxc.network import NeuralizedClustering
+from neonxc.pipelines.encoding import Encoding
+
+if TYPE_CHECKING:
+    from neonxc.models.kernel.supports import Supports
+
+WARNING = 0.95
+RECALL = 0.5  # a warning names clusters in which less than this share of the points gets its label, ...
+COUNT = 5  # ... if they have at least this number of points
+HELD_OUT = 0.2  # share of the points that are held out to measure fidelity
+DROPPED = 0.05  # share of the points that each refit for the stability leaves out
+REFITS = 3
+COMPARED = 500  # at least this number of points is compared, if there are as many, and less than twice it
+
+
+def fit_surrogate(
+    X: Any,
+    labels: Any,
+    steps: list[tuple[str, Any]],
+    features: nn.Module | None,
+    encoding: Encoding | None = None,
+) -> ClusterModel:
+    """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
+
+    X are inputs of the network; they are transformed by the network `features` and the `steps` of a pipeline, if
+    any. Points with label -1 (noise) are left out of the fit; if there are any, points that are equally far from
+    all clusters are noise as well.
+
+    The points are first sorted by a hash of their values, so that the order of the rows has no influence.
+    """
+    from neonxc.models.kernel.checks import check_spread
+    from neonxc.models.kernel.labelled import labelled
+
+    points = _points(X, steps, features) if encoding is None else _points_of_table(X, steps)
+    column, classes, there = as_labels(labels, len(points), points.device)
+    if len(classes) < 2:
+        raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
+    order = _hashed(points, column).argsort(stable=True)
+    points, column, there = points[order], column[order], there[order]
+    shift = points[there].mean(0)
+    points = points - shift
+    check_spread(points)
+    x, y = points[there], column[there]
+    supports = labelled(x, y, len(classes))
+    fidelity = _fidelity(supports, x, y, classes)
+    radius = None
+    if not bool(there.all()):
+        far, nearest = supports.distances(points).min(1)
+        radius = radii(far, nearest, there, len(classes))
+        _warn_of_noise(far <= radius[nearest], there)
+        radius = radius.cpu()
+    centers, groups, log_weights = (part.cpu() for part in supports.flat())
+    centers = centers + shift.cpu()
+
+    def head(chain: Preprocessing | None) -> Head:
+        return centroid_head(centers, groups, chain, gamma=supports.gamma, log_weights=log_weights)
+
+    def noise(chain: Preprocessing | None) -> Noise:
+        assert radius is not None
+        chain = chain or Preprocessing.identity(centers.shape[1])
+        return Noise(radius, len(classes), chain.weight)
+
+    return ClusterModel(
+        head, centers, classes, None, fidelity, None if radius is None else noise, scale=supports.gamma
+    )
+
+
+def _hashed(x: Tensor, labels: Tensor) -> Tensor:
+    """Hash every labelled point [n] by its values in float32."""
+    values = torch.cat([x.float() + 0.0, labels[:, None].float()], 1).view(torch.int32).long()  # -0.0 is 0.0
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randint(-(2**62), 2**62, (values.shape[1],), generator=generator) * 2 + 1
+    return (values * factors.to(x.device)).sum(1)  # modulo 2^64
+
+
+def _fidelity(supports: Supports, x: Tensor, labels: Tensor, classes: np.ndarray) -> Fidelity:
+    """Measure fidelity and stability of the surrogate of sorted points; warn if it is another clustering.
+
+    The held-out fidelity is that of a surrogate of four fifths of the points, measured on the others; it is None
+    if a cluster has no points in the four fifths.
+    """
+    right, which = _agreeing(supports, x, labels), "the points"
+    fidelity, held_out = _share(right), None
+    test = slice(int(HELD_OUT * len(x)))
+    others, own = _without(test, x, labels, len(classes)), labels
+    if others is not None:
+        right_there = _agreeing(others, x[test], labels[test])
+        held_out = _share(right_there)
+        if held_out < fidelity:
+            right, own, which = right_there, labels[test], "the points held out from a fit to the others"
+    _warn_of_labels(right, own, classes, which)
+    return Fidelity(fidelity, held_out, _stability(supports, x, labels, len(classes)))
+
+
+def _without(out: slice, x: Tensor, labels: Tensor, k: int) -> Supports | None:
+    """Fit a surrogate without the points in `out`; None if there are none, or a cluster would be lost."""
+    from neonxc.models.kernel.labelled import labelled
+
+    kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    kept[out] = False
+    if bool(kept.all()) or int(torch.bincount(labels[kept], minlength=k).amin()) == 0:
+        return None
+    return labelled(x[kept], labels[kept], k)
+
+
+def _stability(supports: Supports, x: Tensor, labels: Tensor, k: int) -> float | None:
+    """Return 1 minus the mean of ``|R' - R| / |R|`` over refits without a twentieth of the points.
+
+    R is the relevance of a sample of all points for their assigned clusters.
+    """
+    size = int(DROPPED * len(x))
+    refits = [_without(slice(i * size, (i + 1) * size), x, labels, k) for i in range(REFITS)]
+    some = x[:: max(1, len(x) // COMPARED)]
+    net = _network(supports, x)
+    own = net(some).argmax(1)
+    before = NEON(net).attribute(some, target=own)
+    size_before = float(before.norm()) or 1.0
+    changes = [
+        float((NEON(_network(refit, x)).attribute(some, target=own) - before).norm()) / size_before
+        for refit in refits
+        if refit is not None
+    ]
+    return max(0.0, 1 - sum(changes) / len(changes)) if changes else None
+
+
+def _network(supports: Supports, x: Tensor) -> NeuralizedClustering:
+    points, groups, log_weights = supports.flat()
+    head = centroid_head(points.cpu(), groups.cpu(), gamma=supports.gamma, log_weights=log_weights.cpu())
+    return NeuralizedClustering(head).to(x.device).calibrate(x[: 2 * COMPARED])
+
+
+def _agreeing(supports: Supports, x: Tensor, labels: Tensor) -> Tensor:
+    """Mask [n] of the points whose nearest cluster is their label."""
+    return supports.distances(x).argmin(1) == labels
+
+
+def _share(true: Tensor) -> float:
+    return float(true.double().mean())
+
+
+def _warn_of_labels(right: Tensor, labels: Tensor, classes: np.ndarray, which: str) -> None:
+    """Warn if the surrogate differs from the labels, overall or in a cluster."""
+    own = [right[labels == k] for k in range(len(classes))]
+    lost = [
+        f", {percent(_share(part))} in cluster {name}"
+        for name, part in zip(classes, own, strict=True)
+        if len(part) >= COUNT and _share(part) < RECALL
+    ]
+    if _share(right) >= WARNING and not lost:
+        return
+    warn(
+        f"the surrogate gives {percent(_share(right))} of {which} their label{''.join(lost[:5])}: it explains a "
+        "clustering that differs from the one given",
+    )
+
+
+def _warn_of_noise(inside: Tensor, clustered: Tensor) -> None:
+    """Warn if noise differs from the labels, or most clustered points are taken for noise."""
+    agree = _share(inside == clustered)
+    if agree >= WARNING and _share(inside[clustered]) >= RECALL:
+        return
+    warn(
+        f"the surrogate tells noise (label -1) apart as the labels do for {percent(agree)} of the points: it "
+        f"takes {percent(_share(~inside[clustered]))} of the clustered points for noise, and "
+        f"{percent(_share(inside[~clustered]))} of the noise for clustered",
+    )
+
+
+def radii(far: Tensor, nearest: Tensor, clustered: Tensor, k: int) -> Tensor:
+    """Return the distances [K] from the nearest cluster beyond which points are noise; clusters differ in density.
+
+    Each is the threshold that separates clustered points near the cluster from noise with the fewest errors. If
+    there is no noise beyond a cluster, it is the best threshold for all points, or the distance of the cluster's
+    farthest point. `far` [n] are distances to the `nearest` [n] of k clusters, `clustered` [n] is False for noise.
+    """
+    # no point lies on the border, because the network rounds distances differently
+    beyond = far + 1e-3 * far.abs()
+    common = min(_cut(far, clustered), float(beyond.amax()))
+    found = []
+    for cluster in range(k):
+        own = nearest == cluster
+        cut = _cut(far[own], clustered[own])
+        found.append(cut if cut < math.inf else max([common, *beyond[own].tolist()]))
+    return far.new_tensor(found)
+
+
+def _cut(far: Tensor, clustered: Tensor) -> float:
+    """Return the threshold with the fewest errors; infinite if no point lies beyond it."""
+    far, order = far.sort()
+    edges = torch.cat([far.new_tensor([-math.inf]), far, far.new_tensor([math.inf])])
+    gained = (2 * clustered[order].long() - 1).cumsum(0)
+    gained = torch.cat([gained.new_zeros(1), gained]).masked_fill(edges[1:] == edges[:-1], -len(far))
+    at = int(gained.argmax())
+    return float((edges[at] + edges[at + 1]) / 2)
+
+
+def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> Tensor:
+    """Return the points that were clustered, [n, d] of float64."""
+    if features is None:
+        points = as_batch(X).tensor
+    else:
+        tensor = next(chain(features.parameters(), features.buffers()), None)
+        carrier = carrier_of(features, None, None, torch.device("cpu") if tensor is None else tensor.device)
+        x = carrier.batch(X).tensor
+        with torch.no_grad():
+            parts = blocks(len(x), network_bytes(x), x.device)
+            points = torch.cat([rows(carrier.features(x[part])) for part in parts])
+    if points.ndim != 2:
+        raise ValueError(f"X needs shape [points, features], got {list(points.shape)}")
+    points = points.detach().double()
+    if not steps:
+        return points
+    pipeline = Pipeline(steps)
+    names = features is None and hasattr(X, "iloc") and hasattr(pipeline, "feature_names_in_")
+    transformed = pipeline.transform(X if names else points.cpu().numpy())  # steps may select columns by name
+    transformed = transformed.toarray() if hasattr(transformed, "toarray") else transformed  # weights of terms
+    return torch.as_tensor(np.array(transformed, dtype=np.float64)).to(points)
+
+
+def _points_of_table(X: Any, steps: list[tuple[str, Any]]) -> Tensor:
+    """Return the points that were clustered of a table with strings and missing values, [n, p] of float64."""
+    if isinstance(X, Tensor):
+        raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
+    transformed = Pipeline(steps).transform(X)
+    dense = transformed.toarray() if hasattr(transformed, "toarray") else transformed
+    return torch.from_numpy(np.array(dense, dtype=np.float64))

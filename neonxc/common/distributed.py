@@ -1,0 +1,126 @@
+"""Checks, counts and samples of rows that are distributed over the processes of a group."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neonxc.common.processes import Ranks
+from neonxc.data.frames import as_pandas
+
+
+def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
+    """Return X and a slice of its rows; an empty shard becomes one row of zeros and an empty slice."""
+    X = as_pandas(X)
+    if not without_rows(X, ranks):
+        return X, slice(None)
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        return type(X)(np.zeros((1, X.shape[1])), columns=X.columns), slice(0)
+    if isinstance(X, Tensor):
+        return X.new_zeros(1, *X.shape[1:]), slice(0)
+    return np.zeros((1, *np.shape(X)[1:])), slice(0)
+
+
+def without_rows(X: Any, ranks: Ranks) -> bool:
+    """Return whether X is an empty shard; without a group there are no shards."""
+    return not ranks.alone and not (X.shape[0] if hasattr(X, "shape") else len(X))
+
+
+def numbered(n: int, ranks: Ranks) -> tuple[int, int]:
+    """Return the index of this rank's first row among the rows of all ranks, and the number of all rows."""
+    counts = [int(count) for count in ranks.gather(torch.tensor([n]))]
+    return sum(counts[: ranks.rank]), sum(counts)
+
+
+def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
+    """Return the dtype of the rows of all ranks, ignoring ranks without rows.
+
+    Raises
+    ------
+    ValueError
+        On all ranks: the dtypes differ, or no rank has rows.
+    """
+    kinds = {kind: rank for rank, kind in reversed(list(enumerate(ranks.texts(str(dtype) if n else "")))) if kind}
+    if not kinds:
+        raise ValueError("X is empty: no rank of the group has rows")
+    if len(kinds) > 1:
+        found = ", ".join(f"{kind} on rank {kinds[kind]}" for kind in sorted(kinds, key=lambda kind: kinds[kind]))
+        raise ValueError(f"the dtype of X differs between processes: {found}")
+    return getattr(torch, next(iter(kinds)).removeprefix("torch."))
+
+
+def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
+    """Return the inputs of this rank; without any, a tensor [0, ...] like the inputs of other ranks.
+
+    Raises
+    ------
+    ValueError
+        On all ranks: dtypes or shapes of the inputs differ, or no rank has any.
+    """
+    n, kind = (0, torch.float32) if x is None else (len(x), x.dtype)
+    kind = common_type(n, kind, ranks)
+    texts = ranks.texts(json.dumps(None if x is None else list(x.shape[1:])))
+    shapes = {rank: json.loads(text) for rank, text in enumerate(texts) if text != "null"}
+    first = min(shapes)
+    for rank, shape in shapes.items():
+        if shape != shapes[first]:
+            raise ValueError(
+                f"the shape of inputs in X differs between processes: {shapes[first]} on rank {first}, {shape} on "
+                f"rank {rank}"
+            )
+    return torch.zeros(0, *shapes[first], dtype=kind) if x is None else x
+
+
+def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:
+    """Return the distinct labels of all ranks, sorted.
+
+    Parameters
+    ----------
+    own : ndarray
+        Labels of this rank.
+    ranks : Ranks
+    name : str
+        Name of the argument in errors.
+
+    Raises
+    ------
+    ValueError
+        On all ranks: labels are numbers on one rank and strings on another.
+    TypeError
+        On all ranks: labels are neither numbers nor strings.
+    """
+    if ranks.alone:
+        return np.unique(own)
+    with ranks.agreed():
+        own = np.unique(own)
+        if own.dtype.kind not in "biufUO":
+            raise TypeError(f"{name} in a group needs numbers or names, got the dtype {own.dtype}")
+        text = json.dumps([own.dtype.str, own.tolist()])
+    gathered = [json.loads(text) for text in ranks.texts(text)]
+    every = [np.array(values, dtype=kind) for kind, values in gathered if values]
+    if len({isinstance(value, str) for array in every for value in array.tolist()}) > 1:
+        raise ValueError(f"{name} needs whole numbers or names, got both")
+    return np.unique(np.concatenate(every)) if every else own[:0]
+
+
+def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:
+    """Return the `number` rows of all ranks with the largest scores, in descending order."""
+    best = score.argsort(descending=True, stable=True)[:number]
+    rows, scores = torch.cat(ranks.gather(x[best])), torch.cat(ranks.gather(score[best]))
+    return rows[scores.argsort(descending=True, stable=True)[:number]]
+
+
+def sample(x: Tensor, most: int, ranks: Ranks) -> Tensor:
+    """Return the rows of all ranks, or a random sample of `most` of them, the same on all ranks.
+
+    The sample depends on the number of all rows alone, and not on how they are shared out.
+    """
+    start, total = numbered(len(x), ranks)
+    if total > most:
+        chosen = np.random.default_rng(0).choice(total, most, replace=False)
+        x = x[torch.from_numpy(np.isin(np.arange(start, start + len(x)), chosen)).to(x.device)]
+    return torch.cat(ranks.gather(x))

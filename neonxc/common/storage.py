@@ -1,0 +1,225 @@
+"""Save and load objects as safetensors files: tensors in the body, and everything else as JSON in the header.
+
+Nothing is ever unpickled: only classes in :data:`neonxc.common.registry.FORMS` can be loaded.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import platform
+import tempfile
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from neonxc.common.registry import FORMS, pack, unpack
+
+VERSION = 4
+KEY = "neonxc"
+SUM = f"{KEY}.checksum"
+KIND = "object"
+OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".onnx", ".npz"}
+"""Suffixes of formats that are not written."""
+# Modules that register classes when they are imported
+HOMES = ("neonxc.network", "neonxc.clusterings", "neonxc.rules", "neonxc.models", "neonxc.trees")
+
+
+def save(obj: Any, path: str | os.PathLike[str]) -> None:
+    """Save a network, a threshold tree or a fitted model.
+
+    Parameters
+    ----------
+    obj : NeuralizedClustering, ThresholdTree, Rules, tree explainer, KernelKMeans, SCAN, FeatureExtractor, ...
+        Any object of a class that is registered with :func:`neonxc.common.registry.register`. The feature network of a
+        clustering is saved with it if a builder of :mod:`neonxc.models` made it; other feature networks are not
+        saved, and have to be given to :func:`load` (a SCAN on one of them can't be saved). Parameters of an
+        estimator that are not numbers or strings (estimators, initial labels, random states) are not saved; a
+        loaded estimator has their default values.
+    path : path-like
+        The file, usually ``*.safetensors``. It is written atomically: to a temporary file first. A file that
+        exists keeps its permissions, and a symbolic link its target.
+
+    Raises
+    ------
+    TypeError
+        The object's class is not registered, or it can't be saved.
+    ValueError
+        The suffix of `path` is that of another format, such as ``.pkl`` or ``.pt``.
+    FileNotFoundError
+        The folder of `path` does not exist.
+    """
+    if Path(path).suffix.lower() in OTHERS:
+        raise ValueError(f"path needs the suffix .safetensors, the format that neonxc.save writes, got {path}")
+    write(path, KIND, *pack(obj))
+
+
+def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any:
+    """Load an object that :func:`save` has saved.
+
+    Parameters
+    ----------
+    path : path-like
+    features : nn.Module, optional
+        The feature network of a clustering, needed if the file does not hold it; it replaces the one in the file.
+
+    Returns
+    -------
+    object
+        The object, with its tensors on the CPU.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        The file is damaged, of another program or version, of a class that is not registered, or without the
+        feature network that the object needs.
+    """
+    if features is not None and not isinstance(features, nn.Module):
+        raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
+    _, described, tensors = read(path, {KIND})
+    try:
+        if features is not None and "features" in {**described["values"], **described["parts"]}:
+            described["parts"].pop("features", None)
+            described["values"]["features"] = features
+        _import_classes(described)
+        return unpack(described, tensors)
+    except ValueError as error:
+        raise ValueError(f"{path} can't be loaded: {error}") from error
+    except Exception as error:  # whatever goes wrong while the object is built: the file does not describe one
+        raise ValueError(f"{path} is damaged: {error!r}") from error
+
+
+def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write JSON values and tensors to a file atomically, with a `kind` that :func:`read` checks.
+
+    Raises
+    ------
+    OSError
+        The folder does not exist, or the file can't be written.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder {path.parent} does not exist; create it before saving {path.name}")
+    header = json.dumps({"version": VERSION, "kind": kind, "plain": plain})
+    write_tensors(tensors, path, {KEY: header, SUM: _checksum(header)})
+
+
+def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """Write a safetensors file with this header, atomically."""
+    # copies, as safetensors does not accept tensors that share memory, such as tied weights
+    tensors = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    try:
+        with staged_file(path) as partial:
+            save_file(tensors, partial, metadata=metadata)
+    except SafetensorError as error:  # for example, a full disk
+        raise OSError(f"can't write {path}: {error}") from error
+
+
+def read(path: str | os.PathLike[str], kinds: Collection[str]) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
+    """Read a file of :func:`write`: its kind, its JSON values and its tensors, on the CPU.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        The file is damaged, of another program or version, or of none of these `kinds`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            held = {KEY: "null"} | (file.metadata() or {})
+            header = json.loads(held[KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} was not written by neonxc")
+    version, kind, plain = (header.get(name) for name in ("version", "kind", "plain"))
+    if not isinstance(version, int):
+        raise ValueError(f"{path} is damaged: its header has no version")
+    if version != VERSION:
+        age = "a newer" if version > VERSION else "an older"
+        raise ValueError(f"{path} was written by {age} neonxc (file version {version}, known {VERSION})")
+    if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
+        raise ValueError(f"{path} is damaged: its header was changed since it was written")
+    if not isinstance(kind, str) or not isinstance(plain, dict):
+        raise ValueError(f"{path} is damaged: its header has no description of its contents")
+    if kind not in kinds:
+        needed = " or ".join(map(repr, kinds))
+        raise ValueError(f"{path} contains a {kind!r}, not {needed}")
+    return kind, plain, tensors
+
+
+def _checksum(text: str) -> str:
+    return f"{crc32(text.encode()):08x}"
+
+
+@contextmanager
+def staged_file(path: Path) -> Iterator[Path]:
+    """Write a file atomically: yield a temporary path, which replaces `path` if the block succeeds.
+
+    The permissions of a file that exists are kept, and a link leads to the new file. What killed processes of this
+    computer left of the same file is removed.
+    """
+    path = path.resolve()
+    host = _checksum(platform.node())
+    leftovers = path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part")
+    for left in leftovers if os.name == "posix" else ():  # on Windows, asking for a process may end it
+        try:
+            os.kill(int(left.name.split(".")[-3]), 0)
+        except ProcessLookupError:
+            left.unlink(missing_ok=True)
+        except OSError:  # another user's process that runs
+            pass
+    partial = path.with_name(f"{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex}.part")
+    try:
+        partial.touch()
+        mode = (path if path.exists() else partial).stat().st_mode
+        yield partial
+        partial.chmod(mode)  # safetensors makes files readable by the owner only
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Write several files together: yield a temporary folder, whose files move to `path` if the block succeeds.
+
+    Files with the same names are replaced; other files of the folder are kept.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; a folder is needed")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as stage:
+        yield Path(stage)
+        path.mkdir(exist_ok=True)
+        for file in Path(stage).iterdir():
+            os.replace(file, path / file.name)
+
+
+def _import_classes(described: dict[str, Any]) -> None:
+    """Import the modules that register classes until all classes of a description are registered."""
+    for home in HOMES:
+        if not _class_names(described) <= FORMS.keys():
+            import_module(home)
+
+
+def _class_names(described: dict[str, Any]) -> set[str]:
+    return {described["class"]}.union(*map(_class_names, described["parts"].values()))

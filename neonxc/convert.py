@@ -1,0 +1,315 @@
+"""Convert fitted clusterings to networks."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import torch
+from sklearn.base import ClusterMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from neonxc.carriers.terms import behind_terms, is_texts
+from neonxc.clusterings import ClusterModel, SameCenters, read
+from neonxc.clusterings.given import GivenLabels
+from neonxc.clusterings.model import is_known
+from neonxc.clusterings.swapped import check_swapped
+from neonxc.data.distinct import n_distinct, why_identical
+from neonxc.data.frames import column_names, reads_tables
+from neonxc.data.inputs import as_batch, check_names, check_width, spreads
+from neonxc.data.preparation import prepare
+from neonxc.data.sparse import SparseRows, is_sparse, laid_out, moments
+from neonxc.head import Head
+from neonxc.head.competition import Rivals
+from neonxc.head.preprocessing import Preprocessing
+from neonxc.network import NeuralizedClustering
+from neonxc.pipelines.encoding import Encoding, is_mixed
+from neonxc.pipelines.folding import fold, settle
+
+
+@reads_tables
+def neuralize(
+    model: Any = None,
+    X: Any = None,
+    features: nn.Module | None = None,
+    *,
+    labels: Any = None,
+    threshold: float | None = None,
+    stiffness: float | None = None,
+) -> NeuralizedClustering:
+    """Rewrite a fitted clustering as a network with the same decisions.
+
+    The network is computed without training. Only for a clusterer that has labels but no decision function, a
+    surrogate is fitted to the labels, which is a kernel k-means whose fidelity the network reports.
+
+    Parameters
+    ----------
+    model : estimator, Pipeline, nn.Module, array or Tensor
+        One of the following:
+
+        - a fitted KMeans, MiniBatchKMeans, BisectingKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture
+          or BayesianGaussianMixture of scikit-learn;
+        - a fitted KernelKMeans, KCenter or SCAN of `neonxc.models`, or a threshold tree of `neonxc.trees`;
+        - an nn.Linear whose outputs go into a softmax, a module with centers (DEC), or an nn.Sequential that ends
+          in one of these;
+        - a Pipeline of affine steps, encoders of categories and imputers that ends in a clusterer, and may begin
+          with a CountVectorizer or TfidfVectorizer;
+        - centers [K, d];
+        - any other clusterer with `labels_` (DBSCAN, HDBSCAN, AgglomerativeClustering, SpectralClustering, ...),
+          together with the X that it was fitted on, through a surrogate.
+    X : array, sparse matrix, frame, tensor or sequence of str, optional
+        Data on which beta is calibrated (and from which reference points are chosen if a Pipeline reduces
+        dimensions). These are inputs of the network: points [N, d], images if `features` is given, or texts if a
+        Pipeline begins with a vectorizer. SciPy sparse matrices and arrays stay sparse; only a surrogate needs a
+        dense array, of at most 1 GiB. Without X, beta is calibrated on the centers of the model.
+    features : nn.Module, optional
+        Network from inputs to the features that the clusterer was fitted on: [N, d], or a map [N, d, ...] whose
+        locations are the points. It is not copied, and must be in evaluation mode.
+    labels : array-like [N], optional
+        Any labels of the points X, instead of `model`, for example from human experts. Points with -1 are noise
+        and left out. If X is a data frame with categories or missing values, the surrogate is fitted to its
+        columns as :func:`neonxc.data.preparation.prepare` encodes them; columns that it leaves out have no relevance.
+    threshold : float, optional
+        Explain why the probability ``p_c`` of a cluster exceeds this threshold (0 to 1), instead of why it is the
+        largest (NEON paper, Prop. 7). Logits are then positive where ``p_c > threshold``. For models with a
+        softmax: linear heads, mixtures, kernel k-means, and k-means with a stiffness.
+    stiffness : float, optional
+        Soft k-means: ``p = softmax(-stiffness * squared distances)``.
+
+    Returns
+    -------
+    NeuralizedClustering
+        The network, on the device of `features`, of a model that consists of tensors, or of X if it is a tensor;
+        otherwise on the CPU.
+
+    Raises
+    ------
+    TypeError
+        If the clusterer is not supported, or arguments are in the wrong order.
+    sklearn.exceptions.NotFittedError
+        If the clusterer is not fitted.
+    ValueError
+        If there are fewer than two clusters, centers or components are identical, parameters are NaN or infinite,
+        a step is not affine, X cannot be used, the number of labels is wrong, or a threshold is given for a model
+        without probabilities.
+
+    Warns
+    -----
+    UserWarning
+        If a surrogate assigns less than 95% of the points to their label.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris().data
+    >>> net = neonxc.neuralize(KMeans(3, random_state=0).fit(X), X)
+    >>> relevance = neonxc.NEON(net).attribute(X)
+    >>> relevance.shape
+    (150, 4)
+
+    Any labels, here those of DBSCAN:
+
+    >>> from sklearn.cluster import DBSCAN
+    >>> from sklearn.datasets import make_moons
+    >>> X, _ = make_moons(300, noise=0.05, random_state=0)
+    >>> net = neonxc.neuralize(DBSCAN(0.2).fit(X), X)
+    >>> net.fidelity_
+    1.0
+    """
+    check_swapped(model, X, labels)
+    if features is not None and not isinstance(features, nn.Module):
+        raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
+    if (model is None) == (labels is None):
+        raise TypeError("neuralize takes a model, or labels= and X=")
+    if labels is not None and features is None and is_mixed(X):
+        X = X.rename(columns=str)
+        model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
+    steps, final = _split(model)
+    terms, steps = behind_terms(steps)
+    if terms is not None and features is not None:
+        raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
+    if terms is not None and X is not None and is_texts(X):
+        X = terms.encode(X)
+    names = _feature_names(model, X, features) if terms is None else terms.names
+    width = (_width(model) or 0) if terms is None else terms.width
+    # checked before the surrogate is fitted, which takes time
+    encoding, chain = _folded(final, steps, width, X, names, features)
+    if labels is not None or _has_labels_alone(final):
+        found = _from_labels(final, labels, laid_out(X), steps, features, encoding)
+    else:
+        found = _read(final, X)
+    if found.encoding is not None:
+        if steps:
+            raise ValueError(
+                f"a {type(final).__name__} that encodes its table itself needs to be without a pipeline"
+            )
+        encoding, names = found.encoding, list(found.encoding.columns)
+    features = _chained(features, found.features)
+    factor = _factor(found, threshold, stiffness)
+    noise = None if found.noise is None else found.noise(chain).scaled(factor)
+    head = _soft(found.head(chain), factor, threshold)
+    if terms is not None and encoding is not None:
+        raise ValueError("behind a vectorizer a pipeline has counts of terms, and no encoder or imputer")
+    net = NeuralizedClustering(head, features, found.classes, names, noise, terms or encoding)
+    net.to(_device(final, X, features))
+    if found.fidelity is not None:
+        net.fidelity_, net.fidelity_held_out_, net.stability_ = found.fidelity
+    if X is not None:
+        if net.features is None:
+            points = net.carrier.stored(X).tensor
+            net.spread_ = (moments(points)[1] if isinstance(points, SparseRows) else spreads(points)).cpu().numpy()
+        return net.calibrate(X)
+    if found.points is not None:
+        net.beta = NeuralizedClustering(_soft(found.head(None), factor, threshold)).calibrate(found.points).beta
+    return net
+
+
+def _read(final: Any, X: Any) -> ClusterModel:
+    """Read a clusterer; the error about identical centers names the cause in the data, if data are given."""
+    try:
+        return read(final)
+    except SameCenters as error:
+        clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
+        raise ValueError(f"{error}{why_identical(X, clusters)}") from None
+
+
+def _from_labels(
+    final: Any,
+    labels: Any,
+    X: Any,
+    steps: list[tuple[str, Any]],
+    features: nn.Module | None,
+    encoding: Encoding | None,
+) -> ClusterModel:
+    """Fit a surrogate to labels."""
+    from neonxc.clusterings.surrogate import fit_surrogate  # needs neonxc.models
+
+    if labels is None:
+        check_is_fitted(final)
+        labels = final.labels_
+    if X is None:
+        what = "labels" if final is None else f"a {type(final).__name__}, which remembers its labels alone,"
+        raise ValueError(f"explaining {what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
+    if not steps and features is None:
+        _check_fitted_on(final, as_batch(X).tensor.shape)
+    if features is None and n_distinct(X[:2]) == 1 and n_distinct(X) == 1:
+        raise ValueError(f"nothing tells the clusters apart{why_identical(X, 2)}")
+    return fit_surrogate(X, labels, steps, features, encoding)
+
+
+def _check_fitted_on(final: Any, shape: tuple[int, ...]) -> None:
+    """Refuse points with a wrong number of columns, and distances instead of points."""
+    width = _width(final)
+    if width is None or len(shape) != 2:
+        return
+    if "precomputed" not in (getattr(final, "metric", None), getattr(final, "affinity", None)):
+        check_width(shape[1], width)
+    elif shape == (width, width):
+        raise ValueError(
+            f"X is the matrix of distances or affinities that the {type(final).__name__} was fitted on; pass the "
+            "points, whose columns are to explain it: neonxc.neuralize(labels=model.labels_, X=points)"
+        )
+
+
+def _has_labels_alone(final: Any) -> bool:
+    known = isinstance(final, type) or is_known(final)
+    return not known and (isinstance(final, ClusterMixin) or hasattr(final, "labels_"))
+
+
+def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
+    """Return the factor of the competing values."""
+    if stiffness is not None:
+        if not found.softens:
+            raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
+        if not isinstance(stiffness, Real) or not 0 < stiffness < math.inf:
+            raise ValueError(f"stiffness needs a number > 0, got {stiffness!r}")
+        return float(stiffness)
+    if threshold is None:
+        return 1.0
+    if found.scale is None:
+        needed = "give k-means a stiffness=, as soft k-means has it" if found.softens else "this model has none"
+        raise ValueError(f"threshold= needs a model with probabilities: {needed}")
+    return found.scale
+
+
+def _soft(head: Head, factor: float, threshold: float | None) -> Head:
+    """Return the head of a soft assignment."""
+    if threshold is not None and (not isinstance(threshold, Real) or not 0 < threshold < 1):
+        raise ValueError(f"threshold needs a probability between 0 and 1, got {threshold!r}")
+    head = head if factor == 1 else head.scaled(factor)
+    return head if threshold is None else Head(head.detection, head.grouping, Rivals(float(threshold)))
+
+
+def _folded(
+    final: Any,
+    steps: list[tuple[str, Any]],
+    width: int,
+    X: Any,
+    names: list[str] | None,
+    features: nn.Module | None,
+) -> tuple[Encoding | None, Preprocessing | None]:
+    if not steps:
+        return None, None
+    try:
+        folding = fold(steps, width)
+    except ValueError as error:
+        if isinstance(error, NotFittedError) or not _has_labels_alone(final):
+            raise
+        raise ValueError(
+            f"{error}; neonxc.neuralize(labels=model[-1].labels_, X=X) explains the labels by the columns of X"
+        ) from None
+    if is_sparse(X) and not folding.plain:
+        raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
+    encoding, chain = settle(folding, steps, X if features is None else None, names)
+    if encoding is not None and features is not None:
+        raise ValueError("behind a feature network a pipeline has numbers, and no encoder or imputer")
+    return encoding, chain
+
+
+def _chained(first: nn.Module | None, then: nn.Module | None) -> nn.Module | None:
+    if first is None or then is None:
+        return first or then
+    return nn.Sequential(first, then)
+
+
+def _split(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+    if not isinstance(model, Pipeline):
+        return [], model
+    check_is_fitted(model)
+    steps, final = _split(model.steps[-1][1])
+    return [*model.steps[:-1], *steps], final
+
+
+def _width(step: Any) -> int | None:
+    """Return the number of raw columns if a step knows it ('passthrough' and None do not)."""
+    if isinstance(step, Pipeline):
+        return next((width for _, inner in step.steps if (width := _width(inner)) is not None), None)
+    return getattr(step, "n_features_in_", None)
+
+
+def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] | None:
+    if features is not None:
+        return None
+    fitted = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
+    given = column_names(X)
+    check_names(given, fitted)
+    names = given if fitted is None else fitted
+    return None if names is None else [str(name) for name in names]
+
+
+def _device(model: Any, X: Any, features: nn.Module | None) -> torch.device:
+    """Return the device of the feature network, of a model that consists of tensors, or of X."""
+    for holder in (features, model, X):
+        if isinstance(holder, nn.Module):
+            tensors = [*holder.parameters(), *holder.buffers()]
+            if tensors:
+                return tensors[0].device
+        if isinstance(holder, Tensor):
+            return holder.device
+    return torch.device("cpu")

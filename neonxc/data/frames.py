@@ -1,0 +1,100 @@
+"""Reading of tables: data frames of other libraries, Arrow data and AnnData become data frames of pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from scipy import sparse
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def reads_tables(function: Function) -> Function:
+    """Decorate a public function such that its arguments are read by :func:`as_pandas`.
+
+    In a group, the error of one process is raised in all of them.
+    """
+
+    @wraps(function)
+    def reading(*args: Any, **options: Any) -> Any:
+        with _agreed(options.get("group")):
+            args, options = tuple(map(as_pandas, args)), {k: as_pandas(v, k) for k, v in options.items()}
+        return function(*args, **options)
+
+    return cast(Function, reading)
+
+
+def _agreed(group: Any) -> AbstractContextManager[None]:
+    if group is None:
+        return nullcontext()
+    from neonxc.common.processes import (
+        Ranks,  # imports PyTorch, which commands do without until their arguments are checked
+    )
+
+    return Ranks(group).agreed()
+
+
+def as_pandas(value: Any, name: str = "X") -> Any:
+    """Read a table or a column of any library; return anything else unchanged.
+
+    Parameters
+    ----------
+    value : Any
+        Data frames and series of polars, tables and arrays of PyArrow, relations of DuckDB, and all other objects
+        with an Arrow interface become data frames and series of pandas. An AnnData becomes a data frame of its
+        matrix ``X``, or that matrix if it is sparse. A MultiIndex of columns becomes the joined names of its
+        levels, and columns that may hold pandas.NA become plain ones with NaN or None.
+    name : str
+        Name of the argument in errors.
+
+    Raises
+    ------
+    ValueError
+        Several columns have the same name, or a stream of Arrow data has no rows (left).
+    """
+    if hasattr(value, "var_names"):
+        rows = value.X
+        value = rows if sparse.issparse(rows) else pd.DataFrame(np.asarray(rows), value.obs_names, value.var_names)
+    elif not hasattr(value, "iloc"):
+        value = _from_arrow(value.collect() if type(value).__name__ == "LazyFrame" else value, name)
+    names = column_names(value)
+    if names is None:
+        return value
+    if value.columns.nlevels > 1:
+        names = ["_".join(filter(None, map(str, levels))) for levels in value.columns]
+        value = value.set_axis(names, axis=1)
+    if len(set(names)) < len(names):
+        twice = sorted({column for column in names if names.count(column) > 1})
+        raise ValueError(f"{name} has several columns of the same name: {twice}; rename them")
+    for i, dtype in enumerate(value.dtypes):
+        if getattr(dtype, "na_value", None) is pd.NA:  # scikit-learn can't compare it
+            value = value.copy(deep=False)
+            value.isetitem(i, pa.Array.from_pandas(value.iloc[:, i]).to_pandas().array)
+    return value
+
+
+def column_names(X: Any) -> list[str] | None:
+    """Return the names of the columns of a data frame as strings; None for other data."""
+    return [str(name) for name in X.columns] if hasattr(X, "iloc") and hasattr(X, "columns") else None
+
+
+def _from_arrow(value: Any, name: str) -> Any:
+    """A table or column with an Arrow interface as a frame or series of pandas, with decimal numbers as floats."""
+    if not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")):
+        return value
+    try:
+        table = pa.table(value)
+    except (TypeError, pa.ArrowInvalid):  # a column
+        return pa.chunked_array(value).to_pandas()
+    if not (table.num_rows or hasattr(value, "shape")):
+        raise ValueError(f"{name} has no rows (left): a {type(value).__name__} can be read once; pass its table")
+    fields = [
+        field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field for field in table.schema
+    ]
+    return table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()

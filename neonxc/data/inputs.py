@@ -1,0 +1,341 @@
+"""Conversion of arrays, data frames and tensors to checked tensors, and of results back to the same type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_array
+from torch import Tensor
+
+from neonxc.common.numbers import is_missing as is_missing
+from neonxc.data.frames import as_pandas, column_names
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)  # torch does not compute with others
+NOISE = -1
+"""The label of noise points in density-based clusterings."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Data as a floating-point tensor, with functions that convert results to the caller's own type."""
+
+    tensor: Tensor
+    """The data; for sparse data, `stored` of a carrier puts :class:`~neonxc.data.sparse.SparseRows` here."""
+    names: list[str] | None
+    """Column names of a data frame."""
+    restore: Callable[[Tensor], Any]
+    """Converts a result to the type of the data; to a data frame only if the result has the frame's shape."""
+    labels: Callable[[np.ndarray], Any]
+    """Converts labels [n] to the type of the data; labels that are strings stay an array."""
+    collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
+    """Converts relevance of the tensor's columns to relevance of the caller's columns."""
+
+
+def as_batch(
+    X: Any, *, name: str = "X", device: torch.device | str | None = None, integers: bool = False
+) -> Batch:
+    """Convert data to a finite floating-point tensor of at least two dimensions.
+
+    Parameters
+    ----------
+    X : array-like, data frame or tensor [N, ...]
+        Numbers of any real dtype. Half precision is converted to float32, integers and booleans to float64.
+    name : str
+        Name of the argument in errors.
+    device : torch.device, optional
+        Device of the tensor. Default: the device of the data.
+    integers : bool
+        Keep integer dtypes.
+
+    Raises
+    ------
+    ValueError
+        Values that are no finite numbers (the message names the column), no points, or fewer than two dimensions.
+    """
+    X = as_pandas(X, name)
+    if hasattr(X, "toarray"):
+        raise ValueError(f"{name} is sparse; pass {name}.toarray()")
+    if isinstance(X, Tensor) and X.layout != torch.strided:
+        raise ValueError(f"{name} is sparse; pass {name}.to_dense()")
+    names = column_names(X)
+    if isinstance(X, Tensor):
+        tensor = X.detach()
+    else:
+        tensor = _from_array(X, name) if names is None else _from_frame(X, name)
+    if tensor.is_complex():
+        raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
+    _check_shape(tensor, name)
+    source_dtype, source_device = tensor.dtype, tensor.device
+    keep_type = integers and source_dtype in INTEGERS
+    tensor = tensor.to(device=device, dtype=source_dtype if keep_type else compute_dtype(source_dtype))
+    check_finite(tensor, name=name, names=names)
+
+    def restore(result: Tensor) -> Any:
+        keep = source_dtype if source_dtype in (torch.float32, torch.float64) else result.dtype
+        result = result.detach().to(device=source_device, dtype=keep)
+        if isinstance(X, Tensor):
+            return result
+        array = result.numpy()
+        if names is None or array.shape != X.shape:
+            return array
+        return type(X)(array, index=X.index, columns=X.columns)
+
+    return Batch(tensor, names, restore, partial(like, X))
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Convert a tensor on any device, or anything array-like, to an array."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(as_pandas(values))
+
+
+def some_rows(X: Any, index: np.ndarray | list[int]) -> Any:
+    """Select rows of the inputs, keeping their type."""
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    if isinstance(X, Tensor):
+        return X[torch.as_tensor(index, device=X.device)]
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[index]
+    return X[index] if isinstance(X, np.ndarray) else [X[i] for i in index]
+
+
+def like(X: Any, values: np.ndarray | Tensor) -> Any:
+    """Return one value per point as an array, or as a tensor if X is one and the values are numbers."""
+    if isinstance(X, Tensor) and not (isinstance(values, np.ndarray) and values.dtype.kind not in "fiub"):
+        return torch.as_tensor(values, device=X.device)
+    return values if isinstance(values, np.ndarray) else values.numpy()
+
+
+def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
+    """Return texts as a list, from any iterable of strings.
+
+    Raises
+    ------
+    ValueError
+        A single string, items that are no strings, or no texts.
+    """
+    listed = list(texts)
+    if isinstance(texts, str):
+        raise ValueError(f"{name} needs a sequence of strings; a single one is [text]")
+    for n, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} needs a sequence of strings; text {n} is a {type(text).__name__}")
+    if not listed:
+        raise ValueError(f"{name} is empty")
+    return listed
+
+
+def as_labels(
+    labels: Any, n: int, device: torch.device, *, name: str = "labels"
+) -> tuple[Tensor, np.ndarray, Tensor]:
+    """Encode cluster labels as columns.
+
+    Parameters
+    ----------
+    labels : array-like [n]
+        Whole numbers or strings. -1 and missing values (None, NaN, NA) are noise.
+    n : int
+        Number of points.
+    device : torch.device
+        Device of the tensors returned.
+    name : str
+        Name of the argument in errors.
+
+    Returns
+    -------
+    columns : Tensor [n] of int64
+        Position of each label in `classes`; 0 for noise.
+    classes : ndarray [K]
+        The distinct labels, sorted; those of a pandas categorical in the order of its categories.
+    clustered : Tensor [n] of bool
+        Whether a point is in a cluster, that is, no noise.
+
+    Raises
+    ------
+    ValueError
+        Another number of labels, labels that are neither whole numbers nor strings, or noise alone.
+    """
+    values = label_array(labels, name=name)
+    if values.shape != (n,):
+        raise ValueError(f"{name} needs one label per point, shape ({n},), got {values.shape}")
+    clustered = are_labels(values)
+    if not clustered.any():
+        raise ValueError(f"{name} needs at least one cluster: all points are noise (-1)")
+    known = label_array(values[clustered], name=name)
+    if known.dtype.kind == "f" and (known != np.round(known)).any():
+        raise ValueError(f"{name} needs whole numbers or names, got {known[known != np.round(known)][0]:g}")
+    if len({isinstance(value, str) for value in known}) > 1:
+        raise ValueError(f"{name} needs whole numbers or names, got both")
+    classes, positions = np.unique(known, return_inverse=True)
+    place = class_order(labels, classes)
+    classes, positions = classes[place], place.argsort()[positions]
+    columns = np.zeros(n, dtype=np.int64)
+    columns[clustered] = positions
+    return torch.from_numpy(columns).to(device), classes, torch.from_numpy(clustered).to(device)
+
+
+def class_order(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the order [K] of sorted classes: for labels of a pandas categorical, that of its categories."""
+    categories = getattr(getattr(labels, "cat", labels), "categories", None)
+    return np.arange(len(classes)) if categories is None else categories.get_indexer(classes).argsort()
+
+
+def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
+    """Return weights [n] of points in float64: ones for None, and a single number for all points.
+
+    Raises
+    ------
+    ValueError
+        Another number of weights, or weights that are negative or not finite.
+    """
+    if sample_weight is None or isinstance(sample_weight, Number):
+        sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
+    options: dict[str, Any] = {
+        "ensure_2d": False,
+        "ensure_min_samples": 0,
+        "input_name": "sample_weight",
+        "copy": True,
+    }
+    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)  # a copy: a Series is read-only
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight needs one weight per point, shape ({n},), got {weight.shape}")
+    if (weight < 0).any():
+        raise ValueError("sample_weight needs weights >= 0, got negative ones")
+    return torch.as_tensor(weight).to(device)
+
+
+def are_labels(values: np.ndarray) -> np.ndarray:
+    """Mask [n] of the labels that belong to a cluster: neither noise (-1) nor missing."""
+    if values.dtype == object:
+        return np.array([not is_missing(value) and value != NOISE for value in values], dtype=bool)
+    return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
+
+
+def plain(value: Any) -> Any:
+    """A category or label as Python's own object, and None for a missing one."""
+    if is_missing(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
+    """Return labels as an array: object arrays of numbers become numeric, and NaN becomes noise, -1."""
+    values = as_array(labels)
+    if values.dtype == object:
+        inferred = np.asarray(values.tolist())
+        values = inferred if inferred.dtype.kind in "iuf" else values
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+        values = np.where(missing, values.dtype.type(NOISE), values)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has infinite values")
+        if missing.any() and (values == np.round(values)).all():  # floats only because some are missing
+            values = values.astype(np.int64)
+    return values
+
+
+def spreads(points: Tensor) -> Tensor:
+    """Standard deviations [d] of the columns of points [n, d], in float64; 1 for constant columns."""
+    points = points.double()
+    spread = points.std(dim=0, correction=0)
+    return torch.where(spread > 1e-9 * points.abs().amax(dim=0), spread, 1.0)
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype to compute with: float32 for half precision, whose distances overflow; float64 for integers."""
+    if dtype in (torch.float16, torch.bfloat16):
+        return torch.float32
+    return dtype if dtype.is_floating_point else torch.float64
+
+
+def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
+    """Raise a ValueError that names the first column with a value that is not finite."""
+    if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):  # ten times faster than isfinite
+        return
+    finite = torch.isfinite(tensor)
+    if finite.all():
+        return
+    where = (~finite).nonzero()[0].tolist()
+    value = tensor[tuple(where)].item()
+    place = f"at index {where}"
+    if tensor.ndim == 2:
+        place = f"in row {where[0]}, column {where[1] if names is None else repr(names[where[1]])}"
+    raise ValueError(f"{name} has a value that is not finite: {value} {place}")
+
+
+def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
+    """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
+    given: Any = tensor
+    values: Tensor = getattr(given, "entries", given)  # the stored entries of sparse rows
+    if not values.numel() or float(values.abs().amax()) <= most:
+        return
+    where = (values.abs() > most).nonzero()[0].tolist()
+    row, column = where if values is tensor else given.place(*where)
+    place = f"row {row}, column {column if names is None else repr(names[column])}"
+    kind = str(tensor.dtype).removeprefix("torch.")
+    raise ValueError(
+        f"{name} has a value whose square is too large for {kind}: {values[tuple(where)].item():g} in {place}; "
+        "rescale the column" + (" or pass float64" if tensor.dtype == torch.float32 else "")
+    )
+
+
+def check_width(got: int, needed: int, *, name: str = "X") -> None:
+    """Raise a ValueError unless the data has as many columns as the clustering was fitted on."""
+    if got != needed:
+        raise ValueError(f"{name} has {got} features, the clustering was fitted on {needed}")
+
+
+def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name: str = "X") -> None:
+    """Raise a ValueError unless a frame has the columns that the clustering was fitted on, in the same order."""
+    if got is None or needed is None or list(got) == list(needed):
+        return
+    missing, extra = [n for n in needed if n not in got], [n for n in got if n not in needed]
+    if missing or extra:
+        raise ValueError(f"columns of {name} differ from the fitted ones: missing {missing}, unexpected {extra}")
+    raise ValueError(f"columns of {name} are in another order than at fit time; needed: {list(needed)}")
+
+
+def _from_frame(X: Any, name: str) -> Tensor:
+    bad = [str(column) for column, dtype in X.dtypes.items() if not _is_numeric(dtype)]
+    if bad:
+        raise ValueError(
+            f"{name} has columns that are not numeric: {bad}; drop or encode them, or fit a Pipeline that does "
+            f"and pass {name} to neonxc.neuralize with it"
+        )
+    return _from_array(X.to_numpy(dtype=None if _one_dtype(X) else np.float64), name)
+
+
+def _one_dtype(X: Any) -> bool:
+    kinds = set(map(str, X.dtypes))
+    return len(kinds) == 1 and isinstance(X.dtypes.iloc[0], np.dtype)
+
+
+def _is_numeric(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "O") in "fiub"
+
+
+def _from_array(X: Any, name: str) -> Tensor:
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
+    if array.dtype.kind not in "fiubc":
+        raise ValueError(f"{name} can't be read as an array of numbers: its type is {array.dtype}")
+    widest = np.float64 if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+    return torch.from_numpy(np.require(array, dtype=widest, requirements=["C", "W"]))
+
+
+def _check_shape(tensor: Tensor, name: str) -> None:
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"{name} needs shape [points, features], got {list(tensor.shape)}; "
+            f"a single point is {name}.reshape(1, -1)"
+        )
+    if tensor.numel() == 0:
+        raise ValueError(f"{name} is empty: shape {list(tensor.shape)}")

@@ -1,0 +1,291 @@
+"""Detection layers: neurons on the raw columns, and the relevance that they assign to the columns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neonxc.common.registry import storable
+from neonxc.data.inputs import check_range, check_width, compute_dtype, spreads
+from neonxc.data.sparse import ORDERS, SparseRows, dense
+
+
+class Detection(nn.Module, ABC):
+    """Base class of detection layers: a decision is a weighted sum of their neurons."""
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Number of raw columns d."""
+
+    @property
+    @abstractmethod
+    def n_neurons(self) -> int:
+        """Number of neurons M."""
+
+    @property
+    def width(self) -> int:
+        """The number of values computed per point, from which callers bound memory."""
+        return max(self.n_neurons, self.n_features)
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute neurons [N, M] from raw points [N, d], in float32 or float64 and with autocast off."""
+
+    @abstractmethod
+    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+        """Compute the relevance [N, d] of the weighted sum ``sum_m weights_m a_m(x)``.
+
+        Every neuron, or contrast of two neurons, is measured from its reference point.
+
+        Parameters
+        ----------
+        x : Tensor [N, d]
+        weights : Tensor [N, M]
+        own : Tensor [N, M] or None
+            If the sum consists of contrasts with the target cluster: the weights of the target's own neurons in
+            each contrast, which sum to 1.
+        """
+
+    @abstractmethod
+    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Compute the gradient [N, d] of the weighted sum: the multipliers of the standard linear rule."""
+
+    def slopes(self) -> Tensor | None:
+        """Return the gradients [M, d] of the neurons; None if they are not linear in the raw columns."""
+        return None
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return the column, the threshold and the sign [M] of neurons that are linear in one column each.
+
+        A neuron with sign 1 is positive below its threshold, one with sign -1 above it. None if the neurons are
+        not linear functions of one column each.
+        """
+        return None
+
+    @property
+    @abstractmethod
+    def references(self) -> Tensor:
+        """Reference points [R, d] in raw columns: centers, supports or means."""
+
+    def units(self) -> Tensor:
+        """Estimate the spread [d] of the columns by the standard deviations of the reference points."""
+        return spreads(self.references)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the neurons."""
+        return next(self.buffers()).device
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Detection:
+        """Return the same layer with neurons multiplied by a factor."""
+
+    def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:  # optional for subclasses
+        """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
+
+
+@storable
+class LinearDetection(Detection):
+    """Linear neurons ``a_m(x) = bias_m - D_m y`` of the coordinates ``y = (x - root) / n(x) - origin``.
+
+    Parameters
+    ----------
+    directions : Tensor [M, d]
+        The directions D.
+    anchors : Tensor [M, d]
+        The anchors A. The relevance of a neuron is measured from its anchor: column i gets ``D_mi (A_mi - y_i)``.
+        A contrast of two neurons is measured from the sum of their anchors, which for two centroids is the point
+        halfway between them (NEON paper, Eq. 4).
+    bias : Tensor [M], optional
+        Default: ``D_m A_m``, so that a neuron is zero at its anchor.
+    frame : dict, optional
+        The coordinates, which all neurons share. `root` and `origin` [d] define where y is zero (the centroids'
+        mean, as float32 is not translation invariant); `diagonal` says whether the preprocessing keeps columns
+        separate; after a Normalizer, `norm` ("l1", "l2" or "max"), `norm_weight` and `norm_bias` define the row
+        norm n(x). Default: y = x.
+    nearest_zero : bool
+        Measure a contrast from the point nearest to y = 0 where it is zero instead: for linear layers, which have
+        no centroids. The bias of a contrast is then shared among the columns in proportion to their squared
+        slopes.
+    """
+
+    PLAIN = ("diagonal", "norm", "nearest_zero")
+    directions: Tensor
+    anchors: Tensor
+    bias: Tensor
+    root: Tensor
+    origin: Tensor
+    norm_weight: Tensor | None
+    norm_bias: Tensor | None
+
+    def __init__(
+        self,
+        directions: Tensor,
+        anchors: Tensor,
+        bias: Tensor | None = None,
+        frame: dict[str, Any] | None = None,
+        nearest_zero: bool = False,
+    ) -> None:
+        super().__init__()
+        frame = frame or {}
+        zero = directions.new_zeros(directions.shape[1])
+        self.diagonal, self.norm = bool(frame.get("diagonal", True)), frame.get("norm")
+        self.nearest_zero = nearest_zero
+        self.register_buffer("directions", directions)
+        self.register_buffer("anchors", anchors)
+        self.register_buffer("bias", (directions * anchors).sum(dim=1) if bias is None else bias)
+        self.register_buffer("root", frame.get("root", zero))
+        self.register_buffer("origin", frame.get("origin", zero.clone()))
+        self.register_buffer("norm_weight", frame.get("norm_weight"))
+        self.register_buffer("norm_bias", frame.get("norm_bias"))
+
+    @property
+    def n_features(self) -> int:
+        """Number of raw columns d."""
+        return self.directions.shape[1]
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons M."""
+        return len(self.directions)
+
+    @property
+    def references(self) -> Tensor:
+        """Centroids in raw columns; for other neurons, twice their anchors in place of the centroids."""
+        return self.root + self.origin + 2 * self.anchors
+
+    def slopes(self) -> Tensor | None:
+        """Return the gradients [M, d] of the neurons; None after a Normalizer."""
+        return -self.directions if self.norm is None else None
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return the column, the threshold and the sign [M] of the neurons; see :meth:`Detection.edges`."""
+        uses_column = self.directions != 0
+        if self.norm is not None or not bool((uses_column.sum(dim=1) == 1).all()):
+            return None
+        column = uses_column.to(torch.int8).argmax(dim=1)
+        slope = self.directions.gather(1, column[:, None])[:, 0]
+        return column, (self.root + self.origin)[column] + self.bias / slope, slope.sign()
+
+    @property
+    def unshared(self) -> Tensor:
+        """The part of each neuron, [M], that no column gets: its value at its anchor."""
+        if self.nearest_zero:
+            return torch.zeros_like(self.bias)
+        return self.bias - (self.directions * self.anchors).sum(dim=1)
+
+    def scaled(self, factor: float) -> LinearDetection:
+        """Return the same layer with neurons multiplied by a factor."""
+        frame = {"diagonal": self.diagonal, "norm": self.norm, **self._buffers}
+        return LinearDetection(
+            self.directions * factor, self.anchors, self.bias * factor, frame, self.nearest_zero
+        )
+
+    def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
+        """Raise a ValueError if products with the directions overflow, or centroids' distances underflow."""
+        info, slope = torch.finfo(x.dtype), float(self.directions.abs().amax())
+        check_range(x, info.max / (16 * self.n_features * max(slope, info.tiny)), names=names)
+        size = slope * float(self.anchors.abs().amax())
+        if not self.nearest_zero and size < info.tiny / info.eps:
+            kind = str(x.dtype).removeprefix("torch.")
+            raise ValueError(
+                f"squared distances between the clusters are at most {size:.3g}, too small for {kind}; rescale "
+                "the columns, or pass float64"
+            )
+
+    def coordinates(self, x: Tensor) -> Tensor:
+        """Compute the coordinates y [N, d] of raw points."""
+        with full_precision(x):
+            return self._coordinates(x)[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute neurons [N, M] from raw points [N, d], dense or sparse, with autocast off."""
+        with full_precision(x):
+            if isinstance(x, SparseRows):
+                return self._sparse_forward(x)
+            y, _ = self._coordinates(x)
+            return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
+
+    def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
+        """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
+        with full_precision(x):
+            y, _ = self._coordinates(x)
+            directions, anchors = self.directions.to(y), self.anchors.to(y)
+            slope = weights @ directions
+            relevance = torch.addcmul(weights @ (directions * anchors), y, slope, value=-1)
+            if own is not None and self.nearest_zero:
+                relevance += self._biases(weights, own.to(y))
+            elif own is not None and not self.diagonal:
+                # where columns are mixed, the sum of two anchors is not the point halfway between the centroids
+                relevance += (own @ anchors) * slope - (own @ directions) * (weights @ anchors)
+            return relevance
+
+    def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
+        with full_precision(x):
+            _, norm = self._coordinates(x)
+            return -(weights @ self.directions.to(weights)) / norm
+
+    def _biases(self, weights: Tensor, own: Tensor) -> Tensor:
+        """Shares [N, d] in the contrasts' biases: ``sum_k s_k b_k / |w_k|^2 w_k^2``, w_k = D_k - D_c."""
+        directions, bias = self.directions.to(weights), self.bias.to(weights)
+        target = own.argmax(dim=1)
+        mode = "donot_use_mm_for_euclid_dist"  # the matrix product suffers from cancellation
+        apart = torch.cdist(directions, directions, compute_mode=mode).square()[target]
+        share = torch.where(apart > 0, weights * (bias - bias[target][:, None]) / apart, 0.0)
+        mine = directions[target]
+        squares = share @ directions.square() - 2 * mine * (share @ directions)
+        return squares + share.sum(1, keepdim=True) * mine.square()
+
+    def _sparse_forward(self, x: SparseRows) -> Tensor:
+        """Neurons [N, M] of sparse points, in float64, as the shift is subtracted after the matrix product."""
+        check_width(x.shape[1], self.n_features, name="x")
+        directions, origin = self.directions.double(), self.origin.double()
+        along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x) - directions @ origin
+        return (self.bias.double() - along).to(x.dtype)
+
+    def _coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
+        """The coordinates y [N, d] and the row norms [N, 1]."""
+        check_width(x.shape[1], self.n_features, name="x")
+        x = dense(x)
+        x = x.to(compute_dtype(x.dtype))
+        if self.norm is None:
+            return _minus(x, self.root + self.origin), 1.0
+        norm = self.row_norm(x)
+        return _minus(x, self.root) / norm - self.origin.to(x), norm
+
+    def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
+        """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
+        if self.norm is None:
+            return 1.0
+        assert self.norm_weight is not None
+        assert self.norm_bias is not None
+        if isinstance(x, SparseRows):
+            norm = x.norms(self.norm_weight, self.norm_bias, self.norm)[:, None]
+            return torch.where(norm > 0, norm, torch.ones_like(norm))
+        weight, bias = self.norm_weight.to(x), self.norm_bias.to(x)
+        z = (x * weight if weight.ndim == 1 else x @ weight.T) + bias
+        norm = torch.linalg.vector_norm(z, ORDERS[self.norm], dim=1, keepdim=True)
+        return torch.where(norm > 0, norm, torch.ones_like(norm))  # scikit-learn does not scale zero rows either
+
+
+def _minus(x: Tensor, shift: Tensor) -> Tensor:
+    """``x - shift``; the rounding error of the shift in the dtype of x is subtracted afterwards."""
+    rounded = shift.to(x)
+    return x - rounded - (shift - rounded.to(shift)).to(x)
+
+
+@contextmanager
+def full_precision(x: Tensor) -> Iterator[None]:
+    """Switch autocast off: squared distances overflow float16."""
+    if not torch.is_autocast_enabled(x.device.type):
+        yield
+        return
+    with torch.autocast(x.device.type, enabled=False):
+        yield

@@ -1,0 +1,312 @@
+"""The head of a neuralized clustering: detection, grouping and competition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from neonxc.common.memory import blocks
+from neonxc.common.registry import storable
+from neonxc.head.centroids import centroids
+from neonxc.head.competition import Path, Rivals, Share
+from neonxc.head.detection import Detection, LinearDetection, full_precision
+from neonxc.head.grouping import Minimum, UnionOfIntervals
+from neonxc.head.pieces import Pieces
+from neonxc.head.pooling import take_most
+from neonxc.head.preprocessing import Preprocessing
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The decisions at N points, each written as a weighted sum of M neurons.
+
+    Attributes
+    ----------
+    detection : Detection
+        The neurons.
+    weights : Tensor [N, M]
+        Weight of every neuron at every point.
+    own : Tensor [N, M] or None
+        Weights of the target cluster's own neurons; see `own` of :meth:`Detection.relevance`.
+    """
+
+    detection: Detection
+    weights: Tensor
+    own: Tensor | None
+
+    def relevance(self, x: Tensor) -> Tensor:
+        """Compute the relevance [N, d] of points [N, d] by the midpoint rule (NEON paper, Eqs. 2 and 4).
+
+        The closed form needs no tensor of clusters by features for each point.
+        """
+        return self.detection.relevance(x, self.weights, self.own)
+
+    def multiplier(self, x: Tensor) -> Tensor:
+        """Compute the multipliers [N, d] of the standard linear rule, where the bias absorbs its share."""
+        return self.detection.multiplier(x, self.weights)
+
+
+@storable
+class Head(nn.Module):
+    """A cluster decision on points [N, d], as a network of three layers.
+
+    Parameters
+    ----------
+    detection : LinearDetection, QuadraticDetection or EdgeDetection
+        Computes neurons [N, M] from points.
+    grouping : Minimum or UnionOfIntervals, optional
+        Computes the values [N, G] of clusters or tests from neurons. Default: every neuron is a value.
+    competition : Rivals or Path, optional
+        Computes logits [N, K] from values. Default: :class:`Rivals`, where all clusters compete.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two clusters.
+    """
+
+    PLAIN = ()
+    detection: Detection
+    grouping: Minimum | UnionOfIntervals | None
+    competition: Rivals | Path
+
+    def __init__(
+        self,
+        detection: Detection,
+        grouping: Minimum | UnionOfIntervals | None = None,
+        competition: Rivals | Path | None = None,
+    ) -> None:
+        super().__init__()
+        self.detection = detection
+        self.register_module("grouping", grouping)
+        self.competition = competition or Rivals()
+        if self.n_clusters < 2:
+            raise ValueError("explaining a clustering needs at least 2 clusters: with one there is no competitor")
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters K."""
+        n = self.detection.n_neurons if self.grouping is None else self.grouping.n_groups
+        return self.competition.n_clusters(n)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns d."""
+        return self.detection.n_features
+
+    @property
+    def width(self) -> int:
+        """The number of values computed per point, from which callers bound memory."""
+        return max(self.detection.width, self.n_clusters)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the logits [N, K] of points [N, d]; only the assigned cluster's is positive."""
+        return self.competition(self.values(x))
+
+    def values(self, x: Tensor) -> Tensor:
+        """Compute the values [N, G] that compete: of clusters (the least wins) or of a tree's tests."""
+        return self._grouped(self.detection(x))[0]
+
+    def assign(self, x: Tensor) -> Tensor:
+        """Return the column [N] of the cluster that each point is assigned to."""
+        return self.competition.assign(self.values(x))
+
+    def pieces(self) -> Pieces:
+        """Return the clusters as unions of convex or curved pieces, bounded by the values of :meth:`compared`."""
+        n = self.detection.n_neurons if self.grouping is None else self.grouping.n_groups
+        found = self.competition.pieces(n, self.detection.device)
+        return found if self.grouping is None else self.grouping.pieces(found)
+
+    def compared(self, x: Tensor) -> Tensor:
+        """Compute the values [N, M] that bound :meth:`pieces`: neurons, or the values of soft groups."""
+        return self.values(x) if self._mixes else self.detection(x)
+
+    def slopes(self) -> Tensor | None:
+        """Return the gradients [M, d] of the values of :meth:`compared`; None if they are not linear in x."""
+        return None if self._mixes else self.detection.slopes()
+
+    def decision(
+        self,
+        x: Tensor,
+        target: Tensor,
+        beta: float | Tensor,
+        competitor: Tensor | None = None,
+        share: Share = take_most,
+    ) -> Decision:
+        """Write the logit of one cluster at every point as a weighted sum of neurons.
+
+        Parameters
+        ----------
+        x : Tensor [N, d]
+        target : Tensor [N] of int64
+            Column of the cluster to explain at each point.
+        beta : float or scalar Tensor
+            Stiffness of the shares.
+        competitor : Tensor [N] of int64, optional
+            The only competitor of each point. Default: all other clusters compete.
+        share : callable
+            Computes the competitors' shares [N, L] from contrasts [N, L] and beta.
+
+        Returns
+        -------
+        Decision
+        """
+        values, shares = self._grouped(self.detection(x))
+        weights, own = self.competition.weights(values, target, beta, competitor, share)
+        if shares is None or self.grouping is None:
+            return Decision(self.detection, weights, own)
+        groups = self.grouping.groups
+        return Decision(
+            self.detection, weights[:, groups] * shares, None if own is None else own[:, groups] * shares
+        )
+
+    def scaled(self, factor: float) -> Head:
+        """Return a head whose logits are multiplied by a factor."""
+        grouping = None if self.grouping is None else self.grouping.scaled(factor)
+        return Head(self.detection.scaled(factor), grouping, self.competition)
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether the value of a cluster depends on several neurons at once."""
+        return self.grouping is not None and self.grouping.soft
+
+    def _grouped(self, neurons: Tensor) -> tuple[Tensor, Tensor | None]:
+        return (neurons, None) if self.grouping is None else self.grouping(neurons)
+
+
+@storable
+class Noise(nn.Module):
+    """Decides which points are noise: those farther from their nearest cluster than the cluster's radius.
+
+    Parameters
+    ----------
+    radius : float or Tensor [K]
+        Squared distance in the units of the head's values: one for all clusters, or one for each.
+    n_clusters : int
+        Number of clusters K of the head.
+    space : Tensor [d] or [p, d]
+        Linear map from raw columns to the space in which distances are measured.
+    """
+
+    PLAIN = ()
+    radius: Tensor
+    space: Tensor
+
+    def __init__(self, radius: float | Tensor, n_clusters: int, space: Tensor) -> None:
+        super().__init__()
+        radius = torch.as_tensor(radius, dtype=torch.float64, device=space.device)
+        self.register_buffer("radius", radius.expand(n_clusters).clone())
+        self.register_buffer("space", space)
+
+    def scaled(self, factor: float) -> Noise:
+        """Return the same noise for a head whose logits are multiplied by a factor."""
+        return Noise(self.radius * factor, len(self.radius), self.space * factor**0.5)
+
+    def forward(self, head: Head, x: Tensor) -> Tensor:
+        """Return whether points [N, d] are noise, [N] of bool."""
+        distance = self.distance(head, x)
+        least, nearest = distance.min(dim=1)
+        return least > self.radius.to(least)[nearest]
+
+    def margin(self, head: Head, x: Tensor) -> Tensor:
+        """Compute the radius minus the squared distance [N, K]; positive for points inside a cluster's radius."""
+        distance = self.distance(head, x)
+        return self.radius.to(distance) - distance
+
+    def distance(self, head: Head, x: Tensor) -> Tensor:
+        """Compute the squared distances [N, K] of points [N, d] from the clusters."""
+        assert isinstance(head.detection, LinearDetection)
+        values = head.values(x)
+        common = values.new_empty(len(x))  # the term of a point's distances that the head leaves out
+        for block in blocks(len(x), 4 * x.element_size() * head.width, x.device):
+            common[block] = self._squares(head.detection, x[block])
+        return values + common[:, None]
+
+    def _squares(self, detection: LinearDetection, x: Tensor) -> Tensor:
+        y = detection.coordinates(x)
+        space = self.space.to(y)
+        with full_precision(x):
+            return (y * space if space.ndim == 1 else y @ space.T).square().sum(dim=1)
+
+
+def centroid_head(
+    centers: Tensor,
+    groups: Tensor | None = None,
+    preprocessing: Preprocessing | None = None,
+    *,
+    gamma: float | None = None,
+    log_weights: Tensor | None = None,
+) -> Head:
+    """Make a head that assigns points to the nearest centroid.
+
+    Parameters
+    ----------
+    centers : Tensor [M, p]
+        Centroids in the space that the clusterer was fitted in.
+    groups : Tensor [M] of int64, optional
+        Column of the cluster that each centroid belongs to; a cluster's distance is the (soft) minimum over its
+        centroids. Default: every centroid is a cluster of its own.
+    preprocessing : Preprocessing, optional
+        Map from the raw columns to that space. Default: the identity.
+    gamma : float, optional
+        Stiffness of the soft minimum over a cluster's centroids, in units of 1 / squared distance. For kernel
+        k-means, whose supports are the centroids, it is the parameter of the kernel. Default: the hard minimum.
+    log_weights : Tensor [M], optional
+        Logarithms of the centroids' weights in the soft minimum. Default: equal weights that sum to 1 per cluster.
+
+    Returns
+    -------
+    Head
+    """
+    if groups is None:
+        return Head(centroids(centers, preprocessing))
+    groups, order = groups.sort(stable=True)  # soft minima are taken cluster by cluster
+    weights = None if log_weights is None else log_weights[order]
+    return Head(centroids(centers[order], preprocessing), Minimum(groups, gamma, weights))
+
+
+def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
+    """Make a head that assigns points to the largest of K linear functions ``weight_k x + bias_k``.
+
+    Parameters
+    ----------
+    weight : Tensor [K, d]
+    bias : Tensor [K], optional
+        Default: zeros.
+
+    Returns
+    -------
+    Head
+        Its values are ``E_k = -(weight_k x + bias_k)`` (NEON paper, Prop. 6).
+    """
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return Head(LinearDetection(weight, torch.zeros_like(weight), -bias, nearest_zero=True))
+
+
+def bisecting_head(
+    children: Sequence[tuple[int, int]], left: Tensor, right: Tensor, preprocessing: Preprocessing | None = None
+) -> Head:
+    """Make a head of a hierarchy of binary splits: at each split, a point goes to the nearer of two centers.
+
+    Parameters
+    ----------
+    children : sequence of T pairs (left, right)
+        The splits, as for :class:`~neonxc.head.competition.Path`; leaf k is cluster k.
+    left, right : Tensor [T, p]
+        Centers of the two children of each split.
+    preprocessing : Preprocessing, optional
+        Map from the raw columns to the space of the centers. Default: the identity.
+
+    Returns
+    -------
+    Head
+    """
+    both = centroids(torch.cat([left, right]), preprocessing)
+    (d_left, d_right), (a_left, a_right) = both.directions.chunk(2), both.anchors.chunk(2)
+    # the neuron of a split is the right child's distance minus the left child's: positive on the left
+    frame = {"diagonal": both.diagonal, "norm": both.norm, **both._buffers}
+    split = LinearDetection(d_right - d_left, a_left + a_right, frame=frame)
+    return Head(split, None, Path(children, torch.arange(len(children) + 1, device=left.device)))

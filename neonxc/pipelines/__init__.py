@@ -1,0 +1,1 @@
+"""Pipelines of scikit-learn as an encoding of the table, followed by one affine map."""

@@ -1,0 +1,228 @@
+"""Encoders of scikit-learn as parts of an :class:`~neonxc.pipelines.encoding.Encoding`, and their composition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
+from sklearn.utils.validation import check_is_fitted
+
+from neonxc.data.inputs import is_missing
+from neonxc.pipelines.encoding import category
+from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
+
+ENCODERS = "OneHotEncoder, OrdinalEncoder, SimpleImputer, FunctionTransformer of " + ", ".join(
+    f"np.{name}" for name in FUNCTIONS
+)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The effect of an encoder on its input columns.
+
+    Attributes
+    ----------
+    parts : list of Number, Indicator or Code
+        Definitions of the output columns, each in terms of one input column.
+    known : dict of int to tuple
+        Allowed values of input columns.
+    nan_alone : set of int
+        Input columns in which NaN is a missing value, and None is another value.
+    """
+
+    parts: list[Part]
+    known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    nan_alone: set[int] = field(default_factory=set)
+
+
+@singledispatch
+def encoded(step: Any) -> Encoded | None:
+    """Return the effect of a fitted pipeline step that is an encoder; None for other steps."""
+    return None
+
+
+@encoded.register
+def _(step: FunctionTransformer) -> Encoded | None:
+    if step.func is None:
+        return None
+    check_is_fitted(step)
+    name = next((name for name, function in FUNCTIONS.items() if function is step.func), None)
+    if name is None or step.kw_args:
+        what = getattr(step.func, "__name__", repr(step.func))
+        what += f" with kw_args {step.kw_args}" if step.kw_args else ""
+        raise ValueError(
+            f"FunctionTransformer of {what} can't be folded; supported are func=None and the increasing functions "
+            f"{', '.join(f'np.{name}' for name in FUNCTIONS)} without kw_args"
+        )
+    return Encoded([Number(i, functions=(name,)) for i in range(step.n_features_in_)])
+
+
+@encoded.register
+def _(step: SimpleImputer) -> Encoded:
+    check_is_fitted(step)
+    if not is_missing(step.missing_values):
+        raise ValueError(
+            f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: missing values need to be "
+            "NaN or None; pandas reads them with na_values="
+        )
+    fills = [category(value) for value in step.statistics_]
+    parts: list[Part] = [Number(i, fill) for i, fill in enumerate(fills) if fill is not None]
+    if step.indicator_ is not None:
+        parts += [Indicator(int(i), (None,)) for i in step.indicator_.features_]
+    numeric = step.strategy in ("mean", "median")  # where None becomes NaN
+    return Encoded(parts, nan_alone=set() if numeric or step.missing_values is None else {*range(len(fills))})
+
+
+@encoded.register
+def _(step: OneHotEncoder) -> Encoded:
+    check_is_fitted(step)
+    result = Encoded([])
+    for i, (values, rare) in enumerate(_categories(step)):
+        frequent = tuple(value for value in values if value not in rare)
+        parts: list[Part] = [Indicator(i, (value,)) for value in frequent]
+        if rare and step.handle_unknown in ("infrequent_if_exist", "warn"):  # unknown values count as infrequent
+            parts.append(Code(i, frequent, 1.0, (0.0,) * len(frequent)))
+        elif rare:
+            parts.append(Indicator(i, tuple(rare)))
+        dropped = None if step.drop_idx_ is None else step.drop_idx_[i]
+        if dropped is not None:
+            del parts[-1 if values[dropped] in rare else frequent.index(values[dropped])]
+        result.parts.extend(parts)
+        if step.handle_unknown == "error":
+            result.known[i] = values
+    return result
+
+
+@encoded.register
+def _(step: OrdinalEncoder) -> Encoded:
+    check_is_fitted(step)
+    result = Encoded([])
+    unknown = None if is_missing(step.unknown_value) else float(step.unknown_value)
+    for i, (values, rare) in enumerate(_categories(step)):
+        apart = values[-1] is None and step.categories_[i][-1] is not None  # NaN has a code of its own, None not
+        frequent = [value for value in (values[:-1] if apart else values) if value not in rare]
+        numbers = {value: float(code) for code, value in enumerate(frequent)}
+        numbers |= dict.fromkeys(rare, float(len(frequent)))
+        if apart:
+            numbers[None] = float(step.encoded_missing_value)
+        result.parts.append(Code(i, tuple(numbers), unknown, tuple(numbers.values())))
+        if step.handle_unknown == "error":
+            result.known[i] = values
+    return result
+
+
+def _categories(step: OneHotEncoder | OrdinalEncoder) -> Iterator[tuple[tuple[Any, ...], dict[Any, None]]]:
+    """Yield the categories of each column, and the infrequent ones, which are encoded as one."""
+    rare = getattr(step, "infrequent_categories_", [None] * len(step.categories_))
+    for i, categories in enumerate(step.categories_):
+        values = tuple(category(value) for value in categories)
+        if len(set(values)) < len(values):
+            raise ValueError(f"its column {i} has both None and NaN as categories; use one of them")
+        yield values, {} if rare[i] is None else dict.fromkeys(category(value) for value in rare[i])
+
+
+def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, float, float]:
+    """Compose two parts: a part of the column ``slope * source + shift``, in terms of the source's own column.
+
+    Returns
+    -------
+    part : Number, Indicator or Code
+    slope, shift : float
+        The composition is ``slope * part + shift``.
+
+    Raises
+    ------
+    ValueError
+        The composition is no such function, for example the categories of a scaled column.
+    """
+    as_it_is = (slope, shift) == (1.0, 0.0)
+    if isinstance(part, Number) and not part.functions:
+        fill = part.fill if as_it_is or part.fill is None else (part.fill - shift) / slope
+        return _filled(source, fill), slope, shift
+    if not isinstance(source, Number):
+        numbers, unknown = _numbers(source)
+        codes = tuple(_value(part, slope * number + shift) for number in numbers.values())
+        other = _value(part, slope * unknown + shift)
+        return Code(source.column, tuple(numbers), None if np.isnan(other) else other, codes), 1.0, 0.0
+    if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
+        return Indicator(source.column, (None,) if source.fill is None else ()), 1.0, 0.0
+    if not as_it_is:
+        raise ValueError("it needs unscaled columns, but a step before it scales them; put that step after it")
+    if isinstance(part, Number):
+        filled = source if part.fill is None else _filled_number(source, part.fill)
+        return replace(filled, functions=source.functions + part.functions), 1.0, 0.0
+    if source.functions:
+        raise ValueError(f"it needs untransformed columns, but a step before it takes their {source.functions[0]}")
+    return _of_filled(part, source), 1.0, 0.0
+
+
+def known_behind(values: tuple[Any, ...], source: Part, slope: float, shift: float) -> tuple[Any, ...] | None:
+    """The values of the source's own column that are mapped to one of some values; None: all are."""
+    if isinstance(source, Number):
+        return values if source.fill is None or source.fill not in values else (*values, None)
+    numbers, unknown = _numbers(source)
+    if slope * unknown + shift in values:
+        return None
+    return tuple(value for value, number in numbers.items() if slope * number + shift in values)
+
+
+def _filled(source: Part, fill: Any) -> Part:
+    """A source whose missing values are filled with a number."""
+    if isinstance(source, Indicator) or fill is None:
+        return source
+    if isinstance(source, Code):
+        codes = tuple(fill if np.isnan(code) else code for code in source.numbers.values())
+        return replace(source, codes=codes, unknown=fill if source.unknown is None else source.unknown)
+    return _filled_number(source, fill)
+
+
+def _filled_number(source: Number, fill: Any) -> Number:
+    """A numeric source filled so that its functions map missing values to a number."""
+    if source.fill is not None:
+        return source
+    number = float(source.undo(np.asarray(fill))) if source.functions else fill
+    filled = replace(source, fill=number)
+    if source.functions and not np.isclose(_value(filled, None), fill, rtol=1e-9, atol=1e-12):
+        raise ValueError(
+            f"it fills with {fill:g}, which is no value of {' and '.join(source.functions)} before it"
+        )
+    return filled
+
+
+def _of_filled(part: Indicator | Code, source: Number) -> Part:
+    """A categorical part of a column whose missing values are filled."""
+    if source.fill is None:
+        return replace(part, column=source.column)
+    if None in part.values:
+        raise ValueError("it has a category for missing values, but a SimpleImputer before it fills them")
+    if isinstance(part, Indicator):
+        missing = (None,) if source.fill in part.values else ()
+        return Indicator(source.column, part.values + missing)
+    numbers = part.numbers
+    if source.fill in numbers:
+        numbers[None] = numbers[source.fill]
+    return Code(source.column, tuple(numbers), part.unknown, tuple(numbers.values()))
+
+
+def _numbers(source: Indicator | Code) -> tuple[dict[Any, float], float]:
+    """The code of each value, and that of unknown values; NaN where there is none."""
+    if isinstance(source, Indicator):
+        return dict.fromkeys(source.values, 1.0), 0.0
+    return source.numbers, np.nan if source.unknown is None else source.unknown
+
+
+def _value(part: Part, value: Any) -> float:
+    """The encoded number of a value; NaN where there is none."""
+    value = category(value)
+    if not isinstance(part, Number):
+        numbers, unknown = _numbers(part)
+        return numbers.get(value, unknown)
+    found: Any = part.fill if value is None else value
+    if found is None:
+        return np.nan
+    return float(part.apply(np.asarray(found))) if part.functions else found
