@@ -72,7 +72,8 @@ def neuralize(
     labels : array-like [N], optional
         Any labels of the points X, instead of `model`, for example from human experts. Points with -1 are noise
         and left out. If X is a data frame with categories or missing values, the surrogate is fitted to its
-        columns as :func:`neonxc.data.preparation.prepare` encodes them; columns that it leaves out have no relevance.
+        columns as :func:`neonxc.data.preparation.prepare` encodes them; columns that it leaves out have no
+        relevance.
     threshold : float, optional
         Explain why the probability ``p_c`` of a cluster exceeds this threshold (0 to 1), instead of why it is the
         largest (NEON paper, Prop. 7). Logits are then positive where ``p_c > threshold``. For models with a

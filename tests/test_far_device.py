@@ -17,15 +17,16 @@ PACKAGES = ["", "evaluation", "lrp", "models", "plot", "rules", "trees"]
 # Public names that are not called on another device by themselves
 NOT_CALLED = {
     "they take no tensors": (
-        "models.load_image models.to_tensor data.files.read_table data.preparation.prepare data.preparation.Preparation"
-        " carriers.terms.Terms rules.Column rules.Condition rules.Counts rules.Rule rules.SQL "
-        "trees.Column trees.Condition trees.Rule "
+        "models.load_image models.to_tensor data.files.read_table data.preparation.prepare "
+        "data.preparation.Preparation carriers.terms.Terms rules.Column rules.Condition rules.Counts rules.Rule "
+        "rules.SQL trees.Column trees.Condition trees.Rule "
         "lrp.UnsupportedOperation trees.parameters.explainer trees.saving.register_explainer "
         "common.registry.register common.registry.storable progress"
     ),
     "every network consists of them": (
         "head.Head head.Decision head.detection.LinearDetection head.quadratic.QuadraticDetection "
-        "head.edges.EdgeDetection head.grouping.Minimum head.grouping.UnionOfIntervals head.competition.Rivals head.competition.Path "
+        "head.edges.EdgeDetection head.grouping.Minimum head.grouping.UnionOfIntervals "
+        "head.competition.Rivals head.competition.Path "
         "carriers.Carrier carriers.Record"
     ),
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",

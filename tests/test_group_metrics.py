@@ -17,8 +17,8 @@ from sklearn.preprocessing import scale
 from torch import nn
 
 import neonxc
-from neonxc.common.distributed import common_classes, greatest, sample
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.distributed import common_classes, greatest, sample
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import (
     KDEImputer,

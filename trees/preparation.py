@@ -12,8 +12,8 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from neonxc.common.distributed import readable, without_rows
 from neonxc.common.processes import Ranks
+from neonxc.data.distributed import readable, without_rows
 from neonxc.data.frames import column_names
 from neonxc.data.inputs import as_batch, class_order, label_array, like, some_rows
 from neonxc.pipelines.encoding import is_mixed

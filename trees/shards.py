@@ -12,9 +12,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.common.distributed import common_classes, common_type, readable
 from neonxc.common.estimators import plain_parameters
 from neonxc.common.processes import Ranks
+from neonxc.data.distributed import common_classes, common_type, readable
 from neonxc.data.inputs import NOISE, as_batch, label_array
 from neonxc.trees.exact import digest
 from neonxc.trees.reference import Reference, cluster_centers, from_centers, in_own_space

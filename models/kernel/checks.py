@@ -11,9 +11,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from neonxc.common.distributed import common_classes
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.warnings import warn
+from neonxc.data.distributed import common_classes
 from neonxc.data.inputs import Batch, are_labels, as_labels, label_array
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from neonxc.common.distributed import greatest
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.progress import progress_bar
+from neonxc.data.distributed import greatest
 
 from .supports import Supports, by_cluster
 

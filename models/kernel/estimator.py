@@ -13,8 +13,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from neonxc.common.distributed import common_type, readable
 from neonxc.common.processes import Ranks
+from neonxc.data.distributed import common_type, readable
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import Batch, as_batch, as_weights
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.common.distributed import greatest
 from neonxc.common.processes import Ranks
+from neonxc.data.distributed import greatest
 
 from .em import drawn, em, mini_batch_em
 from .members import feature_kmeans

@@ -10,8 +10,8 @@ from torch import Tensor
 from neonxc.attribution.cluster_values import ValueSums
 from neonxc.attribution.decisions import Decisions
 from neonxc.carriers import Carrier, rows
-from neonxc.common.distributed import without_rows
 from neonxc.common.processes import Ranks
+from neonxc.data.distributed import without_rows
 
 
 def summed_by_cluster(

@@ -19,10 +19,10 @@ from neonxc.attribution.decisions import Decisions, restricted, tree_tests
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
 from neonxc.common.arguments import check_whole
-from neonxc.common.distributed import common_type
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part, some_columns
+from neonxc.data.distributed import common_type
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import Batch
 from neonxc.data.sparse import check_room, dense

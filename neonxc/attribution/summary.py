@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from neonxc.attribution.cluster_values import ClusterValues
-from neonxc.common.distributed import numbered
 from neonxc.common.numbers import text
 from neonxc.common.processes import Ranks
+from neonxc.data.distributed import numbered
 
 
 @dataclass(frozen=True, repr=False)

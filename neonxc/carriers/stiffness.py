@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from neonxc.carriers import rows
-from neonxc.common.distributed import common_type, without_rows
 from neonxc.common.processes import Ranks
+from neonxc.data.distributed import common_type, without_rows
 from neonxc.head import Head
 
 _MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

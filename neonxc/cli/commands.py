@@ -36,9 +36,9 @@ from neonxc.common.progress import hide, progress
 if TYPE_CHECKING:
     import pandas as pd
 
-    from neonxc.cli.workflows.clusters import Clusters as Clustering
     from neonxc.data.preparation import Preparation
     from neonxc.evaluation import Choice
+    from neonxc.report.clusters import Clusters as Clustering
 
 app = typer.Typer(
     help="Explain clusterings of tables, photos and texts.",

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 import pandas as pd
+from pyarrow import parquet
 
 from neonxc.common.arguments import check_columns
 from neonxc.data.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
@@ -149,9 +150,6 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
 
 
 def _from_parquet(name: str, data: bytes) -> _Table:
-    from neonxc.attribution.dataset.formats import arrow
-
-    _, parquet = arrow()
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)

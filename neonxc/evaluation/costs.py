@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.distributed import common_classes, common_type, readable
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.distributed import common_classes, common_type, readable
 from neonxc.data.inputs import as_array, as_batch, as_weights
 
 

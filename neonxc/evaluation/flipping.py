@@ -13,10 +13,10 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from neonxc.common.distributed import common_rows, numbered, without_rows
 from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.processes import Ranks
 from neonxc.common.targets import as_columns
+from neonxc.data.distributed import common_rows, numbered, without_rows
 from neonxc.data.inputs import as_batch
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer
 from neonxc.evaluation.units import Order, groups_of, own_groups, ranking_of

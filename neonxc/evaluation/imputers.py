@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neonxc.common.distributed import sample
 from neonxc.common.memory import at_once
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.distributed import sample
 from neonxc.data.inputs import as_batch
 from neonxc.network import NeuralizedClustering
 

@@ -69,9 +69,9 @@ class Rivals(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Compute the weights of the values in a decision.
 
-        A competitor's weight is its share s_k, by default that of :func:`~neonxc.head.pooling.take_most`; the target's
-        weight is minus their sum. With a threshold, whose pooling is soft itself, the shares are the gradient of
-        its soft minimum, and beta is ignored.
+        A competitor's weight is its share s_k, by default that of :func:`~neonxc.head.pooling.take_most`; the
+        target's weight is minus their sum. With a threshold, whose pooling is soft itself, the shares are the
+        gradient of its soft minimum, and beta is ignored.
 
         Parameters
         ----------

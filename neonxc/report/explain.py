@@ -17,6 +17,7 @@ from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.data.frames import as_pandas
 from neonxc.report.cards import cards
+from neonxc.report.clusters import of_data
 from neonxc.report.colors import colors
 from neonxc.report.contents import Contents, Trust
 from neonxc.report.items import items, regions
@@ -62,8 +63,8 @@ def explain(
     model_or_labels : estimator, Pipeline, tree, NeuralizedClustering, array-like [n], table or path
         Fitted clustering, as for :func:`neonxc.neuralize`, or its labels. With the keyword `labels`, the data may
         be the first argument: ``neonxc.explain(X, labels=y)``. A table [n, d] alone, or the path of a CSV or
-        Parquet file, is prepared (:func:`neonxc.data.preparation.prepare`) and clustered by k-means, as the command
-        ``neonxc explain`` does.
+        Parquet file, is prepared (:func:`neonxc.data.preparation.prepare`) and clustered by k-means, as the
+        command ``neonxc explain`` does.
     X : data frame, array, sparse matrix, tensor or sequence of str
         Clustered data: a table [n, d], texts, or, if `features` is a backbone, images.
     features : nn.Module, optional
@@ -136,7 +137,6 @@ def explain(
         step("clustering")
         model_or_labels = as_pandas(model_or_labels)
         if _is_data(model_or_labels, X, labels, features):
-            from neonxc.cli.workflows import of_data  # imports this module
             from neonxc.data.files import read_table
 
             file = isinstance(model_or_labels, str | PathLike)

@@ -2,8 +2,8 @@
 
 python -m tests.benchmarks.versions OTHER [--tasks "a;b"] [--rounds 9] [--json FILE]
 
-Each checkout has a process of its own, which takes turns with the other: what else the machine does slows down both
-sides of a round alike. A ratio below 1 means that this checkout is faster.
+Each checkout has a process of its own, which takes turns with the other: what else the machine does slows down
+both sides of a round alike. A ratio below 1 means that this checkout is faster.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from neonxc.attribution.dataset.formats import FORMATS, arrow
+from neonxc.attribution.dataset.formats import FORMATS
 from neonxc.attribution.dataset.items import as_row_source, sampled
 from neonxc.attribution.dataset.run import manifest_of, run
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
@@ -69,7 +69,7 @@ def attribute_dataset(
         For networks with a feature network: save the heatmaps of these clusters (:meth:`NEON.heatmaps`) instead of
         the relevance for one target.
     format : {"safetensors", "parquet"}
-        File format of the shards. Parquet stores arrays as lists in row-major order, and needs pyarrow.
+        File format of the shards. Parquet stores arrays as lists in row-major order.
     rows_per_shard : int, optional
         Largest number of rows in a shard. Default: about 40 MB of results. A process that is killed loses the rows
         of its current shard; one that fails with an error loses at most one batch.
@@ -87,8 +87,6 @@ def attribute_dataset(
         their own finish their rows first.
     RuntimeError
         Another process of the group has ended. The rows that this process has explained are kept.
-    ImportError
-        The format is Parquet, and pyarrow is not installed.
 
     Notes
     -----
@@ -126,8 +124,6 @@ def attribute_dataset(
         neon = net if isinstance(net, NEON) else NEON(net)
         if format not in FORMATS:
             raise ValueError(f"format needs {' or '.join(map(repr, FORMATS))}, got {format!r}")
-        if format == "parquet":
-            arrow()
         if rows_per_shard is not None:
             check_whole("rows_per_shard", rows_per_shard)
         source = as_row_source(as_pandas(data, "data"))

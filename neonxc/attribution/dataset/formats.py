@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -40,15 +41,14 @@ def _read_safetensors(path: Path, names: list[str], some: slice) -> tuple[str | 
 
 
 def _write_parquet(path: Path, columns: dict[str, Tensor], header: str) -> None:
-    pa, parquet = arrow()
-    arrays = {name: _listed(pa, value.contiguous().numpy()) for name, value in columns.items()}
+    arrays = {name: _listed(value.contiguous().numpy()) for name, value in columns.items()}
     shapes = {name: list(value.shape[1:]) for name, value in columns.items()}
     table = pa.table(arrays).replace_schema_metadata({KEY: header, f"{KEY}.shapes": json.dumps(shapes)})
     with staged_file(path) as partial:
         parquet.write_table(table, partial, row_group_size=max(1, GROUP * table.num_rows // table.nbytes))
 
 
-def _listed(pa: Any, values: np.ndarray) -> Any:
+def _listed(values: np.ndarray) -> Any:
     """Convert rows [n, ...] to an Arrow array of lists of fixed length."""
     if values.ndim == 1:
         return pa.array(values)
@@ -56,7 +56,6 @@ def _listed(pa: Any, values: np.ndarray) -> Any:
 
 
 def _read_parquet(path: Path, names: list[str], some: slice) -> tuple[str | None, Columns]:
-    _, parquet = arrow()
     with parquet.ParquetFile(path) as file:
         known = file.schema_arrow.metadata or {}
         shapes = json.loads(known.get(f"{KEY}.shapes".encode(), b"{}"))
@@ -82,24 +81,3 @@ def _array(column: Any, shape: list[int], n: int) -> np.ndarray:
     while hasattr(values, "flatten") and hasattr(values.type, "value_type"):
         values = values.flatten()
     return np.asarray(values).reshape(n, *shape)
-
-
-def arrow() -> tuple[Any, Any]:
-    """Import pyarrow and pyarrow.parquet.
-
-    Raises
-    ------
-    ImportError
-        pyarrow is not installed.
-    """
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise ImportError("Parquet needs pyarrow: pip install pyarrow") from None
-
-
-FORMATS = {
-    "safetensors": Format(_write_safetensors, _read_safetensors),
-    "parquet": Format(_write_parquet, _read_parquet),
-}
-"""Formats by file suffix."""

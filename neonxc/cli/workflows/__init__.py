@@ -1,20 +1,19 @@
 """The work of the commands as functions: clustering, explaining, drawing and writing."""
 
 from neonxc.cli.workflows.application import applied
-from neonxc.cli.workflows.clusters import by_column, by_kmeans, kmeans
 from neonxc.cli.workflows.images import composite, demo_photo, extractor, image_heatmaps, spatial_heatmaps
 from neonxc.cli.workflows.photos import PhotoFiles, fitted
 from neonxc.cli.workflows.reports import photo_of, photo_report, table_report, text_report
 from neonxc.cli.workflows.result import show, show_choice
 from neonxc.cli.workflows.rules import cluster_rules, write_rules
-from neonxc.cli.workflows.tables import by_choice, of_data, table_attributions
+from neonxc.cli.workflows.tables import table_attributions
+from neonxc.report.clusters import by_choice, by_column, kmeans
 
 __all__ = [
     "PhotoFiles",
     "applied",
     "by_choice",
     "by_column",
-    "by_kmeans",
     "cluster_rules",
     "composite",
     "demo_photo",
@@ -22,7 +21,6 @@ __all__ = [
     "fitted",
     "image_heatmaps",
     "kmeans",
-    "of_data",
     "photo_of",
     "photo_report",
     "show",

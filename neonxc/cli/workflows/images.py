@@ -11,7 +11,6 @@ from torch import Tensor
 
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
-from neonxc.cli.workflows.clusters import kmeans
 from neonxc.cli.workflows.drawing import Drawing, Explained
 from neonxc.cli.workflows.photos import Named, names_of
 from neonxc.cli.workflows.result import Result
@@ -19,6 +18,7 @@ from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.convert import neuralize
 from neonxc.lrp import Composite, presets
+from neonxc.report.clusters import kmeans
 
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor

@@ -11,9 +11,9 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from neonxc.cli.photo_files import photo_files
-from neonxc.cli.workflows.clusters import Clusters, kmeans
 from neonxc.cli.workflows.photos import fitted
 from neonxc.data.preparation import Preparation
+from neonxc.report.clusters import Clusters, kmeans
 from neonxc.report.explain import explain
 from neonxc.report.report import Report
 

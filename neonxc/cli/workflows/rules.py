@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from neonxc.cli.workflows.clusters import Clusters
 from neonxc.common.storage import save
 from neonxc.data.inputs import are_labels
 from neonxc.data.preparation import Preparation
+from neonxc.report.clusters import Clusters
 from neonxc.rules import Rules
 
 HELD_OUT = 0.2

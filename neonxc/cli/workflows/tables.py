@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from neonxc import plot
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES
-from neonxc.cli.workflows.clusters import Clusters, by_kmeans
 from neonxc.cli.workflows.result import Result
-from neonxc.common.arguments import as_range
 from neonxc.common.storage import save, staged_folder
 from neonxc.convert import neuralize
-from neonxc.data.distinct import n_distinct
-from neonxc.data.preparation import Preparation, prepare
-from neonxc.evaluation.choice import Choice, choose_k
-from neonxc.pipelines.encoding import as_frame
-
-USUAL = 8
-"""Largest number of clusters that is tried if none is given."""
+from neonxc.data.preparation import Preparation
+from neonxc.evaluation.choice import Choice
+from neonxc.report.clusters import Clusters
 
 
 def table_attributions(
@@ -61,36 +53,3 @@ def table_attributions(
     for k, size in enumerate(summary.sizes):
         result.rows.append([str(summary.classes[k]), str(size), "\n".join(summary.reasons(k, 4))])
     return result
-
-
-def by_choice(prepared: Preparation, clusters: range | None, name: str) -> tuple[Clusters, Choice | None]:
-    """Cluster a table by k-means; return the comparison of numbers of clusters too, if there is a choice.
-
-    Raises
-    ------
-    ValueError
-        If the table has too few different rows.
-    """
-    if clusters is None:
-        different = n_distinct(prepared.frame)
-        if different < 3:
-            raise ValueError(f"{name} has only {different} different rows: there is nothing to cluster")
-        clusters = range(2, min(USUAL, different - 1, max(2, len(prepared.frame) // 2)) + 1)
-    if len(prepared.frame) < clusters[-1]:
-        raise ValueError(
-            f"{clusters[-1]} clusters need at least as many different rows of {name}; got {len(prepared.frame)}"
-        )
-    if len(clusters) == 1:
-        return by_kmeans(prepared, clusters[0], name), None
-    try:
-        choice = choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    found = by_kmeans(prepared, choice.k, name)
-    return replace(found, notes=[f"The number of clusters was chosen by a comparison: {choice.reason}"]), choice
-
-
-def of_data(data: Any, clusters: Any, name: str) -> tuple[Preparation, Clusters]:
-    """Prepare and cluster a table, which messages call `name`; `clusters` is as for :func:`neonxc.explain`."""
-    prepared = prepare(as_frame(data))
-    return prepared, by_choice(prepared, None if clusters is None else as_range(clusters), name)[0]
