@@ -54,7 +54,7 @@ class Polyhedra:
         else:
             bound = self._bounds(task, values, slopes, *starts)
         most = min(MOST_NODES, MOST_NUMBERS // max(1, slopes.numel()))
-        return search(task, roots(task, *starts, bound), solve, self.room, most + most_pieces(starts[0]))
+        return search(task, roots(task, *starts, bound), solve, self.room, most + most_pieces(starts[0]), True)
 
     def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:
         """The distance [m] from the farthest half-space, if no more columns may change than allowed."""
@@ -67,7 +67,9 @@ class Polyhedra:
         length = torch.cat(lengths)
         rows = self.room * slopes.shape[1]
         parts = zip(*(index.split(rows) for index in (point, piece, place)), strict=True)
-        far = [(-self.pieces.contrasts(values[i], p) / length[at]).nan_to_num(0.0, torch.inf) for i, p, at in parts]
+        far = [
+            (-self.pieces.contrasts(values[i], p) / length[at]).nan_to_num(0.0, torch.inf) for i, p, at in parts
+        ]
         return torch.cat([distance.amax(dim=1).clamp(min=0) for distance in far])
 
 
