@@ -61,7 +61,7 @@ def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
     return Nodes(point, piece, bound, low, high, chosen)
 
 
-def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int) -> Found:
+def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex: bool) -> Found:
     """Find the least change of every point.
 
     Parameters
@@ -75,6 +75,8 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int) -> Foun
         Number of nodes that fit into memory at once.
     most : int
         Number of nodes that may be solved per point.
+    convex : bool
+        Whether the pieces are convex, so that each solution bounds those with fewer columns.
 
     Returns
     -------
@@ -103,7 +105,7 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int) -> Foun
         _keep_best(best, answer, sure, *candidates)
         if task.discrete:
             subset = replace(subset, bound=length)
-            if task.most is not None:
+            if task.most is not None and convex:
                 subset, possible = _with_few_columns(task.most, subset, u, best)
                 possible &= subset.bound < best[subset.point] * (1 - UNCHANGED)
                 subset, u = subset.take(possible), u[possible]
