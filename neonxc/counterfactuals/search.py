@@ -12,8 +12,8 @@ from neonxc.counterfactuals.task import Task
 
 MOST_NODES = 1000
 MOST_NUMBERS = 1 << 22
-"""Number of problems solved per point, and of half-spaces times columns in them, after which the search returns the
-best solution so far."""
+"""Number of problems solved per point, and of half-spaces times columns in them, after which the search returns
+the best solution so far."""
 UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of whole numbers in their own units), count as none."""
 
@@ -136,8 +136,9 @@ def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tens
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
-    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded, to the nearest
-    and away from the point.
+    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded.
+
+    They are rounded to the nearest, and away from the point.
     """
     low, high = nodes.low, nodes.high
     if task.most is not None:
@@ -162,8 +163,8 @@ def _with_few_columns(most: int, nodes: Nodes, u: Tensor, best: Tensor) -> tuple
     """Raise the lower bounds of nodes solved by changes u [m, d]; also tell which nodes still have a solution.
 
     All changes v in a node's convex set satisfy ``u v >= |u|^2``. If only columns in S may change, this means that
-    ``|v| >= |u|^2 / |u_S|``, which is least if S has the chosen columns and the largest of the others. Columns that
-    are in no S with a bound below the best known distance do not change.
+    ``|v| >= |u|^2 / |u_S|``, which is least if S has the chosen columns and the largest of the others. Columns
+    that are in no S with a bound below the best known distance do not change.
     """
     room = most - nodes.chosen.sum(dim=1, keepdim=True)
     place = torch.arange(min(most, u.shape[1]), device=u.device)
