@@ -21,6 +21,8 @@ TOLERANCE = 1e-6
 """Length of the last step, relative to the distance, at which a descent has converged."""
 HALVINGS = 30
 CURVATURES = (0.1, 1e6)
+LINEARIZED = 12
+"""Number of contrasts that bound a step: the least ones, which are nearest to the boundary or beyond it."""
 KNOWN = 8
 """Number of known points of a cluster that are tried as starting points."""
 MOST_NODES = 8
@@ -54,7 +56,8 @@ class Curved:
     @property
     def room(self) -> int:
         """Number of points that fit into memory at once."""
-        width = (self.pieces.signs.shape[1] + KNOWN) * self.head.n_features + 4 * self.head.detection.width
+        width = (self.pieces.signs.shape[1] + KNOWN) * self.head.n_features
+        width += (4 + LINEARIZED) * self.head.detection.width
         return at_once(8 * COPIES * width, self.head.detection.device)
 
     def nearest(self, task: Task, margin: Tensor) -> Found:
@@ -75,7 +78,7 @@ class Curved:
         starts = pairs(self.pieces, task.wanted)
         nodes = roots(task, *starts, torch.zeros_like(task.x[:, 0])[starts[0]])
         # curved pieces have no lower bounds, so all of them are tried
-        found = search(task, nodes, solve, self.room, MOST_NODES + most_pieces(starts[0]))
+        found = search(task, nodes, solve, self.room, MOST_NODES + most_pieces(starts[0]), False)
         return replace(found, exact=torch.zeros_like(found.exact))
 
     def contrasts(self, task: Task, point: Tensor, piece: Tensor, u: Tensor) -> Tensor:
@@ -265,13 +268,14 @@ def _moved_inside(contrasts: Contrasts, u: Tensor, inner: Tensor) -> Tensor:
 
 
 def _linearized(contrasts: Callable[[Tensor], Tensor], u: Tensor) -> tuple[Tensor, Tensor]:
-    """The contrasts [m, L] and their gradients [m, L, d]."""
+    """The contrasts [m, L] and their gradients [m, L, d]: the least ones; the others are infinite."""
     with torch.enable_grad():
         leaf = u.clone().requires_grad_()
         found = contrasts(leaf)
-        columns = found.unbind(dim=1)
-        slopes = [
-            torch.autograd.grad(column.masked_fill(column.isinf(), 0.0).sum(), leaf, retain_graph=True)[0]
-            for column in columns
-        ]
-    return found.detach(), torch.stack(slopes, dim=1)
+        least, which = found.topk(min(LINEARIZED, found.shape[1]), dim=1, largest=False)
+        sums = least.masked_fill(least.isinf(), 0.0).sum(dim=0)
+        each = torch.eye(len(sums)).to(sums)
+        (some,) = torch.autograd.grad(sums, leaf, each, is_grads_batched=True)
+    slopes = some.new_zeros(*found.shape, u.shape[1])
+    slopes.scatter_(1, which[:, :, None].expand(-1, -1, u.shape[1]), some.transpose(0, 1))
+    return torch.full_like(slopes[:, :, 0], torch.inf).scatter(1, which, least.detach()), slopes

@@ -54,7 +54,7 @@ class Polyhedra:
         else:
             bound = self._bounds(task, values, slopes, *starts)
         most = min(MOST_NODES, MOST_NUMBERS // max(1, slopes.numel()))
-        return search(task, roots(task, *starts, bound), solve, self.room, most + most_pieces(starts[0]))
+        return search(task, roots(task, *starts, bound), solve, self.room, most + most_pieces(starts[0]), True)
 
     def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:
         """The distance [m] from the farthest half-space, if no more columns may change than allowed."""

@@ -36,8 +36,8 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
     -----
     This is the method of Goldfarb and Idnani (Mathematical Programming 27, 1983) for the identity as quadratic
     form. It starts at the solution with one half-space and the bounds, and adds the most violated constraint in
-    every step, while active constraints with a multiplier of zero are dropped. The distance never decreases, so the
-    method ends at the nearest point or proves that there is none.
+    every step, while active constraints with a multiplier of zero are dropped. The distance never decreases, so
+    the method ends at the nearest point or proves that there is none.
     """
     n, H, d = normals.shape
     low, high = low.expand(n, d), high.expand(n, d)
@@ -71,7 +71,7 @@ def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[
     The solution for a multiplier t is ``clamp(t way)`` with way = -normal, so that its way along the normal grows
     piecewise linearly in t, from t = 0 with slopes that change where a column leaves one bound or reaches another.
     """
-    n, H, d = normals.shape
+    H, d = normals.shape[1:]
     found, multipliers = (low <= high).all(dim=1), torch.zeros_like(limits)
     if not H or not d:
         return multipliers, found

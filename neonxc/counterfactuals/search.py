@@ -12,8 +12,8 @@ from neonxc.counterfactuals.task import Task
 
 MOST_NODES = 1000
 MOST_NUMBERS = 1 << 22
-"""Number of problems solved per point, and of half-spaces times columns in them, after which the search returns the
-best solution so far."""
+"""Number of problems solved per point, and of half-spaces times columns in them, after which the search returns
+the best solution so far."""
 UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of whole numbers in their own units), count as none."""
 
@@ -61,7 +61,7 @@ def roots(task: Task, point: Tensor, piece: Tensor, bound: Tensor) -> Nodes:
     return Nodes(point, piece, bound, low, high, chosen)
 
 
-def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int) -> Found:
+def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex: bool) -> Found:
     """Find the least change of every point.
 
     Parameters
@@ -75,6 +75,8 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int) -> Foun
         Number of nodes that fit into memory at once.
     most : int
         Number of nodes that may be solved per point.
+    convex : bool
+        Whether the pieces are convex, so that each solution bounds those with fewer columns.
 
     Returns
     -------
@@ -103,7 +105,7 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int) -> Foun
         _keep_best(best, answer, sure, *candidates)
         if task.discrete:
             subset = replace(subset, bound=length)
-            if task.most is not None:
+            if task.most is not None and convex:
                 subset, possible = _with_few_columns(task.most, subset, u, best)
                 possible &= subset.bound < best[subset.point] * (1 - UNCHANGED)
                 subset, u = subset.take(possible), u[possible]
@@ -134,8 +136,9 @@ def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tens
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
-    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded, to the nearest
-    and away from the point.
+    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded.
+
+    They are rounded to the nearest, and away from the point.
     """
     low, high = nodes.low, nodes.high
     if task.most is not None:
@@ -160,8 +163,8 @@ def _with_few_columns(most: int, nodes: Nodes, u: Tensor, best: Tensor) -> tuple
     """Raise the lower bounds of nodes solved by changes u [m, d]; also tell which nodes still have a solution.
 
     All changes v in a node's convex set satisfy ``u v >= |u|^2``. If only columns in S may change, this means that
-    ``|v| >= |u|^2 / |u_S|``, which is least if S has the chosen columns and the largest of the others. Columns that
-    are in no S with a bound below the best known distance do not change.
+    ``|v| >= |u|^2 / |u_S|``, which is least if S has the chosen columns and the largest of the others. Columns
+    that are in no S with a bound below the best known distance do not change.
     """
     room = most - nodes.chosen.sum(dim=1, keepdim=True)
     place = torch.arange(min(most, u.shape[1]), device=u.device)
