@@ -81,3 +81,10 @@ def _array(column: Any, shape: list[int], n: int) -> np.ndarray:
     while hasattr(values, "flatten") and hasattr(values.type, "value_type"):
         values = values.flatten()
     return np.asarray(values).reshape(n, *shape)
+
+
+FORMATS = {
+    "safetensors": Format(_write_safetensors, _read_safetensors),
+    "parquet": Format(_write_parquet, _read_parquet),
+}
+"""Formats by file suffix."""
