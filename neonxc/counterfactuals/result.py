@@ -73,6 +73,9 @@ class Counterfactual:
 
 
 def _change(name: str, before: float, after: float) -> str:
-    """Format two numbers with as many digits as are needed to distinguish them."""
-    digits = next((k for k in range(3, 17) if f"{before:.{k}g}" != f"{after:.{k}g}"), 17)
-    return f"{name} {before:.{digits}g} -> {after:.{digits}g}"
+    """Format two numbers with as many digits as are needed to distinguish them, and to avoid powers of ten."""
+    for digits in range(3, 18):
+        old, new = f"{before:.{digits}g}", f"{after:.{digits}g}"
+        if old != new and "e+" not in old + new:
+            break
+    return f"{name} {old} -> {new}"
