@@ -383,6 +383,8 @@ def test_lines_of_text():
     assert lines[-1] == "... and 10 more rows"
     assert lines[0].startswith("row 0: cluster")
     assert " standard deviations): pl 1.4 -> " in lines[0]
+    large = 1000 * X
+    assert "e+" not in str(neonxc.counterfactual(neonxc.neuralize(kmeans(large, 3), large), large[:20]))
 
 
 def test_what_can_not_be_found():
