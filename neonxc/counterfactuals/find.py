@@ -98,13 +98,16 @@ def counterfactual(
     Their clusters are unions of polyhedra, and points are projected to each of them by a dual active-set method
     (Goldfarb and Idnani, Mathematical Programming 27, 1983). Whole numbers, a limited number of columns, and the
     choice of the polyhedron are solved by branch and bound (Land and Doig, Econometrica 28, 1960); after 1,000
-    projections the search returns the best point so far, with ``exact`` False. In threshold trees, whose clusters
+    projections per point (fewer if clusters times columns exceed 4,000, about 200 for 20 clusters of 1,000
+    columns) the search returns the best point so far, with ``exact`` False. In threshold trees, whose clusters
     are unions of boxes, the columns are independent. Points are moved inside the target by a small margin, the
-    smallest of several at which the network confirms them.
+    smallest of several at which the network confirms them, as they are returned: rounded and decoded. Points that
+    are never confirmed do not change, and ``exact`` is False.
 
-    Other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise) are linearized step by step,
-    starting from the point itself and from known points of the target. The result is a local minimum: ``exact`` is
-    False, and a point may exist even if ``found`` is False.
+    Other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise) are linearized step by
+    step, starting from the point itself and from known points of the target. The result is a local minimum:
+    ``exact`` is False, and a point may exist even if ``found`` is False. With whole numbers or a limited number
+    of columns, only a few choices are tried.
 
     Examples
     --------

@@ -78,13 +78,11 @@ def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[
     start = torch.zeros_like(low).clamp(low, high)
     excess, worst = (torch.einsum("nhd,nd->nh", normals, start) - limits).max(dim=1, keepdim=True)
     way = -normals.gather(1, worst[:, :, None].expand(-1, -1, d))[:, 0]
-    rest = (way == 0) | (low >= high)
-    up, down = (way > 0) & ~rest, (way < 0) & ~rest
-    unit = torch.where(rest, 1.0, way)
-    first = torch.where(up, low.clamp(min=0), torch.where(down, high.clamp(max=0), 0.0)) / unit
-    last = torch.where(up, high.clamp(min=0), torch.where(down, low.clamp(max=0), 0.0)) / unit
-    t, order = torch.cat([first, last], dim=1).sort(dim=1)
-    bend = torch.where(rest, 0.0, way.square())
+    way = torch.where(low < high, way, 0.0)
+    near = torch.where(way > 0, low.clamp(min=0), high.clamp(max=0))
+    far = torch.where(way > 0, high.clamp(min=0), low.clamp(max=0))
+    t, order = (torch.cat([near, far], dim=1) / torch.where(way == 0, 1.0, way).repeat(1, 2)).sort(dim=1)
+    bend = way.square()
     slope = torch.cat([bend, -bend], dim=1).gather(1, order).cumsum(dim=1)
     slope = torch.where(slope > ROUNDING, slope, 0.0)
     gained = (slope[:, :-1] * t.diff(dim=1)).nan_to_num(0.0, posinf=torch.inf).cumsum(dim=1)

@@ -12,8 +12,8 @@ from neonxc.counterfactuals.task import Task
 
 MOST_NODES = 1000
 MOST_NUMBERS = 1 << 22
-"""Number of problems solved per point, and of half-spaces times columns in them, after which the search returns
-the best solution so far."""
+"""Number of problems solved per point, and of their half-spaces times columns, after which the search returns the
+best solution so far."""
 UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of whole numbers in their own units), count as none."""
 
@@ -76,7 +76,7 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex:
     most : int
         Number of nodes that may be solved per point.
     convex : bool
-        Whether the pieces are convex, so that each solution bounds those with fewer columns.
+        Whether the pieces are convex, so that each solution bounds those with fewer columns from below.
 
     Returns
     -------
@@ -104,11 +104,7 @@ def search(task: Task, nodes: Nodes, solve: Solve, room: int, most: int, convex:
             candidates = _rounded(task, subset, u, solve)
         _keep_best(best, answer, sure, *candidates)
         if task.discrete:
-            subset = replace(subset, bound=length)
-            if task.most is not None and convex:
-                subset, possible = _with_few_columns(task.most, subset, u, best)
-                possible &= subset.bound < best[subset.point] * (1 - UNCHANGED)
-                subset, u = subset.take(possible), u[possible]
+            subset = replace(subset, bound=_bound(task, subset, u) if convex else length)
             nodes = nodes + _children(task, subset, u)
         better, spent = nodes.bound < best[nodes.point] * (1 - UNCHANGED), solved[nodes.point] >= most
         exact[nodes.point[better & spent]] = False
@@ -136,10 +132,7 @@ def _keep_best(best: Tensor, answer: Tensor, sure: Tensor, nodes: Nodes, u: Tens
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
-    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded.
-
-    They are rounded to the nearest, and away from the point.
-    """
+    """Candidate solutions: only the largest changes are kept, and whole numbers are rounded, in two ways."""
     low, high = nodes.low, nodes.high
     if task.most is not None:
         size = u.abs().masked_fill(nodes.chosen, torch.inf)
@@ -149,44 +142,38 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
         low, high = torch.where(keep, low, 0.0), torch.where(keep, high, 0.0)
     x, movable = task.x[nodes.point], task.integer & (low < high)
     value = x + u * task.spread
-    farther = torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor())
-    boxes = []
-    for whole in (value.round(), farther) if bool(movable.any()) else (value,):
-        ends = (torch.where(movable, (whole - x) / task.spread, end) for end in (low, high))
-        boxes.append(replace(nodes, low=next(ends), high=next(ends)))
-    tried = boxes[0] if len(boxes) == 1 else boxes[0] + boxes[1]
+
+    def at(whole: Tensor) -> Nodes:
+        end = (whole - x) / task.spread
+        return replace(nodes, low=torch.where(movable, end, low), high=torch.where(movable, end, high))
+
+    tried = at(value.round())
+    if bool(movable.any()):  # rounded away from x, points are more likely to reach the target
+        tried = tried + at(torch.where(u > 0, (value - UNCHANGED).ceil(), (value + UNCHANGED).floor()))
     found, feasible, converged = solve(tried)
     return tried.take(feasible), found[feasible], converged[feasible]
 
 
-def _with_few_columns(most: int, nodes: Nodes, u: Tensor, best: Tensor) -> tuple[Nodes, Tensor]:
-    """Raise the lower bounds of nodes solved by changes u [m, d]; also tell which nodes still have a solution.
+def _bound(task: Task, nodes: Nodes, u: Tensor) -> Tensor:
+    """Lower bounds [m] of nodes solved by changes u [m, d], infinite if the limit on columns leaves no solution.
 
     All changes v in a node's convex set satisfy ``u v >= |u|^2``. If only columns in S may change, this means that
-    ``|v| >= |u|^2 / |u_S|``, which is least if S has the chosen columns and the largest of the others. Columns
-    that are in no S with a bound below the best known distance do not change.
+    ``|v| >= |u|^2 / |u_S|``, which is least if S has the chosen columns and the largest of the others.
     """
-    room = most - nodes.chosen.sum(dim=1, keepdim=True)
-    place = torch.arange(min(most, u.shape[1]), device=u.device)
-
-    def largest(values: Tensor, room: Tensor) -> Tensor:
-        chosen = torch.where(nodes.chosen, values, 0.0).sum(dim=1, keepdim=True)
-        others = values.masked_fill(nodes.chosen, 0.0).topk(len(place), dim=1).values
-        return chosen + torch.where(place < room, others, 0.0).sum(dim=1, keepdim=True)
-
     square = u.square()
-    total = square.sum(dim=1, keepdim=True)
-    bound = total / largest(square, room).sqrt()
-    useless = square < (total / best[nodes.point, None]).square() - largest(square, room - 1)
-    useless &= ~nodes.chosen
+    total = square.sum(dim=1)
+    if task.most is None:
+        return total.sqrt()
+    place = torch.arange(min(task.most, u.shape[1]), device=u.device)
+    room = place < task.most - nodes.chosen.sum(dim=1, keepdim=True)
+
+    def largest(values: Tensor) -> Tensor:
+        others = values.masked_fill(nodes.chosen, 0.0).topk(len(place), dim=1).values
+        return (values * nodes.chosen).sum(dim=1) + (others * room).sum(dim=1)
+
     reach = torch.maximum(u * nodes.low, u * nodes.high).nan_to_num(0.0)
-    nodes = replace(
-        nodes,
-        bound=bound[:, 0].nan_to_num(0.0),
-        low=torch.where(useless, 0.0, nodes.low),
-        high=torch.where(useless, 0.0, nodes.high),
-    )
-    return nodes, (largest(reach, room) >= total * (1 - UNCHANGED))[:, 0]
+    possible = largest(reach) >= total * (1 - UNCHANGED)
+    return torch.where(possible, (total / largest(square).sqrt()).nan_to_num(0.0), torch.inf)
 
 
 def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
