@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -622,13 +621,6 @@ def test_a_target_for_every_row_of_a_stream(tmp_path):
     )
     with pytest.raises(ValueError, match="has 20 entries, but the data has a row"):
         attribute_dataset(net, Stream(POINTS), tmp_path / "short", target=target[:20], progress=False)
-
-
-def test_a_missing_extra_is_named(tmp_path, monkeypatch):
-    net = network()
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match="pip install pyarrow"):
-        attribute_dataset(net, POINTS, tmp_path / "out", format="parquet", progress=False)
 
 
 # parts

@@ -327,7 +327,7 @@ def test_an_explainer_of_ones_own(forms, tmp_path):
         pass
 
     fitted = Patient(3, random_state=0).fit(FRAME)
-    with pytest.raises(TypeError, match=r"can't save a Patient; .*neonxc\.registry\.register"):
+    with pytest.raises(TypeError, match=r"can't save a Patient; .*neonxc\.common\.registry\.register"):
         neonxc.save(fitted, tmp_path / "tree")
     register_explainer(Patient)
     neonxc.save(fitted, tmp_path / "tree")
