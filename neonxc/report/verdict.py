@@ -182,9 +182,7 @@ def warned(
     noise = int((subject.own < 0).sum())
     if noise > MUCH * subject.n:
         found.append(
-            Caution(
-                f"{percent(noise / subject.n)} of the points are noise, which rules and key figures do not count."
-            )
+            Caution(f"{percent(noise / subject.n)} of the points are noise, which key figures leave out.")
         )
     if tree.held_out < FAITHFUL:
         found.append(
