@@ -197,10 +197,13 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         first, kept, self.classes_ = given_clusters(self, labels, weight > 0, ranks)
         points, mass, first = merged(x[kept], weight[kept], first)
         k = len(self.classes_)
-        found = clusters_to_tell(int(ranks.sum(kept.sum())), points, k, labels is not None, ranks)
+        if (n := int(ranks.sum(kept.sum()))) < k:
+            raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
+        distinct = merged(points, mass, None)
+        found = clusters_to_tell(distinct[0], k, labels is not None, ranks)
         if found < k:
             self.classes_ = self.classes_[:found]
-            points, mass, first = merged(points, mass, None)
+            points, mass, first = distinct
         self._fit(points, mass, first, labels is not None, batch.names, ranks)
         self._publish(isinstance(X, Tensor))
         with ranks.agreed():
