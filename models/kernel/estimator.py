@@ -20,6 +20,7 @@ from neonxc.data.inputs import Batch, as_batch, as_weights
 
 from .checks import check_alike, check_options, check_spread, clusters_to_tell, given_clusters, merged
 from .em import em
+from .seeding import Sample
 from .starts import best_run
 from .supports import pruned
 
@@ -274,13 +275,12 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         check_spread(x, names, ranks=ranks)
         seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
         generator = torch.Generator(x.device).manual_seed(int(seed))
-        keep = first if fixed else None
-        k = len(self.classes_)
-        self._model, objective, history = best_run(self, k, x, mass, first, keep, generator, ranks)
+        sample = Sample(x, mass, generator, ranks)
+        self._model, objective, history = best_run(self, len(self.classes_), sample, first, fixed)
         self.n_pruned_ = 0
         if self.prune is not None:
             self._model, self.n_pruned_ = pruned(x, self._model, self.prune, ranks)
-            objective = em(x, self._model, keep, mass, max_iter=0, ranks=ranks).objective
+            objective = em(x, self._model, first if fixed else None, mass, max_iter=0, ranks=ranks).objective
         self.objective_ = objective * float(unit)
         self.history_ = [value * float(unit) for value in history]
 

@@ -51,8 +51,10 @@ class Supports:
 
     def distances(self, x: Tensor) -> Tensor:
         """Distances D of points to every cluster, [n, K]."""
-        parts = [self.pooled(self.logits(x[rows])).to(x) for rows in self.parts(x)]
-        return torch.cat([x.new_empty(0, len(self.points)), *parts])
+        far = x.new_empty(len(x), len(self.points))
+        for rows in self.parts(x):
+            far[rows] = self.pooled(self.logits(x[rows])).to(x)
+        return far
 
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
         """Points [M, d], clusters [M] and log weights [M] of the supports in use."""
