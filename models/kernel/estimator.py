@@ -269,8 +269,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
         unit = total / number  # only ratios of weights matter
         mass = (mass / unit).to(x)
-        sums = ranks.sum(torch.cat([mass @ x, mass.sum()[None]]))
-        self._shift = sums[:-1] / sums[-1]  # float32 distances are exact near the origin only
+        self._shift = ranks.sum(mass @ x) / number.to(x)  # float32 distances are exact near the origin only
         x = self._inner(x)
         check_spread(x, names, ranks=ranks)
         seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))

@@ -58,10 +58,8 @@ class Supports:
 
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
         """Points [M, d], clusters [M] and log weights [M] of the supports in use."""
-        k, p = self.log_weights.shape
-        groups = torch.arange(k, device=self.points.device).repeat_interleave(p)
-        used = self.log_weights.isfinite().flatten()
-        return self.points.flatten(0, 1)[used], groups[used], self.log_weights.flatten()[used]
+        used = self.log_weights.isfinite()
+        return self.points[used], used.nonzero()[:, 0], self.log_weights[used]
 
     def parts(self, x: Tensor, clusters: int | None = None) -> Iterator[slice]:
         """Points whose logits, of all clusters or of some, fit into the memory budget."""
