@@ -6,6 +6,7 @@ A generator is in the same state on all ranks, so that what is drawn from it is 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import torch
@@ -32,12 +33,6 @@ class Sample:
             return self.generator
         seed = int(torch.randint(1 << 62, (), generator=self.generator, device=self.generator.device))
         return torch.Generator(self.generator.device).manual_seed(seed + self.ranks.rank)
-
-
-def kmeans(sample: Sample, k: int) -> Tensor:
-    """Labels [n] of k-means, which is EM with one support per cluster and the hard minimum."""
-    start = uniform(plus_plus(sample, k)[:, None], math.inf)
-    return em(sample.x, start, weight=sample.weight, ranks=sample.ranks).labels
 
 
 def plus_plus(sample: Sample, k: int) -> Tensor:
@@ -138,14 +133,13 @@ def _median(values: Tensor, number: int, ranks: Ranks) -> float:
     if ranks.alone:
         return float(values.median())
     bits = values.double().view(torch.int64)  # positive numbers are in the order of their bits
-    low, high = 0, (1 << 63) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if int(ranks.sum((bits <= middle).sum())) > (number - 1) // 2:
-            high = middle
-        else:
-            low = middle + 1
-    return float(torch.tensor(low).view(torch.float64))
+    least = bisect_left(
+        range(1 << 63),
+        (number + 1) // 2,
+        hi=(1 << 63) - 1,
+        key=lambda most: int(ranks.sum((bits <= most).sum())),
+    )
+    return float(torch.tensor(least).view(torch.float64))
 
 
 def _greatest(x: Tensor, score: Tensor, labels: Tensor, k: int, ranks: Ranks) -> Tensor:

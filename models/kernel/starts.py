@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,8 @@ from neonxc.data.distributed import greatest
 
 from .em import drawn, em, mini_batch_em
 from .members import feature_kmeans
-from .seeding import Sample, kmeans, median_gamma, seeded
-from .supports import squared_distances
+from .seeding import Sample, median_gamma, plus_plus, seeded
+from .supports import squared_distances, uniform
 
 SAMPLE = 2000  # points whose distances the median heuristic looks at
 SEEDS = 10  # points per support from which mini-batches start
@@ -56,12 +57,14 @@ def _run(
 
 
 def _start(init: Any, k: int, sample: Sample) -> Tensor:
-    """Clusters to start from, [n]."""
-    if not isinstance(init, str) or init == "kmeans":  # labels were given, of more clusters than there are points
-        return kmeans(sample, k)
-    x, own = sample.x, sample.own_stream()
-    if sample.ranks.alone:
-        chosen = x[torch.randperm(len(x), generator=own, device=x.device)[:k]]
+    """Clusters to start from, [n]: those of k-means, or of random points, which are its start."""
+    x, ranks = sample.x, sample.ranks
+    random = isinstance(init, str) and init == "random"  # labels may have more clusters than there are points
+    if not random:
+        centers = plus_plus(sample, k)
+    elif ranks.alone:
+        centers = x[drawn(torch.ones_like(sample.weight), k, sample.generator)]
     else:
-        chosen = greatest(x, torch.rand(len(x), generator=own, device=x.device), k, sample.ranks)
-    return squared_distances(x, chosen).argmin(1)
+        centers = greatest(x, torch.rand(len(x), generator=sample.own_stream(), device=x.device), k, ranks)
+    start = uniform(centers[:, None], math.inf)
+    return em(x, start, weight=sample.weight, max_iter=0 if random else 100, ranks=ranks).labels

@@ -245,7 +245,5 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, en
 def _transformed(X: Any, steps: list[tuple[str, Any]]) -> Tensor:
     """Return the output of the steps of a pipeline as a dense tensor of float64."""
     transformed = Pipeline(steps).transform(X)
-    dense = (
-        transformed.toarray() if hasattr(transformed, "toarray") else transformed
-    )  # terms are sparse
+    dense = transformed.toarray() if hasattr(transformed, "toarray") else transformed  # terms are sparse
     return torch.from_numpy(np.array(dense, dtype=np.float64))
