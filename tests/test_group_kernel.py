@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from neonxc.common.processes import Ranks
 from neonxc.models import KernelKMeans
 from neonxc.models.kernel.em import em
-from neonxc.models.kernel.seeding import median_gamma, plus_plus
+from neonxc.models.kernel.seeding import Sample, median_gamma, plus_plus
 from neonxc.models.kernel.supports import uniform
 
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -199,9 +199,8 @@ def test_one_support_is_kmeans(ranks):
 def greedy(group, x, k, seeds):
     ranks = Ranks(group)
     own = x[PARTS[ranks.rank]]
-    return [
-        plus_plus(own, k, torch.Generator().manual_seed(seed), own.new_ones(len(own)), ranks) for seed in seeds
-    ]
+    weight = own.new_ones(len(own))
+    return [plus_plus(Sample(own, weight, torch.Generator().manual_seed(seed), ranks), k) for seed in seeds]
 
 
 def test_plus_plus_over_ranks(ranks):
@@ -209,7 +208,7 @@ def test_plus_plus_over_ranks(ranks):
     x = torch.tensor(BLOBS)
     found = ranks(greedy, x, 12, range(5))
     for seed in range(5):
-        alone = plus_plus(x, 12, torch.Generator().manual_seed(seed), x.new_ones(len(x)))
+        alone = plus_plus(Sample(x, x.new_ones(len(x)), torch.Generator().manual_seed(seed)), 12)
         for one in found:
             assert torch.equal(one[seed], alone)
 

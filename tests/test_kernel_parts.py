@@ -16,7 +16,7 @@ from turns import in_turns
 import neonxc
 from neonxc.models import KernelKMeans
 from neonxc.models.kernel.em import em, expectation
-from neonxc.models.kernel.seeding import median_gamma, plus_plus, seeded
+from neonxc.models.kernel.seeding import Sample, median_gamma, plus_plus, seeded
 from neonxc.models.kernel.supports import Supports, pruned, squared_distances, uniform
 
 MOONS, MOON = make_moons(400, noise=0.05, random_state=0)
@@ -45,7 +45,7 @@ def test_gamma_of_distances():
 def test_given_labels_need_no_other_cluster():
     """EM with fixed assignments, cluster by cluster, is that of every cluster alone."""
     x, labels = torch.tensor(MOONS), torch.tensor(MOON)
-    start = seeded(x, labels, 2, 5, 20.0, torch.Generator().manual_seed(0))
+    start = seeded(Sample(x, torch.ones_like(x[:, 0]), torch.Generator().manual_seed(0)), labels, 2, 5, 20.0)
     both = em(x, start, labels, weighted=True, max_iter=7, tol=-1.0)
     for k in (0, 1):
         alone = Supports(start.points[k : k + 1], start.log_weights[k : k + 1], 20.0)
@@ -66,7 +66,12 @@ def test_given_labels_need_few_distances(monkeypatch):
         return squared_distances(x, points)
 
     monkeypatch.setattr("neonxc.models.kernel.supports.squared_distances", spy)
-    expectation(torch.tensor(MOONS), uniform(torch.randn(8, 3, 2).double(), 1.0), torch.arange(400) % 8, None)
+    expectation(
+        torch.tensor(MOONS),
+        uniform(torch.randn(8, 3, 2).double(), 1.0),
+        torch.arange(400) % 8,
+        torch.ones(400).double(),
+    )
     assert sum(counts) == 400 * 3
 
 
@@ -91,7 +96,7 @@ def test_plus_plus_is_greedy():
         return float(far.sum())
 
     seeds = [torch.Generator().manual_seed(seed) for seed in range(40)]
-    greedy = [float(squared_distances(x, plus_plus(x, 12, seed, mass)).amin(1).sum()) for seed in seeds]
+    greedy = [float(squared_distances(x, plus_plus(Sample(x, mass, seed), 12)).amin(1).sum()) for seed in seeds]
     assert np.mean(greedy) < 0.8 * np.mean([once(seed) for seed in seeds])
 
 
@@ -154,9 +159,9 @@ def test_mini_batches_go_on_while_they_gain():
 def test_mini_batches_start_from_a_sample(monkeypatch):
     sizes = []
 
-    def spy(x, *args):
-        sizes.append(len(x))
-        return seeded(x, *args)
+    def spy(sample, *args):
+        sizes.append(len(sample.x))
+        return seeded(sample, *args)
 
     monkeypatch.setattr("neonxc.models.kernel.starts.seeded", spy)
     X = np.random.default_rng(0).normal(size=(2000, 2))

@@ -20,16 +20,13 @@ from neonxc.data.inputs import Batch, are_labels, as_labels, label_array
 def check_options(model: Any, labels: bool, group: bool = False) -> None:
     """Refuse parameters of a KernelKMeans that are invalid, or have no effect with or without given labels."""
     model._validate_params()
-    if group and model.objective != "lme":
-        raise ValueError(f'group applies to objective="lme" alone, not to {model.objective!r}')
-    if group and model.batch_size is not None:
-        raise ValueError("batch_size does not apply to a group: its fits are full-batch")
-    if labels and model.batch_size is not None:
-        raise ValueError("batch_size does not apply where labels are given: fits to them are full-batch")
-    if model.objective != "lme":
-        for name in ("batch_size", "weighted", "prune"):
-            if getattr(model, name) not in (None, False):
-                raise ValueError(f'{name} applies to objective="lme" alone, not to {model.objective!r}')
+    used = model.get_params(deep=False) | {"group": group}
+    for name in ("group", "batch_size", "weighted", "prune"):
+        if model.objective != "lme" and used[name] not in (None, False):
+            raise ValueError(f'{name} applies to objective="lme" alone, not to {model.objective!r}')
+    if model.batch_size is not None and (group or labels):
+        where = "to a group: its fits are" if group else "where labels are given: fits to them are"
+        raise ValueError(f"batch_size does not apply {where} full-batch")
 
 
 def check_spread(
@@ -55,20 +52,6 @@ def check_spread(
         )
 
 
-def counted_labels(labels: Any, kept: Tensor, name: str, alone: bool) -> tuple[Tensor, np.ndarray, Tensor]:
-    """Positions of the labels of the points that count, the classes that these have, and which points count.
-
-    Where others have points as well, none of these has to count.
-    """
-    values = label_array(labels, name=name)
-    if not alone and values.shape == (len(kept),) and not are_labels(values).any():
-        return torch.zeros(0, dtype=torch.int64, device=kept.device), values[:0], torch.zeros_like(kept)
-    columns, classes, there = as_labels(values, len(kept), kept.device, name=name)
-    kept = kept & there
-    used, positions = columns[kept].unique(return_inverse=True)
-    return positions, classes[used.cpu().numpy()], kept
-
-
 def given_clusters(
     model: Any, labels: Any, kept: Tensor, ranks: Ranks
 ) -> tuple[Tensor | None, Tensor, np.ndarray]:
@@ -77,21 +60,25 @@ def given_clusters(
     if isinstance(own, str):
         return None, kept, np.arange(model.n_clusters)
     with ranks.agreed():
-        positions, found, kept = counted_labels(own, kept, name, ranks.alone)
+        values = label_array(own, name=name)
+        if ranks.alone or values.shape != (len(kept),) or are_labels(values).any():
+            columns, classes, clustered = as_labels(values, len(kept), kept.device, name=name)
+            kept = kept & clustered
+            found = classes[columns[kept].cpu().numpy()]
+        else:  # only other ranks have points in clusters
+            kept, found = torch.zeros_like(kept), values[:0]
     classes = common_classes(found, ranks, name=name)
     if not len(classes):
         raise ValueError(f"{name} has no point that counts in a cluster")
     if name == "init" and len(classes) != model.n_clusters:
         raise ValueError(f"init has {len(classes)} different labels, n_clusters is {model.n_clusters}")
-    return torch.from_numpy(np.searchsorted(classes, found)).to(kept.device)[positions], kept, classes
+    return torch.from_numpy(np.searchsorted(classes, found)).to(kept.device), kept, classes
 
 
-def clusters_to_tell(n: int, points: Tensor, k: int, fixed: bool, ranks: Ranks) -> int:
-    """Number of clusters, at most k, that `n` points, of which these are the sorted distinct ones, can form."""
-    if n < k:
-        raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
-    different = distinct(points, k, ranks)
-    if different >= k:
+def clusters_to_tell(points: Tensor, k: int, fixed: bool, ranks: Ranks) -> int:
+    """Number of clusters, at most k, that points can form, of which those of a rank are distinct."""
+    different = min(k, len(torch.cat(ranks.gather(points[:k])).unique(dim=0)))
+    if different == k:
         return k
     if fixed:
         raise ValueError(f"X has {different} distinct points that count, fewer than the {k} clusters of labels")
@@ -115,27 +102,17 @@ def check_alike(model: Any, labels: bool, batch: Batch, ranks: Ranks) -> None:
     )
 
 
-def distinct(points: Tensor, most: int, ranks: Ranks) -> int:
-    """How many different points there are on all ranks, if fewer than `most`; a rank has its points in order."""
-    first = torch.ones(len(points), dtype=torch.bool, device=points.device)
-    first[1:] = (points[1:] != points[:-1]).any(1)
-    if ranks.alone or int(ranks.max(first.sum())) >= most:
-        return int(ranks.max(first.sum()))
-    return len(torch.cat(ranks.gather(points[first])).unique(dim=0))
-
-
 def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Equal points of one label as one point with their total weight: a weight of two is a point given twice.
 
     The points come in the order of a random projection, so that draws do not depend on how often one was given.
     """
     direction = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    order = torch.arange(len(x), device=x.device) if labels is None else labels.argsort(stable=True)
+    group = torch.zeros(len(x), dtype=torch.int64, device=x.device) if labels is None else labels
+    order = group.argsort(stable=True)
     order = order[(x.double() @ direction.to(x.device))[order].argsort(stable=True)]
-    x, labels = x[order], None if labels is None else labels[order]
-    new = (x[1:] != x[:-1]).any(1)
-    if labels is not None:
-        new |= labels[1:] != labels[:-1]
-    first = torch.cat([new.new_ones(1), new])[: len(x)]
-    mass = weight.new_zeros(int(first.sum())).index_add_(0, first.cumsum(0) - 1, weight[order])
-    return x[first], mass, None if labels is None else labels[first]
+    x, group = x[order], group[order]
+    new = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    new[1:] = (x[1:] != x[:-1]).any(1) | (group[1:] != group[:-1])
+    mass = weight.new_zeros(int(new.sum())).index_add_(0, new.cumsum(0) - 1, weight[order])
+    return x[new], mass, None if labels is None else group[new]

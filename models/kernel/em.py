@@ -62,6 +62,7 @@ def em(
     Assignments `labels` [n] are kept. `weight` [n] is that of the points; those of the supports are fitted where
     `weighted`. Sums are those over the points of all `ranks`, which add them up in one call an iteration.
     """
+    weight = x.new_ones(len(x)) if weight is None else weight
     history: list[float] = []
     for _ in progress_bar(range(max_iter), desc="kernel k-means", disable=ranks.rank > 0):
         statistics = expectation(x, supports, labels, weight, ranks)
@@ -92,7 +93,7 @@ def mini_batch_em(
     for _ in progress_bar(range(max_iter), desc="kernel k-means"):
         objective = 0.0
         for rows in drawn(weight, len(x), generator).split(batch_size):
-            statistics = expectation(x[rows], supports, None, None)
+            statistics = expectation(x[rows], supports, None, x.new_ones(len(rows)))
             objective += statistics.objective
             seen += statistics.mass
             shift = statistics.total - statistics.mass[..., None] * supports.points
@@ -118,43 +119,35 @@ def _converged(history: list[float], tol: float) -> bool:
 
 
 def expectation(
-    x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor | None, ranks: Ranks = ALONE
+    x: Tensor, supports: Supports, labels: Tensor | None, weight: Tensor, ranks: Ranks = ALONE
 ) -> Statistics:
     """Assign points, unless `labels` are given, and sum the responsibilities of the supports."""
     mass, total = torch.zeros_like(supports.points[..., 0]), torch.zeros_like(supports.points)
-    own, distances = [torch.empty(0, dtype=torch.int64, device=x.device)], [x.new_empty(0)]
+    own, far = torch.zeros(len(x), dtype=torch.int64, device=x.device), x.new_zeros(len(x))
     for rows in supports.parts(x, clusters=None if labels is None else 1):
         points = x[rows]
         if labels is None and mass.shape[1] == 1:
-            label, nearest = _nearest(points, supports)
-            hits = x.new_zeros(len(points), len(mass)).scatter_(1, label[:, None], 1.0)
-            if weight is not None:
-                hits *= weight[rows, None]
+            own[rows], far[rows] = _nearest(points, supports)
+            hits = x.new_zeros(len(points), len(mass)).scatter_(1, own[rows, None], weight[rows, None])
             mass += hits.sum(0)[:, None]
             total += (hits.T @ points)[:, None]
-            own.append(label)
-            distances.append(nearest)
             continue
         if labels is None:
             every = supports.logits(points)
-            label = supports.pooled(every).argmin(1)
-            logits = every[torch.arange(len(label), device=x.device), label]
+            own[rows] = supports.pooled(every).argmin(1)
+            logits = every[torch.arange(len(points), device=x.device), own[rows]]
         else:  # distances to other clusters are not needed
-            label = labels[rows]
-            logits = supports.own_logits(points, label)
-        shares = supports.shares(logits).to(x)
-        if weight is not None:
-            shares = shares * weight[rows, None]
-        members = by_cluster(label, len(mass))
+            own[rows] = labels[rows]
+            logits = supports.own_logits(points, labels[rows])
+        far[rows] = supports.pooled(logits).to(x)
+        shares = supports.shares(logits).to(x) * weight[rows, None]
+        members = by_cluster(own[rows], len(mass))
         mass += torch.stack([shares[cluster].sum(0) for cluster in members])
         total += torch.stack([shares[cluster].T @ points[cluster] for cluster in members])
-        own.append(label)
-        distances.append(supports.pooled(logits).to(x))
-    far = torch.cat(distances)
-    objective = (far if weight is None else far * weight).sum(dtype=torch.float64)
+    objective = (far * weight).sum(dtype=torch.float64)
     sums = ranks.sum(torch.cat([mass.double().flatten(), total.double().flatten(), objective[None]]))
     mass, total = sums[: mass.numel()].view_as(mass).to(x), sums[mass.numel() : -1].view_as(total).to(x)
-    return Statistics(mass, total, torch.cat(own), far, float(sums[-1]))
+    return Statistics(mass, total, own, far, float(sums[-1]))
 
 
 def _nearest(x: Tensor, supports: Supports) -> tuple[Tensor, Tensor]:

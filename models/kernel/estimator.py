@@ -20,6 +20,7 @@ from neonxc.data.inputs import Batch, as_batch, as_weights
 
 from .checks import check_alike, check_options, check_spread, clusters_to_tell, given_clusters, merged
 from .em import em
+from .seeding import Sample
 from .starts import best_run
 from .supports import pruned
 
@@ -197,10 +198,13 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         first, kept, self.classes_ = given_clusters(self, labels, weight > 0, ranks)
         points, mass, first = merged(x[kept], weight[kept], first)
         k = len(self.classes_)
-        found = clusters_to_tell(int(ranks.sum(kept.sum())), points, k, labels is not None, ranks)
+        if (n := int(ranks.sum(kept.sum()))) < k:
+            raise ValueError(f"X has n_samples={n} points that count, fewer than n_clusters={k}")
+        distinct = merged(points, mass, None)
+        found = clusters_to_tell(distinct[0], k, labels is not None, ranks)
         if found < k:
             self.classes_ = self.classes_[:found]
-            points, mass, first = merged(points, mass, None)
+            points, mass, first = distinct
         self._fit(points, mass, first, labels is not None, batch.names, ranks)
         self._publish(isinstance(X, Tensor))
         with ranks.agreed():
@@ -265,19 +269,17 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
         unit = total / number  # only ratios of weights matter
         mass = (mass / unit).to(x)
-        sums = ranks.sum(torch.cat([mass @ x, mass.sum()[None]]))
-        self._shift = sums[:-1] / sums[-1]  # float32 distances are exact near the origin only
+        self._shift = ranks.sum(mass @ x) / number.to(x)  # float32 distances are exact near the origin only
         x = self._inner(x)
         check_spread(x, names, ranks=ranks)
         seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
         generator = torch.Generator(x.device).manual_seed(int(seed))
-        keep = first if fixed else None
-        k = len(self.classes_)
-        self._model, objective, history = best_run(self, k, x, mass, first, keep, generator, ranks)
+        sample = Sample(x, mass, generator, ranks)
+        self._model, objective, history = best_run(self, len(self.classes_), sample, first, fixed)
         self.n_pruned_ = 0
         if self.prune is not None:
             self._model, self.n_pruned_ = pruned(x, self._model, self.prune, ranks)
-            objective = em(x, self._model, keep, mass, max_iter=0, ranks=ranks).objective
+            objective = em(x, self._model, first if fixed else None, mass, max_iter=0, ranks=ranks).objective
         self.objective_ = objective * float(unit)
         self.history_ = [value * float(unit) for value in history]
 

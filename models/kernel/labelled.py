@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from .supports import Supports, by_cluster, squared_distances
 
@@ -61,8 +62,7 @@ def _gamma(x: Tensor, labels: Tensor, own: Tensor, points: Tensor, mass: Tensor)
     The loss of a point is the cross entropy of ``softmax(-gamma D)`` after the point has been removed from its
     support `own` [n]. Between two values of gamma, the loss is interpolated.
     """
-    far = squared_distances(x, points.flatten(0, 1)).view(len(x), *mass.shape)
-    far = far.masked_fill(mass == 0, math.inf)
+    far = -Supports(points, mass.log(), math.inf).logits(x)
     unit = 1 / (float(far[far.isfinite()].mean()) or 1.0)
     every = torch.arange(len(x), device=x.device)
     size = mass.sum(1)
@@ -82,15 +82,14 @@ def _gamma(x: Tensor, labels: Tensor, own: Tensor, points: Tensor, mass: Tensor)
         left = sums[every, labels] - (-gamma * itself).exp() / size[labels] * ~single
         sums[every, labels] = left.clamp(min=1e-30) * size[labels] / (size[labels] - 1)
         logits = (sums.log() - gamma * near)[told]
-        return logits.logsumexp(1) - logits.gather(1, labels[told, None])[:, 0]
+        return cross_entropy(logits, labels[told], reduction="none")
 
     gammas = [unit * 2.0**power for power in GAMMAS]
-    tried = [losses(gamma) for gamma in gammas]
-    means = [float(loss.mean()) for loss in tried]
-    best = min(range(len(means)), key=means.__getitem__)
-    error = float(tried[best].std(correction=0)) / math.sqrt(len(tried[best]))
-    at = next(i for i in range(best + 1) if means[i] <= means[best] + error)
+    tried = torch.stack([losses(gamma) for gamma in gammas])
+    means = tried.mean(1)
+    best = int(means.argmin())
+    bound = means[best] + tried[best].std(correction=0) / math.sqrt(tried.shape[1])
+    at = int((means <= bound).nonzero()[0])
     if at == 0:
         return gammas[0]
-    share = (means[best] + error - means[at]) / (means[at - 1] - means[at])
-    return gammas[at] * 2.0**-share
+    return gammas[at] * 2.0 ** -float((bound - means[at]) / (means[at - 1] - means[at]))

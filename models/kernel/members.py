@@ -27,7 +27,8 @@ class Members:
 
     def distances(self, x: Tensor) -> Tensor:
         """Squared distances [N, K] to the means in feature space: ``1 - 2 <Phi(x), mu> + |mu|^2``."""
-        return self.far(_kernel_sums(x, self.points, self.groups, len(self.norms), self.mass, self.gamma))
+        mass = _masses(self.groups, self.mass, len(self.norms))
+        return self.far(_kernel_sums(x, self.points, mass, self.gamma))
 
     def far(self, sums: Tensor) -> Tensor:
         """The same from sums of kernels."""
@@ -51,8 +52,11 @@ def feature_kmeans(
     """
     history: list[float] = []
     for iteration in progress_bar(range(max_iter + 1), desc="kernel k-means"):
-        sums = _kernel_sums(x, x, labels, k, mass, gamma)
-        members = _means(x, labels, k, mass, gamma, spherical, sums)
+        masses = _masses(labels, mass, k)
+        sums = _kernel_sums(x, x, masses, gamma)
+        squares = (sums * masses).sum(0)  # squared lengths of the sums in feature space
+        norms = squares.sqrt() if spherical else masses.sum(0)
+        members = Members(x, labels, mass, gamma, norms, squares / norms.square())
         far = members.far(sums)
         own = far.gather(1, labels[:, None])[:, 0]
         history.append(float((own * mass).sum(dtype=torch.float64)))
@@ -68,18 +72,13 @@ def feature_kmeans(
     return members, history[-1], history
 
 
-def _kernel_sums(x: Tensor, points: Tensor, groups: Tensor, k: int, mass: Tensor, gamma: float) -> Tensor:
+def _masses(groups: Tensor, mass: Tensor, k: int) -> Tensor:
+    """Weights [n, k] of points in each cluster; zero in all but their own."""
+    return mass.new_zeros(len(groups), k).scatter_(1, groups[:, None], mass[:, None])
+
+
+def _kernel_sums(x: Tensor, points: Tensor, masses: Tensor, gamma: float) -> Tensor:
     """Weighted sums [N, K] of the kernel ``exp(-gamma |x - u|^2)`` over the points of each cluster."""
-    member = x.new_zeros(len(points), k).scatter_(1, groups[:, None], mass[:, None].to(x))
     row = x.element_size() * len(points)
     parts = (squared_distances(x[rows], points) for rows in blocks(len(x), row, x.device))
-    return torch.cat([far.mul_(-gamma).exp_() @ member for far in parts])
-
-
-def _means(
-    x: Tensor, labels: Tensor, k: int, mass: Tensor, gamma: float, spherical: bool, sums: Tensor
-) -> Members:
-    own = sums.gather(1, labels[:, None])[:, 0] * mass
-    squares = x.new_zeros(k).index_add_(0, labels, own)  # squared lengths of the sums in feature space
-    norms = squares.sqrt() if spherical else x.new_zeros(k).index_add_(0, labels, mass)
-    return Members(x, labels, mass, gamma, norms, squares / norms.square())
+    return torch.cat([far.mul_(-gamma).exp_() @ masses.to(x) for far in parts])

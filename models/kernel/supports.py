@@ -51,15 +51,15 @@ class Supports:
 
     def distances(self, x: Tensor) -> Tensor:
         """Distances D of points to every cluster, [n, K]."""
-        parts = [self.pooled(self.logits(x[rows])).to(x) for rows in self.parts(x)]
-        return torch.cat([x.new_empty(0, len(self.points)), *parts])
+        far = x.new_empty(len(x), len(self.points))
+        for rows in self.parts(x):
+            far[rows] = self.pooled(self.logits(x[rows])).to(x)
+        return far
 
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
         """Points [M, d], clusters [M] and log weights [M] of the supports in use."""
-        k, p = self.log_weights.shape
-        groups = torch.arange(k, device=self.points.device).repeat_interleave(p)
-        used = self.log_weights.isfinite().flatten()
-        return self.points.flatten(0, 1)[used], groups[used], self.log_weights.flatten()[used]
+        used = self.log_weights.isfinite()
+        return self.points[used], used.nonzero()[:, 0], self.log_weights[used]
 
     def parts(self, x: Tensor, clusters: int | None = None) -> Iterator[slice]:
         """Points whose logits, of all clusters or of some, fit into the memory budget."""

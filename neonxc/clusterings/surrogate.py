@@ -54,7 +54,7 @@ def fit_surrogate(
     from neonxc.models.kernel.checks import check_spread
     from neonxc.models.kernel.labelled import labelled
 
-    points = _points(X, steps, features) if encoding is None else _points_of_table(X, steps)
+    points = _points(X, steps, features, encoding)
     column, classes, there = as_labels(labels, len(points), points.device)
     if len(classes) < 2:
         raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
@@ -217,8 +217,12 @@ def _cut(far: Tensor, clustered: Tensor) -> float:
     return float((edges[at] + edges[at + 1]) / 2)
 
 
-def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) -> Tensor:
-    """Return the points that were clustered, [n, d] of float64."""
+def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None, encoding: Encoding | None) -> Tensor:
+    """Return the points that were clustered, [n, d] of float64; `encoding` is that of a table, if X is one."""
+    if encoding is not None and isinstance(X, Tensor):
+        raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
+    if encoding is not None:
+        return _transformed(X, steps)
     if features is None:
         points = as_batch(X).tensor
     else:
@@ -233,17 +237,13 @@ def _points(X: Any, steps: list[tuple[str, Any]], features: nn.Module | None) ->
     points = points.detach().double()
     if not steps:
         return points
-    pipeline = Pipeline(steps)
-    names = features is None and hasattr(X, "iloc") and hasattr(pipeline, "feature_names_in_")
-    transformed = pipeline.transform(X if names else points.cpu().numpy())  # steps may select columns by name
-    transformed = transformed.toarray() if hasattr(transformed, "toarray") else transformed  # weights of terms
-    return torch.as_tensor(np.array(transformed, dtype=np.float64)).to(points)
+    named = features is None and hasattr(X, "iloc") and hasattr(Pipeline(steps), "feature_names_in_")
+    transformed = _transformed(X if named else points.cpu().numpy(), steps)  # steps may select columns by name
+    return transformed.to(points.device)
 
 
-def _points_of_table(X: Any, steps: list[tuple[str, Any]]) -> Tensor:
-    """Return the points that were clustered of a table with strings and missing values, [n, p] of float64."""
-    if isinstance(X, Tensor):
-        raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
+def _transformed(X: Any, steps: list[tuple[str, Any]]) -> Tensor:
+    """Return the output of the steps of a pipeline as a dense tensor of float64."""
     transformed = Pipeline(steps).transform(X)
-    dense = transformed.toarray() if hasattr(transformed, "toarray") else transformed
+    dense = transformed.toarray() if hasattr(transformed, "toarray") else transformed  # terms are sparse
     return torch.from_numpy(np.array(dense, dtype=np.float64))
