@@ -21,11 +21,11 @@ LAST = ("self_label_epochs", "self_label_threshold")  # settings that may change
 
 
 class Checkpoint:
-    """A file for the state of a training; with ``folder=None``, nothing is saved."""
+    """The file for the state of a training on images; with ``checkpoint=None``, nothing is saved."""
 
-    def __init__(self, folder: Any, settings: Mapping[str, Any]) -> None:
-        self.path = None if folder is None else Path(folder) / FILE
-        self.settings = settings
+    def __init__(self, model: Any, images: Tensor) -> None:
+        self.path = None if model.checkpoint is None else Path(model.checkpoint) / FILE
+        self.settings = training_settings(model, images) if self.path else {}
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a nested state of tensors and JSON values, replacing the file atomically."""
