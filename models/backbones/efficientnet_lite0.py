@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
@@ -85,30 +84,28 @@ class InvertedResidual(nn.Module):
         return features + out if self.residual else out
 
 
-# Names of modules in the published weights, and in this implementation.
+# Names of modules in the published weights, and in this implementation; first those inside a block.
 _PARTS = {
-    "_conv_stem": "stem.conv",
-    "_bn0": "stem.bn",
-    "_conv_head": "head.conv",
-    "_bn1": "head.bn",
-    "_fc": "classifier",
-}
-_BLOCK_PARTS = {
-    "_expand_conv": "expand.conv",
-    "_bn0": "expand.bn",
-    "_depthwise_conv": "depthwise.conv",
-    "_bn1": "depthwise.bn",
-    "_project_conv": "project.conv",
-    "_bn2": "project.bn",
+    "._expand_conv.": ".expand.conv.",
+    "._bn0.": ".expand.bn.",
+    "._depthwise_conv.": ".depthwise.conv.",
+    "._bn1.": ".depthwise.bn.",
+    "._project_conv.": ".project.conv.",
+    "._bn2.": ".project.bn.",
+    "_blocks.": "blocks.",
+    "_conv_stem.": "stem.conv.",
+    "_bn0.": "stem.bn.",
+    "_conv_head.": "head.conv.",
+    "_bn1.": "head.bn.",
+    "_fc.": "classifier.",
 }
 
 
 def _our_name(key: str) -> str:
     """Translate a name of the published weights, such as ``_blocks.3._bn1.weight``; other names do not change."""
-    block = re.match(r"_blocks\.\d+\.", key)
-    prefix, parts = (block[0], _BLOCK_PARTS) if block else ("", _PARTS)
-    part, dot, leaf = key.removeprefix(prefix).partition(".")
-    return prefix.removeprefix("_") + parts.get(part, part) + dot + leaf
+    for published, ours in _PARTS.items():
+        key = key.replace(published, ours)
+    return key
 
 
 class EfficientNetLite0(nn.Module):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 from typing import Any
+
+from neonxc.common.arguments import similar
 
 from .network import BACKBONES, Network
 from .weights import NoWeights, Weights, first_line, with_weights
@@ -55,9 +56,8 @@ def timm_network(name: str, weights: Weights) -> Network:
 
 
 def _unknown(name: str, names: list[str], more: str) -> ValueError:
-    close = difflib.get_close_matches(str(name).removeprefix(PREFIX), [*BACKBONES, *names], n=5)
-    hint = f"close matches: {', '.join(map(repr, dict.fromkeys(close)))}; " if close else ""
-    return ValueError(f"no backbone is called {name!r}; {hint}there are: {', '.join(BACKBONES)} and {more}")
+    hint = similar([str(name).removeprefix(PREFIX)], [*BACKBONES, *names])
+    return ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(BACKBONES)} and {more}")
 
 
 def _create(timm: ModuleType, name: str, **options: Any) -> Any:
