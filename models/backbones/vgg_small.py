@@ -69,6 +69,13 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
     )
 
 
+def vgg_small_embedding(in_channels: int) -> nn.Sequential:
+    """Build a small VGG without its classifier, with a recipe: SCAN's default embedding."""
+    network = vgg_small(in_channels)[:-1]
+    network.recipe = {"builder": "vgg_small", "in_channels": in_channels}  # type: ignore[assignment]
+    return network
+
+
 def _block(inputs: int, outputs: int) -> nn.Sequential:
     parts: list[nn.Module] = []
     for channels in (inputs, outputs):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from neonxc.common.modules import unwrapped
 
-from ..backbones.vgg_small import vgg_small
+from ..backbones.vgg_small import vgg_small_embedding
 from ..features import FeatureExtractor
 from .augment import RandomWarp
 
@@ -101,8 +101,7 @@ class TrainingData:
 def make_embedding(backbone: nn.Module | None, images: Tensor) -> tuple[nn.Module, int]:
     """Copy a backbone so that it returns features [N, d]; also return d. `images` are two examples."""
     if backbone is None:
-        embedding: nn.Module = vgg_small(images.shape[1])[:-1]
-        embedding.recipe = {"builder": "vgg_small", "in_channels": images.shape[1]}  # type: ignore[assignment]
+        embedding: nn.Module = vgg_small_embedding(images.shape[1])
     else:
         embedding = copy.deepcopy(unwrapped(backbone))
     try:
