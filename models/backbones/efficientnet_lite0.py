@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -55,16 +54,15 @@ class ConvBN(nn.Sequential):
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, linear: bool = False
     ) -> None:
-        parts: OrderedDict[str, nn.Module] = OrderedDict()
+        super().__init__()
         if stride > 1:
-            parts["pad"] = SamePad2d(kernel, stride)
+            self.pad = SamePad2d(kernel, stride)
         # With stride 1, SAME padding is symmetric and part of the convolution.
         padding = kernel // 2 if stride == 1 else 0
-        parts["conv"] = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
-        parts["bn"] = nn.BatchNorm2d(outputs, eps=1e-3, momentum=1e-2)
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+        self.bn = nn.BatchNorm2d(outputs, eps=1e-3, momentum=1e-2)
         if not linear:
-            parts["act"] = nn.ReLU6()
-        super().__init__(parts)
+            self.act = nn.ReLU6()
 
 
 class InvertedResidual(nn.Module):
@@ -135,8 +133,7 @@ class EfficientNetLite0(nn.Module):
         self.blocks = nn.Sequential()
         channels = 32
         for repeats, kernel, first_stride, expansion, outputs in _STAGES:
-            for repeat in range(repeats):
-                stride = first_stride if repeat == 0 else 1
+            for stride in (first_stride, *[1] * (repeats - 1)):
                 self.blocks.append(InvertedResidual(channels, outputs, kernel, stride, expansion))
                 channels = outputs
         self.head = ConvBN(channels, 1280, kernel=1)

@@ -56,9 +56,7 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
             f"in_channels, n_classes and width must be at least 1; got {in_channels}, {n_classes} and {width}"
         )
     sizes = (in_channels, width, 2 * width, 4 * width)
-    blocks: OrderedDict[str, nn.Module] = OrderedDict()
-    for i in (1, 2, 3):
-        blocks[f"block{i}"] = _block(*sizes[i - 1 : i + 1])
+    blocks = OrderedDict((f"block{i}", _block(*sizes[i - 1 : i + 1])) for i in (1, 2, 3))
     return nn.Sequential(
         OrderedDict(
             features=nn.Sequential(blocks),

@@ -104,9 +104,7 @@ class Words(Carrier):
     def _counts(self, x: Tensor) -> csr_matrix:
         ids = x.long().cpu()
         text, place = (ids >= 0).nonzero(as_tuple=True)
-        counts = csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.module.words)))
-        counts.sum_duplicates()
-        return counts
+        return csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.module.words)))
 
     @property
     def units(self) -> list[str]:

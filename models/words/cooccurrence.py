@@ -69,9 +69,9 @@ def positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
     contexts = np.asarray(counts.sum(axis=0)).ravel() ** SMOOTHING
     found = counts.tocoo()
     information = np.log(found.data * contexts.sum() / (words[found.row] * contexts[found.col]))
-    matrix = sparse.csr_matrix((information.clip(min=0), (found.row, found.col)), shape=counts.shape)
-    matrix.eliminate_zeros()
-    return matrix
+    found.data = information.clip(min=0)
+    found.eliminate_zeros()
+    return found.tocsr()
 
 
 def embed(matrix: sparse.csr_matrix, n_dimensions: int, random_state: Any = None) -> np.ndarray:
