@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from neonxc.common.arguments import similar
 from neonxc.common.modules import unwrapped
 
-__all__ = ["find_module", "layer_output", "unwrap"]
-
 
 class _LayerReached(Exception):
     """Stops the forward pass when the layer has been computed; holds an identifier of the call and the output."""

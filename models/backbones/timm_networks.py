@@ -12,8 +12,6 @@ from neonxc.common.arguments import similar
 from .network import BACKBONES, Network
 from .weights import NoWeights, Weights, first_line, with_weights
 
-__all__ = ["timm_network"]
-
 PREFIX = "timm/"
 INSTALL = 'pip install "neonxc[timm]"'
 COARSEST = 16  # of the blocks up to this reduction of the image's resolution, the last is the default

@@ -56,7 +56,9 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
             f"in_channels, n_classes and width must be at least 1; got {in_channels}, {n_classes} and {width}"
         )
     sizes = (in_channels, width, 2 * width, 4 * width)
-    blocks = OrderedDict((f"block{i}", _block(*sizes[i - 1 : i + 1])) for i in (1, 2, 3))
+    blocks: OrderedDict[str, nn.Module] = OrderedDict(
+        (f"block{i}", _block(*sizes[i - 1 : i + 1])) for i in (1, 2, 3)
+    )
     return nn.Sequential(
         OrderedDict(
             features=nn.Sequential(blocks),
