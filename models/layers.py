@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
 from typing import Any
 
 from torch import Tensor, nn
 
+from neonxc.common.arguments import similar
 from neonxc.common.modules import unwrapped
-
-__all__ = ["find_module", "layer_output", "unwrap"]
 
 
 class _LayerReached(Exception):
@@ -32,9 +30,10 @@ def find_module(net: nn.Module, layer: str) -> nn.Module:
         return net.get_submodule(layer)
     except AttributeError:
         names = [name for name, _ in net.named_modules(remove_duplicate=False)]
-        close = difflib.get_close_matches(str(layer), names, n=5, cutoff=0.5)
-        hint = f"close matches: {', '.join(map(repr, close))}" if close else "see net.named_modules()"
-        raise ValueError(f"layer {layer!r} is not a module of {type(net).__name__}; {hint}") from None
+        raise ValueError(
+            f"layer {layer!r} is not a module of {type(net).__name__}{similar([layer], names)}; "
+            "see net.named_modules()"
+        ) from None
 
 
 def layer_output(net: nn.Module, layer: str, images: Tensor) -> object:

@@ -8,8 +8,6 @@ from typing import Literal
 
 from torch import Tensor
 
-__all__ = ["Pool", "arrange", "check_pool", "prefix_tokens"]
-
 Pool = Literal["avg", "class"] | None
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from neonxc.common.registry import register
+from neonxc.common.registry import Values, register
 
-from .backbones import build, vgg_small
+from .backbones import build
+from .backbones.vgg_small import vgg_small_embedding
 from .features import FeatureExtractor
 from .words import WordVectors
 
 
-def _pack(network: Any) -> dict[str, Any]:
+def _pack(network: Any) -> Values:
     recipe = getattr(network, "recipe", None)
     if not isinstance(recipe, dict):
         raise TypeError(
@@ -24,24 +23,15 @@ def _pack(network: Any) -> dict[str, Any]:
     return {"recipe": recipe, **network.state_dict()}
 
 
-def _unpack(cls: type[nn.Module], values: dict[str, Any]) -> nn.Module:
-    state = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-    network = _built(values["recipe"], state)
-    if not isinstance(network, cls):
-        raise TypeError(f"the recipe does not describe a {cls.__name__}: {values['recipe']}")
-    network.load_state_dict(state, assign=True)  # keeps the saved precision
-    return network
-
-
-def _built(recipe: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
-    """Rebuild a feature network in evaluation mode; its weights are replaced by `state` afterwards."""
-    if recipe.get("builder") == "WordVectors":
-        return WordVectors(recipe["words"], torch.zeros_like(state["vectors"]))
-    if recipe.get("builder") == "vgg_small":  # used by SCAN without its classifier
-        network = vgg_small(int(recipe["in_channels"]), width=int(recipe.get("width", 32)))[:-1]
-        network.recipe = dict(recipe)  # type: ignore[assignment]
-        return network.eval()
-    return build(recipe)
+def _unpack(cls: type[nn.Module], values: Values) -> nn.Module:
+    """Rebuild a feature network in evaluation mode."""
+    recipe = values.pop("recipe")
+    if cls is WordVectors:
+        network: nn.Module = WordVectors(recipe["words"], values["vectors"])
+    else:
+        network = build(recipe) if cls is FeatureExtractor else vgg_small_embedding(int(recipe["in_channels"]))
+    network.load_state_dict(values, assign=True)  # keeps the saved precision
+    return network.eval()
 
 
 for _network in (FeatureExtractor, WordVectors, nn.Sequential):  # nn.Sequential is SCAN's default embedding

@@ -766,9 +766,7 @@ def test_features_of_another_shape(tmp_path):
 def test_recipes_that_are_none(path, name, recipe):
     features = {"class": name, "values": {"recipe": recipe}, "tensors": [], "parts": {}}
     rewritten(path, lambda h: h["parts"].update(features=features))
-    with pytest.raises(
-        ValueError, match=r"recipe of a feature extractor|no backbone is called|damaged: .*no attribute 'get'"
-    ):
+    with pytest.raises(ValueError, match=r"recipe of a feature extractor|no backbone is called|is damaged: "):
         neonxc.load(path)
 
 

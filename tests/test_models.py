@@ -172,7 +172,7 @@ def test_frees_what_it_does_not_return(images):
 
 def test_errors_of_the_extractor(images):
     net = Net()
-    with pytest.raises(ValueError, match=r"'con' is not a module of Net; close matches: 'conv'"):
+    with pytest.raises(ValueError, match=r"'con' is not a module of Net \(did you mean 'conv'\?\)"):
         FeatureExtractor(net, "con")
     with pytest.raises(ValueError, match=r"pool must be .* got 'max'"):
         FeatureExtractor(net, "conv", pool="max")

@@ -283,10 +283,11 @@ def test_self_labelling_learns_from_the_sure_images_alone():
 def test_self_labels_stay_for_an_epoch():
     """If labels followed each step, the network would follow itself into one cluster (seen on MNIST)."""
     images, truth = blobs()
-    network = ScanNetwork(nn.Flatten(), images, n_clusters=3, n_heads=1, n_neighbors=5)
+    model = small(batch_size=12, augment=torch.clone, self_label_threshold=0.0, n_heads=1, backbone=nn.Flatten())
+    network = ScanNetwork(model, images)
     with torch.no_grad():
         network.best.weight.copy_(torch.stack([images[truth == k].mean(0).flatten() for k in range(3)]))
-    stage = stages.self_labelling(TrainingData(network, images, torch.clone, 12, False), 1, 1e-3, 0.0)
+    stage = stages.self_labelling(TrainingData(model, network, images))
     stage.prepare()
     with torch.no_grad():
         network.best.weight.zero_()
@@ -366,7 +367,7 @@ def test_a_feature_extractor_is_a_backbone(pool):
 def test_frozen_parts_do_not_learn():
     backbone = vgg_small(width=4)[:-1]
     backbone.features.block1.append(nn.Dropout()).requires_grad_(False)
-    network = ScanNetwork(backbone, IMAGES, n_clusters=3, n_heads=1, n_neighbors=5).train()
+    network = ScanNetwork(small(backbone=backbone), IMAGES).train()
     assert not network.embedding.features.block1[-1].training
     assert network.embedding.features.block3.training
     scan = learning(backbone=backbone).fit(IMAGES)

@@ -95,7 +95,7 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
         If `recipe` is invalid.
     """
     # A recipe is read from a file and may hold anything; keys such as weights=PATH must not be passed on.
-    options = dict(recipe)
+    options = {**recipe}
     name, layer, block = (options.pop(key, None) for key in ("builder", "layer", "block"))
     if not isinstance(name, str) or not options.keys() <= set(FeatureExtractor.settings):
         raise ValueError(f"not the recipe of a feature extractor: {recipe}")

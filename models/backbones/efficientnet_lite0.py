@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -56,16 +54,15 @@ class ConvBN(nn.Sequential):
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, linear: bool = False
     ) -> None:
-        parts: OrderedDict[str, nn.Module] = OrderedDict()
+        super().__init__()
         if stride > 1:
-            parts["pad"] = SamePad2d(kernel, stride)
+            self.pad = SamePad2d(kernel, stride)
         # With stride 1, SAME padding is symmetric and part of the convolution.
         padding = kernel // 2 if stride == 1 else 0
-        parts["conv"] = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
-        parts["bn"] = nn.BatchNorm2d(outputs, eps=1e-3, momentum=1e-2)
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+        self.bn = nn.BatchNorm2d(outputs, eps=1e-3, momentum=1e-2)
         if not linear:
-            parts["act"] = nn.ReLU6()
-        super().__init__(parts)
+            self.act = nn.ReLU6()
 
 
 class InvertedResidual(nn.Module):
@@ -85,30 +82,28 @@ class InvertedResidual(nn.Module):
         return features + out if self.residual else out
 
 
-# Names of modules in the published weights, and in this implementation.
+# Names of modules in the published weights, and in this implementation; first those inside a block.
 _PARTS = {
-    "_conv_stem": "stem.conv",
-    "_bn0": "stem.bn",
-    "_conv_head": "head.conv",
-    "_bn1": "head.bn",
-    "_fc": "classifier",
-}
-_BLOCK_PARTS = {
-    "_expand_conv": "expand.conv",
-    "_bn0": "expand.bn",
-    "_depthwise_conv": "depthwise.conv",
-    "_bn1": "depthwise.bn",
-    "_project_conv": "project.conv",
-    "_bn2": "project.bn",
+    "._expand_conv.": ".expand.conv.",
+    "._bn0.": ".expand.bn.",
+    "._depthwise_conv.": ".depthwise.conv.",
+    "._bn1.": ".depthwise.bn.",
+    "._project_conv.": ".project.conv.",
+    "._bn2.": ".project.bn.",
+    "_blocks.": "blocks.",
+    "_conv_stem.": "stem.conv.",
+    "_bn0.": "stem.bn.",
+    "_conv_head.": "head.conv.",
+    "_bn1.": "head.bn.",
+    "_fc.": "classifier.",
 }
 
 
 def _our_name(key: str) -> str:
     """Translate a name of the published weights, such as ``_blocks.3._bn1.weight``; other names do not change."""
-    block = re.match(r"_blocks\.\d+\.", key)
-    prefix, parts = (block[0], _BLOCK_PARTS) if block else ("", _PARTS)
-    part, dot, leaf = key.removeprefix(prefix).partition(".")
-    return prefix.removeprefix("_") + parts.get(part, part) + dot + leaf
+    for published, ours in _PARTS.items():
+        key = key.replace(published, ours)
+    return key
 
 
 class EfficientNetLite0(nn.Module):
@@ -138,8 +133,7 @@ class EfficientNetLite0(nn.Module):
         self.blocks = nn.Sequential()
         channels = 32
         for repeats, kernel, first_stride, expansion, outputs in _STAGES:
-            for repeat in range(repeats):
-                stride = first_stride if repeat == 0 else 1
+            for stride in (first_stride, *[1] * (repeats - 1)):
                 self.blocks.append(InvertedResidual(channels, outputs, kernel, stride, expansion))
                 channels = outputs
         self.head = ConvBN(channels, 1280, kernel=1)

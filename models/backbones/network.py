@@ -14,8 +14,6 @@ from ..features import FeatureExtractor
 from ..layout import Pool, prefix_tokens
 from .weights import Weights
 
-__all__ = ["BACKBONES", "NETWORKS", "Builder", "Network", "builder", "ready"]
-
 
 class Builder(Protocol):
     """Signature of the builders of backbones."""

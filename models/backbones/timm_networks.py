@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import ModuleType
 from typing import Any
+
+from neonxc.common.arguments import similar
 
 from .network import BACKBONES, Network
 from .weights import NoWeights, Weights, first_line, with_weights
-
-__all__ = ["timm_network"]
 
 PREFIX = "timm/"
 INSTALL = 'pip install "neonxc[timm]"'
@@ -37,7 +35,7 @@ def timm_network(name: str, weights: Weights) -> Network:
     names = [*timm.list_models(), *timm.list_models(include_tags=True)]
     if bare not in names:
         raise _unknown(name, names, "those of timm.list_models()")
-    net: Any = with_weights(weights, partial(_create, timm, bare), partial(_pretrained, timm, bare))
+    net: Any = with_weights(weights, partial(_create, bare), partial(_pretrained, bare))
     blocks = list(getattr(net, "feature_info", []))
     fine = [number for number, info in enumerate(blocks) if info["reduction"] <= COARSEST]
     published, any_size = net.pretrained_cfg, getattr(net, "dynamic_img_size", False)
@@ -55,12 +53,13 @@ def timm_network(name: str, weights: Weights) -> Network:
 
 
 def _unknown(name: str, names: list[str], more: str) -> ValueError:
-    close = difflib.get_close_matches(str(name).removeprefix(PREFIX), [*BACKBONES, *names], n=5)
-    hint = f"close matches: {', '.join(map(repr, dict.fromkeys(close)))}; " if close else ""
-    return ValueError(f"no backbone is called {name!r}; {hint}there are: {', '.join(BACKBONES)} and {more}")
+    hint = similar([str(name).removeprefix(PREFIX)], [*BACKBONES, *names])
+    return ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(BACKBONES)} and {more}")
 
 
-def _create(timm: ModuleType, name: str, **options: Any) -> Any:
+def _create(name: str, **options: Any) -> Any:
+    import timm
+
     # Transformers then interpolate their position embedding; other networks do not know the option.
     try:
         return timm.create_model(name, dynamic_img_size=True, **options)
@@ -68,10 +67,10 @@ def _create(timm: ModuleType, name: str, **options: Any) -> Any:
         return timm.create_model(name, **options)
 
 
-def _pretrained(timm: ModuleType, name: str) -> Any:
+def _pretrained(name: str) -> Any:
     try:
         with _cache_alone_when_offline():
-            return _create(timm, name, pretrained=True)
+            return _create(name, pretrained=True)
     except Exception as error:  # no weights, no network, a full disk, a damaged file
         raise NoWeights(
             f"could not get the default weights of timm's {name} ({first_line(error)})",

@@ -7,6 +7,7 @@ last one at 1/16 of the image's resolution or more.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -21,6 +22,8 @@ from .weights import NoWeights, Weights, first_line, with_weights
 def _load(name: str, weights: Weights) -> nn.Module:
     from torchvision import models  # takes a second, and only these networks need it
 
+    create: Callable[[], nn.Module] = partial(models.get_model, name)
+
     def pretrained() -> nn.Module:
         published = models.get_model_weights(name).DEFAULT
         try:
@@ -34,10 +37,6 @@ def _load(name: str, weights: Weights) -> nn.Module:
             ) from error
         net = create()
         net.load_state_dict(state)
-        return net
-
-    def create() -> nn.Module:
-        net: nn.Module = models.get_model(name, weights=None)
         return net
 
     return with_weights(weights, create, pretrained)

@@ -56,9 +56,9 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
             f"in_channels, n_classes and width must be at least 1; got {in_channels}, {n_classes} and {width}"
         )
     sizes = (in_channels, width, 2 * width, 4 * width)
-    blocks: OrderedDict[str, nn.Module] = OrderedDict()
-    for i in (1, 2, 3):
-        blocks[f"block{i}"] = _block(*sizes[i - 1 : i + 1])
+    blocks: OrderedDict[str, nn.Module] = OrderedDict(
+        (f"block{i}", _block(*sizes[i - 1 : i + 1])) for i in (1, 2, 3)
+    )
     return nn.Sequential(
         OrderedDict(
             features=nn.Sequential(blocks),
@@ -67,6 +67,13 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
             classifier=nn.Linear(4 * width, n_classes),
         )
     )
+
+
+def vgg_small_embedding(in_channels: int) -> nn.Sequential:
+    """Build a small VGG without its classifier, with a recipe: SCAN's default embedding."""
+    network = vgg_small(in_channels)[:-1]
+    network.recipe = {"builder": "vgg_small", "in_channels": in_channels}  # type: ignore[assignment]
+    return network
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:

@@ -10,8 +10,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-__all__ = ["NoWeights", "Weights", "first_line", "load_state_dict", "read_state_dict", "with_weights"]
-
 Weights = str | os.PathLike[str] | None
 """``"default"``: the published ones; None: random; otherwise the path of a .pth or .safetensors file."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from neonxc.attribution.fingerprint import hash_of
+from neonxc.attribution.fingerprint import hash_of, plain_text
 from neonxc.common.estimators import plain_parameters
 from neonxc.common.storage import read, write
 
@@ -21,11 +21,11 @@ LAST = ("self_label_epochs", "self_label_threshold")  # settings that may change
 
 
 class Checkpoint:
-    """A file for the state of a training; with ``folder=None``, nothing is saved."""
+    """The file for the state of a training on images; with ``checkpoint=None``, nothing is saved."""
 
-    def __init__(self, folder: Any, settings: Mapping[str, Any]) -> None:
-        self.path = None if folder is None else Path(folder) / FILE
-        self.settings = settings
+    def __init__(self, model: Any, images: Tensor) -> None:
+        self.path = None if model.checkpoint is None else Path(model.checkpoint) / FILE
+        self.settings = training_settings(model, images) if self.path else {}
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a nested state of tensors and JSON values, replacing the file atomically."""
@@ -82,13 +82,11 @@ def nested(flat: Mapping[str, Any]) -> dict[Any, Any]:
 
 def training_settings(model: Any, images: Tensor) -> dict[str, Any]:
     """Parameters and data of a training as JSON values, which have to agree when a checkpoint is continued."""
-    backbone, augment = model.backbone, model.augment or RandomWarp()
-    described = repr(augment) if isinstance(augment, RandomWarp) else None
-    weights = {} if backbone is None else backbone.state_dict()
+    weights = {} if model.backbone is None else model.backbone.state_dict()
     sample = images[:: len(images) // SAMPLE + 1]
     settings = plain_parameters(model) | {
-        "backbone": f"{type(backbone).__name__} {hash_of(None, weights)}",
-        "augment": described or getattr(augment, "__qualname__", type(augment).__qualname__),
+        "backbone": f"{type(model.backbone).__name__} {hash_of(None, weights)}",
+        "augment": plain_text(model.augment or RandomWarp()),
         "images": f"{list(images.shape)} {hash_of(None, {'images': sample})}",
     }
     return {name: value for name, value in settings.items() if name not in ("device", "checkpoint", "verbose")}

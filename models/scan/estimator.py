@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_number, check_whole
 
-from .augment import RandomWarp
-from .checkpoint import Checkpoint, training_settings
+from .checkpoint import Checkpoint
 from .image_batches import is_loaded, read_batches
 from .network import ScanNetwork, TrainingData
-from .stages import clustering, heads_alone, pretext, self_labelling
-from .training import Progress, Training, TrainingStage, set_seed
+from .stages import STAGES
+from .training import Progress, Training, set_seed
 
 __all__ = ["SCAN"]
 
@@ -201,12 +200,11 @@ class SCAN(ClusterMixin, BaseEstimator):
             given = np.random.RandomState() if self.random_state is None else self.random_state
             seed = int(check_random_state(given).randint(2**31 - 1))  # does not use a global generator
             set_seed(seed, device)
-            network = ScanNetwork(self.backbone, images, self.n_clusters, self.n_heads, self.n_neighbors)
+            network = ScanNetwork(self, images)
             network.to(device).to(memory_format=torch.channels_last)  # 1.5 times as fast on the CPU
-            data = TrainingData(network, images, self.augment or RandomWarp(), self.batch_size, self.amp)
-            checkpoint = Checkpoint(self.checkpoint, training_settings(self, images))
-            training = Training(network, len(images), device, Progress(seed), checkpoint, self.verbose)
-            training.run(self._stages(data))
+            data = TrainingData(self, network, images)
+            training = Training(data, Progress(seed), Checkpoint(self, images))
+            training.run(STAGES if self.self_label_epochs else STAGES[:-1])
         network.eval()
         self.embedding_, self.cluster_head_ = network.embedding, network.best
         self.losses_ = network.losses.double().cpu().numpy()
@@ -269,22 +267,6 @@ class SCAN(ClusterMixin, BaseEstimator):
         if isinstance(X, Tensor):
             return result.to(X.device)
         return result.cpu() if is_loaded(X) else result.cpu().numpy()
-
-    def _stages(self, data: TrainingData) -> list[Callable[[], TrainingStage]]:
-        """Functions that create the stages, each of which is called when the previous stage has finished."""
-        rate, weight, first = self.learning_rate, self.entropy_weight, self.pretext_epochs if self.pretext else 0
-        if first and not any(parameter.requires_grad for parameter in data.network.embedding.parameters()):
-            raise ValueError(
-                f'pretext="{self.pretext}" needs a backbone with parameters that require a gradient; this one is '
-                "frozen (pretext=None, or backbone.requires_grad_())"
-            )
-        stages = [
-            lambda: pretext(data, first, rate, self.temperature),
-            lambda: heads_alone(data, self.head_epochs, rate, weight),
-            lambda: clustering(data, self.epochs, rate, weight, learned=self.head_epochs > 0),
-            lambda: self_labelling(data, self.self_label_epochs, rate, self.self_label_threshold),
-        ]
-        return stages if self.self_label_epochs else stages[:-1]
 
     def _device(self, images: Tensor) -> torch.device:
         if self.device is not None:

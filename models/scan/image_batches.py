@@ -14,7 +14,7 @@ from neonxc.data.inputs import as_batch
 
 def is_loaded(X: Any) -> bool:
     """Whether X is a dataset or a loader, and not an array of images."""
-    array_like = isinstance(X, (Tensor, np.ndarray, list, tuple, str)) or hasattr(X, "__array__")
+    array_like = isinstance(X, (list, tuple, str)) or hasattr(X, "__array__")
     return isinstance(X, Dataset) or (not array_like and hasattr(X, "__iter__"))
 
 

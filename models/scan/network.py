@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from neonxc.common.modules import unwrapped
 
-from ..backbones.vgg_small import vgg_small
+from ..backbones.vgg_small import vgg_small_embedding
 from ..features import FeatureExtractor
+from .augment import RandomWarp
+
+if TYPE_CHECKING:
+    from .estimator import SCAN
 
 PROJECTED = 64  # dimension in which the pretext task compares views
 
@@ -24,19 +28,17 @@ class ScanNetwork(nn.Module):
     neighbours: Tensor  # [n, k], indices of the nearest neighbors of each image
     losses: Tensor  # [n_heads]
 
-    def __init__(
-        self, backbone: nn.Module | None, images: Tensor, n_clusters: int, n_heads: int, n_neighbors: int
-    ) -> None:
+    def __init__(self, model: SCAN, images: Tensor) -> None:
         super().__init__()
-        self.embedding, d = make_embedding(backbone, images[:2])
+        self.embedding, d = make_embedding(model.backbone, images[:2])
         hidden = max(d, PROJECTED)
         projector = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, PROJECTED))
         self.projector = projector.to(images.dtype)
-        heads = nn.ModuleList(nn.Linear(d, n_clusters, dtype=images.dtype) for _ in range(n_heads))
+        heads = nn.ModuleList(nn.Linear(d, model.n_clusters, dtype=images.dtype) for _ in range(model.n_heads))
         self.heads: Sequence[nn.Linear] = heads  # type: ignore[assignment]  # the items of a ModuleList are untyped
         n = len(images)
-        self.register_buffer("neighbours", torch.zeros(n, min(n_neighbors, n - 1), dtype=torch.int64))
-        self.register_buffer("losses", torch.zeros(n_heads, dtype=images.dtype))
+        self.register_buffer("neighbours", torch.zeros(n, min(model.n_neighbors, n - 1), dtype=torch.int64))
+        self.register_buffer("losses", torch.zeros(model.n_heads, dtype=images.dtype))
 
     @property
     def best(self) -> nn.Linear:
@@ -57,11 +59,9 @@ class ScanNetwork(nn.Module):
 class TrainingData:
     """The training images, their augmented views and their features."""
 
+    model: SCAN  # the estimator, whose parameters are the options of the training
     network: ScanNetwork
     images: Tensor
-    augment: Callable[[Tensor], Tensor]
-    batch_size: int
-    amp: bool
 
     def batch(self, index: Tensor) -> Tensor:
         """Images with the given indices, on the device and in the dtype of the network."""
@@ -69,9 +69,9 @@ class TrainingData:
 
     def views(self, index: Tensor) -> Tensor:
         """One augmented view of each image with the given indices."""
-        images = self.batch(index)
+        images, augment = self.batch(index), self.model.augment or RandomWarp()
         with torch.no_grad():
-            views = self.augment(images)
+            views = augment(images)
         if not isinstance(views, Tensor) or views.shape != images.shape:
             got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__
             raise ValueError(f"augment needs to return images of shape {list(images.shape)}, got {got}")
@@ -86,7 +86,7 @@ class TrainingData:
 
     def features(self, images: Tensor) -> Tensor:
         """Features [B, d] for training; with `amp`, only the embedding is computed in bfloat16."""
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.amp):
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.model.amp):
             features: Tensor = self.network.embedding(images)
         return features.to(images.dtype)
 
@@ -94,15 +94,14 @@ class TrainingData:
     def embed(self) -> Tensor:
         """Features [n, d] of all images without augmentation; sets the network to evaluation mode."""
         self.network.eval()
-        parts = torch.arange(len(self.images)).split(self.batch_size)
+        parts = torch.arange(len(self.images)).split(self.model.batch_size)
         return torch.cat([self.network.embedding(self.batch(part)) for part in parts])
 
 
 def make_embedding(backbone: nn.Module | None, images: Tensor) -> tuple[nn.Module, int]:
     """Copy a backbone so that it returns features [N, d]; also return d. `images` are two examples."""
     if backbone is None:
-        embedding: nn.Module = vgg_small(images.shape[1])[:-1]
-        embedding.recipe = {"builder": "vgg_small", "in_channels": images.shape[1]}  # type: ignore[assignment]
+        embedding: nn.Module = vgg_small_embedding(images.shape[1])
     else:
         embedding = copy.deepcopy(unwrapped(backbone))
     try:

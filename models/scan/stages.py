@@ -20,29 +20,35 @@ HEADS_FASTER = 10  # factor of the learning rate of heads alone, a linear model
 HEADS_BATCH = 1024  # batch size for heads alone; the entropy of the mean assignment needs large batches
 
 
-def pretext(data: TrainingData, epochs: int, rate: float, temperature: float) -> TrainingStage:
+def pretext(data: TrainingData) -> TrainingStage:
     """Learn an embedding by SimCLR, then find the nearest neighbors of all images in it."""
-    network = data.network
+    network, model = data.network, data.model
+    epochs = model.pretext_epochs if model.pretext else 0
+    if epochs and not any(parameter.requires_grad for parameter in network.embedding.parameters()):
+        raise ValueError(
+            f'pretext="{model.pretext}" needs a backbone with parameters that require a gradient; this one is '
+            "frozen (pretext=None, or backbone.requires_grad_())"
+        )
 
     def step(index: Tensor) -> tuple[Tensor, int]:
         views = torch.cat([data.views(index), data.views(index)])
         first, second = network.projector(data.features(views)).chunk(2)
-        return nt_xent(first, second, temperature), len(index)
+        return nt_xent(first, second, model.temperature), len(index)
 
     def mine() -> None:
         network.neighbours.copy_(nearest(data.embed(), network.neighbours.shape[1]))
 
     modules = [network.embedding, network.projector]
-    return TrainingStage("pretext", epochs, modules, rate, data.batch_size, step, finish=mine)
+    return TrainingStage("pretext", epochs, modules, model.learning_rate, model.batch_size, step, finish=mine)
 
 
-def heads_alone(data: TrainingData, epochs: int, rate: float, entropy_weight: float) -> TrainingStage:
+def heads_alone(data: TrainingData) -> TrainingStage:
     """Minimize SCAN's loss over the heads only, so that random heads do not disturb the embedding; this is cheap.
 
     Features are standardized for this stage, because their dimensions may differ by orders of magnitude.
     Afterwards the standardization is folded into the weights of the heads.
     """
-    network, features = data.network, data.embed()
+    network, model, features = data.network, data.model, data.embed()
     mean, spread = features.mean(0), features.std(0)
     if not float(spread.max()) > 0:
         raise ValueError(
@@ -52,60 +58,54 @@ def heads_alone(data: TrainingData, epochs: int, rate: float, entropy_weight: fl
     features = (features - mean) / spread
 
     def step(index: Tensor) -> tuple[Tensor, int]:
-        anchors, others = scores(network.heads, features[data.pairs(index)]).chunk(2, dim=1)
-        return scan_loss(anchors, others, entropy_weight).mean(), len(index)
+        return pair_loss(data, network.heads, features[data.pairs(index)]), len(index)
 
     @torch.no_grad()
     def finish() -> None:
-        if epochs:
-            learned = scores(network.heads, features)
-            network.losses.copy_(scan_loss_of_all(learned, network.neighbours, entropy_weight))
+        if model.head_epochs:
+            judge(data, network.heads, features)
             for head in network.heads:
                 head.weight.div_(spread)
                 head.bias.sub_(head.weight @ mean)
 
-    modules, rate = [*network.heads], HEADS_FASTER * rate
-    return TrainingStage("heads", epochs, modules, rate, HEADS_BATCH, step, finish=finish)
+    rate = HEADS_FASTER * model.learning_rate
+    return TrainingStage("heads", model.head_epochs, [*network.heads], rate, HEADS_BATCH, step, finish=finish)
 
 
-def clustering(
-    data: TrainingData, epochs: int, rate: float, entropy_weight: float, learned: bool
-) -> TrainingStage:
+def clustering(data: TrainingData) -> TrainingStage:
     """Minimize SCAN's loss of augmented images and augmented neighbors over the embedding and its heads.
 
-    If the heads have been trained alone before (`learned`), only the best one is used, with a lower learning rate.
+    If the heads have been trained alone before, only the best one is used, with a lower learning rate.
     """
-    network = data.network
-    heads = [network.best] if learned else network.heads
+    network, model = data.network, data.model
+    heads = [network.best] if model.head_epochs else network.heads
 
     def step(index: Tensor) -> tuple[Tensor, int]:
-        anchors, others = scores(heads, data.features(data.views(data.pairs(index)))).chunk(2, dim=1)
-        return scan_loss(anchors, others, entropy_weight).mean(), len(index)
+        return pair_loss(data, heads, data.features(data.views(data.pairs(index)))), len(index)
 
     @torch.no_grad()
     def finish() -> None:
-        if not learned:
-            every = scores(heads, data.embed())
-            network.losses.copy_(scan_loss_of_all(every, network.neighbours, entropy_weight))
+        if not model.head_epochs:
+            judge(data, heads, data.embed())
 
-    modules, rate = [network.embedding, *heads], rate / SLOWER if learned else rate
-    return TrainingStage("clustering", epochs, modules, rate, data.batch_size, step, finish=finish)
+    modules, rate = [network.embedding, *heads], model.learning_rate / (SLOWER if model.head_epochs else 1)
+    return TrainingStage("clustering", model.epochs, modules, rate, model.batch_size, step, finish=finish)
 
 
-def self_labelling(data: TrainingData, epochs: int, rate: float, threshold: float) -> TrainingStage:
+def self_labelling(data: TrainingData) -> TrainingStage:
     """Minimize the cross-entropy between augmented images and the confident predictions for the original images.
 
     In the paper, the label of an image is computed in the step that trains on it. At high learning rates, the
     network may then collapse to a single cluster. Labels that are fixed for an epoch prevent this.
     """
-    network, best = data.network, data.network.best
+    network, model, best = data.network, data.model, data.network.best
     labels = torch.empty(0, dtype=torch.int64)  # label of each image; -1 if no cluster has a high probability
 
     @torch.no_grad()
     def label() -> None:
         nonlocal labels
         confidence, cluster = best(data.embed()).softmax(1).max(1)
-        labels = torch.where(confidence > threshold, cluster, -1).cpu()
+        labels = torch.where(confidence > model.self_label_threshold, cluster, -1).cpu()
 
     def step(index: Tensor) -> tuple[Tensor | None, int]:
         index = index[labels[index] >= 0]
@@ -114,8 +114,24 @@ def self_labelling(data: TrainingData, epochs: int, rate: float, threshold: floa
         scores = best(data.features(data.views(index)))
         return self_label_loss(scores, labels[index].to(scores.device)), len(index)
 
-    modules = [network.embedding, best]
-    return TrainingStage("self-labelling", epochs, modules, rate / SLOWER, data.batch_size, step, prepare=label)
+    modules, rate = [network.embedding, best], model.learning_rate / SLOWER
+    epochs, size = model.self_label_epochs, model.batch_size
+    return TrainingStage("self-labelling", epochs, modules, rate, size, step, prepare=label)
+
+
+STAGES = (pretext, heads_alone, clustering, self_labelling)
+
+
+def pair_loss(data: TrainingData, heads: Iterable[nn.Module], features: Tensor) -> Tensor:
+    """Mean loss [] of heads, from features [2 B, d] of images and, behind them, of a neighbor of each."""
+    anchors, others = scores(heads, features).chunk(2, dim=1)
+    return scan_loss(anchors, others, data.model.entropy_weight).mean()
+
+
+def judge(data: TrainingData, heads: Iterable[nn.Module], features: Tensor) -> None:
+    """Set the losses of heads to those of the features [n, d] of all images and their neighbors."""
+    network, weight = data.network, data.model.entropy_weight
+    network.losses.copy_(scan_loss_of_all(scores(heads, features), network.neighbours, weight))
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:

@@ -18,6 +18,7 @@ from neonxc.common.numbers import percent
 from neonxc.common.progress import progress_bar
 
 from .checkpoint import Checkpoint
+from .network import TrainingData
 
 SAVE_EVERY = 5  # number of epochs between checkpoints
 WARM_UP = 0.1  # share of a stage's steps during which the learning rate increases
@@ -49,26 +50,23 @@ class Progress:
 
 @dataclass
 class Training:
-    """A training on n images, which can be saved after any epoch and continued from there.
+    """A training, which can be saved after any epoch and continued from there.
 
     Each epoch has its own seed, so an interrupted training gives the same result as an uninterrupted one.
     """
 
-    network: nn.Module
-    n: int
-    device: torch.device
+    data: TrainingData
     progress: Progress
     checkpoint: Checkpoint
-    verbose: bool
 
-    def run(self, stages: Sequence[Callable[[], TrainingStage]]) -> None:
+    def run(self, stages: Sequence[Callable[[TrainingData], TrainingStage]]) -> None:
         """Run the stages that have not been completed; each is created when the previous one has finished."""
         state = self.checkpoint.load()
         if state:
-            self.network.load_state_dict(state["network"])
+            self.data.network.load_state_dict(state["network"])
             self.progress = Progress(**state["progress"])
         for make in stages[self.progress.stage :]:
-            stage = make()
+            stage = make(self.data)
             if stage.epochs:
                 self._train(stage, state.get("optimizer"))
             stage.finish()
@@ -80,12 +78,12 @@ class Training:
         optimizer = AdamW(nn.ModuleList(stage.modules).parameters(), lr=stage.rate, weight_decay=1e-4)
         if state is not None:
             optimizer.load_state_dict(state)
-        done, steps = self.progress.epoch, math.ceil(self.n / stage.batch_size)
+        done, steps = self.progress.epoch, math.ceil(len(self.data.images) / stage.batch_size)
         total = steps * stage.epochs
         scheduler = LambdaLR(optimizer, lambda step: schedule((step + 0.5) / total), last_epoch=done * steps - 1)
         with progress_bar(total=stage.epochs, initial=done, desc=f"SCAN: {stage.name}") as bar:
             for epoch in range(done + 1, stage.epochs + 1):
-                set_seed([self.progress.seed, self.progress.stage, epoch], self.device)
+                set_seed([self.progress.seed, self.progress.stage, epoch], self.data.network.losses.device)
                 stage.prepare()
                 loss, share = self._epoch(stage, steps, optimizer, scheduler)
                 self._record(stage.name, epoch, loss, share)
@@ -98,9 +96,10 @@ class Training:
         self, stage: TrainingStage, steps: int, optimizer: Optimizer, scheduler: LambdaLR
     ) -> tuple[float, float]:
         """Train one epoch; return the mean loss over the images that were used (NaN if none), and their share."""
-        self.network.train()
-        total, used = torch.zeros((), device=self.device), 0
-        for batch in torch.randperm(self.n).tensor_split(steps):  # batches of nearly equal size
+        self.data.network.train()
+        total: Any = 0.0  # a tensor after the first batch, so that the device is waited for only once
+        used, n = 0, len(self.data.images)
+        for batch in torch.randperm(n).tensor_split(steps):  # batches of nearly equal size
             loss, count = stage.step(batch)
             optimizer.zero_grad()
             if loss is not None:
@@ -108,7 +107,7 @@ class Training:
                 total, used = total + loss.detach() * count, used + count
             optimizer.step()
             scheduler.step()
-        return (float(total) / used if used else math.nan), used / self.n
+        return (float(total) / used if used else math.nan), used / n
 
     def _record(self, stage: str, epoch: int, loss: float, share: float) -> None:
         if share and not math.isfinite(loss):
@@ -118,11 +117,11 @@ class Training:
         mean = loss if share else None  # JSON has no NaN
         self.progress.history.append({"stage": stage, "epoch": epoch, "loss": mean, "share": share})
         self.progress.epoch = epoch
-        if self.verbose:
+        if self.data.model.verbose:
             tqdm.write(f"SCAN: {stage}, epoch {epoch}: loss {loss:.4f}, {percent(share)} of the images")
 
     def _save(self, optimizer: Optimizer | None = None) -> None:
-        state = {"network": self.network.state_dict(), "progress": vars(self.progress)}
+        state = {"network": self.data.network.state_dict(), "progress": vars(self.progress)}
         self.checkpoint.save(state if optimizer is None else {**state, "optimizer": optimizer.state_dict()})
 
 

@@ -11,6 +11,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from neonxc.carriers import Carrier, Decide, HeadRule, Record, carrier_of
+from neonxc.carriers.terms import is_texts
 from neonxc.common.memory import blocks
 from neonxc.data.inputs import Batch, as_batch, as_texts
 from neonxc.data.sparse import SparseRows, dense
@@ -66,10 +67,9 @@ class Words(Carrier):
 
     def batch(self, X: Any) -> Batch:
         """Word indices [N, T]."""
-        texts = _texts(X)
-        if texts is None:
+        if not is_texts(X):
             return as_batch(X, device=self.device)
-        ids = self.module.encode(texts).double()
+        ids = self.module.encode(X).double()
         return Batch(ids, None, lambda result: result.detach().cpu().numpy(), lambda values: values)
 
     def features(self, x: Tensor) -> Tensor:
@@ -82,10 +82,10 @@ class Words(Carrier):
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield word indices for parts of the texts, each padded to the longest text of its part."""
-        texts = _texts(X)
-        if texts is None:
+        if not is_texts(X):
             yield from super().parts(X)
             return
+        texts = as_texts(X)
         for part in blocks(len(texts), 64 * max(map(len, texts)), self.device):
             yield self.batch(texts[part]).tensor
 
@@ -104,9 +104,7 @@ class Words(Carrier):
     def _counts(self, x: Tensor) -> csr_matrix:
         ids = x.long().cpu()
         text, place = (ids >= 0).nonzero(as_tuple=True)
-        counts = csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.module.words)))
-        counts.sum_duplicates()
-        return counts
+        return csr_matrix((np.ones(len(text)), (text, ids[text, place])), (len(ids), len(self.module.words)))
 
     @property
     def units(self) -> list[str]:
@@ -124,14 +122,6 @@ class Words(Carrier):
         found = torch.zeros(len(x) + 1, len(self.units), dtype=torch.float64)  # the last row is for noise
         self.tally(x, dense(points), decide, torch.arange(len(x), device=x.device), found)
         return found[:-1]
-
-
-def _texts(X: Any) -> list[str] | None:
-    """Texts as a list; None if X holds word indices."""
-    if isinstance(X, Tensor) or hasattr(X, "columns") or getattr(getattr(X, "dtype", None), "kind", "O") in "fiub":
-        return None
-    texts = X if isinstance(X, str) else list(X)
-    return as_texts(texts) if not texts or isinstance(texts[0], str) else None
 
 
 @carrier_of.register

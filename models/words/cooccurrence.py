@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from sklearn.utils.extmath import svd_flip
-
-from .vocabulary import frequent_words
 
 SMOOTHING = 0.75  # exponent of context frequencies; 1 would give rare contexts the largest mutual information
 
@@ -24,8 +23,13 @@ def train_vectors(
     stop_words: frozenset[str],
     random_state: Any,
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Train word vectors; return the words, their vectors [V, d], and the number of texts with every word [V]."""
-    words = frequent_words(tokens, min_count, max_words, stop_words)
+    """Train word vectors; return the words, their vectors [V, d], and the number of texts with every word [V].
+
+    The most frequent words come first, and words of one frequency in the order of the alphabet.
+    """
+    counts = Counter(word for text in tokens for word in text if word not in stop_words)
+    frequent = [word for word, count in counts.items() if count >= min_count]
+    words = sorted(frequent, key=lambda word: (-counts[word], word))[:max_words]
     if len(words) < 2:
         raise ValueError(f"texts need two different words with a count of {min_count} or more, got {words}")
     if n_dimensions >= len(words):
@@ -69,9 +73,9 @@ def positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
     contexts = np.asarray(counts.sum(axis=0)).ravel() ** SMOOTHING
     found = counts.tocoo()
     information = np.log(found.data * contexts.sum() / (words[found.row] * contexts[found.col]))
-    matrix = sparse.csr_matrix((information.clip(min=0), (found.row, found.col)), shape=counts.shape)
-    matrix.eliminate_zeros()
-    return matrix
+    found.data = information.clip(min=0)
+    found.eliminate_zeros()
+    return found.tocsr()
 
 
 def embed(matrix: sparse.csr_matrix, n_dimensions: int, random_state: Any = None) -> np.ndarray:

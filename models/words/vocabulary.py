@@ -1,12 +1,11 @@
-"""Vocabularies: tokenization, the frequent words of texts, and reading word vectors from files."""
+"""Vocabularies: tokenization, stop words, and reading word vectors from files."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,6 @@ def stop_word_set(stop_words: Any) -> frozenset[str]:
     return frozenset(word.lower() for word in stop_words or ())
 
 
-def frequent_words(
-    tokens: Sequence[Sequence[str]], min_count: int, max_words: int | None, stop_words: frozenset[str]
-) -> list[str]:
-    """Words that occur at least `min_count` times, sorted by decreasing frequency, then alphabetically."""
-    counts = Counter(word for text in tokens for word in text if word not in stop_words)
-    kept = [word for word, count in counts.items() if count >= min_count]
-    return sorted(kept, key=lambda word: (-counts[word], word))[:max_words]
-
-
 def read_vectors(
     path: str | os.PathLike[str],
     keep: Collection[str] | None,
@@ -64,10 +54,9 @@ def read_vectors(
             if number == 1 and len(cells) == 1 and word.isdigit() and cells[0].isdigit():
                 continue
             d = d or len(cells)
+            unwanted = word in stop_words or word in found or (wanted is not None and word not in wanted)
             # Entries with capital letters or several words can never occur as words of a text
-            if len(cells) > d or word != word.lower() or not WORD.fullmatch(word):
-                continue
-            if word in stop_words or word in found or (wanted is not None and word not in wanted):
+            if unwanted or len(cells) > d or word != word.lower() or not WORD.fullmatch(word):
                 continue
             try:
                 found[word] = np.array(cells, dtype=np.float32)
