@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
-from neonxc.attribution.dataset.items import PendingRows, RowSource, item_names
+from neonxc.attribution.dataset.items import RowSource, item_names
 from neonxc.attribution.dataset.shards import KIND, VERSION, ShardWriter, prepare_folder, rows_done
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import some_rows
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 Explain = Callable[[list[int], Any], dict[str, Tensor]]
 """Computes the columns to save, tensors [n, ...], from row numbers [n] and the rows themselves."""
@@ -74,32 +73,21 @@ def run(
             fresh()
             prepare_folder(folder, manifest)
     with ranks.agreed():
-        own = PendingRows(ranks.rank, ranks.size, source.n, rows_done(folder, manifest, ranks.rank, ranks.size))
-    failure: Exception | None = None
-    try:
-        with ranks.agreed():
-            try:
-                with _bar(own, what, progress) as bar, ShardWriter(folder, manifest, rows_per_shard) as writer:
-                    for rows, x in source.batches(own, batch_size):
-                        writer.add(rows, _explained(explain, rows, x))
-                        bar.update(len(rows))
-            except Exception as error:
-                failure = error
-                raise
-    except RuntimeError as group_error:  # this process's own error says more than that another process has ended
-        if failure is None or failure in (group_error, group_error.__cause__):
-            raise
-        raise failure from group_error
-
-
-def _bar(own: PendingRows, what: str, progress: bool) -> tqdm[Any]:
-    return progress_bar(
-        total=own.total,
-        initial=int(own.done.sum()),
-        desc=what if own.size == 1 else f"{what} of process 0 of {own.size}",
+        done = rows_done(folder, manifest, ranks.rank, ranks.size)
+    n = source.n
+    own = count(ranks.rank, ranks.size) if n is None else range(ranks.rank, n, ranks.size)
+    bar = progress_bar(
+        total=None if n is None else len(own),
+        initial=int(done.sum()),
+        desc=what if ranks.size == 1 else f"{what} of process 0 of {ranks.size}",
         unit=f" {what}",
-        disable=not progress or own.rank > 0,
+        disable=not progress or ranks.rank > 0,
     )
+    pending = (row for i, row in enumerate(own) if i >= len(done) or not done[i])
+    with ranks.agreed(), bar, closing(ShardWriter(folder, manifest, rows_per_shard)) as writer:
+        for rows, x in source.batches(pending, batch_size):
+            writer.add(rows, _explained(explain, rows, x))
+            bar.update(len(rows))
 
 
 def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:

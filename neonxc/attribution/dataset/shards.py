@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ STEM = "rows-"
 
 
 class ShardWriter:
-    """Collects batches of rows and writes them to shards; a context manager that writes the last shard at its end.
+    """Collects batches of rows and writes them to shards; :meth:`close` writes the last one.
 
     A shard holds whole batches, so that a continued run computes the same batches: the last digits of a row's
     results may depend on the other rows of its batch.
@@ -45,28 +44,17 @@ class ShardWriter:
         self.folder, self.manifest, self.most = folder, manifest, most
         self.parts: list[dict[str, Tensor]] = []
 
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._write()
-
     def add(self, rows: list[int], columns: dict[str, Tensor]) -> None:
-        """Add rows with these numbers [n], and their columns, tensors [n, ...]."""
+        """Add rows with these numbers [n], and their columns, tensors [n, ...]; no batch is larger than before."""
         part = {"row": torch.tensor(rows), **{name: value.detach().cpu() for name, value in columns.items()}}
-        if self.parts and (self._n_rows + len(rows) > self.most or _shapes(part) != _shapes(self.parts[0])):
-            self._write()
+        if self.parts and _shapes(part) != _shapes(self.parts[0]):
+            self.close()
         self.parts.append(part)
-        if self._n_rows + len(rows) > self.most:  # another batch would not fit
-            self._write()
+        if sum(len(part["row"]) for part in self.parts) + len(rows) > self.most:  # another batch would not fit
+            self.close()
 
-    @property
-    def _n_rows(self) -> int:
-        return sum(len(part["row"]) for part in self.parts)
-
-    def _write(self) -> None:
+    def close(self) -> None:
+        """Write the collected rows, if there are any, to a shard."""
         if not self.parts:
             return
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in self.parts[0]}

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc import plot
-from neonxc.attribution.dataset.items import DatasetRows
+from neonxc.attribution.dataset.items import rows_of_dataset
 from neonxc.attribution.dataset.run import manifest_of, run
 from neonxc.attribution.dataset.shards import first_difference, read_shard, shard_files, shard_path
 from neonxc.cli.workflows.photos import Named, state_of
@@ -83,7 +83,7 @@ class Drawing:
     ) -> None:
         """Explain and draw the photos of this process that an earlier run has not finished."""
         with ranks.agreed():
-            source = DatasetRows(self.photos, 1, _photo)
+            source = rows_of_dataset(self.photos, 1, _photo)
             self.manifest = manifest_of(
                 source, "safetensors", {"mode": self.mode, "photos": state_of(self.photos), **described}
             )
