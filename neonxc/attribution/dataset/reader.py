@@ -126,8 +126,7 @@ class Attributions:
         names = self.columns if columns is None else [name for name in columns if name != "row"]
         if unknown := [name for name in names if name not in self.columns]:
             raise ValueError(f"columns needs names among {['row', *self.columns]}, got {unknown}")
-        if size is not None:
-            check_whole("size", size)
+        check_whole("size", size, optional=True)
         size = size or at_once(2 * sum(_bytes(self.manifest["columns"][name]) for name in names))
         for first in range(0, len(self.rows), size):
             yield from self._read(names, slice(first, first + size))
@@ -138,24 +137,20 @@ class Attributions:
         shapes: dict[tuple[Any, ...], int] = {}
         kind, parts = np.zeros(len(rows), dtype=np.int64), []
         for number in np.unique(shard):
-            mine = shard == number
-            wanted = place[mine]
+            at = np.flatnonzero(shard == number)
+            wanted = place[at]
             low = int(wanted.min())
             found = read_shard(self._paths[number], self.manifest, names, slice(low, int(wanted.max()) + 1))
-            found = {name: values[wanted - low] for name, values in found.items()}
-            kind[mine] = shapes.setdefault(tuple(found[name].shape[1:] for name in names), len(shapes))
-            parts.append((mine, found))
+            kind[at] = shapes.setdefault(tuple(found[name].shape[1:] for name in names), len(shapes))
+            parts.append((at, wanted - low, found))
         bounds = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(rows)]
         for start, stop in pairwise(bounds):
             block: Columns = {"row": rows[start:stop]}
-            for mine, found in parts:
-                here = mine[start:stop]
-                if not here.any():
-                    continue
-                before = int(mine[:start].sum())
-                for name, values in found.items():
-                    own = values[before : before + int(here.sum())]
-                    block.setdefault(name, np.empty((stop - start, *own.shape[1:]), own.dtype))[here] = own
+            for at, wanted, found in parts:
+                here = (at >= start) & (at < stop)
+                for name, values in found.items() if here.any() else ():
+                    empty = np.empty((stop - start, *values.shape[1:]), values.dtype)
+                    block.setdefault(name, empty)[at[here] - start] = values[wanted[here]]
             yield block
 
     def __repr__(self) -> str:

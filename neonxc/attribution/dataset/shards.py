@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from neonxc.attribution.dataset.formats import FORMATS, Columns
+from neonxc.attribution.dataset.formats import FORMATS, Columns, read_columns, write_columns
 from neonxc.attribution.fingerprint import hash_of
 from neonxc.common.processes import short
 from neonxc.common.storage import staged_file
@@ -60,7 +61,7 @@ class ShardWriter:
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in self.parts[0]}
         self.parts = []
         path = shard_path(self.folder, self.manifest, int(columns["row"][0]))
-        FORMATS[self.manifest["format"]].write(path, columns, json.dumps(_header(self.manifest)))
+        write_columns(path, columns, json.dumps(_header(self.manifest)))
 
 
 def prepare_folder(folder: Path, manifest: dict[str, Any]) -> None:
@@ -127,26 +128,14 @@ def shard_files(folder: Path) -> list[Path]:
     return sorted(path for form in FORMATS for path in folder.glob(f"{STEM}*.{form}"))
 
 
-def shard_rows(path: Path, manifest: dict[str, Any]) -> np.ndarray:
-    """Read the row numbers [n] of a shard, in ascending order.
-
-    Raises
-    ------
-    ValueError
-        The file is damaged, or belongs to other results.
-    """
-    return read_shard(path, manifest, ["row"])["row"]
-
-
 def read_shard(path: Path, manifest: dict[str, Any], names: list[str], some: slice = slice(None)) -> Columns:
     """Read columns of some of a shard's rows; errors name the file."""
-    form = FORMATS.get(path.suffix[1:])
-    if form is None or path.suffix[1:] != manifest["format"]:
+    if path.suffix[1:] != manifest["format"]:
         raise ValueError(f"{path} is no shard of {path.parent}, whose format is {manifest['format']}")
     try:
-        header, columns = form.read(path, names, some)
-        known = json.loads(header or "null")
-    except (OSError, ValueError, LookupError, RuntimeError) as error:
+        header, columns = read_columns(path, names, some)
+        known = json.loads(header)
+    except (OSError, ValueError, LookupError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{path} is damaged or no shard: {error}") from None
     if known != _header(manifest):
         raise ValueError(f"{path} is no shard of {path.parent}: it belongs to other attributions")
@@ -155,7 +144,7 @@ def read_shard(path: Path, manifest: dict[str, Any], names: list[str], some: sli
 
 def rows_done(folder: Path, manifest: dict[str, Any], rank: int, size: int) -> np.ndarray:
     """Return which of a process's own rows, every `size`-th from `rank` on, are in a shard, up to the last one."""
-    every = (shard_rows(path, manifest) for path in shard_files(folder))
+    every = (_row_numbers(path, manifest) for path in shard_files(folder))
     own = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[rows % size == rank] // size for rows in every)])
     found = np.zeros(int(own.max(initial=-1)) + 1, dtype=bool)
     found[own] = True
@@ -171,16 +160,19 @@ def index_rows(folder: Path, manifest: dict[str, Any]) -> tuple[list[Path], np.n
         Two shards have a row in common.
     """
     paths = shard_files(folder)
-    each = [shard_rows(path, manifest) for path in paths]
-    rows = np.concatenate(each) if each else np.zeros(0, dtype=np.int64)
-    shard = np.repeat(np.arange(len(paths)), [len(some) for some in each])
-    place = np.concatenate([np.arange(len(some)) for some in each]) if each else rows
-    order = np.argsort(rows, kind="stable")
-    rows, shard, place = rows[order], shard[order], place[order]
+    each = [_row_numbers(path, manifest) for path in paths]
+    parts = [np.stack([rows, np.full_like(rows, i), np.arange(len(rows))]) for i, rows in enumerate(each)]
+    index = np.concatenate([np.zeros((3, 0), dtype=np.int64), *parts], axis=1)
+    rows, shard, place = index[:, index[0].argsort(kind="stable")]
     if len(twice := np.flatnonzero(rows[1:] == rows[:-1])):
         one, other = (paths[shard[i]] for i in (twice[0], twice[0] + 1))
         raise ValueError(f"{one} and {other} both have row {rows[twice[0]]}; remove one of them")
     return paths, rows, shard, place
+
+
+def _row_numbers(path: Path, manifest: dict[str, Any]) -> np.ndarray:
+    """Read the row numbers [n] of a shard, in ascending order."""
+    return read_shard(path, manifest, ["row"])["row"]
 
 
 def _header(manifest: dict[str, Any]) -> dict[str, Any]:
