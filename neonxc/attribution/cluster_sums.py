@@ -45,8 +45,7 @@ def summed_by_cluster(
         if table is None:
             values.add(carrier.values(x, points), column)
         columns.append(column.cpu())
-        for block in carrier.of_points(points):
-            logits.append(net.head(points[block]).gather(1, own[block, None])[:, 0].cpu().double())
+        logits.append(decisions.logit(points, own).cpu().double())
     if table is not None:
         values.add_table(*table, torch.cat(columns))
     return torch.cat(logits), torch.cat(columns), total, dtype

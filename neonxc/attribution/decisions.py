@@ -92,6 +92,15 @@ class Decisions:
         own = torch.cat([head.assign(points[block]) for block in self.net.carrier.of_points(points)])
         return explained(target, own, a, head.n_clusters)
 
+    def logit(self, points: Tensor, columns: Tensor) -> Tensor:
+        """The logit [n] of one column per point [n, d]."""
+        return torch.cat(
+            [
+                self.net.head(points[block]).gather(1, columns[block, None])[:, 0]
+                for block in self.net.carrier.of_points(points)
+            ]
+        )
+
     def rivals(self, a: Tensor, columns: Tensor, target: Any, competitor: Any) -> Tensor | None:
         """The only competitor at each point of features `a`, [n]; None: all others compete."""
         return competitors(competitor, target, columns, a, self.net.head.n_clusters)

@@ -30,9 +30,6 @@ from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
 
-PartOf = Callable[[Any, str], Any]
-"""Selects the entries of a per-input argument, given with its name, that belong to a block of the inputs."""
-
 GRADIENT = Composite(Epsilon(0.0))
 
 
@@ -176,10 +173,7 @@ class NEON(Attribution):
             target = list(target)  # points have no locations
         batch = self.carrier.stored(inputs)
         check_room(batch.tensor)
-        relevance = self._in_blocks(
-            batch,
-            lambda x, part_of: self._relevance(x, part_of(target, "target"), part_of(competitor, "competitor")),
-        )
+        relevance = self._in_blocks(batch, self._relevance, target=target, competitor=competitor)
         return batch.restore(batch.collected(relevance))
 
     @torch.no_grad()
@@ -215,13 +209,12 @@ class NEON(Attribution):
                 "residual needs a network without feature network: there every layer's bias has a share"
             )
 
-        def residual(x: Tensor, part_of: PartOf) -> Tensor:
-            columns = self.decisions.columns(x, part_of(target, "target"))[0]
-            logit = self.net.head(x).gather(1, columns[:, None])[:, 0]
-            return logit - self._relevance(x, columns, None).sum(1)
+        def residual(x: Tensor, target: Any) -> Tensor:
+            columns = self.decisions.columns(x, target)[0]
+            return self.decisions.logit(x, columns) - self._relevance(x, columns).sum(1)
 
         batch = self.carrier.stored(inputs)
-        return batch.restore(self._in_blocks(batch, residual))
+        return batch.restore(self._in_blocks(batch, residual, target=target))
 
     def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
         """Compute one heatmap per cluster: the relevance summed over the input channels.
@@ -303,10 +296,10 @@ class NEON(Attribution):
         self._check_alone()
         (tests, n_tests), head = tree_tests(self.net.head), self.net.head
 
-        def shares(x: Tensor, part_of: PartOf) -> Tensor:
+        def shares(x: Tensor, target: Any, competitor: Any) -> Tensor:
             a = self.carrier.features(x)
             points = rows(a)
-            decide = self.decisions.of_target(a, part_of(target, "target"), part_of(competitor, "competitor"))
+            decide = self.decisions.of_target(a, target, competitor)
             parts = []
             for block in self.carrier.of_points(points):
                 evidence = decide(block).weights * head.detection(points[block])
@@ -314,7 +307,7 @@ class NEON(Attribution):
             return unrows(torch.cat(parts), a)
 
         batch = self.carrier.stored(inputs)
-        result = batch.restore(self._in_blocks(batch, shares))
+        result = batch.restore(self._in_blocks(batch, shares, target=target, competitor=competitor))
         return result.to_numpy() if hasattr(result, "iloc") else result  # a frame's columns are no tests
 
     @torch.no_grad()
@@ -373,7 +366,7 @@ class NEON(Attribution):
             carrier.composite = GRADIENT if self.composite is None and by_gradient else self.composite
         return carrier
 
-    def _relevance(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
+    def _relevance(self, x: Tensor, target: Any, competitor: Any = None) -> Tensor:
         """Relevance of a block of inputs."""
         carrier, decisions = self.carrier, self.decisions
         if self.along is not None:
@@ -398,7 +391,7 @@ class NEON(Attribution):
         if not isinstance(self.net.carrier, Backbone):
             raise ValueError("heatmaps need a network with a feature network; for points and words use attribute")
 
-        def maps(x: Tensor, part_of: PartOf) -> Tensor:
+        def maps(x: Tensor) -> Tensor:
             record = self.carrier.record(x, several > 1)
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
@@ -406,14 +399,11 @@ class NEON(Attribution):
         batch = self.carrier.stored(inputs)
         return batch.restore(self._in_blocks(batch, maps))
 
-    def _in_blocks(self, batch: Batch, explain: Callable[[Tensor, PartOf], Tensor]) -> Tensor:
-        """Explain inputs block by block."""
+    def _in_blocks(self, batch: Batch, explain: Callable[..., Tensor], **per_input: Any) -> Tensor:
+        """Explain inputs block by block, with the entries of other arguments that belong to each block."""
         blocks, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
         found = []
         for block in progress_bar(blocks, desc="NEON", disable=len(blocks) < 2):
-
-            def part_of(argument: Any, name: str, block: slice = block) -> Any:
-                return part(argument, name, block, n)
-
-            found.append(explain(dense(batch.tensor[block]), part_of))
+            given = {name: part(value, name, block, n) for name, value in per_input.items()}
+            found.append(explain(dense(batch.tensor[block]), **given))
         return torch.cat(found)
