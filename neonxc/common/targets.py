@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Types of which torch has few operations."""
+
 
 def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint: str = "") -> Tensor:
     """Return one column per input, [n], from one for all inputs or one for each.
@@ -33,23 +36,18 @@ def as_columns(value: Any, n: int, K: int, name: str, device: torch.device, hint
         Values that are no whole numbers from 0 to K - 1, or another number of them than n.
     """
     try:
-        columns = torch.as_tensor(_signed(value), device=device)
+        value = np.array(value) if hasattr(value, "iloc") else value  # a Series would be read by its index
+        columns = torch.as_tensor(value, device=device)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} needs column numbers from 0 to {K - 1}{hint}, got {value!r}") from None
+    if columns.dtype in UNSIGNED:
+        columns = columns.long()
     check_columns(columns, K, name)
     if columns.ndim == 0 or (columns.numel() == 1 and columns.ndim == 1):
         return columns.long().reshape(()).expand(n)
     if columns.shape != (n,):
         raise ValueError(f"{name} needs one column or one per input ({n}), got shape {list(columns.shape)}")
     return columns.long()
-
-
-def _signed(value: Any) -> Any:
-    """Convert unsigned integers to int64, as torch has few operations for some unsigned types."""
-    if isinstance(value, Tensor):
-        return value.to(torch.int64) if value.dtype in (torch.uint16, torch.uint32, torch.uint64) else value
-    value = np.array(value) if hasattr(value, "iloc") else value
-    return value.astype(np.int64) if getattr(value, "dtype", None) in (np.uint16, np.uint32, np.uint64) else value
 
 
 def check_columns(columns: Tensor, K: int, name: str) -> None:
@@ -78,8 +76,7 @@ def some_columns(clusters: Sequence[int] | None, K: int) -> list[int]:
     columns = np.asarray(clusters)
     if columns.ndim != 1 or columns.size == 0 or columns.dtype.kind not in "iu":
         raise ValueError(f"clusters needs a sequence of column numbers from 0 to {K - 1}, got {clusters!r}")
-    check_columns(torch.as_tensor(columns), K, "clusters")
-    return [int(column) for column in columns]
+    return as_columns(columns, len(columns), K, "clusters", torch.device("cpu")).tolist()
 
 
 def explained(target: Any, own: Tensor, a: Tensor, K: int) -> tuple[Tensor, Tensor | None]:

@@ -23,7 +23,8 @@ Explain = Callable[[list[int], Any], dict[str, Tensor]]
 
 def manifest_of(source: RowSource, format: str, described: dict[str, Any]) -> dict[str, Any]:
     """Return the manifest: JSON values that need to be the same when an interrupted run is continued."""
-    return {"kind": KIND, "version": VERSION, "format": format, "rows": source.n, **described}
+    manifest = {"kind": KIND, "version": VERSION, "format": format, "rows": source.n, **described}
+    return json.loads(json.dumps(manifest))
 
 
 def run(
@@ -95,9 +96,8 @@ def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
     try:
         return explain(rows, x)
     except (ValueError, TypeError) as error:
-        for i, row in enumerate(rows if len(rows) > 1 else []):
-            try:
-                explain([row], some_rows(x, [i]))
-            except (ValueError, TypeError) as own:
-                raise ValueError(f"item {row} of data: {own}") from error
+        if len(rows) == 1:
+            raise ValueError(f"item {rows[0]} of data: {error}") from error
+        for i, row in enumerate(rows):
+            _explained(explain, [row], some_rows(x, [i]))
         raise ValueError(f"{item_names(rows)} of data: {error}") from error

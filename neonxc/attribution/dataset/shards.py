@@ -92,8 +92,8 @@ def prepare_folder(folder: Path, manifest: dict[str, Any]) -> None:
 
 def first_difference(folder: Path, manifest: dict[str, Any]) -> str | None:
     """Return the first name in a manifest whose value differs from the folder's manifest, or None."""
-    known, wanted = read_manifest(folder), _json(manifest)
-    return next((name for name in wanted if wanted[name] != known.get(name)), None)
+    known = read_manifest(folder)
+    return next((name for name in manifest if manifest[name] != known.get(name)), None)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -176,12 +176,8 @@ def _row_numbers(path: Path, manifest: dict[str, Any]) -> np.ndarray:
 
 
 def _header(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": KIND, "version": VERSION, "of": hash_of(_json(manifest), {})}
+    return {"kind": KIND, "version": VERSION, "of": hash_of(manifest, {})}
 
 
 def _shapes(part: dict[str, Tensor]) -> dict[str, torch.Size]:
     return {name: value.shape[1:] for name, value in part.items()}
-
-
-def _json(value: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(json.dumps(value))
