@@ -13,8 +13,6 @@ from captum.log import log_usage
 from torch import Tensor
 
 from neonxc.attribution.along import as_baseline, relevance_from_baseline
-from neonxc.attribution.cluster_sums import summed_by_cluster
-from neonxc.attribution.cluster_values import ValueSums
 from neonxc.attribution.decisions import Decisions, restricted, tree_tests
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
@@ -22,7 +20,6 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part, some_columns
-from neonxc.data.distributed import common_type
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import Batch
 from neonxc.data.sparse import check_room, dense
@@ -310,7 +307,6 @@ class NEON(Attribution):
         result = batch.restore(self._in_blocks(batch, shares, target=target, competitor=competitor))
         return result.to_numpy() if hasattr(result, "iloc") else result  # a frame's columns are no tests
 
-    @torch.no_grad()
     @reads_tables
     def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
@@ -343,19 +339,12 @@ class NEON(Attribution):
             Invalid X or `n_prototypes`, or an explainer with a baseline. In a group, all processes raise an error
             if networks or types of X differ, or if the rows of one process are invalid.
         """
-        ranks, net = Ranks(group), self.net
+        ranks = Ranks(group)
         with ranks.agreed():
             self._check_alone()
             if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
                 raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
-        units = self.carrier.units
-        ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n_prototypes)
-        with ranks.agreed():
-            values = ValueSums(net.head.n_clusters, len(units), self.carrier.categories)
-            logit, column, total, dtype = summed_by_cluster(self.carrier, self.decisions, X, values, ranks)
-        common_type(len(logit), dtype, ranks)
-        typical = values.result(self.carrier.in_texts, ranks)
-        return summarized(net.classes_, logit, column, total[:-1], typical, units, n_prototypes, ranks)
+        return summarized(self.carrier, self.decisions, X, n_prototypes, ranks)
 
     @property
     def carrier(self) -> Carrier:

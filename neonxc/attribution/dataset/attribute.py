@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from neonxc.attribution.dataset.formats import FORMATS
 from neonxc.attribution.dataset.items import as_row_source, sampled
 from neonxc.attribution.dataset.run import manifest_of, run
+from neonxc.attribution.dataset.shards import FORMATS
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import Backbone, Columns, rows, unrows

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.attribution.dataset.formats import Columns
-from neonxc.attribution.dataset.shards import index_rows, read_manifest, read_shard
+from neonxc.attribution.dataset.shards import Columns, index_rows, read_manifest, read_shard
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once
 
