@@ -16,7 +16,7 @@ from torch import Tensor
 
 from neonxc.attribution.dataset.items import as_row_source, sampled
 from neonxc.attribution.dataset.run import manifest_of, run
-from neonxc.attribution.dataset.shards import FORMATS
+from neonxc.attribution.dataset.shards import FORMATS, Shards
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import Backbone, Columns, rows, unrows
@@ -145,8 +145,7 @@ def attribute_dataset(
     run(
         source,
         explain,
-        Path(out),
-        manifest_of(source, format, described),
+        Shards(Path(out), manifest_of(source, format, described)),
         ranks,
         batch_size=min(block, most),
         rows_per_shard=most,

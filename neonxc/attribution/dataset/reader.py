@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.attribution.dataset.shards import Columns, index_rows, read_manifest, read_shard
+from neonxc.attribution.dataset.shards import Columns, Shards, read_manifest
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once
 
@@ -37,7 +37,7 @@ def read_attributions(folder: str | os.PathLike[str]) -> Attributions:
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
-    return Attributions(folder, manifest, *index_rows(folder, manifest))
+    return Attributions(folder, manifest, *Shards(folder, manifest).index())
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,13 +133,13 @@ class Attributions:
     def _read(self, names: list[str], some: slice) -> Iterator[Columns]:
         """Read the rows of a slice of the index, as one block unless their shapes differ."""
         rows, shard, place = self.rows[some], self._shard[some], self._place[some]
-        shapes: dict[tuple[Any, ...], int] = {}
+        shards, shapes = Shards(self.folder, self.manifest), dict[tuple[Any, ...], int]()
         kind, parts = np.zeros(len(rows), dtype=np.int64), []
         for number in np.unique(shard):
             at = np.flatnonzero(shard == number)
             wanted = place[at]
             low = int(wanted.min())
-            found = read_shard(self._paths[number], self.manifest, names, slice(low, int(wanted.max()) + 1))
+            found = shards.read(self._paths[number], names, slice(low, int(wanted.max()) + 1))
             kind[at] = shapes.setdefault(tuple(found[name].shape[1:] for name in names), len(shapes))
             parts.append((at, wanted - low, found))
         bounds = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(rows)]

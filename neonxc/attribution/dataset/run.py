@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from neonxc.attribution.dataset.items import RowSource, item_names
-from neonxc.attribution.dataset.shards import KIND, VERSION, ShardWriter, prepare_folder, rows_done
+from neonxc.attribution.dataset.shards import KIND, VERSION, Shards, ShardWriter
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import some_rows
@@ -30,8 +29,7 @@ def manifest_of(source: RowSource, format: str, described: dict[str, Any]) -> di
 def run(
     source: RowSource,
     explain: Explain,
-    folder: Path,
-    manifest: dict[str, Any],
+    shards: Shards,
     ranks: Ranks,
     *,
     batch_size: int,
@@ -50,9 +48,8 @@ def run(
     source : RowSource
     explain : callable
         Computes the columns to save for a batch of rows.
-    folder : Path
-    manifest : dict
-        From :func:`manifest_of`.
+    shards : Shards
+        With a manifest from :func:`manifest_of`.
     ranks : Ranks
     batch_size, rows_per_shard : int
     progress : bool
@@ -68,13 +65,13 @@ def run(
         In all processes: the processes explain different things, the folder holds other results, or a row is
         invalid; the message names it.
     """
-    ranks.same(**{name: json.dumps(value) for name, value in manifest.items()})
+    ranks.same(**{name: json.dumps(value) for name, value in shards.manifest.items()})
     with ranks.agreed():
         if ranks.rank == 0:
             fresh()
-            prepare_folder(folder, manifest)
+            shards.prepare()
     with ranks.agreed():
-        done = rows_done(folder, manifest, ranks.rank, ranks.size)
+        done = shards.rows_done(ranks.rank, ranks.size)
     n = source.n
     own = count(ranks.rank, ranks.size) if n is None else range(ranks.rank, n, ranks.size)
     bar = progress_bar(
@@ -85,7 +82,7 @@ def run(
         disable=not progress or ranks.rank > 0,
     )
     pending = (row for i, row in enumerate(own) if i >= len(done) or not done[i])
-    with ranks.agreed(), bar, closing(ShardWriter(folder, manifest, rows_per_shard)) as writer:
+    with ranks.agreed(), bar, closing(ShardWriter(shards, rows_per_shard)) as writer:
         for rows, x in source.batches(pending, batch_size):
             writer.add(rows, _explained(explain, rows, x))
             bar.update(len(rows))

@@ -8,6 +8,8 @@ row is in two shards.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,108 @@ FORMATS = ("safetensors", "parquet")
 """Formats, which are the suffixes of the files."""
 
 
+@dataclass(frozen=True)
+class Shards:
+    """The shards of a folder.
+
+    Attributes
+    ----------
+    folder : Path
+    manifest : dict
+        JSON values that describe what the shards hold.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    def prepare(self) -> None:
+        """Create the folder, or check that an existing one belongs to the same run.
+
+        Raises
+        ------
+        ValueError
+            The path is a file, or the folder holds other results.
+        """
+        folder = self.folder
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"out needs a folder, {folder} is a file")
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"{STEM}*.part"):  # of processes that were killed
+            leftover.unlink()
+        if not (folder / MANIFEST).exists():
+            if found := shard_files(folder):
+                raise ValueError(f"{folder} holds {found[0].name} but no {MANIFEST}; use another folder")
+            with staged_file(folder / MANIFEST) as partial:
+                partial.write_text(json.dumps(self.manifest, indent=1), encoding="utf-8")
+        elif name := self.first_difference():
+            saved, now = (short(json.dumps(one.get(name))) for one in (read_manifest(folder), self.manifest))
+            raise ValueError(
+                f"{folder} holds attributions with another {name}: {saved} there, {now} now; use another folder, "
+                "or remove it"
+            )
+
+    def first_difference(self) -> str | None:
+        """Return the first name in the manifest whose value differs from the folder's manifest, or None."""
+        known = read_manifest(self.folder)
+        return next((name for name, value in self.manifest.items() if value != known.get(name)), None)
+
+    def path(self, row: int) -> Path:
+        """Return the path of the shard with this first row."""
+        return self.folder / f"{STEM}{row:012d}.{self.manifest['format']}"
+
+    def write(self, columns: dict[str, Tensor]) -> None:
+        """Write a shard with these columns, tensors [n, ...], among them ``row``."""
+        _write_columns(self.path(int(columns["row"][0])), columns, json.dumps(self._header))
+
+    def read(self, path: Path, names: list[str], some: slice = slice(None)) -> Columns:
+        """Read columns of some of a shard's rows; errors name the file."""
+        if path.suffix[1:] != self.manifest["format"]:
+            raise ValueError(f"{path} is no shard of {path.parent}, whose format is {self.manifest['format']}")
+        try:
+            header, columns = _read_columns(path, names, some)
+            known = json.loads(header)
+        except (OSError, ValueError, LookupError, RuntimeError, SafetensorError) as error:
+            raise ValueError(f"{path} is damaged or no shard: {error}") from None
+        if known != self._header:
+            raise ValueError(f"{path} is no shard of {path.parent}: it belongs to other attributions")
+        return columns
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """Read the row numbers [n] of each shard, which are ascending."""
+        return (self.read(path, ["row"])["row"] for path in shard_files(self.folder))
+
+    def rows_done(self, rank: int, size: int) -> np.ndarray:
+        """Return which of a process's own rows, every `size`-th from `rank` on, are in a shard, up to the last."""
+        own = [rows[rows % size == rank] // size for rows in self.rows()]
+        done = np.concatenate([np.zeros(0, dtype=np.int64), *own])
+        found = np.zeros(int(done.max(initial=-1)) + 1, dtype=bool)
+        found[done] = True
+        return found
+
+    def index(self) -> tuple[list[Path], np.ndarray, np.ndarray, np.ndarray]:
+        """Return the paths of the shards and, for all rows in order: row, index of its shard, position in it [n].
+
+        Raises
+        ------
+        ValueError
+            Two shards have a row in common.
+        """
+        paths = shard_files(self.folder)
+        parts = [
+            np.stack([rows, np.full_like(rows, i), np.arange(len(rows))]) for i, rows in enumerate(self.rows())
+        ]
+        index = np.concatenate([np.zeros((3, 0), dtype=np.int64), *parts], axis=1)
+        rows, shard, place = index[:, index[0].argsort(kind="stable")]
+        if len(twice := np.flatnonzero(rows[1:] == rows[:-1])):
+            one, other = (paths[shard[i]] for i in (twice[0], twice[0] + 1))
+            raise ValueError(f"{one} and {other} both have row {rows[twice[0]]}; remove one of them")
+        return paths, rows, shard, place
+
+    @property
+    def _header(self) -> dict[str, Any]:
+        return {"kind": KIND, "version": VERSION, "of": hash_of(self.manifest, {})}
+
+
 class ShardWriter:
     """Collects batches of rows and writes them to shards; :meth:`close` writes the last one.
 
@@ -42,15 +146,13 @@ class ShardWriter:
 
     Parameters
     ----------
-    folder : Path
-    manifest : dict
-        The manifest given to :func:`prepare_folder`.
+    shards : Shards
     most : int
         Largest number of rows in a shard and in a batch. Rows of different shapes are in different shards.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], most: int) -> None:
-        self.folder, self.manifest, self.most = folder, manifest, most
+    def __init__(self, shards: Shards, most: int) -> None:
+        self.shards, self.most = shards, most
         self.parts: list[dict[str, Tensor]] = []
 
     def add(self, rows: list[int], columns: dict[str, Tensor]) -> None:
@@ -68,40 +170,7 @@ class ShardWriter:
             return
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in self.parts[0]}
         self.parts = []
-        path = shard_path(self.folder, self.manifest, int(columns["row"][0]))
-        _write_columns(path, columns, json.dumps(_header(self.manifest)))
-
-
-def prepare_folder(folder: Path, manifest: dict[str, Any]) -> None:
-    """Create a folder of shards, or check that an existing one belongs to the same run.
-
-    Raises
-    ------
-    ValueError
-        The path is a file, or the folder holds other results.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"out needs a folder, {folder} is a file")
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(f"{STEM}*.part"):  # of processes that were killed
-        leftover.unlink()
-    if not (folder / MANIFEST).exists():
-        if found := shard_files(folder):
-            raise ValueError(f"{folder} holds {found[0].name} but no {MANIFEST}; use another folder")
-        with staged_file(folder / MANIFEST) as partial:
-            partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    elif name := first_difference(folder, manifest):
-        saved, now = (short(json.dumps(values.get(name))) for values in (read_manifest(folder), manifest))
-        raise ValueError(
-            f"{folder} holds attributions with another {name}: {saved} there, {now} now; use another folder, or "
-            "remove it"
-        )
-
-
-def first_difference(folder: Path, manifest: dict[str, Any]) -> str | None:
-    """Return the first name in a manifest whose value differs from the folder's manifest, or None."""
-    known = read_manifest(folder)
-    return next((name for name in manifest if manifest[name] != known.get(name)), None)
+        self.shards.write(columns)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -126,61 +195,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def shard_path(folder: Path, manifest: dict[str, Any], row: int) -> Path:
-    """Return the path of the shard with this first row."""
-    return folder / f"{STEM}{row:012d}.{manifest['format']}"
-
-
 def shard_files(folder: Path) -> list[Path]:
     """Return the shards of a folder, in the order of their first rows."""
     return sorted(path for form in FORMATS for path in folder.glob(f"{STEM}*.{form}"))
-
-
-def read_shard(path: Path, manifest: dict[str, Any], names: list[str], some: slice = slice(None)) -> Columns:
-    """Read columns of some of a shard's rows; errors name the file."""
-    if path.suffix[1:] != manifest["format"]:
-        raise ValueError(f"{path} is no shard of {path.parent}, whose format is {manifest['format']}")
-    try:
-        header, columns = _read_columns(path, names, some)
-        known = json.loads(header)
-    except (OSError, ValueError, LookupError, RuntimeError, SafetensorError) as error:
-        raise ValueError(f"{path} is damaged or no shard: {error}") from None
-    if known != _header(manifest):
-        raise ValueError(f"{path} is no shard of {path.parent}: it belongs to other attributions")
-    return columns
-
-
-def rows_done(folder: Path, manifest: dict[str, Any], rank: int, size: int) -> np.ndarray:
-    """Return which of a process's own rows, every `size`-th from `rank` on, are in a shard, up to the last one."""
-    every = (_row_numbers(path, manifest) for path in shard_files(folder))
-    own = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[rows % size == rank] // size for rows in every)])
-    found = np.zeros(int(own.max(initial=-1)) + 1, dtype=bool)
-    found[own] = True
-    return found
-
-
-def index_rows(folder: Path, manifest: dict[str, Any]) -> tuple[list[Path], np.ndarray, np.ndarray, np.ndarray]:
-    """Return the paths of the shards and, for all rows in order: row, index of its shard, position in it [n].
-
-    Raises
-    ------
-    ValueError
-        Two shards have a row in common.
-    """
-    paths = shard_files(folder)
-    each = [_row_numbers(path, manifest) for path in paths]
-    parts = [np.stack([rows, np.full_like(rows, i), np.arange(len(rows))]) for i, rows in enumerate(each)]
-    index = np.concatenate([np.zeros((3, 0), dtype=np.int64), *parts], axis=1)
-    rows, shard, place = index[:, index[0].argsort(kind="stable")]
-    if len(twice := np.flatnonzero(rows[1:] == rows[:-1])):
-        one, other = (paths[shard[i]] for i in (twice[0], twice[0] + 1))
-        raise ValueError(f"{one} and {other} both have row {rows[twice[0]]}; remove one of them")
-    return paths, rows, shard, place
-
-
-def _row_numbers(path: Path, manifest: dict[str, Any]) -> np.ndarray:
-    """Read the row numbers [n] of a shard, in ascending order."""
-    return read_shard(path, manifest, ["row"])["row"]
 
 
 def _write_columns(path: Path, columns: dict[str, Tensor], header: str) -> None:
@@ -225,10 +242,6 @@ def _array(column: Any, shape: list[int]) -> np.ndarray:
     values = column.combine_chunks()
     flat = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
     return np.asarray(flat).reshape(len(values), *shape)
-
-
-def _header(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": KIND, "version": VERSION, "of": hash_of(manifest, {})}
 
 
 def _shapes(part: dict[str, Tensor]) -> dict[str, torch.Size]:
