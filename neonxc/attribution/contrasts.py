@@ -189,17 +189,16 @@ def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: flo
     from neonxc.trees import CART
 
     weight = compute_sample_weight("balanced", labels)
-    best: tuple[Any, float] | None = None
+    tree, most = None, -1.0
     some = table.iloc[:, kept] if hasattr(table, "iloc") else table[:, kept]
     for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
-        tree, leaves = explainer.tree_, explainer.max_leaves
         share = float(balanced_accuracy_score(labels, as_array(explainer.labels_)))
-        if best is None or share > best[1] + 0.005:  # an additional leaf must improve the accuracy
-            best = tree, share
-        if best[1] >= enough or tree.n_leaves < leaves:
+        if share > most + 0.005:  # an additional leaf must improve the accuracy
+            tree, most = explainer.tree_, share
+        if most >= enough or explainer.tree_.n_leaves < explainer.max_leaves:
             break
-    assert best is not None
-    return best
+    assert tree is not None
+    return tree, most
 
 
 def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, names: list[str]) -> ThresholdTree:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -80,12 +80,11 @@ def _laid_out(terms: Terms, index: dict[str, int], text: str, relevance: np.ndar
             f"{type(terms.vectorizer).__name__} has an analyzer of its own, which does not tell where in a text "
             "its terms are"
         )
-    shares: dict[Span, float] = {}
+    shares: dict[Span, float] = defaultdict(float)
     for term, atoms in occurrences:
         if term in index:
             for atom in atoms:
-                share = relevance[index[term]] / counts[term] / len(atoms)
-                shares[spans[atom]] = shares.get(spans[atom], 0.0) + float(share)
+                shares[spans[atom]] += float(relevance[index[term]] / counts[term] / len(atoms))
     return [(start, stop, value) for (start, stop), value in sorted(shares.items())]
 
 
