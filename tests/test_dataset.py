@@ -21,14 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neonxc
 from neonxc import attribute_dataset, read_attributions
-from neonxc.attribution.dataset.items import (
-    SAMPLED,
-    ArrayRows,
-    DatasetRows,
-    PendingRows,
-    as_row_source,
-    first_input,
-)
+from neonxc.attribution.dataset.items import SAMPLED, as_row_source, first_input
 from neonxc.attribution.dataset.shards import shard_files
 
 N = 50
@@ -626,19 +619,9 @@ def test_a_target_for_every_row_of_a_stream(tmp_path):
 # parts
 
 
-def test_shares():
-    own = PendingRows(1, 3, 11, np.array([True, False, True]))
-    assert list(own) == [4, 10]
-    assert [row in own for row in (1, 4, 5, 7, 10, 13)] == [False, True, False, False, True, True]
-    assert own.total == 4
-    assert PendingRows(1, 3, None, np.zeros(0, dtype=bool)).total is None
-    assert list(PendingRows(2, 3, 2, np.zeros(0, dtype=bool))) == []
-
-
 def test_sources():
-    assert isinstance(as_row_source(POINTS), ArrayRows)
-    assert isinstance(as_row_source(TensorDataset(torch.zeros(2))), DatasetRows)
-    assert [rows for rows, _ in ArrayRows(POINTS).batches([3, 4, 9], 2)] == [[3, 4], [9]]
+    assert [rows for rows, _ in as_row_source(POINTS).batches([3, 4, 9], 2)] == [[3, 4], [9]]
+    assert [rows for rows, _ in as_row_source(Stream(POINTS)).batches([3, 4, 9], 2)] == [[3, 4], [9]]
     x = torch.ones(2)
     assert first_input([x, 3]) is x
     assert first_input(((x, 1), 2)) is x

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from neonxc.common.numbers import percent, text
@@ -100,53 +99,43 @@ class ValueSums:
     def __init__(self, clusters: int, features: int, categories: Sequence[int] = ()) -> None:
         self.sums = torch.zeros(clusters + 1, features, dtype=torch.float64)
         self.counts = torch.zeros(clusters + 1, features, dtype=torch.float64)
-        self.categories: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in categories}
+        self.categories: dict[int, list[tuple[Any, list[int]]]] = {feature: [] for feature in categories}
 
     def add(self, values: Tensor | SparseRows, column: Tensor) -> None:
         """Add the values [n, d] of points, given the position of their clusters in `column` [n]."""
-        rows, column = len(self.sums), column.cpu()
-        self.counts += torch.bincount(column, minlength=rows)[:, None]
+        column = column.cpu()
+        self.counts += torch.bincount(column, minlength=len(self.counts))[:, None]
         if isinstance(values, SparseRows):
-            one_hot = csr_matrix(
-                (np.ones(len(column)), (column.numpy(), np.arange(len(column)))), (rows, len(column))
-            )
-            self.sums += torch.from_numpy((one_hot @ values.matrix.astype(np.float64)).toarray())
+            points, features = values.places()
+            self.sums.index_put_((column[points], features), values.entries.double(), accumulate=True)
         else:
             self.sums.index_add_(0, column, values.cpu().double())
 
     def add_table(self, table: pd.DataFrame, numbers: dict[int, np.ndarray], column: Tensor) -> None:
-        """Add the rows of a table: its categories, and its numbers by their position (NaN if missing)."""
+        """Add the rows of the only table: its categories, and its numbers by their position (NaN if missing)."""
         clusters, rows = column.numpy(), len(self.sums)
         for feature, values in numbers.items():
             there = ~np.isnan(values)
             self.counts[:, feature] += torch.from_numpy(np.bincount(clusters[there], minlength=rows))
             total = np.bincount(clusters[there], values[there], minlength=rows)
             self.sums[:, feature] += torch.from_numpy(total)
-        for feature, found in self.categories.items():
-            codes, categories = pd.factorize(table.iloc[:, feature].astype(object), use_na_sentinel=False)
-            table_of = np.zeros((rows, len(categories)))
-            np.add.at(table_of, (clusters, codes), 1)
-            for category, counts in zip(map(plain, categories), table_of.T, strict=True):
-                found[category] = found.get(category, 0) + counts
+        for feature in self.categories:
+            codes, names = pd.factorize(table.iloc[:, feature].astype(object), use_na_sentinel=False)
+            counts = np.zeros((len(names), rows), dtype=int)
+            np.add.at(counts, (codes, clusters), 1)
+            self.categories[feature] = list(zip(map(plain, names), counts.tolist(), strict=True))
 
     def result(self, in_texts: bool, ranks: Ranks) -> ClusterValues:
-        """Compute means and shares over the points of all ranks."""
+        """Compute means and shares over the points of all ranks; a rank knows the categories of its own rows."""
         sums, counts = ranks.sum(torch.stack([self.sums, self.counts]))
         means, overall = sums[:-1] / counts[:-1], sums.sum(0) / counts.sum(0)
-        shares = {feature: _shares(found) for feature, found in self._categories(ranks).items() if found}
-        return ClusterValues(means.numpy(), overall.numpy(), shares, in_texts)
-
-    def _categories(self, ranks: Ranks) -> dict[int, dict[Any, np.ndarray]]:
-        """Add up the counts of categories of all ranks; a rank knows only the categories of its own rows."""
-        if not self.categories:
-            return {}
-        own = [[(name, counts.tolist()) for name, counts in found.items()] for found in self.categories.values()]
         total: dict[int, dict[Any, np.ndarray]] = {feature: {} for feature in self.categories}
-        for every in ranks.texts(json.dumps(own)):
+        for every in ranks.texts(json.dumps(list(self.categories.values()))) if total else ():
             for found, listed in zip(total.values(), json.loads(every), strict=True):
-                for name, counts in listed:
-                    found[name] = found.get(name, 0) + np.array(counts)
-        return total
+                for name, of_clusters in listed:
+                    found[name] = found.get(name, 0) + np.array(of_clusters, dtype=float)
+        shares = {feature: _shares(found) for feature, found in total.items() if found}
+        return ClusterValues(means.numpy(), overall.numpy(), shares, in_texts)
 
 
 def _shares(found: dict[Any, np.ndarray]) -> pd.DataFrame:

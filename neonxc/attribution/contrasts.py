@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.utils.class_weight import compute_sample_weight
 
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import rows
@@ -165,28 +167,18 @@ def relevance_of_pair(
     net: NeuralizedClustering, X: Any, members: Sequence[np.ndarray], columns: tuple[int, int]
 ) -> pd.DataFrame:
     """Mean relevance of the columns for each of two clusters and against the other, [units, 2]."""
-    means = [
-        _mean_relevance(net, some_rows(X, own), *pair)
-        for own, pair in zip(members, (columns, columns[::-1]), strict=True)
-    ]
-    names = [str(net.classes_[column]) for column in columns]
-    return pd.DataFrame(np.stack(means, 1), index=net.carrier.units, columns=names)
-
-
-def _mean_relevance(net: NeuralizedClustering, X: Any, target: int, competitor: int) -> np.ndarray:
-    """Mean relevance [units] for the target and against the competitor."""
-    carrier, neon = net.carrier, NEON(net)
+    carrier, decisions = net.carrier, NEON(net).decisions
     total = torch.zeros(net.head.n_clusters + 1, len(carrier.units), dtype=torch.float64)
-    n = 0
-    for x in carrier.parts(X):
-        a = carrier.features(x)
-        points = rows(a)
-        columns = torch.full((len(points),), target, device=points.device)
-        rivals = torch.full_like(columns, competitor)
-        decide = neon.decisions.of_columns(points, columns, rivals)
-        carrier.tally(x, points, decide, columns, total)
-        n += len(points)
-    return (total[target] / max(n, 1)).numpy()
+    counts = torch.zeros(2, 1)
+    for i, (target, competitor) in enumerate((columns, columns[::-1])):
+        for x in carrier.parts(some_rows(X, members[i])):
+            points = rows(carrier.features(x))
+            column = torch.full((len(points),), target, device=points.device)
+            decide = decisions.of_columns(points, column, torch.full_like(column, competitor))
+            carrier.tally(x, points, decide, column, total)
+            counts[i] += len(points)
+    means = total[list(columns)] / counts.clamp(min=1)
+    return pd.DataFrame(means.T.numpy(), carrier.units, net.classes_[list(columns)].astype(str))
 
 
 def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: float) -> tuple[ThresholdTree, float]:
@@ -196,18 +188,17 @@ def _smallest_tree(table: Any, kept: np.ndarray, labels: np.ndarray, enough: flo
     """
     from neonxc.trees import CART
 
-    weight = np.where(labels == labels[0], 1 / (labels == labels[0]).mean(), 1 / (labels != labels[0]).mean()) / 2
-    best: tuple[Any, float] | None = None
+    weight = compute_sample_weight("balanced", labels)
+    tree, most = None, -1.0
     some = table.iloc[:, kept] if hasattr(table, "iloc") else table[:, kept]
     for explainer in CART(2)._grown_to(range(2, LEAVES + 1), some, labels, weight):
-        tree, leaves = explainer.tree_, explainer.max_leaves
-        share = float(weight[as_array(explainer.labels_) == labels].sum() / len(labels))
-        if best is None or share > best[1] + 0.005:  # an additional leaf must improve the accuracy
-            best = tree, share
-        if best[1] >= enough or tree.n_leaves < leaves:
+        share = float(balanced_accuracy_score(labels, as_array(explainer.labels_)))
+        if share > most + 0.005:  # an additional leaf must improve the accuracy
+            tree, most = explainer.tree_, share
+        if most >= enough or explainer.tree_.n_leaves < explainer.max_leaves:
             break
-    assert best is not None
-    return best
+    assert tree is not None
+    return tree, most
 
 
 def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, names: list[str]) -> ThresholdTree:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neonxc.carriers import Decide, rows
-from neonxc.common.targets import competitors, explained
+from neonxc.common.targets import as_columns, check_columns
 from neonxc.head import Decision, Head
 from neonxc.head.competition import Path, Share
 from neonxc.head.pooling import softmin, take_most
@@ -87,14 +87,62 @@ class Decisions:
         return torch.cat(parts)
 
     def columns(self, a: Tensor, target: Any) -> tuple[Tensor, Tensor | None]:
-        """The column [n] to explain at each point of features `a`, and a mask of the points to explain or None."""
+        """The column to explain at each point of features `a` [N, d, ...].
+
+        Parameters
+        ----------
+        a : Tensor [N, d, ...]
+            Features; on a map every location is a point.
+        target : int, sequence or Tensor [N], tuple or None
+            As in :meth:`neonxc.NEON.attribute`; None: the cluster that each point is assigned to.
+
+        Returns
+        -------
+        columns : Tensor [n] of int64
+        wanted : Tensor [n] of int64, or None
+            1 for the points to explain and 0 for the others; None: all are explained. On a map, a column selects
+            the locations of its cluster, and a tuple ``(column, row, column, ...)`` a single location.
+        """
         points, head = rows(a), self.net.head
         own = torch.cat([head.assign(points[block]) for block in self.net.carrier.of_points(points)])
-        return explained(target, own, a, head.n_clusters)
+        if target is None:
+            return own, None
+        if isinstance(target, tuple) and a.ndim > 2 and len(target) == a.ndim - 1:
+            column, *place = target
+            check_columns(torch.as_tensor(column), head.n_clusters, "target")
+            if any(not 0 <= i < n for i, n in zip(place, a.shape[2:], strict=True)):
+                raise ValueError(f"target {target} is outside the feature map of shape {list(a.shape[2:])}")
+            wanted = torch.zeros(a.shape[0], *a.shape[2:], dtype=torch.long, device=a.device)
+            wanted[(slice(None), *place)] = 1
+            return torch.full_like(own, int(column)), wanted.flatten()
+        columns = self._at_places(target, a, "target")
+        return columns, (own == columns).long() if a.ndim > 2 else None
 
     def rivals(self, a: Tensor, columns: Tensor, target: Any, competitor: Any) -> Tensor | None:
         """The only competitor at each point of features `a`, [n]; None: all others compete."""
-        return competitors(competitor, target, columns, a, self.net.head.n_clusters)
+        if competitor is None:
+            return None
+        rival = self._at_places(competitor, a, "competitor")
+        same = rival[rival == columns]
+        if target is not None and len(same):
+            k = int(same[0])
+            raise ValueError(f"target and competitor are both {k}; a cluster does not compete with itself")
+        return rival
+
+    def _at_places(self, value: Any, a: Tensor, name: str) -> Tensor:
+        """Return the column [n] of every point of features `a`, from one for all inputs or one for each."""
+        hint = " (the position of a label in net.classes_)"
+        columns = as_columns(value, a.shape[0], self.net.head.n_clusters, name, a.device, hint)
+        return columns.repeat_interleave(a.shape[2:].numel())
+
+    def logit(self, points: Tensor, columns: Tensor) -> Tensor:
+        """The logit [n] of one column per point [n, d]."""
+        return torch.cat(
+            [
+                self.net.head(points[block]).gather(1, columns[block, None])[:, 0]
+                for block in self.net.carrier.of_points(points)
+            ]
+        )
 
 
 def tree_tests(head: Head) -> tuple[Tensor, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +17,6 @@ Span = tuple[int, int]
 Highlight = tuple[int, int, float]
 Occurrence = tuple[str, list[int]]
 """A term, and the positions of the words or characters that it consists of."""
-_SPACES = re.compile(r"\s\s+")
 
 
 def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) -> list[list[Highlight]]:
@@ -81,12 +80,11 @@ def _laid_out(terms: Terms, index: dict[str, int], text: str, relevance: np.ndar
             f"{type(terms.vectorizer).__name__} has an analyzer of its own, which does not tell where in a text "
             "its terms are"
         )
-    shares: dict[Span, float] = {}
+    shares: dict[Span, float] = defaultdict(float)
     for term, atoms in occurrences:
         if term in index:
             for atom in atoms:
-                share = relevance[index[term]] / counts[term] / len(atoms)
-                shares[spans[atom]] = shares.get(spans[atom], 0.0) + float(share)
+                shares[spans[atom]] += float(relevance[index[term]] / counts[term] / len(atoms))
     return [(start, stop, value) for (start, stop), value in sorted(shares.items())]
 
 
@@ -100,15 +98,13 @@ def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]
     sizes = range(smallest, largest + 1)
     if vectorizer.analyzer == "char":
         return spans, _grams(_characters(changed), sizes)
-    if vectorizer.analyzer == "char_wb":
-        return spans, [gram for word in _padded_words(changed) for gram in _grams_of_word(word, sizes)]
+    if vectorizer.analyzer == "char_wb":  # a word shorter than n is used as a whole, once
+        words = ((word, sorted({min(n, len(word)) for n in sizes})) for word in _padded_words(changed))
+        return spans, [gram for word, own_sizes in words for gram in _grams(word, own_sizes)]
     stop_words = vectorizer.get_stop_words() or ()
     kept = [(token, place) for token, place in _tokens(vectorizer, changed) if token not in stop_words]
     places = [(spans[start][0], spans[stop - 1][1]) for _, (start, stop) in kept]
-    return places, [
-        (" ".join(token for token, _ in kept[i : i + n]), list(range(i, i + n)))
-        for n, i in _windows(len(kept), sizes)
-    ]
+    return places, _grams([(i, token) for i, (token, _) in enumerate(kept)], sizes, " ")
 
 
 def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, list[Span]]:
@@ -138,42 +134,29 @@ def _tokens(vectorizer: Any, changed: str) -> Iterator[tuple[str, Span]]:
         yield token, (start, at)
 
 
-def _windows(length: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Iterate over all window sizes and all start positions."""
-    return ((n, i) for n in sizes for i in range(length - n + 1))
+Pieces = list[tuple[int, str]]
+"""Words or characters with their positions; added blanks have the complement ``~position`` of their neighbour."""
 
 
-Characters = list[tuple[int, str]]
-"""Characters with their positions; added blanks have the complement ``~position`` of their neighbour."""
-
-
-def _characters(changed: str) -> Characters:
+def _characters(changed: str) -> Pieces:
     """Return the characters of a text, with every run of white space replaced by one blank."""
-    runs = {match.start(): match.end() for match in _SPACES.finditer(changed)}
-    found, at = [], 0
-    while at < len(changed):
-        found.append((at, " " if at in runs else changed[at]))
-        at = runs.get(at, at + 1)
-    return found
+    found = re.finditer(r"\s\s+|.", changed, re.DOTALL)
+    return [(match.start(), match[0] if len(match[0]) == 1 else " ") for match in found]
 
 
-def _padded_words(changed: str) -> Iterator[Characters]:
+def _padded_words(changed: str) -> Iterator[Pieces]:
     """Iterate over words as characters, with a blank before and after each word."""
     for match in re.finditer(r"\S+", changed):
         start, stop = match.span()
         yield [(~start, " "), *((i, changed[i]) for i in range(start, stop)), (~(stop - 1), " ")]
 
 
-def _grams_of_word(word: Characters, sizes: range) -> list[Occurrence]:
-    """Return the n-grams of a word; if n is at least its length, the whole word is used once."""
-    whole = any(n >= len(word) for n in sizes)
-    return _grams(word, range(sizes.start, min(sizes.stop, len(word)))) + _grams(word, [len(word)] * whole)
-
-
-def _grams(characters: Characters, sizes: Iterable[int]) -> list[Occurrence]:
+def _grams(pieces: Pieces, sizes: Iterable[int], between: str = "") -> list[Occurrence]:
+    """Return the n-grams of all sizes n, at all positions."""
     found = []
-    for n, i in _windows(len(characters), sizes):
-        gram = characters[i : i + n]
-        atoms = [place for place, _ in gram if place >= 0] or [~place for place, _ in gram]
-        found.append(("".join(character for _, character in gram), atoms))
+    for n in sizes:
+        for start in range(len(pieces) - n + 1):
+            gram = pieces[start : start + n]
+            atoms = [place for place, _ in gram if place >= 0] or [~place for place, _ in gram]
+            found.append((between.join(piece for _, piece in gram), atoms))
     return found

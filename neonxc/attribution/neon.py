@@ -13,8 +13,6 @@ from captum.log import log_usage
 from torch import Tensor
 
 from neonxc.attribution.along import as_baseline, relevance_from_baseline
-from neonxc.attribution.cluster_sums import summed_by_cluster
-from neonxc.attribution.cluster_values import ValueSums
 from neonxc.attribution.decisions import Decisions, restricted, tree_tests
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.carriers import Backbone, Carrier, Columns, Decide, HeadRule, rows, unrows
@@ -22,16 +20,12 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import part, some_columns
-from neonxc.data.distributed import common_type
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import Batch
 from neonxc.data.sparse import check_room, dense
 from neonxc.lrp import Composite, Epsilon
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, checked_beta
-
-PartOf = Callable[[Any, str], Any]
-"""Selects the entries of a per-input argument, given with its name, that belong to a block of the inputs."""
 
 GRADIENT = Composite(Epsilon(0.0))
 
@@ -176,10 +170,7 @@ class NEON(Attribution):
             target = list(target)  # points have no locations
         batch = self.carrier.stored(inputs)
         check_room(batch.tensor)
-        relevance = self._in_blocks(
-            batch,
-            lambda x, part_of: self._relevance(x, part_of(target, "target"), part_of(competitor, "competitor")),
-        )
+        relevance = self._in_blocks(batch, self._relevance, target=target, competitor=competitor)
         return batch.restore(batch.collected(relevance))
 
     @torch.no_grad()
@@ -215,13 +206,12 @@ class NEON(Attribution):
                 "residual needs a network without feature network: there every layer's bias has a share"
             )
 
-        def residual(x: Tensor, part_of: PartOf) -> Tensor:
-            columns = self.decisions.columns(x, part_of(target, "target"))[0]
-            logit = self.net.head(x).gather(1, columns[:, None])[:, 0]
-            return logit - self._relevance(x, columns, None).sum(1)
+        def residual(x: Tensor, target: Any) -> Tensor:
+            columns = self.decisions.columns(x, target)[0]
+            return self.decisions.logit(x, columns) - self._relevance(x, columns).sum(1)
 
         batch = self.carrier.stored(inputs)
-        return batch.restore(self._in_blocks(batch, residual))
+        return batch.restore(self._in_blocks(batch, residual, target=target))
 
     def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
         """Compute one heatmap per cluster: the relevance summed over the input channels.
@@ -303,10 +293,10 @@ class NEON(Attribution):
         self._check_alone()
         (tests, n_tests), head = tree_tests(self.net.head), self.net.head
 
-        def shares(x: Tensor, part_of: PartOf) -> Tensor:
+        def shares(x: Tensor, target: Any, competitor: Any) -> Tensor:
             a = self.carrier.features(x)
             points = rows(a)
-            decide = self.decisions.of_target(a, part_of(target, "target"), part_of(competitor, "competitor"))
+            decide = self.decisions.of_target(a, target, competitor)
             parts = []
             for block in self.carrier.of_points(points):
                 evidence = decide(block).weights * head.detection(points[block])
@@ -314,10 +304,9 @@ class NEON(Attribution):
             return unrows(torch.cat(parts), a)
 
         batch = self.carrier.stored(inputs)
-        result = batch.restore(self._in_blocks(batch, shares))
+        result = batch.restore(self._in_blocks(batch, shares, target=target, competitor=competitor))
         return result.to_numpy() if hasattr(result, "iloc") else result  # a frame's columns are no tests
 
-    @torch.no_grad()
     @reads_tables
     def summary(self, X: Any, n_prototypes: int = 5, *, group: Any = None) -> ClusterSummary:
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
@@ -350,19 +339,12 @@ class NEON(Attribution):
             Invalid X or `n_prototypes`, or an explainer with a baseline. In a group, all processes raise an error
             if networks or types of X differ, or if the rows of one process are invalid.
         """
-        ranks, net = Ranks(group), self.net
+        ranks = Ranks(group)
         with ranks.agreed():
             self._check_alone()
             if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
                 raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
-        units = self.carrier.units
-        ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n_prototypes)
-        with ranks.agreed():
-            values = ValueSums(net.head.n_clusters, len(units), self.carrier.categories)
-            logit, column, total, dtype = summed_by_cluster(self.carrier, self.decisions, X, values, ranks)
-        common_type(len(logit), dtype, ranks)
-        typical = values.result(self.carrier.in_texts, ranks)
-        return summarized(net.classes_, logit, column, total[:-1], typical, units, n_prototypes, ranks)
+        return summarized(self.carrier, self.decisions, X, n_prototypes, ranks)
 
     @property
     def carrier(self) -> Carrier:
@@ -373,7 +355,7 @@ class NEON(Attribution):
             carrier.composite = GRADIENT if self.composite is None and by_gradient else self.composite
         return carrier
 
-    def _relevance(self, x: Tensor, target: Any, competitor: Any) -> Tensor:
+    def _relevance(self, x: Tensor, target: Any, competitor: Any = None) -> Tensor:
         """Relevance of a block of inputs."""
         carrier, decisions = self.carrier, self.decisions
         if self.along is not None:
@@ -398,7 +380,7 @@ class NEON(Attribution):
         if not isinstance(self.net.carrier, Backbone):
             raise ValueError("heatmaps need a network with a feature network; for points and words use attribute")
 
-        def maps(x: Tensor, part_of: PartOf) -> Tensor:
+        def maps(x: Tensor) -> Tensor:
             record = self.carrier.record(x, several > 1)
             found = record.relevance(decisions(record.features), self.head_rule)
             return torch.stack([relevance.sum(dim=1) for relevance in found], dim=1)
@@ -406,14 +388,11 @@ class NEON(Attribution):
         batch = self.carrier.stored(inputs)
         return batch.restore(self._in_blocks(batch, maps))
 
-    def _in_blocks(self, batch: Batch, explain: Callable[[Tensor, PartOf], Tensor]) -> Tensor:
-        """Explain inputs block by block."""
+    def _in_blocks(self, batch: Batch, explain: Callable[..., Tensor], **per_input: Any) -> Tensor:
+        """Explain inputs block by block, with the entries of other arguments that belong to each block."""
         blocks, n = list(self.carrier.blocks(batch.tensor)), len(batch.tensor)
         found = []
         for block in progress_bar(blocks, desc="NEON", disable=len(blocks) < 2):
-
-            def part_of(argument: Any, name: str, block: slice = block) -> Any:
-                return part(argument, name, block, n)
-
-            found.append(explain(dense(batch.tensor[block]), part_of))
+            given = {name: part(value, name, block, n) for name, value in per_input.items()}
+            found.append(explain(dense(batch.tensor[block]), **given))
         return torch.cat(found)

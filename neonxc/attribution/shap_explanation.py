@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from neonxc.attribution.neon import NEON
 from neonxc.carriers import Columns
-from neonxc.common.targets import explained, part
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import dense
@@ -57,18 +58,16 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
     carrier = net.carrier
     if not isinstance(carrier, Columns):
         raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
-    stored = carrier.stored(X).tensor
+    batch, neon = carrier.stored(X), NEON(net)
+    stored = batch.tensor
     values, names = as_array(relevance), list(carrier.units)
     if values.shape != (len(stored), len(names)):
         raise ValueError(f"relevance needs shape {(len(stored), len(names))}, got {values.shape}")
-    logits = []
-    for block in carrier.blocks(stored):
-        x = dense(stored[block])
-        every_logit = net.head(x)
-        own = net.head.assign(x)
-        column, _ = explained(part(target, "target", block, len(stored)), own, x, net.head.n_clusters)
-        logits.append(every_logit.gather(1, column[:, None])[:, 0])
-    base = as_array(torch.cat(logits)) - values.sum(axis=1)
+
+    def logit(x: Tensor, target: Any) -> Tensor:
+        return neon.decisions.logit(x, neon.decisions.columns(x, target)[0])
+
+    base = as_array(neon._in_blocks(batch, logit, target=target)) - values.sum(axis=1)
     return Explanation(values, base_values=base, data=_data(X, stored), feature_names=names)
 
 

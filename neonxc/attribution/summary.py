@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.attribution.cluster_values import ClusterValues
+from neonxc.attribution.cluster_values import ClusterValues, ValueSums
+from neonxc.attribution.decisions import Decisions
+from neonxc.carriers import Carrier, rows
 from neonxc.common.numbers import text
 from neonxc.common.processes import Ranks
-from neonxc.data.distributed import numbered
+from neonxc.data.distributed import common_type, numbered, without_rows
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,29 +137,47 @@ class ClusterSummary:
     __repr__ = __str__
 
 
-def summarized(
-    classes: np.ndarray,
-    logit: Tensor,
-    column: Tensor,
-    total: Tensor,
-    values: ClusterValues,
-    names: list[str],
-    n: int,
-    ranks: Ranks,
-) -> ClusterSummary:
-    """Make a summary from the logit and the cluster of every point (K: noise), and the summed relevance [K, d].
+@torch.no_grad()
+def summarized(carrier: Carrier, decisions: Decisions, X: Any, n: int, ranks: Ranks) -> ClusterSummary:
+    """Explain the own cluster of every point of all ranks, and sum relevance and values by cluster.
 
-    The ranks add up their sums, and exchange the `n` points of each cluster with the largest logits.
+    Of every cluster, the `n` points with the largest logits are its prototypes.
     """
-    K, offset = len(total), numbered(len(logit), ranks)[0]
-    sizes = torch.bincount(column, minlength=K + 1)
-    sums = ranks.sum(torch.cat([total.flatten(), sizes.double()]))
-    total, counts = sums[: total.numel()].view_as(total), sums[total.numel() :].long()
+    net, units = decisions.net, carrier.units
+    K = net.head.n_clusters
+    ranks.same(classes=net.classes_.tolist(), columns=units, n_prototypes=n)
+    values = ValueSums(K, len(units), carrier.categories)
+    total = torch.zeros(K + 1, len(units), dtype=torch.float64)
+    logits, columns = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
+    dtype = torch.float32
+    with ranks.agreed():
+        empty = without_rows(X, ranks)
+        table = None if empty else carrier.table(X)
+        for x in () if empty else carrier.parts(X):
+            a, dtype = carrier.features(x), x.dtype
+            points = rows(a)
+            own = decisions.columns(a, None)[0]
+            column = torch.where(net.is_noise(points), K, own)
+            carrier.tally(x, points, decisions.of_columns(points, own), column, total)
+            if table is None:
+                values.add(carrier.values(x, points), column)
+            columns.append(column.cpu())
+            logits.append(decisions.logit(points, own).cpu().double())
+        logit, column = torch.cat(logits), torch.cat(columns)
+        if table is not None:
+            values.add_table(*table, column)
+    common_type(len(logit), dtype, ranks)
+    typical = values.result(carrier.in_texts, ranks)
+    offset, sizes = numbered(len(logit), ranks)[0], torch.bincount(column, minlength=K + 1)
+    sums = ranks.sum(torch.cat([total, sizes[:, None].double()], dim=1))
+    counts = sums[:, -1].long()
+    mean = sums[:K, :-1] / counts[:K, None].clamp(min=1)
     best = torch.cat(_typical(logit, column, K, n))
     logit, column, number = (torch.cat(ranks.gather(part)) for part in (logit[best], column[best], best + offset))
-    prototypes = [number[rows].numpy() for rows in _typical(logit, column, K, n)]
-    mean = total / counts[:K, None].clamp(min=1)
-    return ClusterSummary(classes, counts[:K].numpy(), mean.numpy(), prototypes, names, values, int(counts[K]))
+    prototypes = [number[some].numpy() for some in _typical(logit, column, K, n)]
+    return ClusterSummary(
+        net.classes_, counts[:K].numpy(), mean.numpy(), prototypes, units, typical, int(counts[K])
+    )
 
 
 def _typical(logit: Tensor, column: Tensor, K: int, n: int) -> list[Tensor]:

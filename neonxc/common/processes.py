@@ -102,10 +102,15 @@ class Ranks:
             if error is not None:
                 raise error
             return
-        if not int(self.sum(torch.tensor(int(error is not None)))):
-            return
-        kinds = self.texts("" if error is None else _kind(error))
-        texts = self.texts("" if error is None else str(error))
+        try:
+            if not int(self.sum(torch.tensor(int(error is not None)))):
+                return
+            kinds = self.texts("" if error is None else _kind(error))
+            texts = self.texts("" if error is None else str(error))
+        except RuntimeError as ended:
+            if error is None:
+                raise
+            raise error from ended  # it says more than that another process has ended
         first = next(rank for rank, kind in enumerate(kinds) if kind)
         raise KINDS[kinds[first]](f"{texts[first]} (on rank {first} of {self.size})") from error
 

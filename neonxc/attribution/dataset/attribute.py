@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from neonxc.attribution.dataset.formats import FORMATS
 from neonxc.attribution.dataset.items import as_row_source, sampled
 from neonxc.attribution.dataset.run import manifest_of, run
+from neonxc.attribution.dataset.shards import FORMATS, Shards
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
 from neonxc.carriers import Backbone, Columns, rows, unrows
@@ -119,31 +119,33 @@ def attribute_dataset(
     """
     if group is None and dist.is_available() and dist.is_initialized():
         group = dist.group.WORLD
-    ranks, folder = Ranks(group), Path(out)
+    ranks = Ranks(group)
     with ranks.agreed():
         neon = net if isinstance(net, NEON) else NEON(net)
         if format not in FORMATS:
             raise ValueError(f"format needs {' or '.join(map(repr, FORMATS))}, got {format!r}")
-        if rows_per_shard is not None:
-            check_whole("rows_per_shard", rows_per_shard)
+        check_whole("rows_per_shard", rows_per_shard, optional=True)
         source = as_row_source(as_pandas(data, "data"))
-        explainer = _RowExplainer(neon, target, competitor, clusters, source.n)
+        question = _question(neon, target, competitor, clusters, source.n)
+        explain = partial(_explain, neon, **question)
         sample = sampled(source, ranks.rank, ranks.size)
         x = sample[0] if 0 in sample else next(source.batches([0], 1), (None, None))[1]
         if x is None:
             raise ValueError("data is empty")
-        first = explainer([0], x)
+        first = explain([0], x)
         hashes = {row: hash_of(None, {"x": x}) for row, x in sample.items()}
         most = rows_per_shard or at_once(COPIES * sum(value.nbytes for value in first.values()))
         block = source.batch_size or at_once(network_bytes(first["relevance"]), neon.carrier.device)
     every = sorted(pair for text in ranks.texts(json.dumps(list(hashes.items()))) for pair in json.loads(text))
-    described = {**explainer.described(), "columns": _described(first), "data": hash_of(every, {})}
-    manifest = manifest_of(source, format, described)
+    columns = {
+        name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape[1:])}
+        for name, value in first.items()
+    }
+    described = {**_described(neon, **question), "columns": columns, "data": hash_of(every, {})}
     run(
         source,
-        explainer,
-        folder,
-        manifest,
+        explain,
+        Shards(Path(out), manifest_of(source, format, described)),
         ranks,
         batch_size=min(block, most),
         rows_per_shard=most,
@@ -151,100 +153,58 @@ def attribute_dataset(
     )
 
 
-@dataclass
-class _RowExplainer:
-    """Explains batches of rows, with the target, competitor or clusters that the user asked for."""
-
-    neon: NEON
-    target: Any
-    competitor: Any
-    clusters: Sequence[int] | None
-    n: int | None
-
-    def __post_init__(self) -> None:
-        K = self.neon.net.head.n_clusters
-        for name in ("target", "competitor"):
-            value = getattr(self, name)
-            if value is None or (isinstance(value, tuple) and name == "target" and self._deep):
-                continue
-            columns = as_columns(value, np.size(as_array(value)), K, name, torch.device("cpu"))
-            if np.ndim(as_array(value)) and self.n not in (None, len(columns)):
-                raise ValueError(f"{name} needs one column or one per row ({self.n}), got {len(columns)}")
-            setattr(self, name, columns if np.ndim(as_array(value)) else int(columns))
-        if self.clusters is not None:
-            if self.target is not None or self.competitor is not None:
-                raise ValueError("clusters can't be combined with a target or a competitor")
-            self.clusters = some_columns(self.clusters, K)
-
-    @property
-    def _deep(self) -> bool:
-        return isinstance(self.neon.net.carrier, Backbone)
-
-    def __call__(self, numbers: list[int], x: Any) -> dict[str, Tensor]:
-        """Compute the columns to save for a batch of rows x with these row numbers [n]."""
-        if self.neon.net.carrier.missing == "word" and is_texts(x):
-            raise ValueError(
-                "data needs word indices of one width, as the relevance of texts has a value per word; pass "
-                "net.features.encode(texts)"
-            )
-        target, competitor = (_rows_targets(value, numbers) for value in (self.target, self.competitor))
-        found = _decided(self.neon.net, x)
-        if self.clusters is None:
-            relevance = self.neon.attribute(x, target, competitor)
-            own = found.pop("own")
-            found["target"] = own if target is None else _column(target, len(numbers))
-            if competitor is not None:
-                found["competitor"] = _column(competitor, len(numbers))
-        else:
-            relevance = self.neon.heatmaps(x, self.clusters)
-            del found["own"]
-        relevance = relevance if isinstance(relevance, Tensor) else torch.from_numpy(np.array(relevance))
-        return {**found, "relevance": relevance}
-
-    def described(self) -> dict[str, Any]:
-        """The question as JSON values, for the manifest."""
-        net, neon = self.neon.net, self.neon
-        names = net.carrier.units if isinstance(net.carrier, Columns) else None
-        along = None if neon.along is None else hash_of(None, {"along": neon.along})
-        return {
-            "network": fingerprint(net),
-            "classes": [value if isinstance(value, str) else int(value) for value in net.classes_.tolist()],
-            "feature_names": names,
-            "target": _text(self.target),
-            "competitor": _text(self.competitor),
-            "clusters": self.clusters,
-            "composite": plain_text(neon.composite),
-            "head_rule": neon.head_rule,
-            "beta": neon.beta,
-            "along": along,
-            "steps": neon.steps,
-        }
+def _question(
+    neon: NEON, target: Any, competitor: Any, clusters: Sequence[int] | None, n: int | None
+) -> dict[str, Any]:
+    """Check what the user asks for; a target and competitor for each of the n rows become tensors [n]."""
+    K = neon.net.head.n_clusters
+    if clusters is not None:
+        if target is not None or competitor is not None:
+            raise ValueError("clusters can't be combined with a target or a competitor")
+        clusters = some_columns(clusters, K)
+    if not (isinstance(target, tuple) and isinstance(neon.net.carrier, Backbone)):  # else a location of a map
+        target = _one_or_each(target, "target", K, n)
+    return {"target": target, "competitor": _one_or_each(competitor, "competitor", K, n), "clusters": clusters}
 
 
-@torch.no_grad()
-def _decided(net: NeuralizedClustering, X: Any) -> dict[str, Tensor]:
-    """Compute the logits [n, K, ...] of rows, their clusters [n, ...], and these with -1 for noise."""
-    parts = []
-    carrier = net.carrier
-    for x in carrier.parts(X):
-        a = carrier.features(x)
-        points = rows(a)
-        logits, own, noise = [], [], []
-        for block in carrier.of_points(points):
-            logits.append(net.head(points[block]))
-            own.append(net.head.assign(points[block]))
-            noise.append(net.is_noise(points[block]))
-        column = torch.cat(own)
-        cluster = column.masked_fill(torch.cat(noise), NOISE)
-        place = (a.shape[0], *a.shape[2:])
-        parts.append((cluster.reshape(place), unrows(torch.cat(logits), a), column.reshape(place)))
-    return {
-        name: torch.cat(values).cpu()
-        for name, values in zip(("cluster", "logits", "own"), zip(*parts, strict=True), strict=True)
-    }
+def _one_or_each(value: Any, name: str, K: int, n: int | None) -> int | Tensor | None:
+    if value is None:
+        return None
+    given = as_array(value)
+    columns = as_columns(value, given.size, K, name, torch.device("cpu"))
+    if not given.ndim:
+        return int(columns)
+    if n not in (None, len(columns)):
+        raise ValueError(f"{name} needs one column or one per row ({n}), got {len(columns)}")
+    return columns
 
 
-def _rows_targets(value: Any, numbers: list[int]) -> Any:
+def _explain(
+    neon: NEON, numbers: list[int], x: Any, target: Any, competitor: Any, clusters: Sequence[int] | None
+) -> dict[str, Tensor]:
+    """Compute the columns to save for a batch of rows x with these row numbers [n]."""
+    if neon.net.carrier.missing == "word" and is_texts(x):
+        raise ValueError(
+            "data needs word indices of one width, as the relevance of texts has a value per word; pass "
+            "net.features.encode(texts)"
+        )
+    target, competitor = (_of_rows(value, numbers) for value in (target, competitor))
+    cluster, logits, own = _decided(neon.net, x)
+    found = {"cluster": cluster, "logits": logits}
+    if clusters is not None:
+        relevance = neon.heatmaps(x, clusters)
+    else:
+        relevance = neon.attribute(x, target, competitor)
+        if isinstance(target, tuple):
+            target = target[0]
+        for name, value in {"target": own if target is None else target, "competitor": competitor}.items():
+            if value is not None:
+                found[name] = value if isinstance(value, Tensor) else torch.full((len(numbers),), value)
+    relevance = relevance if isinstance(relevance, Tensor) else torch.from_numpy(np.array(relevance))
+    return {**found, "relevance": relevance}
+
+
+def _of_rows(value: Any, numbers: list[int]) -> Any:
     """Select the targets of some rows, if every row has one of its own."""
     if not isinstance(value, Tensor):
         return value
@@ -253,18 +213,36 @@ def _rows_targets(value: Any, numbers: list[int]) -> Any:
     return value[numbers]
 
 
-def _column(value: Any, n: int) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    return torch.full((n,), value[0] if isinstance(value, tuple) else value)
+@torch.no_grad()
+def _decided(net: NeuralizedClustering, X: Any) -> Iterator[Tensor]:
+    """Compute the clusters of rows, -1 for noise [n, ...], the logits [n, K, ...], and the clusters of all."""
+    parts, carrier = [], net.carrier
+    for x in carrier.parts(X):
+        a = carrier.features(x)
+        points = rows(a)
+        logits, own, noise = (
+            torch.cat([function(points[block]) for block in carrier.of_points(points)])
+            for function in (net.head, net.head.assign, net.is_noise)
+        )
+        place = (a.shape[0], *a.shape[2:])
+        parts.append((own.masked_fill(noise, NOISE).reshape(place), unrows(logits, a), own.reshape(place)))
+    return (torch.cat(values).cpu() for values in zip(*parts, strict=True))
 
 
-def _text(value: Any) -> Any:
-    return hash_of("one for each row", {"columns": value}) if isinstance(value, Tensor) else value
-
-
-def _described(columns: dict[str, Tensor]) -> dict[str, Any]:
+def _described(neon: NEON, **question: Any) -> dict[str, Any]:
+    """What is asked of a network as JSON values, for the manifest."""
+    net = neon.net
+    for name, value in question.items():
+        if isinstance(value, Tensor):
+            question[name] = hash_of("one for each row", {"columns": value})
     return {
-        name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape[1:])}
-        for name, value in columns.items()
+        "network": fingerprint(net),
+        "classes": [value if isinstance(value, str) else int(value) for value in net.classes_.tolist()],
+        "feature_names": net.carrier.units if isinstance(net.carrier, Columns) else None,
+        **question,
+        "composite": plain_text(neon.composite),
+        "head_rule": neon.head_rule,
+        "beta": neon.beta,
+        "along": None if neon.along is None else hash_of(None, {"along": neon.along}),
+        "steps": neon.steps,
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -22,56 +23,33 @@ SAMPLED = 16
 """Rows at most that tell data from other data of the same size."""
 
 
-class RowSelection(Protocol):
-    """A selection of rows; iterating over it requires that the number of rows is known."""
-
-    def __contains__(self, row: int, /) -> bool: ...
-    def __iter__(self) -> Iterator[int]: ...
+Batches = Iterator[tuple[list[int], Any]]
+"""Numbers of rows, and the rows themselves."""
+Collate = Callable[[list[Any]], Any]
 
 
 @dataclass
-class PendingRows:
-    """The rows of one process that are not done: every `size`-th row from row `rank` on.
+class RowSource:
+    """A data set whose rows can be read in batches.
 
     Attributes
     ----------
-    rank, size : int
-        Number of this process, and number of processes.
     n : int or None
-        Number of rows of the data, if known.
-    done : ndarray of bool
-        Whether the process's own rows are done, up to the last one that is.
+        Number of rows; None if unknown.
+    read : callable
+        Reads the rows with given ascending numbers, at most so many at a time.
+    batch_size : int or None
+        Number of rows per batch; None: as many as fit into memory.
     """
 
-    rank: int
-    size: int
     n: int | None
-    done: np.ndarray
+    read: Callable[[Iterable[int], int], Batches]
+    batch_size: int | None = None
 
-    def __contains__(self, row: int) -> bool:
-        own, off = divmod(row - self.rank, self.size)
-        return off == 0 and not (own < len(self.done) and bool(self.done[own]))
-
-    def __iter__(self) -> Iterator[int]:
-        assert self.n is not None
-        return (row for row in range(self.rank, self.n, self.size) if row in self)
-
-    @property
-    def total(self) -> int | None:
-        """Number of rows of this process, done or not."""
-        return None if self.n is None else len(range(self.rank, self.n, self.size))
-
-
-class RowSource(Protocol):
-    """A data set whose rows can be read in batches."""
-
-    n: int | None
-    """Number of rows; None if unknown."""
-    batch_size: int | None
-    """Number of rows per batch; None: as many as fit into memory."""
-
-    def batches(self, wanted: RowSelection, size: int) -> Iterator[tuple[list[int], Any]]:
-        """Yield the numbers of the selected rows and the rows themselves, at most `size` at a time."""
+    def batches(self, wanted: Iterable[int], size: int) -> Batches:
+        """Yield the ascending row numbers `wanted` and the rows themselves, at most `size` at a time."""
+        for numbers, batch in self.read(wanted, size):
+            yield numbers, first_input(batch)
 
 
 def as_row_source(data: Any) -> RowSource:
@@ -89,19 +67,93 @@ def as_row_source(data: Any) -> RowSource:
                 "batch_sampler or with batches from its data set"
             )
         options = {name: getattr(data, name) for name in OPTIONS}
-        return _filled(DatasetRows(data.dataset, data.batch_size, data.collate_fn, options))
-    if isinstance(data, Dataset):
-        return _filled(DatasetRows(data))
-    if is_texts(data) and isinstance(data, str):
+        source = rows_of_dataset(data.dataset, data.batch_size, data.collate_fn, options)
+    elif isinstance(data, Dataset):
+        source = rows_of_dataset(data)
+    elif isinstance(data, str):
         raise ValueError("data needs a sequence of strings; a single one is [text]")
-    if isinstance(data, Tensor | np.ndarray) or is_sparse(data) or hasattr(data, "iloc"):
-        return _filled(ArrayRows(data.tocsr() if is_sparse(data) else data))
-    if isinstance(data, list | tuple):
-        return _filled(ArrayRows(list(data) if is_texts(data) else np.asarray(data)))
-    raise TypeError(
-        "data needs a torch Dataset or DataLoader, an array, a tensor, a data frame or a list of texts, got "
-        f"{type(data).__name__}"
-    )
+    elif isinstance(data, Tensor | np.ndarray | list | tuple) or is_sparse(data) or hasattr(data, "iloc"):
+        source = _rows_of_array(data)
+    else:
+        raise TypeError(
+            "data needs a torch Dataset or DataLoader, an array, a tensor, a data frame or a list of texts, got "
+            f"{type(data).__name__}"
+        )
+    if source.n == 0:
+        raise ValueError("data is empty")
+    return source
+
+
+def _rows_of_array(X: Any) -> RowSource:
+    """Return the rows of an array, tensor, data frame, sparse matrix or list."""
+    if isinstance(X, list | tuple):
+        X = list(X) if is_texts(X) else np.asarray(X)
+    elif is_sparse(X):
+        X = X.tocsr()
+    if not isinstance(X, list) and not np.shape(X):
+        raise ValueError("data needs rows, got a single number")
+
+    def read(wanted: Iterable[int], size: int) -> Batches:
+        rows = iter(wanted)
+        while some := list(islice(rows, size)):
+            yield some, some_rows(X, some)
+
+    return RowSource(len(X) if isinstance(X, list) else int(X.shape[0]), read)
+
+
+def rows_of_dataset(
+    dataset: Any,
+    batch_size: int | None = None,
+    collate: Collate = default_collate,
+    options: dict[str, Any] | None = None,
+) -> RowSource:
+    """Return the items of a torch data set, batched by a DataLoader with these options.
+
+    Every process iterates over an iterable data set from its beginning, without workers: the i-th item is row i.
+    """
+    if isinstance(dataset, IterableDataset):
+        return RowSource(None, partial(_stream_batches, dataset, collate), batch_size)
+    try:
+        n = len(dataset)
+    except (TypeError, NotImplementedError) as error:
+        raise TypeError(f"data needs a dataset with a length: {error}") from None
+
+    def read(wanted: Any, size: int) -> Batches:
+        numbers: Any = range(n)
+        items = partial(_dataset_batch, dataset, collate)
+        return iter(DataLoader(numbers, batch_size=size, sampler=wanted, collate_fn=items, **(options or {})))
+
+    return RowSource(n, read, batch_size)
+
+
+def _dataset_batch(dataset: Any, collate: Collate, rows: list[int]) -> tuple[list[int], Any]:
+    return rows, _collated(collate, rows, [_item(dataset, row) for row in rows])
+
+
+def _item(dataset: Any, row: int) -> Any:
+    try:
+        return dataset[row]
+    except Exception as error:
+        raise _unreadable(row, error) from error
+
+
+def _stream_batches(dataset: Iterable[Any], collate: Collate, wanted: Iterable[int], size: int) -> Batches:
+    numbered = _stream_items(dataset, iter(wanted))
+    while some := list(islice(numbered, size)):
+        rows, items = map(list, zip(*some, strict=True))
+        yield rows, _collated(collate, rows, items)
+
+
+def _stream_items(dataset: Iterable[Any], wanted: Iterator[int]) -> Iterator[tuple[int, Any]]:
+    following, row = next(wanted, None), 0
+    try:
+        for item in dataset:
+            if row == following:
+                yield row, item
+                following = next(wanted, None)
+            row += 1
+    except Exception as error:
+        raise _unreadable(row, error) from error
 
 
 def sampled(source: RowSource, rank: int, size: int) -> dict[int, Any]:
@@ -113,65 +165,6 @@ def sampled(source: RowSource, rank: int, size: int) -> dict[int, Any]:
     rows = range(SAMPLED) if n is None else np.unique(np.linspace(0, n - 1, SAMPLED, dtype=int)).tolist()
     own = [row for row in rows if row % size == rank]
     return {row: x for (row,), x in islice(source.batches(own, 1), len(own))}
-
-
-def _filled(source: RowSource) -> RowSource:
-    if source.n == 0:
-        raise ValueError("data is empty")
-    return source
-
-
-class ArrayRows:
-    """Rows of an array, tensor, data frame, sparse matrix or list of texts."""
-
-    n: int | None
-    batch_size: int | None = None
-
-    def __init__(self, X: Any) -> None:
-        if not isinstance(X, list) and not np.shape(X):
-            raise ValueError("data needs rows, got a single number")
-        self.X, self.n = X, len(X) if isinstance(X, list) else int(X.shape[0])
-
-    def batches(self, wanted: RowSelection, size: int) -> Iterator[tuple[list[int], Any]]:
-        """See :class:`RowSource`."""
-        rows = iter(wanted)
-        while some := list(islice(rows, size)):
-            yield some, some_rows(self.X, some)
-
-
-@dataclass
-class DatasetRows:
-    """Items of a torch data set, batched by a DataLoader.
-
-    Every process iterates over an iterable data set from its beginning, without workers: the i-th item is row i.
-    """
-
-    dataset: Any
-    batch_size: int | None = None
-    collate: Callable[[list[Any]], Any] = default_collate
-    options: dict[str, Any] = field(default_factory=dict)
-    n: int | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.n = None
-        if not isinstance(self.dataset, IterableDataset):
-            try:
-                self.n = len(self.dataset)
-            except (TypeError, NotImplementedError) as error:
-                raise TypeError(f"data needs a dataset with a length: {error}") from None
-
-    def batches(self, wanted: RowSelection, size: int) -> Iterator[tuple[list[int], Any]]:
-        """See :class:`RowSource`."""
-        together: Any = _NumberedCollate(self.collate)
-        if self.n is None:
-            loader = DataLoader(_NumberedStream(self.dataset, wanted), batch_size=size, collate_fn=together)
-        else:
-            rows: Any = wanted
-            loader = DataLoader(
-                _NumberedDataset(self.dataset), batch_size=size, sampler=rows, collate_fn=together, **self.options
-            )
-        for numbers, batch in loader:
-            yield numbers, first_input(batch)
 
 
 def first_input(batch: Any) -> Any:
@@ -192,55 +185,22 @@ def first_input(batch: Any) -> Any:
     )
 
 
-class _NumberedDataset(Dataset[tuple[int, Any]]):
-    """Items with their row numbers; errors name the item."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __getitem__(self, row: int) -> tuple[int, Any]:
-        try:
-            return row, self.dataset[row]
-        except Exception as error:
-            raise ValueError(f"item {row} of data can't be read: {_error_text(error)}") from error
-
-
-class _NumberedStream(IterableDataset[tuple[int, Any]]):
-    """The selected items of an iterable data set, with their row numbers."""
-
-    def __init__(self, dataset: Iterable[Any], wanted: RowSelection) -> None:
-        self.dataset, self.wanted = dataset, wanted
-
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        row = 0
-        try:
-            for item in self.dataset:
-                if row in self.wanted:
-                    yield row, item
-                row += 1
-        except Exception as error:
-            raise ValueError(f"item {row} of data can't be read: {_error_text(error)}") from error
-
-
-class _NumberedCollate:
-    """Collates items, and lists their row numbers."""
-
-    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, pairs: list[tuple[int, Any]]) -> tuple[list[int], Any]:
-        rows = [row for row, _ in pairs]
-        try:
-            return rows, self.collate([item for _, item in pairs])
-        except Exception as error:
-            hint = "; items of different sizes need a DataLoader with batch_size=1" if len(rows) > 1 else ""
-            what = f"{item_names(rows)} of data can't be put into one batch"
-            raise ValueError(f"{what}: {_error_text(error)}{hint}") from error
+def _collated(collate: Collate, rows: list[int], items: list[Any]) -> Any:
+    try:
+        return collate(items)
+    except Exception as error:
+        hint = "; items of different sizes need a DataLoader with batch_size=1" if len(rows) > 1 else ""
+        what = f"{item_names(rows)} of data can't be put into one batch"
+        raise ValueError(f"{what}: {_error_text(error)}{hint}") from error
 
 
 def item_names(rows: list[int]) -> str:
     """The numbers of items as text for errors."""
     return f"item {rows[0]}" if len(rows) == 1 else f"items {rows[0]} ... {rows[-1]}"
+
+
+def _unreadable(row: int, error: Exception) -> ValueError:
+    return ValueError(f"item {row} of data can't be read: {_error_text(error)}")
 
 
 def _error_text(error: Exception) -> str:

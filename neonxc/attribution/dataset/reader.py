@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from neonxc.attribution.dataset.formats import Columns
-from neonxc.attribution.dataset.shards import index_rows, read_manifest, read_shard
+from neonxc.attribution.dataset.shards import Columns, Shards, read_manifest
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import at_once
 
@@ -38,7 +37,7 @@ def read_attributions(folder: str | os.PathLike[str]) -> Attributions:
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
-    return Attributions(folder, manifest, *index_rows(folder, manifest))
+    return Attributions(folder, manifest, *Shards(folder, manifest).index())
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,8 +125,7 @@ class Attributions:
         names = self.columns if columns is None else [name for name in columns if name != "row"]
         if unknown := [name for name in names if name not in self.columns]:
             raise ValueError(f"columns needs names among {['row', *self.columns]}, got {unknown}")
-        if size is not None:
-            check_whole("size", size)
+        check_whole("size", size, optional=True)
         size = size or at_once(2 * sum(_bytes(self.manifest["columns"][name]) for name in names))
         for first in range(0, len(self.rows), size):
             yield from self._read(names, slice(first, first + size))
@@ -135,27 +133,23 @@ class Attributions:
     def _read(self, names: list[str], some: slice) -> Iterator[Columns]:
         """Read the rows of a slice of the index, as one block unless their shapes differ."""
         rows, shard, place = self.rows[some], self._shard[some], self._place[some]
-        shapes: dict[tuple[Any, ...], int] = {}
+        shards, shapes = Shards(self.folder, self.manifest), dict[tuple[Any, ...], int]()
         kind, parts = np.zeros(len(rows), dtype=np.int64), []
         for number in np.unique(shard):
-            mine = shard == number
-            wanted = place[mine]
+            at = np.flatnonzero(shard == number)
+            wanted = place[at]
             low = int(wanted.min())
-            found = read_shard(self._paths[number], self.manifest, names, slice(low, int(wanted.max()) + 1))
-            found = {name: values[wanted - low] for name, values in found.items()}
-            kind[mine] = shapes.setdefault(tuple(found[name].shape[1:] for name in names), len(shapes))
-            parts.append((mine, found))
+            found = shards.read(self._paths[number], names, slice(low, int(wanted.max()) + 1))
+            kind[at] = shapes.setdefault(tuple(found[name].shape[1:] for name in names), len(shapes))
+            parts.append((at, wanted - low, found))
         bounds = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(rows)]
         for start, stop in pairwise(bounds):
             block: Columns = {"row": rows[start:stop]}
-            for mine, found in parts:
-                here = mine[start:stop]
-                if not here.any():
-                    continue
-                before = int(mine[:start].sum())
-                for name, values in found.items():
-                    own = values[before : before + int(here.sum())]
-                    block.setdefault(name, np.empty((stop - start, *own.shape[1:]), own.dtype))[here] = own
+            for at, wanted, found in parts:
+                here = (at >= start) & (at < stop)
+                for name, values in found.items() if here.any() else ():
+                    empty = np.empty((stop - start, *values.shape[1:]), values.dtype)
+                    block.setdefault(name, empty)[at[here] - start] = values[wanted[here]]
             yield block
 
     def __repr__(self) -> str:

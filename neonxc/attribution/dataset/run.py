@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from itertools import count
+from typing import Any
 
 from torch import Tensor
 
-from neonxc.attribution.dataset.items import PendingRows, RowSource, item_names
-from neonxc.attribution.dataset.shards import KIND, VERSION, ShardWriter, prepare_folder, rows_done
+from neonxc.attribution.dataset.items import RowSource, item_names
+from neonxc.attribution.dataset.shards import KIND, VERSION, Shards, ShardWriter
 from neonxc.common.processes import Ranks
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import some_rows
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 Explain = Callable[[list[int], Any], dict[str, Tensor]]
 """Computes the columns to save, tensors [n, ...], from row numbers [n] and the rows themselves."""
@@ -24,14 +22,14 @@ Explain = Callable[[list[int], Any], dict[str, Tensor]]
 
 def manifest_of(source: RowSource, format: str, described: dict[str, Any]) -> dict[str, Any]:
     """Return the manifest: JSON values that need to be the same when an interrupted run is continued."""
-    return {"kind": KIND, "version": VERSION, "format": format, "rows": source.n, **described}
+    manifest = {"kind": KIND, "version": VERSION, "format": format, "rows": source.n, **described}
+    return json.loads(json.dumps(manifest))
 
 
 def run(
     source: RowSource,
     explain: Explain,
-    folder: Path,
-    manifest: dict[str, Any],
+    shards: Shards,
     ranks: Ranks,
     *,
     batch_size: int,
@@ -50,9 +48,8 @@ def run(
     source : RowSource
     explain : callable
         Computes the columns to save for a batch of rows.
-    folder : Path
-    manifest : dict
-        From :func:`manifest_of`.
+    shards : Shards
+        With a manifest from :func:`manifest_of`.
     ranks : Ranks
     batch_size, rows_per_shard : int
     progress : bool
@@ -68,38 +65,27 @@ def run(
         In all processes: the processes explain different things, the folder holds other results, or a row is
         invalid; the message names it.
     """
-    ranks.same(**{name: json.dumps(value) for name, value in manifest.items()})
+    ranks.same(**{name: json.dumps(value) for name, value in shards.manifest.items()})
     with ranks.agreed():
         if ranks.rank == 0:
             fresh()
-            prepare_folder(folder, manifest)
+            shards.prepare()
     with ranks.agreed():
-        own = PendingRows(ranks.rank, ranks.size, source.n, rows_done(folder, manifest, ranks.rank, ranks.size))
-    failure: Exception | None = None
-    try:
-        with ranks.agreed():
-            try:
-                with _bar(own, what, progress) as bar, ShardWriter(folder, manifest, rows_per_shard) as writer:
-                    for rows, x in source.batches(own, batch_size):
-                        writer.add(rows, _explained(explain, rows, x))
-                        bar.update(len(rows))
-            except Exception as error:
-                failure = error
-                raise
-    except RuntimeError as group_error:  # this process's own error says more than that another process has ended
-        if failure is None or failure in (group_error, group_error.__cause__):
-            raise
-        raise failure from group_error
-
-
-def _bar(own: PendingRows, what: str, progress: bool) -> tqdm[Any]:
-    return progress_bar(
-        total=own.total,
-        initial=int(own.done.sum()),
-        desc=what if own.size == 1 else f"{what} of process 0 of {own.size}",
+        done = shards.rows_done(ranks.rank, ranks.size)
+    n = source.n
+    own = count(ranks.rank, ranks.size) if n is None else range(ranks.rank, n, ranks.size)
+    bar = progress_bar(
+        total=None if n is None else len(own),
+        initial=int(done.sum()),
+        desc=what if ranks.size == 1 else f"{what} of process 0 of {ranks.size}",
         unit=f" {what}",
-        disable=not progress or own.rank > 0,
+        disable=not progress or ranks.rank > 0,
     )
+    pending = (row for i, row in enumerate(own) if i >= len(done) or not done[i])
+    with ranks.agreed(), bar, closing(ShardWriter(shards, rows_per_shard)) as writer:
+        for rows, x in source.batches(pending, batch_size):
+            writer.add(rows, _explained(explain, rows, x))
+            bar.update(len(rows))
 
 
 def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
@@ -107,9 +93,8 @@ def _explained(explain: Explain, rows: list[int], x: Any) -> dict[str, Tensor]:
     try:
         return explain(rows, x)
     except (ValueError, TypeError) as error:
-        for i, row in enumerate(rows if len(rows) > 1 else []):
-            try:
-                explain([row], some_rows(x, [i]))
-            except (ValueError, TypeError) as own:
-                raise ValueError(f"item {row} of data: {own}") from error
+        if len(rows) == 1:
+            raise ValueError(f"item {rows[0]} of data: {error}") from error
+        for i, row in enumerate(rows):
+            _explained(explain, [row], some_rows(x, [i]))
         raise ValueError(f"{item_names(rows)} of data: {error}") from error

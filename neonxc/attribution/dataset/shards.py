@@ -1,110 +1,176 @@
 """Shards: files that hold some rows of a data set each, in a folder with a manifest that describes them.
 
-Shards are written atomically and store their row numbers, so that several processes can write to one folder, and
-an interrupted run can be continued. No row is in two shards.
+They are safetensors files, or Parquet files with lists of fixed length. They are written atomically and store
+their row numbers, so that several processes can write to one folder, and an interrupted run can be continued. No
+row is in two shards.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
+from pyarrow import parquet
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from neonxc.attribution.dataset.formats import FORMATS, Columns
 from neonxc.attribution.fingerprint import hash_of
 from neonxc.common.processes import short
-from neonxc.common.storage import staged_file
+from neonxc.common.storage import KEY, staged_file, write_tensors
 
 MANIFEST = "manifest.json"
 VERSION = 1
 KIND = "attributions"
 STEM = "rows-"
+Columns = dict[str, np.ndarray]
+"""Arrays [n, ...] of n rows, by name."""
+GROUP = 1 << 23
+"""Size in bytes of a row group, which Parquet readers read as a whole."""
+FORMATS = ("safetensors", "parquet")
+"""Formats, which are the suffixes of the files."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards of a folder.
+
+    Attributes
+    ----------
+    folder : Path
+    manifest : dict
+        JSON values that describe what the shards hold.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    def prepare(self) -> None:
+        """Create the folder, or check that an existing one belongs to the same run.
+
+        Raises
+        ------
+        ValueError
+            The path is a file, or the folder holds other results.
+        """
+        folder = self.folder
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"out needs a folder, {folder} is a file")
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"{STEM}*.part"):  # of processes that were killed
+            leftover.unlink()
+        if not (folder / MANIFEST).exists():
+            if found := shard_files(folder):
+                raise ValueError(f"{folder} holds {found[0].name} but no {MANIFEST}; use another folder")
+            with staged_file(folder / MANIFEST) as partial:
+                partial.write_text(json.dumps(self.manifest, indent=1), encoding="utf-8")
+        elif name := self.first_difference():
+            saved, now = (short(json.dumps(one.get(name))) for one in (read_manifest(folder), self.manifest))
+            raise ValueError(
+                f"{folder} holds attributions with another {name}: {saved} there, {now} now; use another folder, "
+                "or remove it"
+            )
+
+    def first_difference(self) -> str | None:
+        """Return the first name in the manifest whose value differs from the folder's manifest, or None."""
+        known = read_manifest(self.folder)
+        return next((name for name, value in self.manifest.items() if value != known.get(name)), None)
+
+    def path(self, row: int) -> Path:
+        """Return the path of the shard with this first row."""
+        return self.folder / f"{STEM}{row:012d}.{self.manifest['format']}"
+
+    def write(self, columns: dict[str, Tensor]) -> None:
+        """Write a shard with these columns, tensors [n, ...], among them ``row``."""
+        _write_columns(self.path(int(columns["row"][0])), columns, json.dumps(self._header))
+
+    def read(self, path: Path, names: list[str], some: slice = slice(None)) -> Columns:
+        """Read columns of some of a shard's rows; errors name the file."""
+        if path.suffix[1:] != self.manifest["format"]:
+            raise ValueError(f"{path} is no shard of {path.parent}, whose format is {self.manifest['format']}")
+        try:
+            header, columns = _read_columns(path, names, some)
+            known = json.loads(header)
+        except (OSError, ValueError, LookupError, RuntimeError, SafetensorError) as error:
+            raise ValueError(f"{path} is damaged or no shard: {error}") from None
+        if known != self._header:
+            raise ValueError(f"{path} is no shard of {path.parent}: it belongs to other attributions")
+        return columns
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """Read the row numbers [n] of each shard, which are ascending."""
+        return (self.read(path, ["row"])["row"] for path in shard_files(self.folder))
+
+    def rows_done(self, rank: int, size: int) -> np.ndarray:
+        """Return which of a process's own rows, every `size`-th from `rank` on, are in a shard, up to the last."""
+        own = [rows[rows % size == rank] // size for rows in self.rows()]
+        done = np.concatenate([np.zeros(0, dtype=np.int64), *own])
+        found = np.zeros(int(done.max(initial=-1)) + 1, dtype=bool)
+        found[done] = True
+        return found
+
+    def index(self) -> tuple[list[Path], np.ndarray, np.ndarray, np.ndarray]:
+        """Return the paths of the shards and, for all rows in order: row, index of its shard, position in it [n].
+
+        Raises
+        ------
+        ValueError
+            Two shards have a row in common.
+        """
+        paths = shard_files(self.folder)
+        parts = [
+            np.stack([rows, np.full_like(rows, i), np.arange(len(rows))]) for i, rows in enumerate(self.rows())
+        ]
+        index = np.concatenate([np.zeros((3, 0), dtype=np.int64), *parts], axis=1)
+        rows, shard, place = index[:, index[0].argsort(kind="stable")]
+        if len(twice := np.flatnonzero(rows[1:] == rows[:-1])):
+            one, other = (paths[shard[i]] for i in (twice[0], twice[0] + 1))
+            raise ValueError(f"{one} and {other} both have row {rows[twice[0]]}; remove one of them")
+        return paths, rows, shard, place
+
+    @property
+    def _header(self) -> dict[str, Any]:
+        return {"kind": KIND, "version": VERSION, "of": hash_of(self.manifest, {})}
 
 
 class ShardWriter:
-    """Collects batches of rows and writes them to shards; a context manager that writes the last shard at its end.
+    """Collects batches of rows and writes them to shards; :meth:`close` writes the last one.
 
     A shard holds whole batches, so that a continued run computes the same batches: the last digits of a row's
     results may depend on the other rows of its batch.
 
     Parameters
     ----------
-    folder : Path
-    manifest : dict
-        The manifest given to :func:`prepare_folder`.
+    shards : Shards
     most : int
         Largest number of rows in a shard and in a batch. Rows of different shapes are in different shards.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], most: int) -> None:
-        self.folder, self.manifest, self.most = folder, manifest, most
+    def __init__(self, shards: Shards, most: int) -> None:
+        self.shards, self.most = shards, most
         self.parts: list[dict[str, Tensor]] = []
 
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._write()
-
     def add(self, rows: list[int], columns: dict[str, Tensor]) -> None:
-        """Add rows with these numbers [n], and their columns, tensors [n, ...]."""
+        """Add rows with these numbers [n], and their columns, tensors [n, ...]; no batch is larger than before."""
         part = {"row": torch.tensor(rows), **{name: value.detach().cpu() for name, value in columns.items()}}
-        if self.parts and (self._n_rows + len(rows) > self.most or _shapes(part) != _shapes(self.parts[0])):
-            self._write()
+        if self.parts and _shapes(part) != _shapes(self.parts[0]):
+            self.close()
         self.parts.append(part)
-        if self._n_rows + len(rows) > self.most:  # another batch would not fit
-            self._write()
+        if sum(len(part["row"]) for part in self.parts) + len(rows) > self.most:  # another batch would not fit
+            self.close()
 
-    @property
-    def _n_rows(self) -> int:
-        return sum(len(part["row"]) for part in self.parts)
-
-    def _write(self) -> None:
+    def close(self) -> None:
+        """Write the collected rows, if there are any, to a shard."""
         if not self.parts:
             return
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in self.parts[0]}
         self.parts = []
-        path = shard_path(self.folder, self.manifest, int(columns["row"][0]))
-        FORMATS[self.manifest["format"]].write(path, columns, json.dumps(_header(self.manifest)))
-
-
-def prepare_folder(folder: Path, manifest: dict[str, Any]) -> None:
-    """Create a folder of shards, or check that an existing one belongs to the same run.
-
-    Raises
-    ------
-    ValueError
-        The path is a file, or the folder holds other results.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"out needs a folder, {folder} is a file")
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(f"{STEM}*.part"):  # of processes that were killed
-        leftover.unlink()
-    if not (folder / MANIFEST).exists():
-        if found := shard_files(folder):
-            raise ValueError(f"{folder} holds {found[0].name} but no {MANIFEST}; use another folder")
-        with staged_file(folder / MANIFEST) as partial:
-            partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    elif name := first_difference(folder, manifest):
-        saved, now = (short(json.dumps(values.get(name))) for values in (read_manifest(folder), manifest))
-        raise ValueError(
-            f"{folder} holds attributions with another {name}: {saved} there, {now} now; use another folder, or "
-            "remove it"
-        )
-
-
-def first_difference(folder: Path, manifest: dict[str, Any]) -> str | None:
-    """Return the first name in a manifest whose value differs from the folder's manifest, or None."""
-    known, wanted = read_manifest(folder), _json(manifest)
-    return next((name for name in wanted if wanted[name] != known.get(name)), None)
+        self.shards.write(columns)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -129,79 +195,54 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def shard_path(folder: Path, manifest: dict[str, Any], row: int) -> Path:
-    """Return the path of the shard with this first row."""
-    return folder / f"{STEM}{row:012d}.{manifest['format']}"
-
-
 def shard_files(folder: Path) -> list[Path]:
     """Return the shards of a folder, in the order of their first rows."""
     return sorted(path for form in FORMATS for path in folder.glob(f"{STEM}*.{form}"))
 
 
-def shard_rows(path: Path, manifest: dict[str, Any]) -> np.ndarray:
-    """Read the row numbers [n] of a shard, in ascending order.
-
-    Raises
-    ------
-    ValueError
-        The file is damaged, or belongs to other results.
-    """
-    return read_shard(path, manifest, ["row"])["row"]
-
-
-def read_shard(path: Path, manifest: dict[str, Any], names: list[str], some: slice = slice(None)) -> Columns:
-    """Read columns of some of a shard's rows; errors name the file."""
-    form = FORMATS.get(path.suffix[1:])
-    if form is None or path.suffix[1:] != manifest["format"]:
-        raise ValueError(f"{path} is no shard of {path.parent}, whose format is {manifest['format']}")
-    try:
-        header, columns = form.read(path, names, some)
-        known = json.loads(header or "null")
-    except (OSError, ValueError, LookupError, RuntimeError) as error:
-        raise ValueError(f"{path} is damaged or no shard: {error}") from None
-    if known != _header(manifest):
-        raise ValueError(f"{path} is no shard of {path.parent}: it belongs to other attributions")
-    return columns
+def _write_columns(path: Path, columns: dict[str, Tensor], header: str) -> None:
+    """Write columns [n, ...] with a header text to a file, atomically."""
+    if path.suffix == ".safetensors":
+        write_tensors(columns, path, {KEY: header})
+        return
+    arrays = {name: _listed(value.contiguous().numpy()) for name, value in columns.items()}
+    shapes = {name: list(value.shape[1:]) for name, value in columns.items()}
+    table = pa.table(arrays).replace_schema_metadata({KEY: header, f"{KEY}.shapes": json.dumps(shapes)})
+    with staged_file(path) as partial:
+        parquet.write_table(table, partial, row_group_size=max(1, GROUP * table.num_rows // table.nbytes))
 
 
-def rows_done(folder: Path, manifest: dict[str, Any], rank: int, size: int) -> np.ndarray:
-    """Return which of a process's own rows, every `size`-th from `rank` on, are in a shard, up to the last one."""
-    every = (shard_rows(path, manifest) for path in shard_files(folder))
-    own = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[rows % size == rank] // size for rows in every)])
-    found = np.zeros(int(own.max(initial=-1)) + 1, dtype=bool)
-    found[own] = True
-    return found
+def _read_columns(path: Path, names: list[str], some: slice) -> tuple[str, Columns]:
+    """Read the header text of a file ("null" if there is none), and some rows of some columns."""
+    if path.suffix == ".safetensors":
+        with safe_open(path, framework="np") as file:
+            columns = {name: file.get_slice(name)[some] for name in names}
+            return (file.metadata() or {}).get(KEY, "null"), columns
+    with parquet.ParquetFile(path) as file:
+        known = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+        shapes = json.loads(known.get(f"{KEY}.shapes", "{}"))
+        sizes = np.array([file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
+        stops = np.cumsum(sizes)
+        first, last, _ = some.indices(file.metadata.num_rows)
+        groups = np.flatnonzero((stops > first) & (stops - sizes < last))
+        skipped = sizes[: groups[0]].sum()
+        table = file.read_row_groups(groups.tolist(), columns=names).slice(first - skipped, last - first)
+    return known.get(KEY, "null"), {name: _array(table[name], shapes[name]) for name in names}
 
 
-def index_rows(folder: Path, manifest: dict[str, Any]) -> tuple[list[Path], np.ndarray, np.ndarray, np.ndarray]:
-    """Return the paths of the shards and, for all rows in order: row, index of its shard, position in it [n].
-
-    Raises
-    ------
-    ValueError
-        Two shards have a row in common.
-    """
-    paths = shard_files(folder)
-    each = [shard_rows(path, manifest) for path in paths]
-    rows = np.concatenate(each) if each else np.zeros(0, dtype=np.int64)
-    shard = np.repeat(np.arange(len(paths)), [len(some) for some in each])
-    place = np.concatenate([np.arange(len(some)) for some in each]) if each else rows
-    order = np.argsort(rows, kind="stable")
-    rows, shard, place = rows[order], shard[order], place[order]
-    if len(twice := np.flatnonzero(rows[1:] == rows[:-1])):
-        one, other = (paths[shard[i]] for i in (twice[0], twice[0] + 1))
-        raise ValueError(f"{one} and {other} both have row {rows[twice[0]]}; remove one of them")
-    return paths, rows, shard, place
+def _listed(values: np.ndarray) -> Any:
+    """Convert rows [n, ...] to an Arrow array of lists of fixed length."""
+    if values.ndim == 1:
+        return pa.array(values)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values[0].size)
 
 
-def _header(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": KIND, "version": VERSION, "of": hash_of(_json(manifest), {})}
+def _array(column: Any, shape: list[int]) -> np.ndarray:
+    """Convert an Arrow column of n numbers or lists to an array [n, ...]."""
+    values = column.combine_chunks()
+    flat = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
+    return np.asarray(flat).reshape(len(values), *shape)
 
 
 def _shapes(part: dict[str, Tensor]) -> dict[str, torch.Size]:
     return {name: value.shape[1:] for name, value in part.items()}
-
-
-def _json(value: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(json.dumps(value))

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc import plot
-from neonxc.attribution.dataset.items import DatasetRows
+from neonxc.attribution.dataset.items import rows_of_dataset
 from neonxc.attribution.dataset.run import manifest_of, run
-from neonxc.attribution.dataset.shards import first_difference, read_shard, shard_files, shard_path
+from neonxc.attribution.dataset.shards import Shards, shard_files
 from neonxc.cli.workflows.photos import Named, state_of
 from neonxc.cli.workflows.result import Result, mark, remove_earlier
 from neonxc.cli.workflows.typical import Place, patch, typical_places
@@ -83,10 +83,9 @@ class Drawing:
     ) -> None:
         """Explain and draw the photos of this process that an earlier run has not finished."""
         with ranks.agreed():
-            source = DatasetRows(self.photos, 1, _photo)
-            self.manifest = manifest_of(
-                source, "safetensors", {"mode": self.mode, "photos": state_of(self.photos), **described}
-            )
+            source = rows_of_dataset(self.photos, 1, _photo)
+            described = {"mode": self.mode, "photos": state_of(self.photos), **described}
+            self.shards = Shards(self.stage, manifest_of(source, "safetensors", described))
 
         def drawn(rows: list[int], x: Tensor) -> dict[str, Tensor]:
             one = explain(rows[0], x[0])
@@ -102,8 +101,7 @@ class Drawing:
             run(
                 source,
                 drawn,
-                self.stage,
-                self.manifest,
+                self.shards,
                 ranks,
                 batch_size=1,
                 rows_per_shard=1,
@@ -120,7 +118,7 @@ class Drawing:
         numbers: dict[str, Tensor] = {}
         order = list(range(len(self.photos)))
         if self.whole:
-            own = [int(self._logits(row).argmax()) for row in order]
+            own = [int(self._saved(row, "logits").argmax()) for row in order]
             order.sort(key=lambda row: (own[row], self.names[row]))
         sheets: list[str] = []
         pictures: list[str] = []
@@ -150,7 +148,7 @@ class Drawing:
         if not self.stage.is_dir():
             return
         try:
-            another = first_difference(self.stage, self.manifest) is not None
+            another = self.shards.first_difference() is not None
         except (OSError, ValueError):
             another = True
         if another:
@@ -168,7 +166,7 @@ class Drawing:
         """Return the most typical patches of every cluster; only the best ones are kept in memory."""
         best: list[list[Place]] = []
         for row in range(len(self.photos)):
-            found = typical_places(self._logits(row), row, PATCHES)
+            found = typical_places(self._saved(row, "logits"), row, PATCHES)
             together = map(operator.add, best, found) if best else found
             best = [sorted(places, key=lambda place: -place.logit)[:PATCHES] for places in together]
         return [[patch(self.photos[place.photo][1], place) for place in places] for places in best]
@@ -203,15 +201,13 @@ class Drawing:
             share, mean, inside = own.double().mean(), logit[own].mean(), positive_inside(heatmap, own)
             yield [self.names[row], str(k), percent(share.item()), text(mean.item(), 3), percent(inside)]
 
-    def _logits(self, row: int) -> Tensor:
-        path = shard_path(self.stage, self.manifest, row)
-        return torch.from_numpy(read_shard(path, self.manifest, ["logits"])["logits"][0])
-
     def _again(self, row: int) -> Explained:
-        logits, path = self._logits(row), shard_path(self.stage, self.manifest, row)
+        logits = self._saved(row, "logits")
         columns = [int(logits.argmax())] if self.whole else list(range(len(logits)))
-        relevance = read_shard(path, self.manifest, ["relevance"])["relevance"][0]
-        return Explained(logits, columns, torch.from_numpy(relevance))
+        return Explained(logits, columns, self._saved(row, "relevance"))
+
+    def _saved(self, row: int, name: str) -> Tensor:
+        return torch.from_numpy(self.shards.read(self.shards.path(row), [name])[name][0])
 
 
 def positive_inside(heatmap: Tensor, own: Tensor) -> float:
