@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ class Cover:
     labels: Tensor  # [n], index of the nearest center
     distances: Tensor  # [n], distance to the nearest center
 
-    @property
+    @cached_property
     def radius(self) -> float:
         """Largest distance of a point to its nearest center."""
         return float(self.distances.amax())
@@ -63,7 +64,7 @@ def first_centers(points: EncodedPoints, init: str, n_init: int, random: np.rand
 def best_cover(
     points: EncodedPoints, codes: Tensor, k: int, init: str, n_init: int, random: np.random.RandomState
 ) -> Cover:
-    """The cover with up to k centers, each for points of its own value alone, with the smallest radius of all runs.
+    """The cover of least radius over several runs, with up to k centers, each for points of its own value alone.
 
     Algorithm 4 of Saisubramanian et al. tries all divisions of the centers among the values. Because the radius of
     a value's traversal never grows with its number of centers, it is optimal to give the next center to the value
