@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
-from sklearn.utils.validation import check_is_fitted
 
 from neonxc.data.inputs import is_missing
 from neonxc.pipelines.encoding import category
@@ -50,7 +49,6 @@ def encoded(step: Any) -> Encoded | None:
 def _(step: FunctionTransformer) -> Encoded | None:
     if step.func is None:
         return None
-    check_is_fitted(step)
     name = next((name for name, function in FUNCTIONS.items() if function is step.func), None)
     if name is None or step.kw_args:
         what = getattr(step.func, "__name__", repr(step.func))
@@ -64,7 +62,6 @@ def _(step: FunctionTransformer) -> Encoded | None:
 
 @encoded.register
 def _(step: SimpleImputer) -> Encoded:
-    check_is_fitted(step)
     if not is_missing(step.missing_values):
         raise ValueError(
             f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: missing values need to be "
@@ -80,7 +77,6 @@ def _(step: SimpleImputer) -> Encoded:
 
 @encoded.register
 def _(step: OneHotEncoder) -> Encoded:
-    check_is_fitted(step)
     result = Encoded([])
     for i, (values, rare) in enumerate(_categories(step)):
         frequent = tuple(value for value in values if value not in rare)
@@ -100,7 +96,6 @@ def _(step: OneHotEncoder) -> Encoded:
 
 @encoded.register
 def _(step: OrdinalEncoder) -> Encoded:
-    check_is_fitted(step)
     result = Encoded([])
     unknown = None if is_missing(step.unknown_value) else float(step.unknown_value)
     for i, (values, rare) in enumerate(_categories(step)):
@@ -145,10 +140,9 @@ def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, 
         fill = part.fill if as_it_is or part.fill is None else (part.fill - shift) / slope
         return _filled(source, fill), slope, shift
     if not isinstance(source, Number):
-        numbers, unknown = _numbers(source)
-        codes = tuple(_value(part, slope * number + shift) for number in numbers.values())
-        other = _value(part, slope * unknown + shift)
-        return Code(source.column, tuple(numbers), None if np.isnan(other) else other, codes), 1.0, 0.0
+        codes = tuple(_value(part, slope * number + shift) for number in source.numbers.values())
+        other = _value(part, slope * source.other + shift)
+        return Code(source.column, tuple(source.numbers), None if np.isnan(other) else other, codes), 1.0, 0.0
     if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
         return Indicator(source.column, (None,) if source.fill is None else ()), 1.0, 0.0
     if not as_it_is:
@@ -165,10 +159,9 @@ def known_behind(values: tuple[Any, ...], source: Part, slope: float, shift: flo
     """The values of the source's own column that are mapped to one of some values; None: all are."""
     if isinstance(source, Number):
         return values if source.fill is None or source.fill not in values else (*values, None)
-    numbers, unknown = _numbers(source)
-    if slope * unknown + shift in values:
+    if slope * source.other + shift in values:
         return None
-    return tuple(value for value, number in numbers.items() if slope * number + shift in values)
+    return tuple(value for value, number in source.numbers.items() if slope * number + shift in values)
 
 
 def _filled(source: Part, fill: Any) -> Part:
@@ -209,19 +202,11 @@ def _of_filled(part: Indicator | Code, source: Number) -> Part:
     return Code(source.column, tuple(numbers), part.unknown, tuple(numbers.values()))
 
 
-def _numbers(source: Indicator | Code) -> tuple[dict[Any, float], float]:
-    """The code of each value, and that of unknown values; NaN where there is none."""
-    if isinstance(source, Indicator):
-        return dict.fromkeys(source.values, 1.0), 0.0
-    return source.numbers, np.nan if source.unknown is None else source.unknown
-
-
 def _value(part: Part, value: Any) -> float:
     """The encoded number of a value; NaN where there is none."""
     value = category(value)
     if not isinstance(part, Number):
-        numbers, unknown = _numbers(part)
-        return numbers.get(value, unknown)
+        return part.numbers.get(value, part.other)
     found: Any = part.fill if value is None else value
     if found is None:
         return np.nan

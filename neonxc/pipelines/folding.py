@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
@@ -127,7 +126,8 @@ class Folding:
                     "it needs single columns, but a step before it mixes them; put it before that step"
                 )
         alone = {i for i in encoder.nan_alone if self.plain and self._source(i) == (i, 1.0, 0.0)}
-        known, map_ = self._known_with(encoder.known), _diagonal(slopes, shifts)
+        map_ = Preprocessing.identity(len(parts)).then(_float64(slopes), _float64(shifts))
+        known = self._known_with(encoder.known)
         folding = Folding(self.width, tuple(parts), known, map_, self.nan_alone | alone)
         return folding._with_mixtures(self, mixtures) if mixtures else folding
 
@@ -179,7 +179,7 @@ class Folding:
         for row, column in mixtures.items():
             weight[row, n:], bias[row] = before.map.weight[column], before.map.bias[column]
         parts = self.parts + before.parts
-        return replace(self, parts=parts, map=Preprocessing(weight, bias, torch.zeros_like(bias)))
+        return replace(self, parts=parts, map=Preprocessing.identity(len(parts)).then(weight, bias))
 
 
 def _append(step: Any, folding: Folding) -> Folding:
@@ -189,6 +189,8 @@ def _append(step: Any, folding: Folding) -> Folding:
             with _named(f"step {name!r}"):
                 folding = _append(inner, folding)
         return folding
+    if hasattr(step, "fit"):
+        check_is_fitted(step)
     if isinstance(step, ColumnTransformer):
         return _side_by_side(step, folding)
     encoder = encoded(step)
@@ -202,14 +204,12 @@ def _append(step: Any, folding: Folding) -> Folding:
 
 def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
     """Append a ColumnTransformer; each of its transformers is folded on the table of its columns."""
-    check_is_fitted(step)
-    d, names = step.n_features_in_, list(getattr(step, "feature_names_in_", []))
-    if getattr(step, "transformer_weights", None):
+    if step.transformer_weights:
         raise ValueError("transformer_weights of a ColumnTransformer are not supported")
     blocks: list[tuple[list[int], Folding]] = []
-    for name, inner, columns in step.transformers_:
-        index = _column_index(columns, names, d)
-        if not index or (isinstance(inner, str) and inner == "drop"):  # transformers of no column are not fitted
+    for name, inner, _ in step.transformers_:
+        index = step._transformer_to_input_indices[name]
+        if not len(index) or inner == "drop":  # transformers of no column are not fitted
             continue
         with _named(f"transformer {name!r}"):
             block = _append(inner, Folding.of(len(index)))
@@ -220,7 +220,7 @@ def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
         raise ValueError("the ColumnTransformer keeps no column")
     bias = torch.cat([block.map.bias for _, block in blocks])
     if all(block.plain for _, block in blocks):
-        one = torch.eye(d, dtype=torch.float64)
+        one = torch.eye(step.n_features_in_, dtype=torch.float64)
         weight = torch.cat([_full(block.map.weight) @ one[index] for index, block in blocks])
         return replace(folding, map=folding.map.then(weight, bias))
     together = Encoded([])
@@ -271,24 +271,8 @@ def _named(place: str) -> Iterator[None]:
         raise ValueError(f"{place} does not fit the steps before it ({error}); fit the Pipeline again") from None
 
 
-def _column_index(columns: Any, names: list[str], d: int) -> list[int]:
-    """The positions of columns that a ColumnTransformer selects by name, position, slice or mask."""
-    if isinstance(columns, (str, int)):
-        columns = [columns]
-    if isinstance(columns, slice):
-        if isinstance(columns.start, str) or isinstance(columns.stop, str):
-            start = names.index(columns.start) if columns.start is not None else 0
-            stop = names.index(columns.stop) + 1 if columns.stop is not None else d
-            return list(range(start, stop))
-        return list(range(d))[columns]
-    if len(columns) and isinstance(columns[0], (bool, np.bool_)):
-        return [int(i) for i in np.flatnonzero(columns)]
-    return [names.index(c) if isinstance(c, str) else int(c) % d for c in columns]
-
-
-def _diagonal(slopes: list[float], shifts: list[float]) -> Preprocessing:
-    weight, bias = (torch.tensor(numbers, dtype=torch.float64) for numbers in (slopes, shifts))
-    return Preprocessing(weight, bias, torch.zeros_like(bias))
+def _float64(numbers: list[float]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _full(weight: Tensor) -> Tensor:
