@@ -13,9 +13,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
 from .capacity import beta_max, scores
-from .centers import Objective
+from .centers import Objective, Problem
 from .kcenter import COMMON_CONSTRAINTS, COUNT
-from .problem import Problem
 from .relocation import Solution
 from .search import solve
 from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits

@@ -46,9 +46,9 @@ class Metric:
             return self._mixed(table)
         rows = table.numbers(self.columns)
         if self.name == "cosine":
-            length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+            rows = torch.nn.functional.normalize(rows, eps=torch.finfo(rows.dtype).tiny)
             # Rows of zeros get a value of 1 in an additional column, which makes their distance to all others 1
-            rows = torch.cat([rows / length.masked_fill(length == 0, 1), (length == 0).to(rows)], dim=1)
+            rows = torch.cat([rows, ~rows.any(1, keepdim=True)], dim=1)
             return EncodedPoints(rows, NormDistance(2.0, half_square=True))
         if self.name in NORMS:
             check_range(rows, (torch.finfo(rows.dtype).max / (8 * rows.shape[1])) ** 0.5, names=self._names(table))

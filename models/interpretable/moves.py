@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .capacity import allot, free_places
-from .problem import Problem
+from .centers import Problem
 
 
 def boost_majority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from .capacity import scores
-from .centers import Centers
-from .problem import Problem
+from .centers import Centers, Problem
 
 ROUNDS = 20  # maximum number of rounds of moves with fixed centers, and of updates of the centers
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from .capacity import beta_max, excess, max_size, scores
+from .centers import Problem
 from .moves import assign_points, boost_interpretability, boost_majority, reduce_minority
-from .problem import Problem
 from .relocation import Solution, open_clusters, reassign, relocate
 from .traversal import best_cover, draw_by_distance, farthest_first, first_centers
 

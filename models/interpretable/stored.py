@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from neonxc.common.estimators import pack_estimator, unpack_estimator
 from neonxc.common.registry import Values, register
@@ -54,10 +52,7 @@ def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
 def _pack_metric(metric: Metric) -> Values:
     if not isinstance(metric.name, str):
         raise TypeError(f"can't save a clustering whose metric is a function, {metric.name!r}")
-    params = {
-        name: np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
-        for name, value in metric.params.items()
-    }
+    params = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in metric.params.items()}
     return asdict(metric) | {"params": params}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -87,17 +87,13 @@ class Encoding:
                     f"pipeline takes NaN alone for a missing value: pass {name}.fillna(numpy.nan)"
                 )
         result = np.empty((len(frame), self.width))
-        numbers: dict[int, np.ndarray] = {}
-        codes: dict[int, np.ndarray] = {}
+        numbers = cache(lambda column: self.numbers(frame, column, name))
+        codes = cache(lambda column: self._codes(frame, column, name))
         for i, part in enumerate(self.parts):
             if isinstance(part, Number):
-                if part.column not in numbers:
-                    numbers[part.column] = self.numbers(frame, part.column, name)
-                result[:, i] = self._number(part, numbers[part.column], name)
-                continue
-            if part.column not in codes:
-                codes[part.column] = self._codes(frame, part.column, name)
-            result[:, i] = self._looked_up(part, codes[part.column], name)
+                result[:, i] = self._number(part, numbers(part.column), name)
+            else:
+                result[:, i] = self._looked_up(part, codes(part.column), name)
         return torch.from_numpy(result)
 
     def collected(self, relevance: Tensor) -> Tensor:
