@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
@@ -191,8 +190,7 @@ class BetaInterpretable(InterpretableClusterer):
         problem = Problem(
             points, on_device, len(frequencies), self.n_clusters, float(self.beta), Objective(self.objective)
         )
-        random = check_random_state(self.random_state)
-        found, self.converged_, self.n_iter_ = solve(problem, self.init, self.n_init, self.max_iter, random)
+        found, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
         self._describe(table, problem, found, order)
         return self
 

@@ -22,7 +22,7 @@ from .centers import Objective
 from .distances import EncodedPoints
 from .metric import Metric, fit_metric
 from .table import Table, read_table
-from .traversal import best_cover
+from .traversal import Starts, best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
 COMMON_CONSTRAINTS: dict[str, list[Any]] = {
@@ -40,6 +40,9 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
 
     n_clusters: int
     metric: Any
+    init: str
+    n_init: int
+    random_state: Any
     _metric: Metric
     _centers: Tensor
 
@@ -92,11 +95,13 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
             raise ValueError(f"X has n_samples={len(table)} points, fewer than n_clusters={self.n_clusters}")
         return table
 
+    def _starts(self) -> Starts:
+        return Starts(self.init, self.n_init, check_random_state(self.random_state))
+
     def _cover(self, table: Table, points: EncodedPoints, codes: np.ndarray) -> None:
         """Choose centers, each for points with the same code, and set the attributes."""
         on_device = torch.from_numpy(codes).to(points.rows.device)
-        random = check_random_state(self.random_state)
-        cover = best_cover(points, on_device, self.n_clusters, self.init, self.n_init, random)
+        cover = best_cover(points, on_device, self.n_clusters, self._starts())
         if len(cover.centers) < self.n_clusters:
             warn(
                 f"Number of distinct clusters ({len(cover.centers)}) found smaller than n_clusters "

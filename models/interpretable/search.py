@@ -13,12 +13,10 @@ from .capacity import beta_max, excess, max_size, scores
 from .centers import Problem
 from .moves import assign_points, boost_interpretability, boost_majority, reduce_minority
 from .relocation import Solution, open_clusters, reassign, relocate
-from .traversal import best_cover, draw_by_distance, farthest_first, first_centers
+from .traversal import Starts, best_cover, draw_by_distance, farthest_first
 
 
-def solve(
-    problem: Problem, init: str, n_init: int, max_iter: int, random: np.random.RandomState
-) -> tuple[Solution, bool, int]:
+def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bool, int]:
     """Find the best of several interpretable clusterings.
 
     As in the paper, Algorithm 1 starts from clusterings with every number of clusters up to `n_clusters`. In
@@ -33,11 +31,11 @@ def solve(
         Total number of iterations of Algorithm 1.
     """
     best = min(
-        (_finish(problem, labels) for labels in constructions(problem, init, n_init, random)),
+        (_finish(problem, labels) for labels in constructions(problem, starts)),
         key=lambda found: found.value,
     )
     converged, steps = False, 0
-    for labels, least in _starts(problem, init, n_init, random):
+    for labels, least in _first_labels(problem, starts):
         if steps and not least < best.value:
             continue
         reached, taken = improve(problem, labels, max_iter)
@@ -79,7 +77,7 @@ def _step(problem: Problem, labels: Tensor, cluster: int, too_many: int) -> Tens
     return boost_interpretability(problem, labels, cluster)
 
 
-def constructions(problem: Problem, init: str, n_init: int, random: np.random.RandomState) -> Iterator[Tensor]:
+def constructions(problem: Problem, starts: Starts) -> Iterator[Tensor]:
     """Yield labels of clusterings that reach beta by construction; there is at least one if any clustering does.
 
     They have one cluster for each of the k most frequent values, for all possible k, and the points of other
@@ -92,7 +90,7 @@ def constructions(problem: Problem, init: str, n_init: int, random: np.random.Ra
     for k in range(least, most + 1):
         yield _clusters_of_values(problem, frequencies, k)
     if problem.n_values <= problem.n_clusters:
-        yield best_cover(problem.points, problem.codes, problem.n_clusters, init, n_init, random).labels
+        yield best_cover(problem.points, problem.codes, problem.n_clusters, starts).labels
 
 
 def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Tensor:
@@ -110,20 +108,18 @@ def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Te
     return labels
 
 
-def _starts(
-    problem: Problem, init: str, n_init: int, random: np.random.RandomState
-) -> Iterator[tuple[Tensor, float]]:
+def _first_labels(problem: Problem, starts: Starts) -> Iterator[tuple[Tensor, float]]:
     """Yield labels to start from, with a lower bound of the objective for the same number of clusters.
 
     For k-center, k + 1 points with pairwise distances of at least r can't be covered by k centers with a radius
     below r / 2.
     """
     objective = problem.objective
-    for first in first_centers(problem.points, init, n_init, random):
+    for first in starts.first_centers(problem.points):
         choose = (
             None
-            if init == "farthest" or objective.name == "kcenter"
-            else partial(draw_by_distance, power=objective.power, random=random)
+            if starts.init == "farthest" or objective.name == "kcenter"
+            else partial(draw_by_distance, power=objective.power, random=starts.random)
         )
         for cover in reversed([*farthest_first(problem.points, problem.n_clusters, first, choose)]):
             if objective.name == "kcenter":

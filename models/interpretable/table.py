@@ -32,11 +32,6 @@ class Table:
         """Number of columns."""
         return int(self.X.shape[1])
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the computation."""
-        return self.X.device if isinstance(self.X, Tensor) else torch.device("cpu")
-
     def name(self, column: int) -> str:
         """Name of a column for messages."""
         return f"x[{column}]" if self.names is None else self.names[column]

@@ -55,15 +55,21 @@ def draw_by_distance(far: Tensor, power: int, random: np.random.RandomState) -> 
     return int(random.choice(len(chance), p=chance / chance.sum()))
 
 
-def first_centers(points: EncodedPoints, init: str, n_init: int, random: np.random.RandomState) -> list[int]:
-    """First centers of `n_init` runs: an outermost point for the first run of "farthest", else random points."""
-    fixed = [points.space.outermost(points.rows)] if init == "farthest" else []
-    return fixed + [int(random.randint(len(points))) for _ in range(n_init - len(fixed))]
+@dataclass(frozen=True)
+class Starts:
+    """How the first centers of several runs are chosen."""
+
+    init: str
+    n_init: int
+    random: np.random.RandomState
+
+    def first_centers(self, points: EncodedPoints) -> list[int]:
+        """First center of each run: an outermost point for the first run of "farthest", else random points."""
+        fixed = [points.space.outermost(points.rows)] if self.init == "farthest" else []
+        return fixed + [int(self.random.randint(len(points))) for _ in range(self.n_init - len(fixed))]
 
 
-def best_cover(
-    points: EncodedPoints, codes: Tensor, k: int, init: str, n_init: int, random: np.random.RandomState
-) -> Cover:
+def best_cover(points: EncodedPoints, codes: Tensor, k: int, starts: Starts) -> Cover:
     """The cover of least radius over several runs, with up to k centers, each for points of its own value alone.
 
     Algorithm 4 of Saisubramanian et al. tries all divisions of the centers among the values. Because the radius of
@@ -72,8 +78,8 @@ def best_cover(
     """
     rows = [(codes == value).nonzero()[:, 0] for value in range(int(codes.amax()) + 1)]
     parts = [points.take(own) for own in rows] if len(rows) > 1 else [points]
-    firsts = [first_centers(part, init, n_init, random) for part in parts]
-    found = (_one_cover(parts, rows, run, k) for run in zip(*firsts, strict=True))
+    firsts = zip(*map(starts.first_centers, parts), strict=True)
+    found = (_one_cover(parts, rows, first, k) for first in firsts)
     return min(found, key=lambda cover: cover.radius)
 
 
