@@ -155,7 +155,8 @@ def behind(part: Part, column: Scaled) -> Scaled:
     if not as_it_is:
         raise ValueError("it needs unscaled columns, but a step before it scales them; put that step after it")
     if isinstance(part, Number):
-        return Scaled(replace(_filled(source, part.fill), functions=source.functions + part.functions))
+        filled: Any = _filled(source, part.fill)
+        return Scaled(replace(filled, functions=source.functions + part.functions))
     if source.functions:
         raise ValueError(f"it needs untransformed columns, but a step before it takes their {source.functions[0]}")
     return Scaled(_of_filled(part, source))
