@@ -22,7 +22,7 @@ from neonxc.models import BetaInterpretable, KCenter, StronglyInterpretable
 from neonxc.models.interpretable import search
 from neonxc.models.interpretable.capacity import beta_max
 from neonxc.models.interpretable.strong import floor_digits
-from neonxc.models.interpretable.traversal import farthest_first, first_centers
+from neonxc.models.interpretable.traversal import Starts, farthest_first
 
 RNG = np.random.default_rng(0)
 X, GROUP = make_blobs(150, 3, centers=5, cluster_std=2.0, random_state=0)
@@ -247,7 +247,7 @@ def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
         points = model._metric.points(model._read(data, reset=False)).take(
             torch.from_numpy(np.flatnonzero(foi == value))
         )
-        covers = farthest_first(points, k, first_centers(points, "farthest", 1, rng)[0])
+        covers = farthest_first(points, k, Starts("farthest", 1, rng).first_centers(points)[0])
         own = [cover.radius for cover in covers]
         radii.append(own + [0.0] * (k - len(own)))
     ways = [ways for ways in product(range(1, k + 1), repeat=n_values) if sum(ways) <= k]

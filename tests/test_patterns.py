@@ -205,8 +205,8 @@ def test_names_of_clusters_and_noise():
     [
         ({"min_support": 0}, r"min_support needs a number in \(0, 1\], got 0"),
         ({"min_support": 1.5}, r"min_support needs a number in \(0, 1\], got 1.5"),
-        ({"max_length": 0}, "max_length needs an integer of at least 1, got 0"),
-        ({"n_bins": 1}, "n_bins needs an integer of at least 2, got 1"),
+        ({"max_length": 0}, "max_length needs a whole number >= 1, got 0"),
+        ({"n_bins": 1}, "n_bins needs a whole number >= 2, got 1"),
         ({"columns": "height"}, r"columns: X has no column \['height'\]"),
         ({"columns": []}, r"columns needs one or more distinct columns, got \[\]"),
         ({"labels": np.zeros(3)}, "labels needs one label per point"),

@@ -8,18 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.data.inputs import like
-
 from .capacity import beta_max, scores
-from .centers import Objective
+from .centers import Objective, Problem
 from .kcenter import COMMON_CONSTRAINTS, COUNT
-from .problem import Problem, count_values
-from .search import Solution, solve
+from .relocation import Solution
+from .search import solve
 from .strong import FOI_CONSTRAINTS, InterpretableClusterer, floor_digits
 from .table import Table
 
@@ -194,47 +190,20 @@ class BetaInterpretable(InterpretableClusterer):
         problem = Problem(
             points, on_device, len(frequencies), self.n_clusters, float(self.beta), Objective(self.objective)
         )
-        random = check_random_state(self.random_state)
-        found, self.converged_, self.n_iter_ = solve(problem, self.init, self.n_init, self.max_iter, random)
+        found, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
         self._describe(table, problem, found, order)
         return self
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective of the nearest centers on X.
-
-        Parameters
-        ----------
-        X : array or data frame [N, d]
-            Points.
-        y : ignored
-
-        Returns
-        -------
-        float
-        """
-        check_is_fitted(self, "labels_")
-        far, _ = self._metric.points(self._read(X, reset=False)).nearest(self._centers)
-        objective = Objective(self.objective)
-        return -objective.value(far.double() ** objective.power)
-
     def _describe(self, table: Table, problem: Problem, found: Solution, order: Tensor) -> None:
         """Number the clusters and set the attributes."""
-        k = len(found.centers.rows)
-        counts = count_values(found.labels, problem.codes, k, problem.n_values)
-        first = [int((found.labels == cluster).nonzero()[0]) for cluster in range(k)]
+        counts = problem.counts(found.labels)
+        _, first = np.unique(found.labels.cpu().numpy(), return_index=True)
         ranks = np.lexsort((first, -counts.sum(1), counts.argmax(1)))
-        position = torch.empty(k, dtype=torch.int64)
-        position[torch.from_numpy(ranks)] = torch.arange(k)
         labels = torch.empty_like(found.labels)
-        labels[order] = position.to(labels.device)[found.labels]
+        labels[order] = torch.from_numpy(ranks.argsort()).to(labels.device)[found.labels]
         counts = counts[ranks]
         self.majority_, self.interpretabilities_ = counts.argmax(1), scores(counts)
         self.interpretability_, self.objective_ = float(self.interpretabilities_.min()), found.value
-        self.classes_ = np.arange(k)
-        self.labels_ = like(table.X, labels.cpu().numpy())
-        self._centers = found.centers.rows[torch.from_numpy(ranks).to(labels.device)]
-        if found.centers.points is None:
-            self.cluster_centers_ = self._centers if isinstance(table.X, Tensor) else self._centers.cpu().numpy()
-        else:
-            self.center_indices_ = order.cpu().numpy()[np.array(found.centers.points)[ranks]]
-            self.cluster_centers_ = table.rows(self.center_indices_)
+        centers = found.centers
+        indices = None if centers.points is None else order.cpu().numpy()[np.array(centers.points)[ranks]]
+        self._publish(table, labels, centers.rows[ranks.tolist()], indices)

@@ -30,14 +30,14 @@ def max_size(m: int, beta: float) -> float:
     return size
 
 
+def free_places(counts: np.ndarray, beta: float) -> np.ndarray:
+    """Number of points of other values that each cluster can still take, [K]; negative if some have to leave."""
+    return np.array([max_size(m, beta) for m in counts.max(1).tolist()]) - counts.sum(1)
+
+
 def excess(counts: np.ndarray, beta: float) -> int:
     """Total number of points that have to leave the clusters of counts [K, F] to reach beta."""
-    return int(sum(max(0, size - max_size(m, beta)) for m, size in zip(*_most(counts), strict=True)))
-
-
-def free_places(counts: np.ndarray, beta: float) -> np.ndarray:
-    """Number of points of other values that each cluster can still take, [K]."""
-    return np.array([max(0.0, max_size(m, beta) - size) for m, size in zip(*_most(counts), strict=True)])
+    return int(-free_places(counts, beta).clip(max=0).sum())
 
 
 def allot(most: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
@@ -72,7 +72,3 @@ def beta_max(frequencies: Sequence[int], k: int) -> float:
         return 1.0
     own = top[:k]
     return float((own / (own + allot(own, int(top[k:].sum())))).min())
-
-
-def _most(counts: np.ndarray) -> tuple[list[int], list[int]]:
-    return counts.max(1).tolist(), counts.sum(1).tolist()

@@ -47,6 +47,14 @@ class Coding:
         codes[gone] = len(self) - 1 if self.missing else -1
         return codes
 
+    def conditions(self, name: str | int, position: int = 0) -> list[Condition]:
+        """The condition on the column that each code stands for."""
+        column = Column(position, name, whole=self.whole, gaps=tuple((*gap,) for gap in self.gaps))
+        gone = [Condition(column, values=(None,))] * self.missing
+        if self.values is not None:
+            return [Condition(column, values=(value,)) for value in self.values] + gone
+        return [Condition(column, (pair,)) for pair in pairwise([-inf, *(self.edges or []), inf])] + gone
+
 
 def column_items(
     column: Any, name: str | int, n_bins: int | Sequence[float], position: int = 0
@@ -85,7 +93,7 @@ def column_items(
     ([0, 0, 1, 1, 1, 1], ['age ≤ 20', 'age > 20'])
     """
     coding = fit_coding(column, n_bins, name)
-    return coding.codes(column), conditions(coding, name, position)
+    return coding.codes(column), coding.conditions(name, position)
 
 
 def fit_coding(column: Any, n_bins: int | Sequence[float], name: str | int) -> Coding:
@@ -105,8 +113,9 @@ def fit_coding(column: Any, n_bins: int | Sequence[float], name: str | int) -> C
         return Coding([float(edge) for edge in n_bins], None, missing, whole)
     if len(numbers) <= n_bins:
         return Coding(None, numbers.tolist(), missing)
-    last = _last(counts, int(n_bins))
-    gaps = [(float(numbers[i]), float(numbers[i]), float(numbers[i + 1])) for i in last]
+    below = counts.cumsum()[:-1]
+    last = {int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, int(n_bins))}
+    gaps = [(float(numbers[i]), float(numbers[i]), float(numbers[i + 1])) for i in sorted(last)]
     return Coding([edge for edge, _, _ in gaps], None, missing, whole, gaps)
 
 
@@ -123,35 +132,12 @@ def check_categories(column: Any, name: str | int) -> None:
             )
 
 
-def conditions(coding: Coding, name: str | int, position: int = 0) -> list[Condition]:
-    """The condition on the column that each code stands for."""
-    column = Column(
-        position,
-        name,
-        whole=coding.whole,
-        gaps=tuple((bound, below, above) for bound, below, above in coding.gaps),
-    )
-    gone = [Condition(column, values=(None,))] * coding.missing
-    if coding.values is not None:
-        return [Condition(column, values=(value,)) for value in coding.values] + gone
-    bounds = [-inf, *(coding.edges or []), inf]
-    return [Condition(column, (pair,)) for pair in pairwise(bounds)] + gone
-
-
-def _last(counts: np.ndarray, n_bins: int) -> list[int]:
-    """Positions of the last numbers of all bins but the last; the bins have about equal frequency."""
-    below = counts.cumsum()[:-1]
-    return sorted({int(np.abs(below - i * counts.sum() / n_bins).argmin()) for i in range(1, n_bins)})
-
-
 def _levels(values: Any, gone: np.ndarray) -> list[Any]:
     """Categories that occur, in the order of an ordered categorical or in alphabetical order."""
     found = {level(value) for value in pd.unique(values[~gone])}
     if isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.ordered:
         return [one for one in map(level, values.dtype.categories) if one in found]
-    return sorted(
-        found, key=lambda level: (isinstance(level, str), str(level) if isinstance(level, str) else level)
-    )
+    return sorted(found, key=lambda level: (isinstance(level, str), level))
 
 
 def _array(column: Any) -> Any:

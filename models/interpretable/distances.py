@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,20 +24,25 @@ NORMS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 
 TOGETHER = 1 << 15
 
 
-class DistanceSpace(Protocol):
-    """Interface for distances between encoded rows."""
+class DistanceSpace(ABC):
+    """Distances between encoded rows."""
 
+    @abstractmethod
     def between(self, rows: Tensor, others: Tensor) -> Tensor:
         """Distances [n, k] between two tables of rows."""
-        ...
+
+    def middle(self, rows: Tensor) -> Tensor:
+        """The center [1, m] of all rows, their mean."""
+        return rows.mean(0, keepdim=True)
 
     def outermost(self, rows: Tensor) -> int:
-        """Index of a row far from the center of all rows; it does not depend on their order."""
-        ...
+        """Index of the row farthest from the center of all rows; it does not depend on their order."""
+        return int(self.between(rows, self.middle(rows)).argmax())
 
     def sort_key(self, rows: Tensor) -> Tensor:
-        """A number for each row, [n], that defines an order of the rows."""
-        ...
+        """A number for each row, [n], that defines an order of the rows: a random projection."""
+        weights = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return (rows.double() * weights.to(rows.device)).sum(1)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class EncodedPoints:
 
 
 @dataclass(frozen=True)
-class NormDistance:
+class NormDistance(DistanceSpace):
     """Norm of the difference of two rows, or half its square, which is the cosine distance of unit vectors."""
 
     p: float
@@ -83,17 +89,9 @@ class NormDistance:
         far = torch.cdist(rows, others, p=self.p, compute_mode="donot_use_mm_for_euclid_dist")
         return far.square() / 2 if self.half_square else far
 
-    def outermost(self, rows: Tensor) -> int:
-        """The row farthest from the mean."""
-        return int(self.between(rows, rows.mean(0, keepdim=True)).argmax())
-
-    def sort_key(self, rows: Tensor) -> Tensor:
-        """A random projection."""
-        return _projected(rows)
-
 
 @dataclass(frozen=True)
-class SklearnDistance:
+class SklearnDistance(DistanceSpace):
     """A metric of scikit-learn."""
 
     metric: str | Callable[..., float]
@@ -106,23 +104,12 @@ class SklearnDistance:
         one, two = rows.cpu().numpy(), others.cpu().numpy()
         if self.metric in PAIRWISE_BOOLEAN_FUNCTIONS:
             one, two = one != 0, two != 0
-        params = {
-            name: np.array(value) if isinstance(value, list) else value for name, value in self.params.items()
-        }
-        far = pairwise_distances(one, two, metric=self.metric, **params)
+        far = pairwise_distances(one, two, metric=self.metric, **self.params)
         return torch.from_numpy(np.asarray(far)).to(rows)
-
-    def outermost(self, rows: Tensor) -> int:
-        """The row farthest from the mean."""
-        return int(self.between(rows, rows.mean(0, keepdim=True)).argmax())
-
-    def sort_key(self, rows: Tensor) -> Tensor:
-        """A random projection."""
-        return _projected(rows)
 
 
 @dataclass(frozen=True)
-class GowerDistance:
+class GowerDistance(DistanceSpace):
     """Gower's distance: the mean difference, at most 1 each, over the columns in which both rows have values.
 
     Gower, "A general coefficient of similarity and some of its properties", Biometrics, 1971. Numbers are scaled
@@ -148,22 +135,22 @@ class GowerDistance:
             total += far.sum(0) if len(far) > 1 else far[0]
         return torch.where(common > 0, total / common.clamp(min=1), 1.0) if any(self.gaps) else total / common
 
-    def outermost(self, rows: Tensor) -> int:
-        """Index of the row farthest from the means of numbers and the most frequent codes."""
+    def middle(self, rows: Tensor) -> Tensor:
+        """The means of numbers, and the most frequent codes."""
         middle = rows[:1].clone()
         for j in range(rows.shape[1]):
             values = rows[:, j][~rows[:, j].isnan()]
             if len(values):
                 middle[0, j] = values.mean() if j in self.numbers else values.mode().values
-        return int(self.between(rows, middle).argmax())
+        return middle
 
     def sort_key(self, rows: Tensor) -> Tensor:
-        """A random projection."""
-        return _projected(rows.nan_to_num(nan=-1.5))
+        """A random projection, in which missing values are a number."""
+        return super().sort_key(rows.nan_to_num(nan=-1.5))
 
 
 @dataclass(frozen=True)
-class PrecomputedDistance:
+class PrecomputedDistance(DistanceSpace):
     """Distances from a given matrix [n, m]; encoded rows are positions in the matrix."""
 
     far: Tensor
@@ -180,8 +167,3 @@ class PrecomputedDistance:
         """Sums of distances."""
         parts = blocks(len(rows), 16 * len(rows), rows.device)
         return torch.cat([self.between(rows[part], rows).sum(1) for part in parts])
-
-
-def _projected(rows: Tensor) -> Tensor:
-    weights = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return (rows.double() * weights.to(rows.device)).sum(1)

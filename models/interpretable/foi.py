@@ -8,9 +8,10 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
-from .columns import Coding, conditions, fit_coding
+from .columns import Coding, fit_coding
 from .table import Table
 
 EVERYTHING = "any value"
@@ -47,11 +48,8 @@ class Interest:
             given = [table.column(column) for column in self.columns]
         else:
             return None
-        columns = [coding.codes(column) for coding, column in zip(self.codings, given, strict=True)]
-        found = np.stack(columns, axis=1)
-        known = {tuple(row): value for value, row in enumerate(self.codes.tolist())}
-        different, positions = np.unique(found, axis=0, return_inverse=True)
-        return np.array([known.get(tuple(row), -1) for row in different.tolist()])[positions.reshape(-1)]
+        known = pd.MultiIndex.from_arrays(self.codes.T)
+        return known.get_indexer(pd.MultiIndex.from_arrays(_codes(self.codings, given).T))
 
 
 def find_interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tuple[Interest, np.ndarray]:
@@ -66,22 +64,23 @@ def find_interest(table: Table, foi: Any, n_bins: int | Sequence[float]) -> tupl
         return Interest([], [], np.zeros((1, 0), np.int64), [EVERYTHING]), np.zeros(len(table), np.int64)
     columns = _columns(table, foi)
     if columns is None:
-        values = _values(foi, len(table))
+        given, names = [_values(foi, len(table))], [str(getattr(foi, "name", None) or "foi")]
         # Integers are names of groups, like labels, unless edges of bins are given; floats are binned
-        cut = len(table) if isinstance(n_bins, Integral) and not _are_floats(values) else n_bins
-        given, names = [values], [str(getattr(foi, "name", None) or "foi")]
-        codings = [fit_coding(values, cut, names[0])]
+        if isinstance(n_bins, Integral) and not _are_floats(given[0]):
+            n_bins = len(table)
     else:
         given, names = [table.column(column) for column in columns], [table.name(column) for column in columns]
-        codings = [fit_coding(column, n_bins, name) for column, name in zip(given, names, strict=True)]
-    codes = np.stack([coding.codes(column) for coding, column in zip(codings, given, strict=True)], axis=1)
-    occurring, positions = np.unique(codes, axis=0, return_inverse=True)
-    texts = [
-        [str(condition) for condition in conditions(coding, name)]
-        for coding, name in zip(codings, names, strict=True)
-    ]
-    names = [" and ".join(text[code] for text, code in zip(texts, row, strict=True)) for row in occurring.tolist()]
-    return Interest(columns or [], codings, occurring, names), positions.reshape(-1).astype(np.int64)
+    codings = [fit_coding(column, n_bins, name) for column, name in zip(given, names, strict=True)]
+    occurring, positions = np.unique(_codes(codings, given), axis=0, return_inverse=True)
+    texts = [list(map(str, coding.conditions(name))) for coding, name in zip(codings, names, strict=True)]
+    rows = occurring.tolist()
+    values = [" and ".join(text[code] for text, code in zip(texts, row, strict=True)) for row in rows]
+    return Interest(columns or [], codings, occurring, values), positions.reshape(-1).astype(np.int64)
+
+
+def _codes(codings: Sequence[Coding], columns: Sequence[Any]) -> np.ndarray:
+    """Codes of columns, [n, features]."""
+    return np.stack([coding.codes(column) for coding, column in zip(codings, columns, strict=True)], axis=1)
 
 
 def _columns(table: Table, foi: Any) -> list[int] | None:
@@ -95,19 +94,12 @@ def _columns(table: Table, foi: Any) -> list[int] | None:
 
 def _values(foi: Any, n: int) -> Any:
     """Check values of interest that are given as an array, one per point."""
-    values = foi if isinstance(foi, Tensor) or hasattr(foi, "iloc") else _as_objects(foi)
+    if isinstance(foi, list | tuple) and not all(isinstance(item, Real) for item in foi):
+        foi = pd.Series(foi, dtype=object)  # keeps the items of a mixed list, for example with None
+    values = foi if isinstance(foi, Tensor) or hasattr(foi, "iloc") else np.asarray(foi)
     if tuple(values.shape) != (n,):
         raise ValueError(f"foi needs one value per point, shape ({n},), got {tuple(values.shape)}")
     return values
-
-
-def _as_objects(foi: Any) -> np.ndarray:
-    """Convert to an array; the items of a mixed list (for example with None) are not converted."""
-    if isinstance(foi, list | tuple) and not all(isinstance(item, Real) for item in foi):
-        values = np.empty(len(foi), dtype=object)
-        values[:] = foi
-        return values
-    return np.asarray(foi)
 
 
 def _are_floats(values: Any) -> bool:

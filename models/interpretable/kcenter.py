@@ -18,10 +18,11 @@ from torch import Tensor
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import like
 
+from .centers import Objective
 from .distances import EncodedPoints
 from .metric import Metric, fit_metric
 from .table import Table, read_table
-from .traversal import best_cover
+from .traversal import Starts, best_cover
 
 COUNT = [Interval(Integral, 1, None, closed="left")]
 COMMON_CONSTRAINTS: dict[str, list[Any]] = {
@@ -39,6 +40,9 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
 
     n_clusters: int
     metric: Any
+    init: str
+    n_init: int
+    random_state: Any
     _metric: Metric
     _centers: Tensor
 
@@ -57,11 +61,11 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         table = self._read(X, reset=False)
-        _, nearest = self._metric.points(table).nearest(self._centers.to(table.device))
-        return like(table.X, self.classes_[nearest.cpu().numpy()])
+        _, nearest = self._metric.points(table).nearest(self._centers)
+        return like(table.X, nearest)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the largest distance of a point of X to the nearest center.
+        """Minus the objective on X: of distances to the nearest center, by default the largest one.
 
         Parameters
         ----------
@@ -74,9 +78,9 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         float
         """
         check_is_fitted(self, "labels_")
-        table = self._read(X, reset=False)
-        far, _ = self._metric.points(table).nearest(self._centers.to(table.device))
-        return -float(far.amax())
+        far, _ = self._metric.points(self._read(X, reset=False)).nearest(self._centers)
+        objective = Objective(getattr(self, "objective", "kcenter"))
+        return -objective.value(far.double() ** objective.power)
 
     def __sklearn_tags__(self) -> Any:
         """Declare the accepted inputs to scikit-learn."""
@@ -91,13 +95,29 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
             raise ValueError(f"X has n_samples={len(table)} points, fewer than n_clusters={self.n_clusters}")
         return table
 
-    def _publish(self, table: Table, points: EncodedPoints, labels: Tensor, centers: list[int]) -> None:
-        """Set the attributes of a clustering whose centers are points of X."""
-        self.classes_ = np.arange(len(centers))
-        self.labels_ = like(table.X, labels.cpu().numpy())
-        self.center_indices_ = np.array(centers)
-        self.cluster_centers_ = table.rows(self.center_indices_)
-        self._centers = points.rows[torch.tensor(centers, device=labels.device)]
+    def _starts(self) -> Starts:
+        return Starts(self.init, self.n_init, check_random_state(self.random_state))
+
+    def _cover(self, table: Table, points: EncodedPoints, codes: np.ndarray) -> None:
+        """Choose centers, each for points with the same code, and set the attributes."""
+        on_device = torch.from_numpy(codes).to(points.rows.device)
+        cover = best_cover(points, on_device, self.n_clusters, self._starts())
+        if len(cover.centers) < self.n_clusters:
+            warn(
+                f"Number of distinct clusters ({len(cover.centers)}) found smaller than n_clusters "
+                f"({self.n_clusters}). Possibly due to duplicate points in X.",
+                ConvergenceWarning,
+            )
+        self.radius_ = cover.radius
+        self._publish(table, cover.labels, points.rows[cover.centers], np.array(cover.centers))
+
+    def _publish(self, table: Table, labels: Tensor, centers: Tensor, indices: np.ndarray | None) -> None:
+        """Set the attributes of a clustering with encoded centers, and with their rows of X if they are points."""
+        self.classes_, self.labels_ = np.arange(len(centers)), like(table.X, labels)
+        self._centers = centers
+        if indices is not None:
+            self.center_indices_ = indices
+        self.cluster_centers_ = like(table.X, centers) if indices is None else table.rows(indices)
 
 
 class KCenter(CenterClusterer):
@@ -206,19 +226,5 @@ class KCenter(CenterClusterer):
         table = self._read(X, reset=True)
         self._metric = fit_metric(table, self.metric, self.metric_params)
         points = self._metric.points(table)
-        random = check_random_state(self.random_state)
-        cover = best_cover(points, self.n_clusters, self.init, self.n_init, random)
-        if len(cover.centers) < self.n_clusters:
-            warn_of_duplicates(len(cover.centers), self.n_clusters)
-        self.radius_ = cover.radius
-        self._publish(table, points, cover.labels, cover.centers)
+        self._cover(table, points, np.zeros(len(points), dtype=np.int64))
         return self
-
-
-def warn_of_duplicates(distinct: int, k: int) -> None:
-    """Issue a warning that there are fewer distinct points than clusters."""
-    warn(
-        f"Number of distinct clusters ({distinct}) found smaller than n_clusters ({k}). Possibly due to "
-        "duplicate points in X.",
-        ConvergenceWarning,
-    )

@@ -46,11 +46,11 @@ class Metric:
             return self._mixed(table)
         rows = table.numbers(self.columns)
         if self.name == "cosine":
-            length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+            rows = torch.nn.functional.normalize(rows, eps=torch.finfo(rows.dtype).tiny)
             # Rows of zeros get a value of 1 in an additional column, which makes their distance to all others 1
-            rows = torch.cat([rows / length.masked_fill(length == 0, 1), (length == 0).to(rows)], dim=1)
+            rows = torch.cat([rows, ~rows.any(1, keepdim=True)], dim=1)
             return EncodedPoints(rows, NormDistance(2.0, half_square=True))
-        if isinstance(self.name, str) and self.name in NORMS:
+        if self.name in NORMS:
             check_range(rows, (torch.finfo(rows.dtype).max / (8 * rows.shape[1])) ** 0.5, names=self._names(table))
             return EncodedPoints(rows, NormDistance(NORMS[self.name]))
         return EncodedPoints(rows, SklearnDistance(self.name, self.params))
@@ -62,8 +62,7 @@ class Metric:
                 columns.append(table.numbers_with_gaps(column) / spread)
             else:
                 given = table.column(column)
-                codes = torch.from_numpy(coding.codes(given).astype(np.float64))
-                columns.append(codes.masked_fill_(torch.tensor(given.isna().to_numpy()), torch.nan))
+                columns.append(torch.from_numpy(np.where(given.isna(), np.nan, coding.codes(given))))
         numbers = [j for j, coding in enumerate(self.codings) if coding is None]
         rows = torch.stack(columns).T
         gone = rows.isnan().any(0).tolist()
@@ -85,8 +84,7 @@ def fit_metric(table: Table, name: Any, params: dict[str, Any] | None, left_out:
         no columns are left, or if `metric_params` are given for a metric that has none.
     """
     params = dict(params or {})
-    own = isinstance(name, str) and name in OWN
-    if params and own:
+    if params and name in OWN:
         raise ValueError(f"metric_params does not apply to metric={name!r}, got {params!r}")
     if name == "precomputed":
         _check_matrix(table)

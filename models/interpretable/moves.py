@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .capacity import allot, free_places, max_size
-from .problem import Problem, count_values
+from .capacity import allot, free_places
+from .centers import Problem
 
 
 def boost_majority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | None:
@@ -20,7 +20,7 @@ def boost_majority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | N
     Algorithm 2. The points of other values are divided so that both clusters have about the same score.
     """
     inside = labels == cluster
-    value = int(_frequencies(problem, inside).argmax())
+    value = int(problem.frequencies(inside).argmax())
     other = _nearest_cluster(problem, labels, inside, value)
     return None if other is None else _split_union(problem, labels, cluster, other)
 
@@ -31,19 +31,16 @@ def reduce_minority(problem: Problem, labels: Tensor, cluster: int) -> Tensor | 
     Algorithm 3. A cluster can take points of its majority value, which raise its score, and other points as long
     as it stays interpretable.
     """
-    k = int(labels.amax()) + 1
-    counts = count_values(labels, problem.codes, k, problem.n_values)
-    majority = counts.argmax(1)
-    too_many = int(counts[cluster].sum() - max_size(counts[cluster].max(), problem.beta))
+    counts = problem.counts(labels)
+    majority, left = counts.argmax(1), free_places(counts, problem.beta)
+    too_many = int(-left[cluster])
     inside = labels == cluster
     main = inside & (problem.codes == int(majority[cluster]))
     movable = (inside & ~main).nonzero()[:, 0]
     movable = movable[_costs(problem, main, movable).argsort(descending=True, stable=True)]
-    centers = problem.objective.centers(problem.points, labels, k)
-    far = problem.objective.costs(problem.points.take(movable), centers.rows)
+    far = problem.costs(problem.centers(labels).rows, movable)
     far[:, cluster] = torch.inf
     welcome = torch.from_numpy(majority).to(labels.device) == problem.codes[movable][:, None]
-    left = free_places(counts, problem.beta)
     welcome[:, cluster] = False
     labels = labels.clone()
     moved = 0
@@ -65,8 +62,7 @@ def boost_interpretability(problem: Problem, labels: Tensor, cluster: int) -> Te
     Algorithm 5. The cluster first takes the points of that value from the nearest cluster that has some. Then its
     majority is boosted for the value.
     """
-    k = int(labels.amax()) + 1
-    counts = count_values(labels, problem.codes, k, problem.n_values)
+    counts = problem.counts(labels)
     top = np.argsort(-counts.sum(0), kind="stable")[: problem.n_clusters]
     inside = labels == cluster
     for value in [int(value) for value in top if value not in counts.argmax(1)]:
@@ -124,14 +120,10 @@ def assign_points(far: Tensor, welcome: Tensor, left: np.ndarray) -> tuple[Tenso
     return targets, left
 
 
-def _frequencies(problem: Problem, mask: Tensor) -> np.ndarray:
-    return torch.bincount(problem.codes[mask], minlength=problem.n_values).cpu().numpy()
-
-
 def _costs(problem: Problem, mask: Tensor, to: Tensor) -> Tensor:
     """Costs of the points `to` in the cluster given by a mask."""
     row, _ = problem.objective.center(problem.points.take(mask.nonzero()[:, 0]))
-    return problem.objective.costs(problem.points.take(to), row)[:, 0]
+    return problem.costs(row, to)[:, 0]
 
 
 def _nearest_cluster(problem: Problem, labels: Tensor, inside: Tensor, value: int) -> int | None:
@@ -145,7 +137,7 @@ def _split_union(
 ) -> Tensor | None:
     """Split the union of two clusters by its two most frequent values; `value`, if given, is one of them."""
     union = (labels == cluster) | (labels == other)
-    frequencies = _frequencies(problem, union)
+    frequencies = problem.frequencies(union)
     if value is not None:
         frequencies[value] = len(labels) + 1
     first, second = np.argsort(-frequencies, kind="stable")[:2].tolist()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 
+from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
-from neonxc.data.inputs import as_labels, label_array
+from neonxc.data.inputs import as_array, as_labels, label_array
 from neonxc.rules import Condition, Rule, Rules
 from neonxc.rules.counting import counted, totals_of
 
@@ -83,14 +83,10 @@ def patterns(
     """
     if not 0 < min_support <= 1:
         raise ValueError(f"min_support needs a number in (0, 1], got {min_support}")
-    for name, value, least in (("max_length", max_length, 1), ("n_bins", n_bins, 2)):
-        if not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name} needs an integer of at least {least}, got {value!r}")
+    check_whole("max_length", max_length)
+    check_whole("n_bins", n_bins, 2)
     table = as_table(X)
-    positions, classes, clustered = (
-        part if isinstance(part, np.ndarray) else part.numpy()
-        for part in as_labels(labels, len(table), torch.device("cpu"))
-    )
+    positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
     chosen = list(range(table.width)) if columns is None else table.positions(columns, "columns")
     conditions, has = _frequent_items(table, chosen, n_bins, positions, clustered, min_support)
     n_features = table.width if table.names is None else None

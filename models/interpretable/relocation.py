@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .capacity import scores
-from .centers import Centers
-from .problem import Problem, count_values
+from .centers import Centers, Problem
 
 ROUNDS = 20  # maximum number of rounds of moves with fixed centers, and of updates of the centers
 
 
-def relocate(problem: Problem, labels: Tensor, k: int) -> tuple[Tensor, Centers, float]:
-    """Alternately move points and update the centers as long as the objective decreases.
+@dataclass(frozen=True)
+class Solution:
+    """A clustering, its best centers, and its objective."""
 
-    Returns the labels, their best centers, and the objective.
-    """
-    return _alternate(problem, labels, k, lambda labels, far: _move_points(problem, labels, far))
+    labels: Tensor
+    centers: Centers
+    value: float
 
 
-def open_clusters(problem: Problem, labels: Tensor, used: int) -> Tensor:
+def relocate(problem: Problem, labels: Tensor) -> Solution:
+    """Alternately move points and update the centers as long as the objective decreases."""
+    return _alternate(problem, labels, partial(_move_points, problem))
+
+
+def open_clusters(problem: Problem, labels: Tensor) -> Tensor:
     """Add clusters up to `n_clusters`, each at the point of highest cost that is allowed to leave its cluster.
 
     Points that are nearer to the new cluster move there as far as all clusters stay interpretable.
     """
+    used = int(labels.amax()) + 1
     if used == problem.n_clusters:
         return labels
-    points = problem.points
-    far = problem.objective.costs(points, problem.objective.centers(points, labels, used).rows)
+    far = problem.costs(problem.centers(labels).rows)
     for k in range(used, problem.n_clusters):
-        counts = count_values(labels, problem.codes, k, problem.n_values)
+        counts = problem.counts(labels)
         most, size = counts.max(1), counts.sum(1)
         foreign = _tensor(counts.argmax(1), far)[labels] != problem.codes
         # Whether a cluster stays interpretable without one of the points of its majority value
@@ -45,49 +52,47 @@ def open_clusters(problem: Problem, labels: Tensor, used: int) -> Tensor:
             break
         labels = labels.clone()
         labels[worst] = k
-        far = torch.cat([far, problem.objective.costs(points, points.rows[worst : worst + 1])], dim=1)
+        far = torch.cat([far, problem.costs(problem.points.rows[worst : worst + 1])], dim=1)
         labels = _move_points(problem, labels, far)
     return labels
 
 
-def reassign(problem: Problem, labels: Tensor, k: int) -> Tensor:
+def reassign(problem: Problem, labels: Tensor) -> Tensor:
     """Alternately assign points to the nearest center and update the centers, ignoring values of interest."""
-    return _alternate(problem, labels, k, lambda labels, far: _unless_empty(far.argmin(1), labels, k))[0]
+    return _alternate(problem, labels, _nearest).labels
 
 
-def _alternate(
-    problem: Problem, labels: Tensor, k: int, move: Callable[[Tensor, Tensor], Tensor]
-) -> tuple[Tensor, Centers, float]:
-    objective, points = problem.objective, problem.points
-    centers = objective.centers(points, labels, k)
-    far = objective.costs(points, centers.rows)
-    value = objective.value(_own(far, labels))
+def _alternate(problem: Problem, labels: Tensor, move: Callable[[Tensor, Tensor], Tensor]) -> Solution:
+    best, far = _solution(problem, labels)
     for _ in range(ROUNDS):
-        new = move(labels, far)
-        if bool((new == labels).all()):
+        labels = move(best.labels, far)
+        if bool((labels == best.labels).all()):
             break
-        new_centers = objective.centers(points, new, k)
-        far = objective.costs(points, new_centers.rows)
-        new_value = objective.value(_own(far, new))
-        if not new_value < value:
+        new, far = _solution(problem, labels)
+        if not new.value < best.value:
             break
-        labels, centers, value = new, new_centers, new_value
-    return labels, centers, value
+        best = new
+    return best
 
 
-def _unless_empty(new: Tensor, labels: Tensor, k: int) -> Tensor:
-    """The new labels, or the old ones if a cluster would become empty."""
-    return new if int(torch.bincount(new, minlength=k).amin()) > 0 else labels
+def _solution(problem: Problem, labels: Tensor) -> tuple[Solution, Tensor]:
+    """The best centers of a clustering with its objective, and the costs of all points, [n, K]."""
+    centers = problem.centers(labels)
+    far = problem.costs(centers.rows)
+    return Solution(labels, centers, problem.objective.value(_own(far, labels))), far
+
+
+def _nearest(labels: Tensor, far: Tensor) -> Tensor:
+    """The nearest center of every point, or the old labels if a cluster would become empty."""
+    new = far.argmin(1)
+    return new if int(torch.bincount(new, minlength=far.shape[1]).amin()) > 0 else labels
 
 
 def _move_points(problem: Problem, labels: Tensor, far: Tensor) -> Tensor:
     """Labels after rounds of moves with fixed centers, which never increase the cost of a point."""
     for _ in range(ROUNDS):
         new = _move_round(problem, labels, far)
-        if (
-            new is None
-            or scores(count_values(new, problem.codes, far.shape[1], problem.n_values)).min() < problem.beta
-        ):
+        if new is None or scores(problem.counts(new)).min() < problem.beta:
             break
         labels = new
     return labels
@@ -101,7 +106,7 @@ def _move_round(problem: Problem, labels: Tensor, far: Tensor) -> Tensor | None:
     the order of decreasing cost as long as there is slack. Slack that moves add is only used in the next round, so
     the order within a round does not matter.
     """
-    beta, counts = problem.beta, count_values(labels, problem.codes, far.shape[1], problem.n_values)
+    beta, counts = problem.beta, problem.counts(labels)
     size, slack = counts.sum(1), counts.max(1) - beta * counts.sum(1)
     majority = _tensor(counts.argmax(1), far)
     room, many = _tensor(slack + 1e-9, far), _tensor(size, far)

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .capacity import beta_max, excess, max_size, scores
-from .centers import Centers
+from .centers import Problem
 from .moves import assign_points, boost_interpretability, boost_majority, reduce_minority
-from .problem import Problem, count_values
-from .relocation import open_clusters, reassign, relocate
-from .strong import strong_cover
-from .traversal import Cover, draw_by_distance, farthest_first, first_centers
+from .relocation import Solution, open_clusters, reassign, relocate
+from .traversal import Starts, best_cover, draw_by_distance, farthest_first
 
 
-@dataclass(frozen=True)
-class Solution:
-    """An interpretable clustering and its objective."""
-
-    labels: Tensor
-    centers: Centers
-    value: float
-
-
-def solve(
-    problem: Problem, init: str, n_init: int, max_iter: int, random: np.random.RandomState
-) -> tuple[Solution, bool, int]:
+def solve(problem: Problem, starts: Starts, max_iter: int) -> tuple[Solution, bool, int]:
     """Find the best of several interpretable clusterings.
 
     As in the paper, Algorithm 1 starts from clusterings with every number of clusters up to `n_clusters`. In
@@ -44,11 +31,11 @@ def solve(
         Total number of iterations of Algorithm 1.
     """
     best = min(
-        (_finish(problem, labels) for labels in constructions(problem, init, n_init, random)),
+        (_finish(problem, labels) for labels in constructions(problem, starts)),
         key=lambda found: found.value,
     )
     converged, steps = False, 0
-    for labels, least in _starts(problem, init, n_init, random):
+    for labels, least in _first_labels(problem, starts):
         if steps and not least < best.value:
             continue
         reached, taken = improve(problem, labels, max_iter)
@@ -66,8 +53,7 @@ def improve(problem: Problem, labels: Tensor, max_iter: int) -> tuple[Tensor | N
     """
     seen: set[bytes] = set()
     for step in range(1, max_iter + 1):
-        k = int(labels.amax()) + 1
-        counts = count_values(labels, problem.codes, k, problem.n_values)
+        counts = problem.counts(labels)
         score = scores(counts)
         if score.min() >= problem.beta:
             return labels, step
@@ -86,27 +72,25 @@ def _step(problem: Problem, labels: Tensor, cluster: int, too_many: int) -> Tens
     """Apply the first move that reduces the excess of points; otherwise boost another value."""
     for move in (boost_majority, reduce_minority):
         new = move(problem, labels, cluster)
-        if new is not None:
-            counts = count_values(new, problem.codes, int(labels.amax()) + 1, problem.n_values)
-            if excess(counts, problem.beta) < too_many:
-                return new
+        if new is not None and excess(problem.counts(new), problem.beta) < too_many:
+            return new
     return boost_interpretability(problem, labels, cluster)
 
 
-def constructions(problem: Problem, init: str, n_init: int, random: np.random.RandomState) -> Iterator[Tensor]:
+def constructions(problem: Problem, starts: Starts) -> Iterator[Tensor]:
     """Yield labels of clusterings that reach beta by construction; there is at least one if any clustering does.
 
     They have one cluster for each of the k most frequent values, for all possible k, and the points of other
     values go to clusters that can take them. If there are no more values than clusters, the strongly interpretable
     clustering is another one.
     """
-    frequencies = torch.bincount(problem.codes, minlength=problem.n_values).cpu().numpy()
+    frequencies = problem.frequencies()
     most = min(problem.n_clusters, problem.n_values)
     least = next(k for k in range(1, most + 1) if beta_max(frequencies.tolist(), k) >= problem.beta)
     for k in range(least, most + 1):
         yield _clusters_of_values(problem, frequencies, k)
     if problem.n_values <= problem.n_clusters:
-        yield strong_cover(problem.points, problem.codes, problem.n_clusters, init, n_init, random).labels
+        yield best_cover(problem.points, problem.codes, problem.n_clusters, starts).labels
 
 
 def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Tensor:
@@ -118,36 +102,32 @@ def _clusters_of_values(problem: Problem, frequencies: np.ndarray, k: int) -> Te
     labels = position.to(codes.device)[codes]
     rest, pure = (labels < 0).nonzero()[:, 0], (labels >= 0).nonzero()[:, 0]
     centers = problem.objective.centers(problem.points.take(pure), labels[pure], k)
-    far = problem.objective.costs(problem.points.take(rest), centers.rows)
+    far = problem.costs(centers.rows, rest)
     left = np.array([max_size(m, problem.beta) - m for m in frequencies[top].tolist()])
     labels[rest], _ = assign_points(far, torch.zeros_like(far, dtype=torch.bool), left)
     return labels
 
 
-def _starts(
-    problem: Problem, init: str, n_init: int, random: np.random.RandomState
-) -> Iterator[tuple[Tensor, float]]:
+def _first_labels(problem: Problem, starts: Starts) -> Iterator[tuple[Tensor, float]]:
     """Yield labels to start from, with a lower bound of the objective for the same number of clusters.
 
     For k-center, k + 1 points with pairwise distances of at least r can't be covered by k centers with a radius
     below r / 2.
     """
     objective = problem.objective
-    for first in first_centers(problem.points, init, n_init, random):
+    for first in starts.first_centers(problem.points):
         choose = (
             None
-            if init == "farthest" or objective.name == "kcenter"
-            else draw_by_distance(objective.power, random)
+            if starts.init == "farthest" or objective.name == "kcenter"
+            else partial(draw_by_distance, power=objective.power, random=starts.random)
         )
-        covers: list[Cover] = [*farthest_first(problem.points, problem.n_clusters, first, choose)]
-        for cover in reversed(covers):
+        for cover in reversed([*farthest_first(problem.points, problem.n_clusters, first, choose)]):
             if objective.name == "kcenter":
                 yield cover.labels, cover.radius / 2
             else:
-                yield reassign(problem, cover.labels, len(cover.centers)), 0.0
+                yield reassign(problem, cover.labels), 0.0
 
 
 def _finish(problem: Problem, labels: Tensor) -> Solution:
     _, labels = labels.unique(return_inverse=True)
-    labels = open_clusters(problem, labels, int(labels.amax()) + 1)
-    return Solution(*relocate(problem, labels, int(labels.amax()) + 1))
+    return relocate(problem, open_clusters(problem, labels))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from torch import Tensor
 
-from neonxc.common.estimators import pack_estimator, pack_fields, unpack_estimator
+from neonxc.common.estimators import pack_estimator, unpack_estimator
 from neonxc.common.registry import Values, register
 
 from .beta import BetaInterpretable
@@ -32,8 +31,9 @@ def _pack(obj: CenterClusterer) -> Values:
     values = pack_estimator(obj, FITTED[type(obj)])
     centers = obj.cluster_centers_
     if isinstance(centers, pd.DataFrame):
-        kinds = {name: str(kind) for name, kind in centers.dtypes.items()}
-        return values | {"centers": _listed(centers), "kinds": kinds}
+        values["kinds"] = {name: str(kind) for name, kind in centers.dtypes.items()}
+        # JSON values; categories of other types become strings
+        centers = {name: [level(value) for value in column] for name, column in centers.items()}
     return values | {"centers": centers}
 
 
@@ -49,42 +49,20 @@ def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
     return obj
 
 
-def _listed(frame: pd.DataFrame) -> dict[str, list[Any]]:
-    """Convert columns to lists of JSON values; categories of other types are converted to strings."""
-    return {name: [level(value) for value in column] for name, column in frame.items()}
-
-
 def _pack_metric(metric: Metric) -> Values:
     if not isinstance(metric.name, str):
         raise TypeError(f"can't save a clustering whose metric is a function, {metric.name!r}")
-    params = {
-        name: np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
-        for name, value in metric.params.items()
-    }
-    return pack_fields(metric) | {"params": params, "codings": _described(metric.codings)}
+    params = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in metric.params.items()}
+    return asdict(metric) | {"params": params}
 
 
-def _unpack_metric(cls: type[Metric], values: Values) -> Metric:
-    return cls(**values | {"codings": _codings(values["codings"])})
-
-
-def _pack_interest(interest: Interest) -> Values:
-    return pack_fields(interest) | {"codings": _described(interest.codings)}
-
-
-def _unpack_interest(cls: type[Interest], values: Values) -> Interest:
-    return cls(**values | {"codings": _codings(values["codings"])})
-
-
-def _described(codings: Any) -> list[Values | None]:
-    return [None if coding is None else pack_fields(coding) for coding in codings]
-
-
-def _codings(described: list[Values | None]) -> Any:
-    return [None if values is None else Coding(**values) for values in described]
+def _unpack_coded(cls: type[Any], values: Values) -> Any:
+    """Rebuild a metric or an interest, whose columns have codings; None is that of a column of numbers."""
+    codings = [None if coding is None else Coding(**coding) for coding in values["codings"]]
+    return cls(**values | {"codings": codings})
 
 
 for _estimator in FITTED:
     register(_estimator, _pack, _unpack)
-register(Metric, _pack_metric, _unpack_metric)
-register(Interest, _pack_interest, _unpack_interest)
+register(Metric, _pack_metric, _unpack_coded)
+register(Interest, asdict, _unpack_coded)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from math import isfinite
 from numbers import Real
@@ -11,65 +10,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from neonxc.data.inputs import like
 
 from .capacity import beta_max
 from .distances import EncodedPoints
 from .foi import Interest, find_interest
-from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer, warn_of_duplicates
+from .kcenter import COMMON_CONSTRAINTS, COUNT, CenterClusterer
 from .metric import Metric, fit_metric
 from .table import Table
-from .traversal import farthest_first, first_centers
 
 FOI_CONSTRAINTS: dict[str, list[Any]] = {"foi_bins": [*COUNT, "array-like"], "foi_in_distance": ["boolean"]}
-
-
-@dataclass(frozen=True)
-class StrongCover:
-    """Clusters with a single value each, around centers of that value."""
-
-    labels: Tensor  # [n]
-    centers: list[int]
-    values: list[int]  # value of each cluster
-    radius: float
-
-
-def strong_cover(
-    points: EncodedPoints, codes: Tensor, k: int, init: str, n_init: int, random: np.random.RandomState
-) -> StrongCover:
-    """Choose up to k centers, divided among the values of interest so that the radius is as small as possible.
-
-    Algorithm 4 of Saisubramanian et al. tries all divisions. Because the radius of a value's traversal never grows
-    with its number of centers, it is optimal to give the next center to the value with the largest radius.
-    """
-    rows = [(codes == value).nonzero()[:, 0] for value in range(int(codes.amax()) + 1)]
-    parts = [points.take(own) for own in rows]
-    firsts = [first_centers(part, init, n_init, random) for part in parts]
-    found = (_strong_cover(parts, rows, [own[i] for own in firsts], k) for i in range(n_init))
-    return min(found, key=lambda cover: cover.radius)
-
-
-def _strong_cover(
-    parts: Sequence[EncodedPoints], rows: Sequence[Tensor], first: Sequence[int], k: int
-) -> StrongCover:
-    traversals = [farthest_first(part, k, start) for part, start in zip(parts, first, strict=True)]
-    covers = [next(traversal) for traversal in traversals]
-    for _ in range(k - len(covers)):
-        worst = max(range(len(covers)), key=lambda value: covers[value].radius)
-        if not covers[worst].radius > 0:
-            break
-        covers[worst] = next(traversals[worst])
-    labels = torch.empty(sum(map(len, rows)), dtype=torch.int64, device=rows[0].device)
-    centers: list[int] = []
-    for own, cover in zip(rows, covers, strict=True):
-        labels[own] = cover.labels + len(centers)
-        centers += [int(own[center]) for center in cover.centers]
-    values = [value for value, cover in enumerate(covers) for _ in cover.centers]
-    return StrongCover(labels, centers, values, max(cover.radius for cover in covers))
 
 
 class InterpretableClusterer(CenterClusterer):
@@ -200,13 +152,8 @@ class StronglyInterpretable(InterpretableClusterer):
                 f"cluster of their own; use n_clusters={needed} or more, fewer values (foi_bins), or "
                 f"BetaInterpretable with beta up to {floor_digits(most)}"
             )
-        on_device = torch.from_numpy(codes).to(points.rows.device)
-        random = check_random_state(self.random_state)
-        cover = strong_cover(points, on_device, self.n_clusters, self.init, self.n_init, random)
-        if len(cover.centers) < self.n_clusters:
-            warn_of_duplicates(len(cover.centers), self.n_clusters)
-        self.radius_, self.majority_ = cover.radius, np.array(cover.values)
-        self._publish(table, points, cover.labels, cover.centers)
+        self._cover(table, points, codes)
+        self.majority_ = codes[self.center_indices_]
         return self
 
     def predict(self, X: Any, foi: Any = None) -> Any:
@@ -235,7 +182,7 @@ class StronglyInterpretable(InterpretableClusterer):
             if len(own):
                 _, nearest = points.take(own).nearest(self._centers.to(labels.device)[clusters])
                 labels[own] = clusters[nearest]
-        return like(table.X, self.classes_[labels.cpu().numpy()])
+        return like(table.X, labels)
 
 
 def check_bins(foi_bins: Any) -> None:

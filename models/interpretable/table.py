@@ -32,11 +32,6 @@ class Table:
         """Number of columns."""
         return int(self.X.shape[1])
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the computation."""
-        return self.X.device if isinstance(self.X, Tensor) else torch.device("cpu")
-
     def name(self, column: int) -> str:
         """Name of a column for messages."""
         return f"x[{column}]" if self.names is None else self.names[column]
@@ -71,11 +66,8 @@ class Table:
         )
 
     def column(self, column: int) -> Any:
-        """One column in its original type: a series of a data frame, or an array [n]."""
-        if self.names is not None:
-            return self.X.iloc[:, column]
-        values = self.X[:, column]
-        return values.cpu().numpy() if isinstance(values, Tensor) else values
+        """One column in its original type: a series of a data frame, or an array or tensor [n]."""
+        return self.X[:, column] if self.names is None else self.X.iloc[:, column]
 
     def is_number(self, column: int, boolean: bool) -> bool:
         """Whether a column holds numbers; booleans are numbers if `boolean` is True."""
@@ -84,22 +76,17 @@ class Table:
 
     def numbers(self, columns: Sequence[int]) -> Tensor:
         """The given columns as finite numbers [n, m]."""
-        if self.names is not None:
-            return as_batch(self.X.iloc[:, list(columns)]).tensor
         if len(columns) == self.width:
             return as_batch(self.X).tensor
-        index = torch.tensor(columns, device=self.device) if isinstance(self.X, Tensor) else list(columns)
-        return as_batch(self.X[:, index]).tensor
+        rows = self.X if self.names is None else self.X.iloc
+        return as_batch(rows[:, list(columns)]).tensor
 
     def numbers_with_gaps(self, column: int) -> Tensor:
         """One column as numbers [n], with NaN for missing values."""
-        if isinstance(self.X, Tensor):
-            values = self.X[:, column].detach().to(compute_dtype(self.X.dtype))
-        else:
-            given = self.column(column)
-            array = given if self.names is None else given.to_numpy(dtype=np.float64, na_value=np.nan)
-            values = torch.from_numpy(np.array(array))  # copied, because arrays of pandas may be read-only
-            values = values.to(compute_dtype(values.dtype))
+        values = self.column(column)
+        if not isinstance(values, Tensor):  # copied, because arrays of pandas may be read-only
+            values = torch.from_numpy(np.array(values, dtype=None if self.names is None else np.float64))
+        values = values.to(compute_dtype(values.dtype))
         if bool(values.isinf().any()):
             raise ValueError(f"X has a value that is not finite in column {self.name(column)!r}: inf")
         return values
@@ -119,11 +106,15 @@ def as_table(X: Any) -> Table:
         If X is not a table or has no points.
     """
     names = column_names(X)
-    plain = X if names is not None else X.detach() if isinstance(X, Tensor) else np.asarray(X)
-    table = Table(plain, names)
-    if len(table.X.shape) != 2 or 0 in table.X.shape:
-        raise ValueError(f"X needs shape [points, features] with at least one point, got {list(table.X.shape)}")
-    return table
+    if isinstance(X, Tensor):
+        if X.layout != torch.strided or X.is_complex():
+            as_batch(X)  # raises an error
+        X = X.detach()
+    elif names is None:
+        X = np.asarray(X)
+    if len(X.shape) != 2 or 0 in X.shape:
+        raise ValueError(f"X needs shape [points, features] with at least one point, got {list(X.shape)}")
+    return Table(X, names)
 
 
 @reads_tables
@@ -136,16 +127,9 @@ def read_table(model: Any, X: Any, *, reset: bool, gaps: bool) -> Table:
         If X is not a table or has no points, its columns differ from those in `fit`, or an array has invalid
         values.
     """
-    names = column_names(X)
-    if names is not None:
-        validate_data(model, X=X, reset=reset, skip_check_array=True)
-        if 0 in X.shape:
-            raise ValueError(f"X is empty: shape {list(X.shape)}")
-        return Table(X, names)
-    if isinstance(X, Tensor):
-        if X.layout != torch.strided or X.is_complex() or X.ndim != 2 or not X.numel():
-            as_batch(X)  # raises an error for other layouts and complex numbers
-            raise ValueError(f"X needs shape [points, features], got {list(X.shape)}")
-        validate_data(model, X=X, reset=reset, skip_check_array=True)
-        return Table(X.detach(), None)
-    return Table(validate_data(model, X=X, reset=reset, ensure_all_finite="allow-nan" if gaps else True), None)
+    if column_names(X) is None and not isinstance(X, Tensor):
+        finite = "allow-nan" if gaps else True
+        return Table(validate_data(model, X=X, reset=reset, ensure_all_finite=finite), None)
+    table = as_table(X)
+    validate_data(model, X=table.X, reset=reset, skip_check_array=True)
+    return table

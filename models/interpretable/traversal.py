@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ class Cover:
     labels: Tensor  # [n], index of the nearest center
     distances: Tensor  # [n], distance to the nearest center
 
-    @property
+    @cached_property
     def radius(self) -> float:
         """Largest distance of a point to its nearest center."""
         return float(self.distances.amax())
@@ -49,25 +49,54 @@ def farthest_first(
         yield cover
 
 
-def draw_by_distance(power: int, random: np.random.RandomState) -> Callable[[Tensor], int]:
-    """Create a function that draws the next center with probability proportional to a power of the distance."""
-
-    def draw(far: Tensor) -> int:
-        chance = far.double().cpu().numpy() ** power
-        return int(random.choice(len(chance), p=chance / chance.sum()))
-
-    return draw
+def draw_by_distance(far: Tensor, power: int, random: np.random.RandomState) -> int:
+    """Draw the next center with probability proportional to a power of the distance."""
+    chance = far.double().cpu().numpy() ** power
+    return int(random.choice(len(chance), p=chance / chance.sum()))
 
 
-def first_centers(points: EncodedPoints, init: str, n_init: int, random: np.random.RandomState) -> list[int]:
-    """First centers of `n_init` runs: an outermost point for the first run of "farthest", else random points."""
-    fixed = [points.space.outermost(points.rows)] if init == "farthest" else []
-    return fixed + [int(random.randint(len(points))) for _ in range(n_init - len(fixed))]
+@dataclass(frozen=True)
+class Starts:
+    """How the first centers of several runs are chosen."""
+
+    init: str
+    n_init: int
+    random: np.random.RandomState
+
+    def first_centers(self, points: EncodedPoints) -> list[int]:
+        """First center of each run: an outermost point for the first run of "farthest", else random points."""
+        fixed = [points.space.outermost(points.rows)] if self.init == "farthest" else []
+        return fixed + [int(self.random.randint(len(points))) for _ in range(self.n_init - len(fixed))]
 
 
-def best_cover(points: EncodedPoints, k: int, init: str, n_init: int, random: np.random.RandomState) -> Cover:
-    """The cover with up to k centers that has the smallest radius over several runs."""
-    found: list[Any] = [
-        [*farthest_first(points, k, first)][-1] for first in first_centers(points, init, n_init, random)
-    ]
+def best_cover(points: EncodedPoints, codes: Tensor, k: int, starts: Starts) -> Cover:
+    """The cover of least radius over several runs, with up to k centers, each for points of its own value alone.
+
+    Algorithm 4 of Saisubramanian et al. tries all divisions of the centers among the values. Because the radius of
+    a value's traversal never grows with its number of centers, it is optimal to give the next center to the value
+    with the largest radius.
+    """
+    rows = [(codes == value).nonzero()[:, 0] for value in range(int(codes.amax()) + 1)]
+    parts = [points.take(own) for own in rows] if len(rows) > 1 else [points]
+    firsts = zip(*map(starts.first_centers, parts), strict=True)
+    found = (_one_cover(parts, rows, first, k) for first in firsts)
     return min(found, key=lambda cover: cover.radius)
+
+
+def _one_cover(parts: Sequence[EncodedPoints], rows: Sequence[Tensor], first: Sequence[int], k: int) -> Cover:
+    traversals = [farthest_first(part, k, start) for part, start in zip(parts, first, strict=True)]
+    covers = [next(traversal) for traversal in traversals]
+    for _ in range(k - len(covers)):
+        worst = max(range(len(covers)), key=lambda value: covers[value].radius)
+        if not covers[worst].radius > 0:
+            break
+        covers[worst] = next(traversals[worst])
+    if len(covers) == 1:
+        return covers[0]
+    n = sum(map(len, rows))
+    centers: list[int] = []
+    labels, distances = covers[0].labels.new_empty(n), covers[0].distances.new_empty(n)
+    for own, cover in zip(rows, covers, strict=True):
+        labels[own], distances[own] = cover.labels + len(centers), cover.distances
+        centers += own[cover.centers].tolist()
+    return Cover(centers, labels, distances)

@@ -17,7 +17,6 @@ from sklearn.preprocessing import (
     RobustScaler,
     StandardScaler,
 )
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.head.preprocessing import Preprocessing
@@ -31,12 +30,9 @@ SUPPORTED = (
 
 def remembered(step: Any, d: int) -> tuple[Tensor, Tensor]:
     """Return the center and scale [d] of the raw columns that a fitted first step stores; 0 and 1 by default."""
-    center = getattr(step, "mean_", getattr(step, "center_", None))
-    if center is None and isinstance(step, MinMaxScaler):
-        center = (step.data_min_ + step.data_max_) / 2
-    scale = getattr(step, "scale_", None)
+    center, scale = _center(step), getattr(step, "scale_", None)
     if isinstance(step, MinMaxScaler):
-        scale = 1 / np.asarray(scale)
+        center, scale = (step.data_min_ + step.data_max_) / 2, 1 / np.asarray(scale)
     return (
         torch.zeros(d, dtype=torch.float64) if center is None else _tensor(center),
         torch.ones(d, dtype=torch.float64) if scale is None else _tensor(scale),
@@ -62,56 +58,34 @@ def _(step: FunctionTransformer, folded: Preprocessing) -> Preprocessing:
     return folded  # without a function it is scikit-learn's implementation of 'passthrough'
 
 
-@appended.register
-def _(step: StandardScaler, folded: Preprocessing) -> Preprocessing:
-    check_is_fitted(step)
-    return _scaled(folded, step.scale_, step.mean_ if step.with_mean else None, step.n_features_in_)
-
-
-@appended.register
-def _(step: RobustScaler, folded: Preprocessing) -> Preprocessing:
-    check_is_fitted(step)
-    return _scaled(folded, step.scale_, step.center_, step.n_features_in_)
-
-
-@appended.register
-def _(step: MinMaxScaler, folded: Preprocessing) -> Preprocessing:
-    check_is_fitted(step)
-    if step.clip:
-        raise ValueError("MinMaxScaler(clip=True) is not affine; set clip=False")
-    return folded.then(_tensor(step.scale_), _tensor(step.min_))
-
-
-@appended.register
-def _(step: MaxAbsScaler, folded: Preprocessing) -> Preprocessing:
-    check_is_fitted(step)
+@appended.register(StandardScaler)
+@appended.register(RobustScaler)
+@appended.register(MinMaxScaler)
+@appended.register(MaxAbsScaler)
+def _(step: Any, folded: Preprocessing) -> Preprocessing:
     if getattr(step, "clip", False):
-        raise ValueError("MaxAbsScaler(clip=True) is not affine; set clip=False")
-    return _scaled(folded, step.scale_, None, step.n_features_in_)
+        raise ValueError(f"{type(step).__name__}(clip=True) is not affine; set clip=False")
+    if isinstance(step, MinMaxScaler):
+        return folded.then(_tensor(step.scale_), _tensor(step.min_))
+    centered = getattr(step, "with_mean", True)
+    return _scaled(folded, step.scale_, _center(step) if centered else None, step.n_features_in_)
 
 
 @appended.register(PCA)
 @appended.register(IncrementalPCA)
-def _(step: PCA | IncrementalPCA, folded: Preprocessing) -> Preprocessing:
-    check_is_fitted(step)
+@appended.register(TruncatedSVD)
+def _(step: Any, folded: Preprocessing) -> Preprocessing:
     weight = _tensor(step.components_)
-    if step.whiten:
+    if getattr(step, "whiten", False):
         scale = np.sqrt(step.explained_variance_)
         # the same guard against directions without variance as in scikit-learn
         weight = weight / _tensor(np.maximum(scale, np.finfo(scale.dtype).eps))[:, None]
-    return folded.then(weight, -weight @ _tensor(step.mean_))
-
-
-@appended.register
-def _(step: TruncatedSVD, folded: Preprocessing) -> Preprocessing:
-    check_is_fitted(step)
-    weight = _tensor(step.components_)
-    return folded.then(weight, weight.new_zeros(len(weight)))
+    mean = getattr(step, "mean_", None)
+    return folded.then(weight, weight.new_zeros(len(weight)) if mean is None else -weight @ _tensor(mean))
 
 
 @appended.register
 def _(step: TfidfTransformer, folded: Preprocessing) -> Preprocessing:
-    check_is_fitted(step)
     if step.sublinear_tf:
         raise ValueError(
             "TfidfTransformer(sublinear_tf=True) can only be folded directly after a CountVectorizer; elsewhere "
@@ -125,6 +99,10 @@ def _(step: TfidfTransformer, folded: Preprocessing) -> Preprocessing:
 @appended.register
 def _(step: Normalizer, folded: Preprocessing) -> Preprocessing:
     return folded.normalized(step.norm)
+
+
+def _center(step: Any) -> Any:
+    return getattr(step, "mean_", getattr(step, "center_", None))
 
 
 def _scaled(folded: Preprocessing, scale: Any, shift: Any, d: int) -> Preprocessing:

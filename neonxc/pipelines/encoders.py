@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
-from sklearn.utils.validation import check_is_fitted
 
 from neonxc.data.inputs import is_missing
 from neonxc.pipelines.encoding import category
@@ -50,7 +49,6 @@ def encoded(step: Any) -> Encoded | None:
 def _(step: FunctionTransformer) -> Encoded | None:
     if step.func is None:
         return None
-    check_is_fitted(step)
     name = next((name for name, function in FUNCTIONS.items() if function is step.func), None)
     if name is None or step.kw_args:
         what = getattr(step.func, "__name__", repr(step.func))
@@ -64,7 +62,6 @@ def _(step: FunctionTransformer) -> Encoded | None:
 
 @encoded.register
 def _(step: SimpleImputer) -> Encoded:
-    check_is_fitted(step)
     if not is_missing(step.missing_values):
         raise ValueError(
             f"SimpleImputer(missing_values={step.missing_values!r}) can't be folded: missing values need to be "
@@ -80,7 +77,6 @@ def _(step: SimpleImputer) -> Encoded:
 
 @encoded.register
 def _(step: OneHotEncoder) -> Encoded:
-    check_is_fitted(step)
     result = Encoded([])
     for i, (values, rare) in enumerate(_categories(step)):
         frequent = tuple(value for value in values if value not in rare)
@@ -100,7 +96,6 @@ def _(step: OneHotEncoder) -> Encoded:
 
 @encoded.register
 def _(step: OrdinalEncoder) -> Encoded:
-    check_is_fitted(step)
     result = Encoded([])
     unknown = None if is_missing(step.unknown_value) else float(step.unknown_value)
     for i, (values, rare) in enumerate(_categories(step)):
@@ -126,63 +121,64 @@ def _categories(step: OneHotEncoder | OrdinalEncoder) -> Iterator[tuple[tuple[An
         yield values, {} if rare[i] is None else dict.fromkeys(category(value) for value in rare[i])
 
 
-def behind(part: Part, source: Part, slope: float, shift: float) -> tuple[Part, float, float]:
-    """Compose two parts: a part of the column ``slope * source + shift``, in terms of the source's own column.
+class Scaled(NamedTuple):
+    """The column ``slope * part + shift``."""
 
-    Returns
-    -------
-    part : Number, Indicator or Code
-    slope, shift : float
-        The composition is ``slope * part + shift``.
+    part: Part
+    slope: float = 1.0
+    shift: float = 0.0
+
+    def at(self, number: float) -> float:
+        """The column's number where that of the part is known."""
+        return self.slope * number + self.shift
+
+
+def behind(part: Part, column: Scaled) -> Scaled:
+    """Compose two parts: a part of a scaled column, in terms of the column that the scaled part is of.
 
     Raises
     ------
     ValueError
-        The composition is no such function, for example the categories of a scaled column.
+        The composition is no scaled part, for example the categories of a scaled column.
     """
-    as_it_is = (slope, shift) == (1.0, 0.0)
+    source, slope, shift = column
+    as_it_is = column == Scaled(source)
     if isinstance(part, Number) and not part.functions:
         fill = part.fill if as_it_is or part.fill is None else (part.fill - shift) / slope
-        return _filled(source, fill), slope, shift
+        return column._replace(part=_filled(source, fill))
     if not isinstance(source, Number):
-        numbers, unknown = _numbers(source)
-        codes = tuple(_value(part, slope * number + shift) for number in numbers.values())
-        other = _value(part, slope * unknown + shift)
-        return Code(source.column, tuple(numbers), None if np.isnan(other) else other, codes), 1.0, 0.0
+        codes = tuple(_value(part, column.at(number)) for number in source.numbers.values())
+        other = _value(part, column.at(source.other))
+        return Scaled(Code(source.column, tuple(source.numbers), None if np.isnan(other) else other, codes))
     if part == Indicator(part.column, (None,)):  # scaling does not change which values are missing
-        return Indicator(source.column, (None,) if source.fill is None else ()), 1.0, 0.0
+        return Scaled(Indicator(source.column, (None,) if source.fill is None else ()))
     if not as_it_is:
         raise ValueError("it needs unscaled columns, but a step before it scales them; put that step after it")
     if isinstance(part, Number):
-        filled = source if part.fill is None else _filled_number(source, part.fill)
-        return replace(filled, functions=source.functions + part.functions), 1.0, 0.0
+        filled: Any = _filled(source, part.fill)
+        return Scaled(replace(filled, functions=source.functions + part.functions))
     if source.functions:
         raise ValueError(f"it needs untransformed columns, but a step before it takes their {source.functions[0]}")
-    return _of_filled(part, source), 1.0, 0.0
+    return Scaled(_of_filled(part, source))
 
 
-def known_behind(values: tuple[Any, ...], source: Part, slope: float, shift: float) -> tuple[Any, ...] | None:
-    """The values of the source's own column that are mapped to one of some values; None: all are."""
+def known_behind(values: tuple[Any, ...], column: Scaled) -> tuple[Any, ...] | None:
+    """The values of the scaled part's own column that are mapped to one of some values; None: all are."""
+    source = column.part
     if isinstance(source, Number):
         return values if source.fill is None or source.fill not in values else (*values, None)
-    numbers, unknown = _numbers(source)
-    if slope * unknown + shift in values:
+    if column.at(source.other) in values:
         return None
-    return tuple(value for value, number in numbers.items() if slope * number + shift in values)
+    return tuple(value for value, number in source.numbers.items() if column.at(number) in values)
 
 
 def _filled(source: Part, fill: Any) -> Part:
-    """A source whose missing values are filled with a number."""
-    if isinstance(source, Indicator) or fill is None:
+    """A source whose missing values are filled, such that its functions map them to a number."""
+    if fill is None or isinstance(source, Indicator):
         return source
     if isinstance(source, Code):
         codes = tuple(fill if np.isnan(code) else code for code in source.numbers.values())
         return replace(source, codes=codes, unknown=fill if source.unknown is None else source.unknown)
-    return _filled_number(source, fill)
-
-
-def _filled_number(source: Number, fill: Any) -> Number:
-    """A numeric source filled so that its functions map missing values to a number."""
     if source.fill is not None:
         return source
     number = float(source.undo(np.asarray(fill))) if source.functions else fill
@@ -209,19 +205,11 @@ def _of_filled(part: Indicator | Code, source: Number) -> Part:
     return Code(source.column, tuple(numbers), part.unknown, tuple(numbers.values()))
 
 
-def _numbers(source: Indicator | Code) -> tuple[dict[Any, float], float]:
-    """The code of each value, and that of unknown values; NaN where there is none."""
-    if isinstance(source, Indicator):
-        return dict.fromkeys(source.values, 1.0), 0.0
-    return source.numbers, np.nan if source.unknown is None else source.unknown
-
-
 def _value(part: Part, value: Any) -> float:
     """The encoded number of a value; NaN where there is none."""
     value = category(value)
     if not isinstance(part, Number):
-        numbers, unknown = _numbers(part)
-        return numbers.get(value, unknown)
+        return part.numbers.get(value, part.other)
     found: Any = part.fill if value is None else value
     if found is None:
         return np.nan

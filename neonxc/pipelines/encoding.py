@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -87,17 +87,13 @@ class Encoding:
                     f"pipeline takes NaN alone for a missing value: pass {name}.fillna(numpy.nan)"
                 )
         result = np.empty((len(frame), self.width))
-        numbers: dict[int, np.ndarray] = {}
-        codes: dict[int, np.ndarray] = {}
+        numbers = cache(lambda column: self.numbers(frame, column, name))
+        codes = cache(lambda column: self._codes(frame, column, name))
         for i, part in enumerate(self.parts):
             if isinstance(part, Number):
-                if part.column not in numbers:
-                    numbers[part.column] = self.numbers(frame, part.column, name)
-                result[:, i] = self._number(part, numbers[part.column], name)
-                continue
-            if part.column not in codes:
-                codes[part.column] = self._codes(frame, part.column, name)
-            result[:, i] = self._looked_up(part, codes[part.column], name)
+                result[:, i] = self._number(part, numbers(part.column), name)
+            else:
+                result[:, i] = self._looked_up(part, codes(part.column), name)
         return torch.from_numpy(result)
 
     def collected(self, relevance: Tensor) -> Tensor:
@@ -167,8 +163,9 @@ class Encoding:
         missing = given.isna().to_numpy()
         codes[missing] = vocabulary[None]
         if column in self.known:
-            allowed = self._mask(column, self.known[column])
-            if (bad := ~allowed[codes]).any():
+            unknown = np.ones(len(vocabulary) + 1, dtype=bool)  # the last entry belongs to code -1
+            unknown[[vocabulary[value] for value in self.known[column]]] = False
+            if (bad := unknown[codes]).any():
                 value = category(given.iloc[int(bad.argmax())])
                 raise ValueError(
                     f"{name} has the value {value!r} in row {int(bad.argmax())}, column {self.columns[column]!r}; "
@@ -176,22 +173,13 @@ class Encoding:
                 )
         return codes
 
-    def _mask(self, column: int, values: Iterable[Any]) -> np.ndarray:
-        """Mask of the codes of some values; the last entry belongs to code -1, unknown values."""
-        vocabulary = self._vocabulary[column]
-        mask = np.zeros(len(vocabulary) + 1, dtype=bool)
-        mask[[vocabulary[value] for value in values]] = True
-        return mask
-
     def _looked_up(self, part: Indicator | Code, codes: np.ndarray, name: str) -> np.ndarray:
         """The encoded column of a categorical part, from the codes of its values."""
-        if isinstance(part, Indicator):
-            return self._mask(part.column, part.values)[codes].astype(np.float64)
         vocabulary, numbers = self._vocabulary[part.column], part.numbers
-        table = np.full(len(vocabulary) + 1, np.nan if part.unknown is None else part.unknown)
+        table = np.full(len(vocabulary) + 1, part.other)  # the last entry belongs to code -1, unknown values
         table[[vocabulary[value] for value in numbers]] = list(numbers.values())
         found = table[codes]
-        if np.isnan(found).any():
+        if np.isnan(table).any() and np.isnan(found).any():
             row = int(np.isnan(found).argmax())
             raise ValueError(f"{name} has an unknown value in row {row}, column {self.columns[part.column]!r}")
         return found

@@ -19,7 +19,7 @@ from neonxc.data.inputs import as_batch, check_width
 from neonxc.data.sparse import is_sparse, moments
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.pipelines.affine import appended, remembered
-from neonxc.pipelines.encoders import Encoded, behind, encoded, known_behind
+from neonxc.pipelines.encoders import Encoded, Scaled, behind, encoded, known_behind
 from neonxc.pipelines.encoding import Encoding, is_mixed
 from neonxc.pipelines.parts import Number, Part
 
@@ -111,24 +111,23 @@ class Folding:
             raise ValueError(
                 "it comes after a Normalizer, which mixes the table's columns; put it before the Normalizer"
             )
-        parts: list[Part] = []
-        slopes, shifts, mixtures = [], [], {}
+        columns: list[Scaled] = []
+        mixtures = {}
         for row, part in enumerate(encoder.parts):
-            found = self._source(part.column)
-            if found is not None:
-                new, slope, shift = behind(part, self.parts[found[0]], *found[1:])
-                parts.append(new)
-                slopes.append(slope)
-                shifts.append(shift)
+            source = self._source(part.column)
+            if source is not None:
+                columns.append(behind(part, source))
             elif isinstance(part, Number) and not part.functions:
                 mixtures[row] = part.column  # mixed columns have no missing values to fill
             else:
                 raise ValueError(
                     "it needs single columns, but a step before it mixes them; put it before that step"
                 )
-        alone = {i for i in encoder.nan_alone if self.plain and self._source(i) == (i, 1.0, 0.0)}
-        known, map_ = self._known_with(encoder.known), _diagonal(slopes, shifts)
-        folding = Folding(self.width, tuple(parts), known, map_, self.nan_alone | alone)
+        alone = {i for i in encoder.nan_alone if self.plain and self._source(i) == Scaled(Number(i))}
+        scaling = torch.tensor([column[1:] for column in columns], dtype=torch.float64).view(-1, 2)
+        map_ = Preprocessing.identity(len(columns)).then(*scaling.T)
+        parts = tuple(column.part for column in columns)
+        folding = Folding(self.width, parts, self._known_with(encoder.known), map_, self.nan_alone | alone)
         return folding._with_mixtures(self, mixtures) if mixtures else folding
 
     def parted(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
@@ -148,38 +147,34 @@ class Folding:
         norm = None if norm is None else replace(norm, weight=norm.weight[:, used])
         return encoding, replace(self.map, weight=self.map.weight[:, used], norm=norm)
 
-    def _source(self, column: int) -> tuple[int, float, float] | None:
-        """The index, slope and shift if a column is ``slope * part + shift``; None if it mixes several parts."""
-        weight, shift = self.map.weight, float(self.map.bias[column])
-        if weight.ndim == 1:
-            return column, float(weight[column]), shift
-        found = weight[column].nonzero()[:, 0].tolist()
-        return (found[0], float(weight[column, found[0]]), shift) if len(found) == 1 else None
+    def _source(self, column: int) -> Scaled | None:
+        """The scaled part that a column is; None if it mixes several parts."""
+        weight, shift = self.map.weight[column], float(self.map.bias[column])
+        if self.map.diagonal:
+            return Scaled(self.parts[column], float(weight), shift)
+        found = weight.nonzero()[:, 0].tolist()
+        return Scaled(self.parts[found[0]], float(weight[found[0]]), shift) if len(found) == 1 else None
 
     def _known_with(self, known: dict[int, tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
         """Allowed values of the table's columns, after the restrictions of an encoder are added."""
         result = dict(self.known)
         for column, values in known.items():
-            found = self._source(column)
-            if found is None:
-                continue
-            allowed = known_behind(values, self.parts[found[0]], *found[1:])
-            if allowed is not None:
-                own = self.parts[found[0]].column
+            source = self._source(column)
+            allowed = None if source is None else known_behind(values, source)
+            if source is not None and allowed is not None:
+                own = source.part.column
                 result[own] = tuple(value for value in allowed if value in result.get(own, allowed))
         return result
 
     def _with_mixtures(self, before: Folding, mixtures: dict[int, int]) -> Folding:
         """Insert mixed columns of `before` as the rows given by the keys; the parts of both foldings are kept."""
-        n, old = len(self.parts), before.map.weight
-        weight = old.new_zeros(n + len(mixtures), n + len(before.parts))
-        bias = old.new_zeros(len(weight))
-        own = [row for row in range(len(weight)) if row not in mixtures]
-        weight[own, range(n)], bias[own] = self.map.weight, self.map.bias
-        for row, column in mixtures.items():
-            weight[row, n:], bias[row] = before.map.weight[column], before.map.bias[column]
+        mixed = list(mixtures.values())
+        own = [row for row in range(len(self.parts) + len(mixed)) if row not in mixtures]
+        order = np.argsort([*own, *mixtures])
+        weight = torch.block_diag(torch.diag(self.map.weight), before.map.weight[mixed])[order]
+        bias = torch.cat([self.map.bias, before.map.bias[mixed]])[order]
         parts = self.parts + before.parts
-        return replace(self, parts=parts, map=Preprocessing(weight, bias, torch.zeros_like(bias)))
+        return replace(self, parts=parts, map=Preprocessing.identity(len(parts)).then(weight, bias))
 
 
 def _append(step: Any, folding: Folding) -> Folding:
@@ -189,6 +184,8 @@ def _append(step: Any, folding: Folding) -> Folding:
             with _named(f"step {name!r}"):
                 folding = _append(inner, folding)
         return folding
+    if hasattr(step, "fit"):
+        check_is_fitted(step)
     if isinstance(step, ColumnTransformer):
         return _side_by_side(step, folding)
     encoder = encoded(step)
@@ -202,14 +199,12 @@ def _append(step: Any, folding: Folding) -> Folding:
 
 def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
     """Append a ColumnTransformer; each of its transformers is folded on the table of its columns."""
-    check_is_fitted(step)
-    d, names = step.n_features_in_, list(getattr(step, "feature_names_in_", []))
-    if getattr(step, "transformer_weights", None):
+    if step.transformer_weights:
         raise ValueError("transformer_weights of a ColumnTransformer are not supported")
     blocks: list[tuple[list[int], Folding]] = []
-    for name, inner, columns in step.transformers_:
-        index = _column_index(columns, names, d)
-        if not index or (isinstance(inner, str) and inner == "drop"):  # transformers of no column are not fitted
+    for name, inner, _ in step.transformers_:
+        index = step._transformer_to_input_indices[name]
+        if not len(index) or inner == "drop":  # transformers of no column are not fitted
             continue
         with _named(f"transformer {name!r}"):
             block = _append(inner, Folding.of(len(index)))
@@ -220,7 +215,7 @@ def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
         raise ValueError("the ColumnTransformer keeps no column")
     bias = torch.cat([block.map.bias for _, block in blocks])
     if all(block.plain for _, block in blocks):
-        one = torch.eye(d, dtype=torch.float64)
+        one = torch.eye(step.n_features_in_, dtype=torch.float64)
         weight = torch.cat([_full(block.map.weight) @ one[index] for index, block in blocks])
         return replace(folding, map=folding.map.then(weight, bias))
     together = Encoded([])
@@ -269,26 +264,6 @@ def _named(place: str) -> Iterator[None]:
         raise ValueError(f"{place}: {error}") from None
     except RuntimeError as error:
         raise ValueError(f"{place} does not fit the steps before it ({error}); fit the Pipeline again") from None
-
-
-def _column_index(columns: Any, names: list[str], d: int) -> list[int]:
-    """The positions of columns that a ColumnTransformer selects by name, position, slice or mask."""
-    if isinstance(columns, (str, int)):
-        columns = [columns]
-    if isinstance(columns, slice):
-        if isinstance(columns.start, str) or isinstance(columns.stop, str):
-            start = names.index(columns.start) if columns.start is not None else 0
-            stop = names.index(columns.stop) + 1 if columns.stop is not None else d
-            return list(range(start, stop))
-        return list(range(d))[columns]
-    if len(columns) and isinstance(columns[0], (bool, np.bool_)):
-        return [int(i) for i in np.flatnonzero(columns)]
-    return [names.index(c) if isinstance(c, str) else int(c) % d for c in columns]
-
-
-def _diagonal(slopes: list[float], shifts: list[float]) -> Preprocessing:
-    weight, bias = (torch.tensor(numbers, dtype=torch.float64) for numbers in (slopes, shifts))
-    return Preprocessing(weight, bias, torch.zeros_like(bias))
 
 
 def _full(weight: Tensor) -> Tensor:

@@ -85,6 +85,16 @@ class Indicator:
     column: int
     values: tuple[Any, ...]
 
+    @property
+    def numbers(self) -> dict[Any, float]:
+        """The number of each value."""
+        return dict.fromkeys(self.values, 1.0)
+
+    @property
+    def other(self) -> float:
+        """The number of all other values."""
+        return 0.0
+
 
 @dataclass(frozen=True)
 class Code:
@@ -103,6 +113,11 @@ class Code:
         """The code of each value."""
         codes = range(len(self.values)) if self.codes is None else self.codes
         return dict(zip(self.values, map(float, codes), strict=True))
+
+    @property
+    def other(self) -> float:
+        """The code of all other values, NaN if they are an error."""
+        return np.nan if self.unknown is None else self.unknown
 
 
 Part = Number | Indicator | Code
