@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
-from neonxc.data.frames import as_pandas
+from neonxc.data.frames import as_pandas, column_names
 
 
 def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
@@ -18,7 +18,7 @@ def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
     X = as_pandas(X)
     if not without_rows(X, ranks):
         return X, slice(None)
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
+    if column_names(X) is not None:
         return type(X)(np.zeros((1, X.shape[1])), columns=X.columns), slice(0)
     if isinstance(X, Tensor):
         return X.new_zeros(1, *X.shape[1:]), slice(0)

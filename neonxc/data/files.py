@@ -74,8 +74,10 @@ def read_table(
     DataFrame [n, d]
         Integers are int64, other numbers and columns with missing numbers are float64, Boolean values are bool,
         and everything else is text, with NaN for missing values. Empty cells and ``NA``, ``N/A``, ``nan``,
-        ``null``, ``None``, ``?`` and ``-`` count as missing. ``frame.attrs["notes"]`` is a list of str that
-        describes how the file was interpreted: dropped or renamed columns, decimal commas, a guessed encoding.
+        ``null``, ``None``, ``?`` and ``-`` count as missing. Columns with the name of another one, or without a
+        name, are called as pandas calls them, such as ``a.1`` and ``Unnamed: 3``.
+        ``frame.attrs["notes"]`` is a list of str that describes how the file was interpreted: dropped or renamed
+        columns, decimal commas, a guessed encoding.
 
     Raises
     ------

@@ -212,7 +212,7 @@ def _reasons(useless: dict[str, str]) -> list[str]:
     for why in dict.fromkeys(useless.values()):
         names = [name for name in useless if useless[name] == why]
         one, several, rest = REASONS[why]
-        sentences.append(f"{_listed(names)} {one if len(names) == 1 else several} {rest}")
+        sentences.append(f"{listed(names)} {one if len(names) == 1 else several} {rest}")
     return sentences
 
 
@@ -220,18 +220,18 @@ def _on_numbers(numbers: pd.DataFrame) -> list[str]:
     gaps = {name: share for name, share in numbers.isna().mean().items() if share}
     if not gaps:
         return []
-    listed = _listed([f"{name} ({percent(share)})" for name, share in gaps.items()])
+    found = listed([f"{name} ({percent(share)})" for name, share in gaps.items()])
     what = "1 column of numbers has" if len(gaps) == 1 else f"{len(gaps)} columns of numbers have"
-    return [f"{what} missing values: {listed}; filled in with the median"]
+    return [f"{what} missing values: {found}; filled in with the median"]
 
 
 def _on_categories(categories: pd.DataFrame) -> list[str]:
     if not categories.shape[1]:
         return []
-    listed = _listed([f"{name} ({_values(categories[name])})" for name in categories])
+    found = listed([f"{name} ({_values(categories[name])})" for name in categories])
     d = categories.shape[1]
     what = "1 column of categories is" if d == 1 else f"{d} columns of categories are"
-    return [f"{what} one-hot encoded: {listed}"]
+    return [f"{what} one-hot encoded: {found}"]
 
 
 def _values(column: pd.Series) -> str:
@@ -266,7 +266,7 @@ def on_suspects(frame: pd.DataFrame) -> list[str]:
     looks = "looks like an identifier or a weight" if one else "look like identifiers or weights"
     used = "it is used as a feature" if one else "they are used as features"
     drop = f"X.drop(columns={names[:NAMES]}) or {' '.join(f'--ignore {name}' for name in names[:NAMES])}"
-    return [f"{_listed(names)} {looks} of the rows, but {used}; to leave out: {drop}"]
+    return [f"{listed(names)} {looks} of the rows, but {used}; to leave out: {drop}"]
 
 
 def _identifies(values: pd.Series) -> bool:
@@ -288,6 +288,7 @@ def _weights(name: str, frame: pd.DataFrame) -> bool:
         return not frame.drop(columns=name).corrwith(values, numeric_only=True).abs().max() > MEASURED
 
 
-def _listed(parts: list[str]) -> str:
+def listed(parts: list[str]) -> str:
+    """Join names for a message, which has ten at most and the number of the others."""
     more = len(parts) - NAMES
     return ", ".join([*parts[:NAMES], f"and {more} more"] if more > 0 else parts)

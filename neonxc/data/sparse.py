@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from scipy import sparse
+from scipy.sparse.linalg import norm
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from torch import Tensor
 
@@ -88,12 +89,8 @@ class SparseRows:
     def norms(self, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
         """Compute the norms [N] (l1, l2 or max) of ``weight x + bias`` for a weight [d] or [p, d], in float64."""
         if weight.ndim == 1 and not bool(bias.any()):
-            rows, columns = self.places()
-            sizes = (self.entries.double() * weight.cpu().double()[columns]).abs() ** min(ORDERS[kind], 2)
-            found = sizes.new_zeros(len(self))
-            if kind == "max":
-                return found.scatter_reduce(0, rows, sizes, "amax").sqrt().to(self.device)
-            return found.index_add(0, rows, sizes).pow(1 / ORDERS[kind]).to(self.device)
+            scaled = self.matrix.astype(np.float64).multiply(weight.detach().double().cpu().numpy()).tocsr()
+            return torch.from_numpy(norm(scaled, ORDERS[kind], axis=1)).to(self.device)
         weight, bias, parts = weight.double(), bias.double(), []
         for block in blocks(len(self), 32 * max(weight.shape[0], 1), self.device):
             part = SparseRows(self.matrix[block], self.device)

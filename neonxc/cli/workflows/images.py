@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
-from neonxc.cli.workflows.drawing import Drawing, Explained, Mode
+from neonxc.cli.workflows.drawing import Drawing, Explained, Mode, explained_clusters
 from neonxc.cli.workflows.photos import Named, names_of
 from neonxc.cli.workflows.result import Result
 from neonxc.common.processes import Ranks
@@ -107,9 +107,9 @@ def heatmaps(
     def explain(row: int, photo: Tensor) -> Explained:
         x = _batch(features, photo)
         if mode != "per photo":
-            return _explained(net, rules, x, whole)
+            return _explained(net, rules, x)
         model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {names[row]} at this layer")
-        return _explained(neuralize(model, x, features), rules, x, whole)
+        return _explained(neuralize(model, x, features), rules, x)
 
     of = "each of " if mode == "per photo" else ""
     of = f" of {of}{len(photos)} photos" if whole or len(photos) > 1 else ""
@@ -163,11 +163,10 @@ def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) 
     return torch.cat(ranks.gather(found))[order]
 
 
-def _explained(net: Any, rules: Composite | None, x: Tensor, whole: bool) -> Explained:
+def _explained(net: Any, rules: Composite | None, x: Tensor) -> Explained:
     """Compute relevance for the cluster of the whole photo, or for the clusters of its locations."""
     logits = net(x)[0].detach().cpu()
-    columns = [int(logits.argmax())] if whole else list(range(len(logits)))
-    return Explained(logits, columns, NEON(net, rules).heatmaps(x, columns)[0].cpu())
+    return Explained(logits, NEON(net, rules).heatmaps(x, explained_clusters(logits))[0].cpu())
 
 
 def _batch(features: FeatureExtractor, photo: Tensor) -> Tensor:
