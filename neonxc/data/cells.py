@@ -17,7 +17,7 @@ MOSTLY = 0.9
 
 
 class Notation(NamedTuple):
-    """A way of writing numbers that pandas does not parse by itself; another sign is removed or is the comma."""
+    """A way of writing numbers that pandas does not parse by itself, with the sign that tells it from others."""
 
     what: str
     sign: str
@@ -70,11 +70,12 @@ def converted(cells: pd.Series, notation: Notation | None) -> tuple[pd.Series, i
     if cells.dtype.kind in "bmM":
         return cells, None
     if cells.dtype.kind in "iuf":
-        values = cells.astype(np.result_type(cells.dtype, np.int64))
+        values = cells
     elif cells.str.lower().isin(TRUTH).all():
         return cells.str.lower().map(TRUTH).astype(bool), None
     else:
         values = pd.to_numeric(cells if notation is None else notation.plain(cells), errors="coerce")
+    values = values.astype(np.result_type(values.dtype, np.int64))
     filled = cells.notna()
     if values[filled].isna().mean() > 1 - MOSTLY:
         return cells, None

@@ -275,8 +275,7 @@ def _header(name: str, text: str, separator: str) -> list[str]:
     for width, line in lines:
         if width != first:
             raise ValueError(
-                f"{name} can't be read as a table: line {line} has {width} cells, the first line has {first}; "
-                f"{NEEDED}"
+                f"{name} can't be read as a table: line {line} has {width} cells, the first line has {first}"
             )
     return header
 
