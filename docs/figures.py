@@ -43,7 +43,7 @@ def photos() -> dict:
 def spatial_clusters() -> None:
     """The sheet of the command for five photos, and one photo's clusters as the code of the guide draws them."""
     with TemporaryDirectory() as folder:
-        workflows.spatial_heatmaps(list(photos().items()), 5, folder)
+        workflows.heatmaps(list(photos().items()), 5, folder)
         reduced(Image.open(Path(folder) / "contact-sheet.png"), "spatial-clusters.png", 1500)
     photo, features = photos()["chelsea"], efficientnet_lite0(block=10, normalize=True)
     x = features.preprocess(photo[None])

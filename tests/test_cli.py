@@ -257,7 +257,7 @@ def test_a_network_of_one_size_gets_sharp_photos(neonxc_command, photos, tmp_pat
         raise ValueError("far enough")
 
     monkeypatch.setattr("neonxc.models.load_image", read)
-    monkeypatch.setattr("neonxc.cli.workflows.spatial_heatmaps", stop)
+    monkeypatch.setattr("neonxc.cli.workflows.heatmaps", stop)
     with torch.device("meta"):  # nothing is computed: weights without values do
         features = neonxc.models.backbone("vit_b_16", weights=None)
     monkeypatch.setattr("neonxc.cli.workflows.extractor", lambda *_: features)

@@ -60,8 +60,7 @@ def draw(group, mode, folder, out, stop=None):
         patch.setattr("neonxc.plot.contact_sheet", lambda *_, **__: Picture())
         features = extractor(mode)
         photos = workflows.PhotoFiles(photo_files([Path(folder)]), 40, features)
-        run = workflows.spatial_heatmaps if mode == "spatial" else workflows.image_heatmaps
-        result = run(photos, 2, out, features, None, Path(out, "r.safetensors"), group)
+        result = workflows.heatmaps(photos, 2, out, features, None, Path(out, "r.safetensors"), group, mode)
     return result.rows, drawn
 
 

@@ -382,13 +382,12 @@ def test_too_few_different_rows_where_no_number_is_given(neonxc_command, tmp_pat
 
 
 DAMAGES = {
-    "is damaged: the gzip file ends too early": lambda packed: packed[: len(packed) // 2],
+    "is damaged: gzip can't unpack it (Compressed file ended": lambda packed: packed[: len(packed) // 2],
     "is damaged: gzip can't unpack it (Error": lambda packed: (
         packed[:15] + bytes([packed[15] ^ 255]) + packed[16:]
     ),
     "is damaged: gzip can't unpack it (CRC": lambda packed: packed[:-8] + bytes(4) + packed[-4:],
     "is damaged: gzip can't unpack it (Not": lambda packed: packed + b"more",
-    "can't be read as a table: its name ends in .gz, but gzip did not pack it": lambda packed: b"a,b",
     "can't be read as a table: it is empty": lambda packed: b"",
 }
 
@@ -408,8 +407,8 @@ def test_columns_of_one_name_and_of_ours(neonxc_command, tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(["a,a,cluster", *(",".join(map(str, row)) for row in X)]))
     code, _, err = neonxc_command("table", "a.csv", "-k", 2, "--out", "r")
     assert code == 0, err
-    assert read(tmp_path / "r" / "relevance.csv")[0] == ["row", "cluster", "logit", "a", "a_2", "cluster"]
-    assert "column 2 is called a_2" in err
+    assert read(tmp_path / "r" / "relevance.csv")[0] == ["row", "cluster", "logit", "a", "a.1", "cluster"]
+    assert "columns of the same name are called a.1" in err
 
 
 def test_a_report_of_a_table(neonxc_command, people_csv, tmp_path):

@@ -25,8 +25,7 @@ from neonxc.cli.options import (
     Rules,
     Scaling,
     check_outputs,
-    creatable_file,
-    creatable_path,
+    creatable,
     existing_path,
     existing_weights,
 )
@@ -34,8 +33,6 @@ from neonxc.cli.photo_files import photo_files
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from neonxc.data.preparation import Preparation
     from neonxc.evaluation import Choice
     from neonxc.report.clusters import Clusters as Clustering
@@ -76,9 +73,10 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     photo = workflows.demo_photo()
     typer.echo("Clustering the locations of the photo by their features in EfficientNet-Lite0 ...")
     features = workflows.extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
-    workflows.show(workflows.spatial_heatmaps([("chelsea", photo)], clusters, out, features))
+    photos = [("chelsea", photo)]
+    workflows.show(workflows.heatmaps(photos, clusters, out, features))
     typer.echo("Writing a report on the same clusters ...")
-    workflows.photo_of("chelsea", photo, clusters, features).save(out / "report.html")
+    workflows.photo_report(photos, clusters, features).save(out / "report.html")
     typer.echo(str(out / "report.html"))
 
 
@@ -118,7 +116,7 @@ def heatmap(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=creatable_file(".safetensors"),
+            callback=creatable(".safetensors"),
             help="File for the relevance values, .safetensors; its folder is created if needed.",
             show_default=False,
         ),
@@ -139,12 +137,10 @@ def heatmap(
 
     with launched() as group:
         features = workflows.extractor(backbone, layer, weights, own_device(device), mode)
-        photos = workflows.PhotoFiles(files, size if features.size is None else max(features.size), features)
+        photos = workflows.PhotoFiles(files, size, features)
         rules = workflows.composite(composite, features)
-        if mode == "image":
-            result = workflows.image_heatmaps(photos, clusters, out, features, rules, save, group)
-        else:
-            result = workflows.spatial_heatmaps(photos, clusters, out, features, rules, save, group, per_photo)
+        what = "per photo" if per_photo else mode
+        result = workflows.heatmaps(photos, clusters, out, features, rules, save, group, what)
     if not launched_rank():
         workflows.show(result)
 
@@ -161,10 +157,9 @@ def table(
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
-    prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
+    prepared, found, choice = _clustered(file, clusters, labels, scale, ignore, keep)
     from neonxc.cli import workflows
 
-    found, choice = _clusters(prepared, column, clusters, file)
     workflows.show(workflows.table_attributions(prepared, found, out, choice))
 
 
@@ -193,19 +188,19 @@ def explain(
     if source.is_dir() or source.suffix.lower() == ".txt":
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
+        files = photo_files([source]) if source.is_dir() else []
         from neonxc.cli import workflows
 
-        if source.is_dir():
+        if files:
             features = workflows.extractor(backbone, None, "default", "cpu", mode)
-            side = size if features.size is None else max(features.size)
-            report = workflows.photo_report(source, clusters[0], features, side, mode == "image", fast)
+            photos = workflows.PhotoFiles(files, size, features, square=True)
+            report = workflows.photo_report(photos, clusters[0], features, mode == "image", fast)
         else:
             report = workflows.text_report(source, clusters[0], fast)
     else:
-        prepared, column = _prepared(source, clusters, labels, scale, ignore, keep)
+        prepared, found, _ = _clustered(source, clusters, labels, scale, ignore, keep)
         from neonxc.cli import workflows
 
-        found, _ = _clusters(prepared, column, clusters, source)
         report = workflows.table_report(prepared, found, fast)
     out.parent.mkdir(parents=True, exist_ok=True)
     report.save(out)
@@ -232,7 +227,7 @@ def rules(
         Path | None,
         typer.Option(
             dir_okay=False,
-            callback=creatable_path,
+            callback=creatable(),
             help="File for the rules; a .safetensors file can be passed to neonxc apply.",
             show_default=False,
         ),
@@ -245,10 +240,10 @@ def rules(
     check_outputs([file], out)
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
-    prepared, column = _prepared(file, clusters, labels, scale, ignore, keep)
+    # the choice is told on stderr, because rules may go to another program
+    prepared, found, _ = _clustered(file, clusters, labels, scale, ignore, keep, stderr=True)
     from neonxc.cli import workflows
 
-    found, _ = _clusters(prepared, column, clusters, file, stderr=True)  # rules may go to another program
     result = workflows.cluster_rules(prepared, found, leaves)
     if left := [str(label) for label, _ in result.without_rule]:
         _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
@@ -265,7 +260,7 @@ def apply(
     out: Annotated[
         Path | None,
         typer.Option(
-            dir_okay=False, callback=creatable_path, help="CSV file; default: standard output.", show_default=False
+            dir_okay=False, callback=creatable(), help="CSV file; default: standard output.", show_default=False
         ),
     ] = None,
 ) -> None:
@@ -283,15 +278,16 @@ def apply(
         typer.echo(str(out))
 
 
-def _prepared(
+def _clustered(
     file: Path,
     clusters: range | None,
     labels: str | None,
     scale: str,
     ignore: list[str] | None,
     keep: list[str] | None,
-) -> tuple[Preparation, pd.Series | None]:
-    """Read and prepare the table; return it with the column of labels, if one is given."""
+    stderr: bool = False,
+) -> tuple[Preparation, Clustering, Choice | None]:
+    """Read, prepare and cluster the table; return also how the number of clusters was chosen, if it was."""
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.common.arguments import check_columns
@@ -299,34 +295,25 @@ def _prepared(
     from neonxc.data.preparation import prepare
 
     frame = read_table(file, ignore=ignore or [])
-    column = None
+    name = _name(file)
     if labels is not None:
-        check_columns(_name(file), [labels], frame.columns)
-        column = frame[labels]
-        frame = frame.drop(columns=labels)
-    prepared = prepare(frame, scale=scale, keep=keep or [])
+        check_columns(name, [labels], frame.columns)
+    prepared = prepare(frame.drop(columns=labels or []), scale=scale, keep=keep or [])
     for note in prepared.notes:
         _note(note)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
-    return prepared, column
-
-
-def _clusters(
-    prepared: Preparation, column: pd.Series | None, clusters: range | None, file: Path, stderr: bool = False
-) -> tuple[Clustering, Choice | None]:
-    """Return the clusters of a column or of k-means, and how their number was chosen, if it was."""
     from neonxc.cli import workflows
 
-    if column is not None:
-        found = workflows.by_column(prepared, column, _name(file))
+    if labels is not None:
+        found = workflows.by_column(prepared, frame[labels], name)
         for note in found.notes:
             _note(note)
-        return found, None
-    found, choice = workflows.by_choice(prepared, clusters, _name(file))
+        return prepared, found, None
+    found, choice = workflows.by_choice(prepared, clusters, name)
     if choice is not None:
         workflows.show_choice(choice, stderr)
-    return found, choice
+    return prepared, found, choice
 
 
 def _in_terminal() -> bool:

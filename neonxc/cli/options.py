@@ -22,15 +22,22 @@ RESULTS = (*TABLES, *CHOICES, "contact-sheet*.png", "*-cluster-[0-9]*.png")
 """Names of the files that commands write to a folder."""
 
 
-def creatable_path(path: Path | None) -> Path | None:
-    """Check before a long computation that a file or folder can be created, without creating it."""
-    if path is not None:
+def creatable(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """Return a check that a path can be created and has one of the suffixes; it runs before a long computation."""
+
+    def checked(path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        if suffixes and path.suffix not in suffixes:
+            raise typer.BadParameter(f"The file name must end in {' or '.join(suffixes)}, got {path}.")
         parent = next(parent for parent in path.absolute().parents if parent.exists())
         if not parent.is_dir():
             raise typer.BadParameter(f"{parent} is a file; a folder is needed there.")
         if not os.access(parent, os.W_OK):
             raise typer.BadParameter(f"Can't write to the folder {parent}.")
-    return path
+        return path
+
+    return checked
 
 
 def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | None = None) -> None:
@@ -52,23 +59,6 @@ def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | 
             )
 
 
-def creatable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    """Return a check that a file has one of these suffixes and can be created."""
-
-    def checked(path: Path | None) -> Path | None:
-        if path is not None and path.suffix not in suffixes:
-            raise typer.BadParameter(f"The file name must end in {' or '.join(suffixes)}, got {path}.")
-        return creatable_path(path)
-
-    return checked
-
-
-def _existing_table(path: Path) -> Path:
-    if path.is_dir():
-        raise typer.BadParameter(f"{str(path)!r} is a directory.")
-    return existing_path(path)
-
-
 def existing_path(path: Path) -> Path:
     """Check that a path is a file, a folder or "-" (standard input)."""
     if str(path) != "-" and not path.exists():
@@ -87,14 +77,14 @@ def _cluster_range(text: str) -> range:
     """Parse a number of clusters, or a range of them."""
     try:
         return as_range(text)
-    except ValueError as error:
+    except ValueError as error:  # of which Click may print the value alone
         raise typer.BadParameter(str(error)) from None
 
 
 Out = Annotated[
     Path,
     typer.Option(
-        "--out", file_okay=False, callback=creatable_path, help="Folder for the results, created if needed."
+        "--out", file_okay=False, callback=creatable(), help="Folder for the results, created if needed."
     ),
 ]
 Clusters = Annotated[int, typer.Option("--clusters", "-k", min=2, help="Number of clusters K.")]
@@ -112,7 +102,9 @@ Numbers = Annotated[
 File = Annotated[
     Path,
     typer.Argument(
-        callback=_existing_table, help="Table: CSV or Parquet, also compressed with gzip; - is standard input."
+        dir_okay=False,
+        callback=existing_path,
+        help="Table: CSV or Parquet, also compressed with gzip; - is standard input.",
     ),
 ]
 Page = Annotated[
@@ -120,7 +112,7 @@ Page = Annotated[
     typer.Option(
         "--out",
         dir_okay=False,
-        callback=creatable_file(".html", ".json"),
+        callback=creatable(".html", ".json"),
         help="File for the report, .html or .json.",
     ),
 ]

@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 
 from neonxc.data.inputs import as_array
+from neonxc.data.preparation import listed
 from neonxc.data.sparse import canonical, is_sparse
-
-NAMED = 10  # columns that a message lists
 
 
 def n_distinct(X: Any) -> int:
@@ -43,6 +42,4 @@ def why_identical(X: Any, clusters: int) -> str:
 def _constant(X: Any) -> str:
     if not hasattr(X, "columns"):
         return " (every column is constant)" if getattr(X, "ndim", 0) == 2 else ""
-    names = [str(name) for name in X.columns]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f" (constant columns: {', '.join(names[:NAMED])}{more})"
+    return f" (constant columns: {listed([str(name) for name in X.columns])})"

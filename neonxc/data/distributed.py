@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
-from neonxc.data.frames import as_pandas
+from neonxc.data.frames import as_pandas, column_names
 
 
 def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
@@ -18,7 +18,7 @@ def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
     X = as_pandas(X)
     if not without_rows(X, ranks):
         return X, slice(None)
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
+    if column_names(X) is not None:
         return type(X)(np.zeros((1, X.shape[1])), columns=X.columns), slice(0)
     if isinstance(X, Tensor):
         return X.new_zeros(1, *X.shape[1:]), slice(0)
@@ -44,13 +44,8 @@ def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
     ValueError
         On all ranks: the dtypes differ, or no rank has rows.
     """
-    kinds = {kind: rank for rank, kind in reversed(list(enumerate(ranks.texts(str(dtype) if n else "")))) if kind}
-    if not kinds:
-        raise ValueError("X is empty: no rank of the group has rows")
-    if len(kinds) > 1:
-        found = ", ".join(f"{kind} on rank {kinds[kind]}" for kind in sorted(kinds, key=lambda kind: kinds[kind]))
-        raise ValueError(f"the dtype of X differs between processes: {found}")
-    return getattr(torch, next(iter(kinds)).removeprefix("torch."))
+    kind = _common("the dtype of X", str(dtype) if n else "", ranks)
+    return getattr(torch, kind.removeprefix("torch."))
 
 
 def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
@@ -63,16 +58,22 @@ def common_rows(x: Tensor | None, ranks: Ranks) -> Tensor:
     """
     n, kind = (0, torch.float32) if x is None else (len(x), x.dtype)
     kind = common_type(n, kind, ranks)
-    texts = ranks.texts(json.dumps(None if x is None else list(x.shape[1:])))
-    shapes = {rank: json.loads(text) for rank, text in enumerate(texts) if text != "null"}
-    first = min(shapes)
-    for rank, shape in shapes.items():
-        if shape != shapes[first]:
-            raise ValueError(
-                f"the shape of inputs in X differs between processes: {shapes[first]} on rank {first}, {shape} on "
-                f"rank {rank}"
-            )
-    return torch.zeros(0, *shapes[first], dtype=kind) if x is None else x
+    shape = _common("the shape of inputs in X", "" if x is None else json.dumps(list(x.shape[1:])), ranks)
+    return torch.zeros(0, *json.loads(shape), dtype=kind) if x is None else x
+
+
+def _common(what: str, own: str, ranks: Ranks) -> str:
+    """Return the text that all ranks have, ignoring ranks without rows, whose texts are empty."""
+    found: dict[str, int] = {}
+    for rank, text in enumerate(ranks.texts(own)):
+        if text:
+            found.setdefault(text, rank)
+    if not found:
+        raise ValueError("X is empty: no rank of the group has rows")
+    if len(found) > 1:
+        places = ", ".join(f"{text} on rank {rank}" for text, rank in found.items())
+        raise ValueError(f"{what} differs between processes: {places}")
+    return next(iter(found))
 
 
 def common_classes(own: np.ndarray, ranks: Ranks, *, name: str = "labels") -> np.ndarray:

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
 import os
 import sys
+import zlib
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from io import BytesIO, StringIO
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from pyarrow import parquet
 
 from neonxc.common.arguments import check_columns
-from neonxc.data.cells import DECIMAL_COMMAS, MISSING, converted, grouped, is_number
-from neonxc.data.file_contents import text_of, unpacked
+from neonxc.data.cells import (
+    DECIMAL_COMMAS,
+    MISSING,
+    THOUSANDS_COMMAS,
+    THOUSANDS_POINTS,
+    Notation,
+    converted,
+    is_number,
+    notation_of,
+    stripped,
+)
+from neonxc.data.frames import as_pandas
 
 NEEDED = "needed are columns separated by comma, semicolon, tab or |"
-UNNAMED = "Unnamed: 0"
-"""Name that pandas gives to a first column without a name."""
+UNNAMED = "Unnamed: "
+"""Start of the names that pandas gives to columns without a name; the position follows."""
 SEPARATORS = "\t;|,"
 """Separators in the order in which they are tried; the comma is last, as it may be a decimal comma."""
+CSV = "export it as CSV"
+OTHERS = {
+    b"\x89png": f"a PNG image: {CSV}",
+    b"\xff\xd8\xff": f"a JPEG image: {CSV}",
+    b"%pdf": f"a PDF document: {CSV}",
+    b"pk\x03\x04": "an Excel file or a zip archive: save the sheet as CSV, or unpack the archive",
+    b"\xd0\xcf\x11\xe0": "an old Excel file: save the sheet as CSV",
+    b"<!doctype html": f"an HTML page: {CSV}",
+    b"<html": f"an HTML page: {CSV}",
+    b"<?xml": f"an XML file: {CSV}",
+    b"{": f"a JSON file: {CSV}",
+    b"[{": f"a JSON file: {CSV}",
+}
+"""What files with these first bytes, in lower case, are, and how to make a table of them."""
 
 
 def read_table(
@@ -47,8 +74,10 @@ def read_table(
     DataFrame [n, d]
         Integers are int64, other numbers and columns with missing numbers are float64, Boolean values are bool,
         and everything else is text, with NaN for missing values. Empty cells and ``NA``, ``N/A``, ``nan``,
-        ``null``, ``None``, ``?`` and ``-`` count as missing. ``frame.attrs["notes"]`` is a list of str that
-        describes how the file was interpreted: dropped or renamed columns, decimal commas, a guessed encoding.
+        ``null``, ``None``, ``?`` and ``-`` count as missing. Columns with the name of another one, or without a
+        name, are called as pandas calls them, such as ``a.1`` and ``Unnamed: 3``.
+        ``frame.attrs["notes"]`` is a list of str that describes how the file was interpreted: dropped or renamed
+        columns, decimal commas, a guessed encoding.
 
     Raises
     ------
@@ -72,70 +101,60 @@ def read_table(
     1   NaN    1.80  Turin
     """
     name, data = _read(path)
-    data = unpacked(name, data)
-    found = _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, *text_of(name, data))
-    return found.frame(ignore, needed)
-
-
-@dataclass
-class _Table:
-    """Columns as found in the file, with the context for error messages and notes."""
-
-    name: str
-    columns: dict[str, pd.Series]
-    text: str | None = None
-    separator: str = ","
-    first: int = 0  # number of records above the data
-    notes: list[str] = field(default_factory=list)
-    commas: dict[str, list[str]] = field(default_factory=dict)
-
-    def frame(self, ignore: Sequence[str], needed: Sequence[str] | None) -> pd.DataFrame:
-        for wanted in (ignore, needed or ()):
-            check_columns(self.name, wanted, self.columns)
-        kept = [column for column in self.columns if column not in set(ignore)]
-        if not kept:
-            raise ValueError(f"{self.name} has no column left")
-        strict = set(self.columns if needed is None else needed)
-        values = {column: self._converted(column, column in strict) for column in kept}
-        if DECIMAL_COMMAS in self.commas:
-            values |= self._grouped(kept)
-        self.notes += [f"{kind} were understood in {', '.join(found)}" for kind, found in self.commas.items()]
-        if UNNAMED not in (needed or ()) and _numbers_rows(values):
-            self.notes.append("the first column has no name and numbers the rows: it was dropped")
-            del values[UNNAMED]
-        frame = pd.DataFrame(values)
-        frame.attrs["notes"] = self.notes
-        return frame
-
-    def _converted(self, column: str, strict: bool) -> pd.Series:
-        values, commas, bad = converted(self.columns[column], self.separator)
-        if strict and bad is not None:
-            place = f"{self.name}, {self._place(bad)}, column {column!r}"
-            cell = str(self.columns[column].iloc[bad]).strip()
+    source = _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, data)
+    for wanted in (ignore, needed or ()):
+        check_columns(name, wanted, source.columns)
+    cells = {column: stripped(source.columns[column]) for column in source.columns if column not in ignore}
+    if not cells:
+        raise ValueError(f"{name} has no column left")
+    notations = _notations(cells, source.separator)
+    values, notes = {}, source.notes
+    for column, own in cells.items():
+        values[column], mistake = converted(own, notations[column])
+        if mistake is not None and (needed is None or column in needed):
+            cell = own.iloc[mistake]
             what = "a finite number" if is_number(cell) else "a number, as the others are"
-            raise ValueError(f"{place}: {cell!r} is not {what}; correct it, or leave the column out")
-        if commas is not None:
-            kind, example = commas
-            self.commas.setdefault(kind, []).append(f"{column} ({example})")
-        return values
+            raise ValueError(
+                f"{name}, {source.place(mistake)}, column {column!r}: {str(cell)!r} is not {what}; correct it, or "
+                "leave the column out"
+            )
+    for notation in filter(None, dict.fromkeys(notations.values())):
+        examples = [
+            f"{column} ({own[row]} is {values[column][row]:.15g})"
+            for column, own in cells.items()
+            if notations[column] == notation
+            for row in [own.str.contains(notation.sign, regex=False, na=False).idxmax()]
+        ]
+        notes.append(f"{notation.what} were understood in {', '.join(examples)}")
+    first = next(iter(values))
+    unnamed = first == f"{UNNAMED}0" and first not in (needed or ()) and len(values) > 1
+    if unnamed and values[first].dtype.kind == "i" and values[first].is_unique:
+        notes.append("the first column has no name and numbers the rows: it was dropped")
+        del values[first]
+    frame = pd.DataFrame(values)
+    frame.attrs["notes"] = notes
+    return frame
 
-    def _grouped(self, kept: list[str]) -> dict[str, pd.Series]:
-        """Convert columns in which points separate thousands, for a table with decimal commas."""
-        found = {column: grouped(self.columns[column]) for column in kept}
-        result = {column: values for column, values in found.items() if values is not None}
-        if result:
-            self.commas["points between thousands"] = list(result)
-        return result
 
-    def _place(self, row: int) -> str:
+class _Source(NamedTuple):
+    """The columns of a file before their conversion, and the text that they are from."""
+
+    columns: pd.DataFrame
+    notes: list[str]
+    text: str = ""
+    separator: str = ""
+    above: int = 0  # number of records above the data
+
+    def place(self, row: int) -> str:
         """Describe the position of a row in the file."""
-        if self.text is None:
+        if not self.text:
             return f"row {row}"
-        _, line = next(islice(_records(self.text, self.separator), row + self.first, None))
+        _, line = next(islice(_records(self.text, self.separator), row + self.above, None))
         return f"line {line}"
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
+    """Return the name and the decompressed bytes of a file."""
     if os.fspath(path) == "-":
         name, data = "standard input", sys.stdin.buffer.read()
     elif Path(path).is_dir():
@@ -144,60 +163,90 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, bytes]:
         raise ValueError(f"no such file: {path}")
     else:
         name, data = str(path), Path(path).read_bytes()
-    if not data.strip():
-        raise ValueError(f"{name} can't be read as a table: it is empty")
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(
+                f"{name} is damaged: gzip can't unpack it ({error}); copy or download it again"
+            ) from None
+    start = data[:1000].lstrip().lower()
+    for signature, what in OTHERS.items():
+        if start.startswith(signature):
+            raise ValueError(f"{name} is no table but {what}")
     return name, data
 
 
-def _from_parquet(name: str, data: bytes) -> _Table:
+def _from_parquet(name: str, data: bytes) -> _Source:
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
-        frame = table.to_pandas()
+        frame = as_pandas(table)
     except Exception as error:  # damaged metadata may raise errors of any type
         raise ValueError(f"{name} is damaged, or no Parquet file that can be read: {error}") from None
-    if any(level is not None for level in frame.index.names):
-        frame = frame.reset_index()
     if not len(frame):
         raise ValueError(f"{name} has columns and no data")
-    return _Table(name, {str(column): frame.iloc[:, i] for i, column in enumerate(frame.columns)})
+    unnamed = all(level is None for level in frame.index.names)
+    return _Source(frame.reset_index(drop=unnamed).rename(columns=str), [])
 
 
-def _from_text(name: str, text: str, notes: list[str]) -> _Table:
+def _from_text(name: str, data: bytes) -> _Source:
+    text, notes = _decoded(name, data)
     separator = _separator(text)
+
+    def read(header: int | None) -> pd.DataFrame:
+        options = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
+        return pd.read_csv(StringIO(text), sep=separator, header=header, **options)
+
     try:
-        width, named_rows = _width(name, text, separator)
-        cells = pd.read_csv(
-            StringIO(text), sep=separator, header=None, names=range(width), dtype=str, keep_default_na=False
-        )
+        header = _header(name, text, separator)
+        frame = read(header=0)
+        row_names = not isinstance(frame.index, pd.RangeIndex)  # R writes no cell above them
+        headed = row_names or not _is_data(header, frame)
+        frame = frame if headed else read(header=None).add_prefix("x")
     except (csv.Error, pd.errors.ParserError) as error:
         raise ValueError(f"{name} can't be read as a table: {error}; is a quote never closed?") from None
-    columns = {i: cells[i] for i in cells}
-    header = [str(columns[i].iloc[0]).strip() for i in columns]
-    if named_rows:  # in files written by R the header has no cell above the row names
-        header = ["", *header[:-1]]
-    headed = named_rows or not _is_data(cells)
-    if headed:
-        columns = {i: values.iloc[1:].reset_index(drop=True) for i, values in columns.items()}
-    else:
-        header = [f"x{i}" for i in range(width)]
-        notes.append(f"the first line is data: the columns are called x0 ... x{width - 1}")
-    if not len(columns[0]):
+    frame = as_pandas(frame.set_axis(frame.columns.str.strip(), axis=1), name)
+    if not headed:
+        notes.append(f"the first line is data: the columns are called x0 ... x{len(header) - 1}")
+    elif renamed := [new for new, given in zip(frame, header, strict=True) if given not in ("", new)]:
+        notes.append(f"columns of the same name are called {', '.join(renamed)}")
+    if not len(frame):
         raise ValueError(f"{name} has a header and no data")
-    named = _named(header, columns, notes)
-    if len(named) == 1 and not is_number(next((v for v in columns[0] if v.strip().lower() not in MISSING), "0")):
-        raise ValueError(f"{name} is no table but one column of text; {NEEDED}")
-    return _Table(name, named, text, separator, int(headed), notes)
+    empty = [column for column in frame.columns[1:] if column.startswith(UNNAMED) and not frame[column].any()]
+    frame = frame.drop(columns=empty)
+    if row_names:
+        frame = frame.reset_index(names=f"{UNNAMED}0")
+    if frame.shape[1] == 1:
+        cells = stripped(frame.iloc[:, 0]).dropna()
+        if len(cells) and not is_number(cells.iloc[0]):
+            raise ValueError(f"{name} is no table but one column of text; {NEEDED}")
+    return _Source(frame, notes, text, separator, int(headed))
+
+
+def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
+    """Return the text of a file, with line feeds between the lines, and a note if its encoding was guessed."""
+    notes = []
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = data.decode("utf-16", errors="replace")
+    else:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = data.decode("cp1252", errors="replace")
+            notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
+    if "\0" in text:
+        raise ValueError(f"{name} is no table but binary data, or text in UTF-16 without a byte order mark: {CSV}")
+    if not text.strip():
+        raise ValueError(f"{name} can't be read as a table: it is empty")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), notes
 
 
 def _separator(text: str) -> str:
     """Find the separator that splits the first lines into the same number of cells, or else the most frequent."""
     sample = [line for line in text[:100_000].splitlines()[:50] if line.strip()]
     for separator in SEPARATORS:
-        try:
-            widths = {len(record) for record in csv.reader(sample, delimiter=separator)}
-        except csv.Error:
-            continue
+        widths = {len(record) for record in csv.reader(sample, delimiter=separator, skipinitialspace=True)}
         if len(widths) == 1 and widths != {1}:
             return separator
     return max(",;\t|", key=sample[0].count)
@@ -205,74 +254,49 @@ def _separator(text: str) -> str:
 
 def _records(text: str, separator: str) -> Iterator[tuple[list[str], int]]:
     """Iterate over the records that are not blank, each with the number of its last line."""
-    reader = csv.reader(StringIO(text), delimiter=separator)
+    reader = csv.reader(StringIO(text), delimiter=separator, skipinitialspace=True)
     return ((record, reader.line_num) for record in reader if len(record) > 1 or any(map(str.strip, record)))
 
 
-def _width(name: str, text: str, separator: str) -> tuple[int, bool]:
-    """Return the number of cells per line, and whether the header has one cell less, as in files written by R."""
-    lines = [(len(record), line) for record, line in _records(text, separator)]
-    widths = Counter(width for width, _ in lines[1:])
-    first = lines[0][0]
+def _header(name: str, text: str, separator: str) -> list[str]:
+    """Return the cells of the first line, after a check that all lines have the same number of cells."""
+    records = _records(text, separator)
+    header = [cell.strip() for cell in next(records)[0]]
+    lines = [(len(record), line) for record, line in records]
+    widths, first = Counter(width for width, _ in lines), len(header)
+    if first > 1 and set(widths) == {first + 1}:  # row names, as R writes them
+        return header
     usual, often = widths.most_common(1)[0] if widths else (first, 0)
-    if set(widths) == {first + 1} and first > 1:
-        return first + 1, True
-    if usual != first and often > len(lines) / 2:
+    if usual != first and often > (len(lines) + 1) / 2:
         raise ValueError(
             f"{name} can't be read as a table: the first line has {first} cells, most others have {usual}; remove "
             "what is above the header"
         )
-    if odd := [(width, line) for width, line in lines if width != first]:
-        if len(odd) > len(lines) / 2:
+    for width, line in lines:
+        if width != first:
             raise ValueError(
-                f"{name} is no table: its lines have between {min(widths)} and {max(widths)} cells; {NEEDED}"
+                f"{name} can't be read as a table: line {line} has {width} cells, the first line has {first}"
             )
-        width, line = odd[0]
-        raise ValueError(
-            f"{name} can't be read as a table: line {line} has {width} cells, the first line has {first}"
-        )
-    return first, False
+    return header
 
 
-def _is_data(cells: pd.DataFrame) -> bool:
-    """Whether every cell of the first line is a number or occurs again in its column."""
-    first = [str(cell).strip() for cell in cells.iloc[0]]
-    if not any(first):
-        return False
+def _is_data(header: list[str], frame: pd.DataFrame) -> bool:
+    """Whether every cell of the first line is a number, missing, or occurs again in its column."""
 
     def again(i: int) -> bool:
-        return bool((cells[i].iloc[1:].str.strip() == first[i]).any())
+        return bool((frame.iloc[:, i].str.strip() == header[i]).any())
 
-    return all(
-        is_number(cell) or (cell.lower() in MISSING and cell != "") or again(i) for i, cell in enumerate(first)
+    return any(header) and all(
+        is_number(cell) or (cell.lower() in MISSING and cell != "") or again(i) for i, cell in enumerate(header)
     )
 
 
-def _named(header: list[str], columns: dict[int, pd.Series], notes: list[str]) -> dict[str, pd.Series]:
-    """Map names to columns; empty columns without a name are dropped, repeated names are numbered."""
-    result: dict[str, pd.Series] = {}
-    for i, (name, values) in enumerate(zip(header, columns.values(), strict=True)):
-        if not name and i and not values.str.strip().any():
-            continue
-        given = name or (f"x{i}" if i else UNNAMED)
-        free = free_name(given, result)
-        if free != given:
-            notes.append(f"{given!r} is the name of several columns: column {i + 1} is called {free}")
-        elif not name and i:
-            notes.append(f"column {i + 1} has no name and is called {free}")
-        result[free] = values
-    return result
-
-
-def free_name(name: str, taken: Container[str]) -> str:
-    """Return a name, with a number appended if it is already taken."""
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    return free
-
-
-def _numbers_rows(values: dict[str, pd.Series]) -> bool:
-    """Whether a first column without a name contains distinct integers, like an index."""
-    first = values.get(UNNAMED)
-    return len(values) > 1 and first is not None and first.dtype.kind == "i" and first.is_unique
+def _notations(cells: dict[str, pd.Series], separator: str) -> dict[str, Notation | None]:
+    """Return how the numbers of each column are written, as far as other columns help to tell."""
+    usual = [DECIMAL_COMMAS, THOUSANDS_COMMAS]
+    if separator == ",":  # 1,234 is ambiguous; CSV files with commas use decimal points
+        usual.reverse()
+    found = {column: notation_of(own, usual) for column, own in cells.items()}
+    if DECIMAL_COMMAS not in found.values():
+        return found
+    return {column: found[column] or notation_of(own, [THOUSANDS_POINTS]) for column, own in cells.items()}

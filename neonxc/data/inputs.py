@@ -70,7 +70,13 @@ def as_batch(
         tensor = _from_array(X, name) if names is None else _from_frame(X, name)
     if tensor.is_complex():
         raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
-    _check_shape(tensor, name)
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"{name} needs shape [points, features], got {list(tensor.shape)}; "
+            f"a single point is {name}.reshape(1, -1)"
+        )
+    if tensor.numel() == 0:
+        raise ValueError(f"{name} is empty: shape {list(tensor.shape)}")
     source_dtype, source_device = tensor.dtype, tensor.device
     keep_type = integers and source_dtype in INTEGERS
     tensor = tensor.to(device=device, dtype=source_dtype if keep_type else compute_dtype(source_dtype))
@@ -196,13 +202,14 @@ def as_weights(sample_weight: Any, n: int, device: torch.device) -> Tensor:
     """
     if sample_weight is None or isinstance(sample_weight, Number):
         sample_weight = np.full(n, 1.0 if sample_weight is None else sample_weight)
-    options: dict[str, Any] = {
-        "ensure_2d": False,
-        "ensure_min_samples": 0,
-        "input_name": "sample_weight",
-        "copy": True,
-    }
-    weight = check_array(as_array(sample_weight), dtype=np.float64, **options)  # a copy: a Series is read-only
+    weight = check_array(
+        as_array(sample_weight),
+        dtype=np.float64,
+        copy=True,  # a Series is read-only
+        ensure_2d=False,
+        ensure_min_samples=0,
+        input_name="sample_weight",
+    )
     if weight.shape != (n,):
         raise ValueError(f"sample_weight needs one weight per point, shape ({n},), got {weight.shape}")
     if (weight < 0).any():
@@ -256,33 +263,42 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_finite(tensor: Tensor, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column with a value that is not finite."""
-    if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):  # ten times faster than isfinite
+    values = _entries(tensor)
+    if not values.is_floating_point() or bool(values.sum().isfinite()):  # ten times faster than isfinite
         return
-    finite = torch.isfinite(tensor)
-    if finite.all():
-        return
-    where = (~finite).nonzero()[0].tolist()
-    value = tensor[tuple(where)].item()
-    place = f"at index {where}"
-    if tensor.ndim == 2:
-        place = f"in row {where[0]}, column {where[1] if names is None else repr(names[where[1]])}"
-    raise ValueError(f"{name} has a value that is not finite: {value} {place}")
+    finite = torch.isfinite(values)
+    if not finite.all():
+        value, place = _first(tensor, ~finite, names)
+        raise ValueError(f"{name} has a value that is not finite: {value} {place}")
 
 
 def check_range(tensor: Tensor, most: float, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
-    given: Any = tensor
-    values: Tensor = getattr(given, "entries", given)  # the stored entries of sparse rows
+    values = _entries(tensor)
     if not values.numel() or float(values.abs().amax()) <= most:
         return
-    where = (values.abs() > most).nonzero()[0].tolist()
-    row, column = where if values is tensor else given.place(*where)
-    place = f"row {row}, column {column if names is None else repr(names[column])}"
+    value, place = _first(tensor, values.abs() > most, names)
     kind = str(tensor.dtype).removeprefix("torch.")
     raise ValueError(
-        f"{name} has a value whose square is too large for {kind}: {values[tuple(where)].item():g} in {place}; "
-        "rescale the column" + (" or pass float64" if tensor.dtype == torch.float32 else "")
+        f"{name} has a value whose square is too large for {kind}: {value:g} {place}; rescale the column"
+        + (" or pass float64" if tensor.dtype == torch.float32 else "")
     )
+
+
+def _entries(x: Any) -> Tensor:
+    """Return a tensor itself, or the stored entries of sparse rows."""
+    return getattr(x, "entries", x)
+
+
+def _first(x: Any, bad: Tensor, names: Sequence[str] | None) -> tuple[float, str]:
+    """Return the first bad entry of a tensor or of sparse rows, and where it is."""
+    entry = bad.nonzero()[0].tolist()
+    index = x.place(*entry) if hasattr(x, "entries") else entry
+    value = _entries(x)[tuple(entry)].item()
+    if len(index) != 2:
+        return value, f"at index {index}"
+    row, column = index
+    return value, f"in row {row}, column {column if names is None else repr(names[column])}"
 
 
 def check_width(got: int, needed: int, *, name: str = "X") -> None:
@@ -302,22 +318,15 @@ def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name
 
 
 def _from_frame(X: Any, name: str) -> Tensor:
-    bad = [str(column) for column, dtype in X.dtypes.items() if not _is_numeric(dtype)]
+    bad = [str(column) for column, dtype in X.dtypes.items() if dtype.kind not in "fiub"]
     if bad:
         raise ValueError(
             f"{name} has columns that are not numeric: {bad}; drop or encode them, or fit a Pipeline that does "
             f"and pass {name} to neonxc.neuralize with it"
         )
-    return _from_array(X.to_numpy(dtype=None if _one_dtype(X) else np.float64), name)
-
-
-def _one_dtype(X: Any) -> bool:
-    kinds = set(map(str, X.dtypes))
-    return len(kinds) == 1 and isinstance(X.dtypes.iloc[0], np.dtype)
-
-
-def _is_numeric(dtype: Any) -> bool:
-    return getattr(dtype, "kind", "O") in "fiub"
+    dtypes = set(X.dtypes)
+    plain_dtype = len(dtypes) == 1 and isinstance(X.dtypes.iloc[0], np.dtype)
+    return _from_array(X.to_numpy(dtype=None if plain_dtype else np.float64), name)
 
 
 def _from_array(X: Any, name: str) -> Tensor:
@@ -329,13 +338,3 @@ def _from_array(X: Any, name: str) -> Tensor:
         raise ValueError(f"{name} can't be read as an array of numbers: its type is {array.dtype}")
     widest = np.float64 if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
     return torch.from_numpy(np.require(array, dtype=widest, requirements=["C", "W"]))
-
-
-def _check_shape(tensor: Tensor, name: str) -> None:
-    if tensor.ndim < 2:
-        raise ValueError(
-            f"{name} needs shape [points, features], got {list(tensor.shape)}; "
-            f"a single point is {name}.reshape(1, -1)"
-        )
-    if tensor.numel() == 0:
-        raise ValueError(f"{name} is empty: shape {list(tensor.shape)}")

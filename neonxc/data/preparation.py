@@ -34,6 +34,18 @@ MEASURED = 0.5
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
+REASONS = {
+    "no values": ("has", "have", "no values: left out"),
+    "one value": ("has", "have", "only one value: left out"),
+    "dates": ("holds", "hold", "dates: left out; encode them as numbers to use them"),
+    "identifier": (
+        "looks like an identifier",
+        "look like identifiers",
+        "(every value is different): left out",
+    ),
+    "different text": ("is", "are", "different in most rows: left out"),
+}
+"""Why columns are useless: the verb for one column and for several, and the rest of the sentence."""
 LARGEST = 1e150
 """Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
@@ -196,45 +208,30 @@ def _is_date(there: pd.Series) -> bool:
 
 def _reasons(useless: dict[str, str]) -> list[str]:
     """Explain why columns were left out, in one sentence per reason."""
-    found: dict[str, list[str]] = {}
-    for name, why in useless.items():
-        found.setdefault(why, []).append(name)
-    return [_reason(why, names) for why, names in found.items()]
-
-
-def _reason(why: str, names: list[str]) -> str:
-    listed, one = _listed(names), len(names) == 1
-    if why == "no values":
-        return f"{listed} {'has' if one else 'have'} no values: left out"
-    if why == "one value":
-        return f"{listed} {'has' if one else 'have'} only one value: left out"
-    if why == "dates":
-        return f"{listed} {'holds' if one else 'hold'} dates: left out; encode them as numbers to use them"
-    if why == "identifier":
-        looks = "looks like an identifier" if one else "look like identifiers"
-        return f"{listed} {looks} (every value is different): left out"
-    return f"{listed} {'is' if one else 'are'} different in most rows: left out"
+    sentences = []
+    for why in dict.fromkeys(useless.values()):
+        names = [name for name in useless if useless[name] == why]
+        one, several, rest = REASONS[why]
+        sentences.append(f"{listed(names)} {one if len(names) == 1 else several} {rest}")
+    return sentences
 
 
 def _on_numbers(numbers: pd.DataFrame) -> list[str]:
     gaps = {name: share for name, share in numbers.isna().mean().items() if share}
     if not gaps:
         return []
-    listed = _listed([f"{name} ({percent(share)})" for name, share in gaps.items()])
+    found = listed([f"{name} ({percent(share)})" for name, share in gaps.items()])
     what = "1 column of numbers has" if len(gaps) == 1 else f"{len(gaps)} columns of numbers have"
-    return [f"{what} missing values: {listed}; filled in with the median"]
+    return [f"{what} missing values: {found}; filled in with the median"]
 
 
 def _on_categories(categories: pd.DataFrame) -> list[str]:
     if not categories.shape[1]:
         return []
-    listed = _listed([f"{name} ({_values(categories[name])})" for name in categories])
+    found = listed([f"{name} ({_values(categories[name])})" for name in categories])
     d = categories.shape[1]
-    return [
-        f"1 column of categories is one-hot encoded: {listed}"
-        if d == 1
-        else f"{d} columns of categories are one-hot encoded: {listed}"
-    ]
+    what = "1 column of categories is" if d == 1 else f"{d} columns of categories are"
+    return [f"{what} one-hot encoded: {found}"]
 
 
 def _values(column: pd.Series) -> str:
@@ -269,7 +266,7 @@ def on_suspects(frame: pd.DataFrame) -> list[str]:
     looks = "looks like an identifier or a weight" if one else "look like identifiers or weights"
     used = "it is used as a feature" if one else "they are used as features"
     drop = f"X.drop(columns={names[:NAMES]}) or {' '.join(f'--ignore {name}' for name in names[:NAMES])}"
-    return [f"{_listed(names)} {looks} of the rows, but {used}; to leave out: {drop}"]
+    return [f"{listed(names)} {looks} of the rows, but {used}; to leave out: {drop}"]
 
 
 def _identifies(values: pd.Series) -> bool:
@@ -291,6 +288,7 @@ def _weights(name: str, frame: pd.DataFrame) -> bool:
         return not frame.drop(columns=name).corrwith(values, numeric_only=True).abs().max() > MEASURED
 
 
-def _listed(parts: list[str]) -> str:
+def listed(parts: list[str]) -> str:
+    """Join names for a message, which has ten at most and the number of the others."""
     more = len(parts) - NAMES
     return ", ".join([*parts[:NAMES], f"and {more} more"] if more > 0 else parts)

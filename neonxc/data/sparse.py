@@ -7,10 +7,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 from scipy import sparse
+from scipy.sparse.linalg import norm
+from sklearn.utils.sparsefuncs import mean_variance_axis
 from torch import Tensor
 
 from neonxc.common.memory import blocks
-from neonxc.data.inputs import Batch, compute_dtype
+from neonxc.data.inputs import Batch, check_finite, compute_dtype
 
 MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
 ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
@@ -87,12 +89,8 @@ class SparseRows:
     def norms(self, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
         """Compute the norms [N] (l1, l2 or max) of ``weight x + bias`` for a weight [d] or [p, d], in float64."""
         if weight.ndim == 1 and not bool(bias.any()):
-            rows, columns = self.places()
-            sizes = (self.entries.double() * weight.cpu().double()[columns]).abs() ** min(ORDERS[kind], 2)
-            found = sizes.new_zeros(len(self))
-            if kind == "max":
-                return found.scatter_reduce(0, rows, sizes, "amax").sqrt().to(self.device)
-            return found.index_add(0, rows, sizes).pow(1 / ORDERS[kind]).to(self.device)
+            scaled = self.matrix.astype(np.float64).multiply(weight.detach().double().cpu().numpy()).tocsr()
+            return torch.from_numpy(norm(scaled, ORDERS[kind], axis=1)).to(self.device)
         weight, bias, parts = weight.double(), bias.double(), []
         for block in blocks(len(self), 32 * max(weight.shape[0], 1), self.device):
             part = SparseRows(self.matrix[block], self.device)
@@ -134,11 +132,7 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
     source = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     matrix = canonical(X).astype(source, copy=False)
     rows = SparseRows(matrix, device, whole)
-    if not np.isfinite(matrix.data).all():
-        entry = int(np.argmin(np.isfinite(matrix.data)))
-        row, column = rows.place(entry)
-        value = matrix.data[entry]
-        raise ValueError(f"{name} has a value that is not finite: {value} in row {row}, column {column}")
+    check_finite(cast(Tensor, rows), name=name)
 
     def restore(result: Tensor) -> np.ndarray:
         keep = compute_dtype(rows.dtype) if X.dtype.kind == "f" else result.dtype
@@ -151,14 +145,8 @@ def sparse_batch(X: Any, *, device: torch.device, whole: bool, name: str = "X") 
 def moments(X: Any) -> tuple[Tensor, Tensor]:
     """Compute the means and standard deviations [d] of sparse columns; the latter are 1 for constant columns."""
     batch = X if isinstance(X, SparseRows) else sparse_batch(X, device=torch.device("cpu"), whole=True).tensor
-    rows = cast(SparseRows, batch)
-    n, (_, columns), entries = len(rows), rows.places(), rows.entries.double()
-    zero = entries.new_zeros(rows.shape[1])
-    mean = zero.index_add(0, columns, entries) / n
-    squares = zero.index_add(0, columns, (entries - mean[columns]).square())
-    absent = n - torch.bincount(columns, minlength=len(zero))
-    spread = ((squares + absent * mean.square()) / n).sqrt()
-    return mean, torch.where(spread > 0, spread, 1.0)
+    mean, variance = mean_variance_axis(cast(SparseRows, batch).matrix.astype(np.float64), axis=0)
+    return torch.from_numpy(mean), torch.from_numpy(np.where(variance > 0, np.sqrt(variance), 1.0))
 
 
 def dense(x: Any) -> Tensor:

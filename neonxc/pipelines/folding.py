@@ -202,9 +202,10 @@ def _side_by_side(step: ColumnTransformer, folding: Folding) -> Folding:
     if step.transformer_weights:
         raise ValueError("transformer_weights of a ColumnTransformer are not supported")
     blocks: list[tuple[list[int], Folding]] = []
-    for name, inner, _ in step.transformers_:
-        index = step._transformer_to_input_indices[name]
-        if not len(index) or inner == "drop":  # transformers of no column are not fitted
+    d, names = step.n_features_in_, list(getattr(step, "feature_names_in_", []))
+    for name, inner, columns in step.transformers_:
+        index = _column_index(columns, names, d)
+        if not index or inner == "drop":  # transformers of no column are not fitted
             continue
         with _named(f"transformer {name!r}"):
             block = _append(inner, Folding.of(len(index)))

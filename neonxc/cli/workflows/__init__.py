@@ -1,9 +1,9 @@
 """The work of the commands as functions: clustering, explaining, drawing and writing."""
 
 from neonxc.cli.workflows.application import applied
-from neonxc.cli.workflows.images import composite, demo_photo, extractor, image_heatmaps, spatial_heatmaps
+from neonxc.cli.workflows.images import composite, demo_photo, extractor, heatmaps
 from neonxc.cli.workflows.photos import PhotoFiles, fitted
-from neonxc.cli.workflows.reports import photo_of, photo_report, table_report, text_report
+from neonxc.cli.workflows.reports import photo_report, table_report, text_report
 from neonxc.cli.workflows.result import show, show_choice
 from neonxc.cli.workflows.rules import cluster_rules, write_rules
 from neonxc.cli.workflows.tables import table_attributions
@@ -19,13 +19,11 @@ __all__ = [
     "demo_photo",
     "extractor",
     "fitted",
-    "image_heatmaps",
+    "heatmaps",
     "kmeans",
-    "photo_of",
     "photo_report",
     "show",
     "show_choice",
-    "spatial_heatmaps",
     "table_attributions",
     "table_report",
     "text_report",

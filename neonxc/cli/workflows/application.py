@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 import torch
 
 from neonxc.common.storage import load
-from neonxc.data.files import free_name, read_table
+from neonxc.data.files import read_table
 from neonxc.network import NeuralizedClustering
 from neonxc.rules import Rules
 
@@ -46,7 +47,8 @@ def applied(model: str | os.PathLike[str], file: str | os.PathLike[str]) -> pd.D
     if isinstance(fitted, NeuralizedClustering):
         new["logit"] = _logits(fitted, points)
     for name, values in new.items():
-        table[free_name(name, table.columns)] = values
+        free = chain([name], (f"{name}_{i}" for i in count(2)))
+        table[next(column for column in free if column not in table)] = values
     return table
 
 

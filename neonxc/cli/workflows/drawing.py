@@ -41,11 +41,20 @@ Mode = Literal["spatial", "per photo", "image"]
 
 @dataclass
 class Explained:
-    """The logits [clusters, ...] of a photo, and its relevance [n, H, W] for n of the clusters."""
+    """Logits [clusters] of a photo or [clusters, h, w] of its locations, and relevance [n, H, W]."""
 
     logits: Tensor
-    columns: list[int]
     relevance: Tensor
+
+    @property
+    def columns(self) -> list[int]:
+        """The clusters that the relevance is of: the one of a whole photo, or all."""
+        return explained_clusters(self.logits)
+
+
+def explained_clusters(logits: Tensor) -> list[int]:
+    """Return the clusters that a photo is explained for: its own one, or all clusters of its locations."""
+    return [int(logits.argmax())] if logits.ndim == 1 else list(range(len(logits)))
 
 
 @dataclass
@@ -118,7 +127,7 @@ class Drawing:
         numbers: dict[str, Tensor] = {}
         order = list(range(len(self.photos)))
         if self.whole:
-            own = [int(self._saved(row, "logits").argmax()) for row in order]
+            own = [int(self._read(row, "logits").argmax()) for row in order]
             order.sort(key=lambda row: (own[row], self.names[row]))
         sheets: list[str] = []
         pictures: list[str] = []
@@ -166,7 +175,7 @@ class Drawing:
         """Return the most typical patches of every cluster; only the best ones are kept in memory."""
         best: list[list[Place]] = []
         for row in range(len(self.photos)):
-            found = typical_places(self._saved(row, "logits"), row, PATCHES)
+            found = typical_places(self._read(row, "logits"), row, PATCHES)
             together = map(operator.add, best, found) if best else found
             best = [sorted(places, key=lambda place: -place.logit)[:PATCHES] for places in together]
         return [[patch(self.photos[place.photo][1], place) for place in places] for places in best]
@@ -175,7 +184,7 @@ class Drawing:
         photos = [self.photos[row][1] for row, _ in some]
         names = [self.names[row] for row, _ in some]
         if self.whole:
-            own, maps = [one.columns[0] for _, one in some], [one.relevance[0] for _, one in some]
+            maps, own = [one.relevance[0] for _, one in some], [one.columns[0] for _, one in some]
             return plot.contact_sheet(photos, maps, own, row_titles=names)
         titles = [f"own cluster {k}" if self.mode == "per photo" else f"cluster {k}" for k in some[0][1].columns]
         return plot.contact_sheet(
@@ -202,12 +211,10 @@ class Drawing:
             yield [self.names[row], str(k), percent(share.item()), text(mean.item(), 3), percent(inside)]
 
     def _again(self, row: int) -> Explained:
-        logits = self._saved(row, "logits")
-        columns = [int(logits.argmax())] if self.whole else list(range(len(logits)))
-        return Explained(logits, columns, self._saved(row, "relevance"))
+        return Explained(self._read(row, "logits"), self._read(row, "relevance"))
 
-    def _saved(self, row: int, name: str) -> Tensor:
-        return torch.from_numpy(self.shards.read(self.shards.path(row), [name])[name][0])
+    def _read(self, row: int, what: str) -> Tensor:
+        return torch.from_numpy(self.shards.read(self.shards.path(row), [what])[what][0])
 
 
 def positive_inside(heatmap: Tensor, own: Tensor) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neonxc.attribution.fingerprint import fingerprint, hash_of, plain_text
 from neonxc.attribution.neon import NEON
-from neonxc.cli.workflows.drawing import Drawing, Explained
+from neonxc.cli.workflows.drawing import Drawing, Explained, Mode, explained_clusters
 from neonxc.cli.workflows.photos import Named, names_of
 from neonxc.cli.workflows.result import Result
 from neonxc.common.processes import Ranks
@@ -79,7 +79,7 @@ def composite(name: str, features: FeatureExtractor) -> Composite:
     return presets.PRESETS[name](*(features.pixel_range() if boxed else ()))
 
 
-def spatial_heatmaps(
+def heatmaps(
     photos: Named,
     clusters: int,
     out: str | Path,
@@ -87,64 +87,39 @@ def spatial_heatmaps(
     rules: Composite | None = None,
     keep: str | Path | None = None,
     group: Any = None,
-    per_photo: bool = False,
+    mode: Mode = "spatial",
 ) -> Result:
-    """Cluster the locations of photos and draw one heatmap per photo and cluster (NEON paper, VI-B).
+    """Cluster photos or their locations and draw heatmaps of the clusters (NEON paper, VI-B).
 
-    The locations of all photos are clustered together, or those of each photo alone (`per_photo`). The heatmaps
-    [clusters, H, W] and the logits [clusters, h, w] of every photo are written to the file `keep`.
+    The locations of all photos are clustered together ("spatial"), or those of each photo alone ("per photo"), and
+    each photo has a heatmap for every cluster; or whole photos are clustered by their pooled features ("image"),
+    and each photo has a heatmap for its cluster. The heatmaps [clusters, H, W] or [H, W] and the logits
+    [clusters, h, w] or [clusters] of every photo are written to the file `keep`.
     """
     features = features or extractor("efficientnet_lite0", None, "default", "cpu", "spatial")
-    ranks, names = Ranks(group), names_of(photos)
-    if per_photo:
+    ranks, names, whole = Ranks(group), names_of(photos), mode == "image"
+    if mode == "per photo":
         described = {"network": hash_of(plain_text(features), features.state_dict()), "clusters": clusters}
     else:
-        net = _together(photos, clusters, features, ranks, "spatial")
+        net = _together(photos, clusters, features, ranks, mode)
         described = {"network": fingerprint(net)}
 
     def explain(row: int, photo: Tensor) -> Explained:
         x = _batch(features, photo)
-        if not per_photo:
-            return _explained(net, rules, x, whole=False)
+        if mode != "per photo":
+            return _explained(net, rules, x)
         model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {names[row]} at this layer")
-        return _explained(neuralize(model, x, features), rules, x, whole=False)
+        return _explained(neuralize(model, x, features), rules, x)
 
-    of = "each of " if per_photo else ""
-    of = f" of {of}{len(photos)} photos" if len(photos) > 1 else ""
-    header = ["photo", "cluster", "locations", "mean logit", "inside"]
-    result = Result(f"{clusters} spatial clusters{of} at {_place(features)}", header, Path(out))
-    drawing = Drawing(photos, names, result, "per photo" if per_photo else "spatial")
+    of = "each of " if mode == "per photo" else ""
+    of = f" of {of}{len(photos)} photos" if whole or len(photos) > 1 else ""
+    place = f"{features.layer or 'the output'} of {type(features.net).__name__}"
+    header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
+    result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {place}", header, Path(out))
+    drawing = Drawing(photos, names, result, mode)
     drawing.explain_all(explain, {**described, "rules": plain_text(rules)}, ranks)
     if ranks.rank == 0:
-        drawing.finish(keep, _place(features))
-    return result
-
-
-def image_heatmaps(
-    photos: Named,
-    clusters: int,
-    out: str | Path,
-    features: FeatureExtractor,
-    rules: Composite | None = None,
-    keep: str | Path | None = None,
-    group: Any = None,
-) -> Result:
-    """Cluster whole photos by their pooled features and draw a heatmap of each photo for its cluster.
-
-    The heatmap [H, W] and the logits [clusters] of every photo are written to the file `keep`.
-    """
-    ranks = Ranks(group)
-    net = _together(photos, clusters, features, ranks, "image")
-
-    def explain(row: int, photo: Tensor) -> Explained:
-        return _explained(net, rules, _batch(features, photo), whole=True)
-
-    title = f"{clusters} clusters of {len(photos)} photos at {_place(features)}"
-    result = Result(title, ["photo", "cluster", "logit"], Path(out))
-    drawing = Drawing(photos, names_of(photos), result, "image")
-    drawing.explain_all(explain, {"network": fingerprint(net), "rules": plain_text(rules)}, ranks)
-    if ranks.rank == 0:
-        drawing.finish(keep, _place(features))
+        drawing.finish(keep, place)
     return result
 
 
@@ -188,16 +163,11 @@ def _sample(photos: Named, features: FeatureExtractor, ranks: Ranks, most: int) 
     return torch.cat(ranks.gather(found))[order]
 
 
-def _explained(net: Any, rules: Composite | None, x: Tensor, whole: bool) -> Explained:
+def _explained(net: Any, rules: Composite | None, x: Tensor) -> Explained:
     """Compute relevance for the cluster of the whole photo, or for the clusters of its locations."""
     logits = net(x)[0].detach().cpu()
-    columns = [int(logits.argmax())] if whole else list(range(len(logits)))
-    return Explained(logits, columns, NEON(net, rules).heatmaps(x, columns)[0].cpu())
+    return Explained(logits, NEON(net, rules).heatmaps(x, explained_clusters(logits))[0].cpu())
 
 
 def _batch(features: FeatureExtractor, photo: Tensor) -> Tensor:
     return features.preprocess(photo[None]).to(next(features.parameters()).device)
-
-
-def _place(features: FeatureExtractor) -> str:
-    return f"{features.layer or 'the output'} of {type(features.net).__name__}"

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from neonxc.attribution.fingerprint import hash_of
 
 if TYPE_CHECKING:
     from neonxc.models import FeatureExtractor
 
-Named = Sequence[tuple[str, Tensor]]
-"""Names and images [3, H, W] in 0..1."""
 
-
-class PhotoFiles(Sequence[tuple[str, Tensor]]):
+class PhotoFiles(Dataset[tuple[str, Tensor]]):
     """Photos in files.
 
     Parameters
     ----------
     paths : sequence of Path
     size : int
-        Length of the shorter side in pixels.
+        Length of the shorter side in pixels, unless the network has a fixed size.
     features : FeatureExtractor
         The network decides how photos are cropped.
+    square : bool
+        Whether to crop the central square, so that photos of all shapes form a batch.
     """
 
-    def __init__(self, paths: Sequence[Path], size: int, features: FeatureExtractor) -> None:
-        self.paths, self.size, self.features = list(paths), size, features
+    def __init__(self, paths: Sequence[Path], size: int, features: FeatureExtractor, square: bool = False) -> None:
+        self.paths, self.features, self.square = list(paths), features, square
+        self.size = size if features.size is None else max(features.size)
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    @overload
-    def __getitem__(self, i: int) -> tuple[str, Tensor]: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[tuple[str, Tensor]]: ...
-    def __getitem__(self, i: int | slice) -> Any:
+    def __getitem__(self, i: int) -> tuple[str, Tensor]:
         from neonxc.models import load_image
 
-        if isinstance(i, slice):
-            return [self[j] for j in range(len(self))[i]]
-        return self.paths[i].stem, fitted(load_image(self.paths[i], self.size), self.features)
+        photo = load_image(self.paths[i], self.size)
+        if self.square:
+            photo = middle(photo, min(photo.shape[1:]), min(photo.shape[1:]))
+        return self.paths[i].stem, fitted(photo, self.features)
+
+
+Named = PhotoFiles | list[tuple[str, Tensor]]
+"""Names and images [3, H, W] in 0..1."""
 
 
 def state_of(photos: Named) -> str:
@@ -62,12 +64,8 @@ def names_of(photos: Named) -> list[str]:
     stems = (
         [path.stem for path in photos.paths] if isinstance(photos, PhotoFiles) else [name for name, _ in photos]
     )
-    return _distinct(stems)
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
     taken: dict[str, str] = {}  # compared in lower case, because file systems may ignore case
-    for name in names:
+    for name in stems:
         candidates = chain([name], (f"{name}-{i}" for i in count(2)))
         free = next(candidate for candidate in candidates if candidate.casefold() not in taken)
         taken[free.casefold()] = free
@@ -86,5 +84,10 @@ def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
         scale = max(height / photo.shape[1], width / photo.shape[2])
         size = (max(height, round(photo.shape[1] * scale)), max(width, round(photo.shape[2] * scale)))
         photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
+    return middle(photo, height, width)
+
+
+def middle(photo: Tensor, height: int, width: int) -> Tensor:
+    """Crop the middle of a photo [3, H, W]."""
     top, left = (photo.shape[1] - height) // 2, (photo.shape[2] - width) // 2
     return photo[:, top : top + height, left : left + width]

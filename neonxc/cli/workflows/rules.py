@@ -67,13 +67,10 @@ def write_rules(rules: Rules, table: str, format: str | None, out: Path | None) 
 
 def rendered(rules: Rules, table: str, format: str) -> str:
     """Format rules as text, markdown, html, sql, python or json; in SQL the table is called `table`."""
-    if format == "sql":
-        return str(rules.to_sql(table))
-    if format == "python":
-        return rules.to_python()
     if format == "json":
         return json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
-    return {"text": rules.to_text, "markdown": rules.to_markdown, "html": rules.to_html}[format]()
+    render = getattr(rules, f"to_{format}")
+    return str(render(table) if format == "sql" else render())
 
 
 def _split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
