@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.numbers import text
+from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
-from neonxc.evaluation.comparison import mean_error
 from neonxc.evaluation.flipping import fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.evaluation.methods import neon_with

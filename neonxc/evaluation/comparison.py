@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.numbers import text
+from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import as_batch
 from neonxc.evaluation.chosen import chosen, relevance_of
@@ -281,9 +280,3 @@ def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
     if value.shape != x.shape[1:]:
         raise ValueError(f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape)}")
     return value, "given"
-
-
-def mean_error(values: np.ndarray) -> tuple[float, float]:
-    """Return the mean and its standard error."""
-    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(values.mean()), error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from captum.attr import IntegratedGradients, ShapleyValueSampling
+from captum.attr import IntegratedGradients, Saliency, ShapleyValueSampling
 from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
@@ -58,9 +58,7 @@ def squared(net: Any, x: Tensor, target: Tensor) -> Tensor:
 
 def gradient(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
     """Gradient of the target's logit."""
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        return torch.autograd.grad(net(x).gather(1, target[:, None]).sum(), x)[0]
+    return Saliency(net).attribute(x.detach().requires_grad_(), target, abs=False)
 
 
 def sensitivity(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
