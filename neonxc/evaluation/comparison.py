@@ -96,10 +96,10 @@ class Comparison:
                 f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
                 f"| {_in_words(row['seconds'])} |"
             )
-        lines += ["", *self._notes()]
-        return "\n".join(lines[:-1] if lines[-1] == "" else lines)
+        notes = self._notes()
+        return "\n".join([*lines, "", notes] if notes else lines)
 
-    def _notes(self) -> list[str]:
+    def _notes(self) -> str:
         n, number = self.of
         steps = len(next(iter(self.results.values())).curve)
         notes = []
@@ -111,7 +111,7 @@ class Comparison:
             notes.append(f"{steps} steps of about {number / steps:.1f} features (steps=None: one at a time).")
         if self.baseline is not None:
             notes.append(f"Missing features of PDA, IG and Shapley: {self.baseline}.")
-        return [" ".join(notes)] if notes else []
+        return " ".join(notes)
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
@@ -119,10 +119,7 @@ class Comparison:
 
         return flipping_curves(self.results)
 
-    def __str__(self) -> str:
-        return self.markdown()
-
-    __repr__ = __str__
+    __str__ = __repr__ = markdown
 
 
 def compare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -72,8 +73,9 @@ def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
 
 
 def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """The arguments of a function of PyTorch's C++ core by name, with its defaults."""
-    call = get_signature_for_torch_op(func)[0].bind(*args, **kwargs)
+    """The arguments of a function of PyTorch by name, with its defaults."""
+    overloads = get_signature_for_torch_op(func) or [signature(func)]  # none if the function is written in Python
+    call = overloads[0].bind(*args, **kwargs)
     call.apply_defaults()
     return call.arguments
 

@@ -56,7 +56,6 @@ def _layer_with_bias(
 ) -> Any:
     """Compute ``apply(input, weight, bias)``, for parameters that are constant or depend on the input."""
     input, weight, bias = operands
-    trailing = [1] * (weight.ndim - 2)
     separate_bias = None  # added by an operation of its own if a parameter depends on the input
     if tracer.tensors.depends_on_input(weight) or tracer.tensors.depends_on_input(bias):
         bias, separate_bias = None, bias
@@ -64,7 +63,7 @@ def _layer_with_bias(
         y = _product(tracer, apply, input, weight)
     else:
         w, b = constants(input, weight, bias)
-        layer = LinearLayer(w, 0.0 if b is None else b.reshape(-1, *trailing), apply, transpose, channels)
+        layer = LinearLayer(w, _column(b, weight.ndim - 2), apply, transpose, channels)
 
         def compute() -> Tensor:
             return apply(input.detach(), w, b)
@@ -72,7 +71,7 @@ def _layer_with_bias(
         y = linear_output(tracer, weight, layer, input, compute, scale_outputs, outputs)
     if separate_bias is None:
         return y
-    return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, (-1, *trailing)))
+    return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, (-1, *[1] * (weight.ndim - 2))))
 
 
 def _product(tracer: Tracer, apply: Apply, input: Tensor, weight: Tensor) -> Any:
@@ -192,7 +191,7 @@ def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
 
 
 def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
-    return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    return weight * _column(scale, weight.ndim - 1)
 
 
 def _column(values: Tensor | None, n: int) -> Any:
