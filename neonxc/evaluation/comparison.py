@@ -19,7 +19,7 @@ from neonxc.evaluation.chosen import chosen, relevance_of
 from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer, missing_as
 from neonxc.evaluation.methods import Method, default_methods, word_methods
-from neonxc.evaluation.units import groups_of, own_groups, spread
+from neonxc.evaluation.units import groups_of, spread
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +195,7 @@ def compare(
     seed = fixed_seed(random_state)
     rows = _sampled(len(every), points, seed)
     x = every[rows.to(every.device)]
-    groups = groups_of(own_groups(net) if groups is None else groups, every)
+    groups = groups_of(net, groups, every)
     superpixels = groups.ndim > 1
     groups = groups[rows.to(groups.device)] if superpixels else groups
     defaults: dict[str, Method] = {}

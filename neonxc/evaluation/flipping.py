@@ -18,7 +18,7 @@ from neonxc.common.targets import as_columns
 from neonxc.data.distributed import common_rows, numbered, without_rows
 from neonxc.data.inputs import as_batch
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer
-from neonxc.evaluation.units import flipping_steps, groups_of, own_groups
+from neonxc.evaluation.units import flipping_steps, groups_of
 from neonxc.network import NeuralizedClustering
 
 
@@ -122,7 +122,7 @@ def pixel_flipping(
         check_imputer(imputer)
         if not without_rows(X, ranks):
             x = inputs_of(net, X)
-            groups = groups_of(own_groups(net) if groups is None else groups, x)
+            groups = groups_of(net, groups, x)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
     ranks.same(mode=mode, order=order, steps=steps, repeats=repeats, imputer=imputer and type(imputer).__name__)
     number = int(ranks.max(torch.tensor(0 if x is None else int(groups.max()) + 1)))

@@ -13,14 +13,11 @@ from neonxc.data.inputs import as_batch
 from neonxc.network import NeuralizedClustering
 
 
-def own_groups(net: nn.Module) -> Tensor | None:
-    """Return the group numbers of the inputs' columns if the network defines groups."""
-    return net.carrier.groups if isinstance(net, NeuralizedClustering) else None
-
-
-def groups_of(groups: Any, x: Tensor) -> Tensor:
-    """Return the group numbers of the flattened features, [D] or [N, D]."""
+def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
+    """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
     shape = x.shape[1:]
+    if groups is None and isinstance(net, NeuralizedClustering):
+        groups = net.carrier.groups
     if groups is None:
         groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
     if isinstance(groups, str):
