@@ -16,6 +16,7 @@ from sklearn.preprocessing import scale
 from torch import Tensor
 
 import neonxc
+from neonxc.common.numbers import mean_error
 from neonxc.evaluation import (
     Comparison,
     Imputer,
@@ -25,7 +26,6 @@ from neonxc.evaluation import (
     methods,
     pixel_flipping,
 )
-from neonxc.evaluation.comparison import mean_error
 from neonxc.models import KernelKMeans
 
 BY_AUC = "NEON, β by AUC"

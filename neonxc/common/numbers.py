@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import copysign, isfinite
+from math import copysign, isfinite, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,12 @@ import numpy as np
 def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, or pandas' NA or NaT."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+
+
+def mean_error(values: np.ndarray) -> tuple[float, float]:
+    """Return the mean and its standard error, NaN for a single value."""
+    error = float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else nan
+    return float(values.mean()), error
 
 
 def rounded(values: Iterable[float], digits: int = 3) -> list[float]:

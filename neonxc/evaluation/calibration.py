@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from neonxc.common.numbers import text
+from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
-from neonxc.evaluation.comparison import mean_error
 from neonxc.evaluation.flipping import fixed_seed, inputs_of, pixel_flipping, targets_of
 from neonxc.evaluation.imputers import Imputer, default_imputer
 from neonxc.evaluation.methods import neon_with
@@ -128,7 +126,12 @@ def calibrate_by_flipping(
         raise ValueError(f"factors needs numbers > 0, got {factors!r}")
     x = inputs_of(net, X)
     imputer = imputer or default_imputer(net, x)
-    betas = _heuristic(net, x) * tried
+    heuristic = net.heuristic_beta(x)
+    if not 0 < heuristic < math.inf:
+        raise ValueError(
+            "X needs points that are not all on a border of their cluster: there is no beta to start from"
+        )
+    betas = heuristic * tried
     with torch.no_grad():
         target = targets_of(net, x, None)
     options: dict[str, Any] = {"groups": groups, "target": target, "random_state": fixed_seed(random_state)}
@@ -136,16 +139,5 @@ def calibrate_by_flipping(
     for beta in progress_bar(betas, desc="betas"):
         relevance = neon_with(beta=float(beta))(net, x, target)
         areas.append(pixel_flipping(net, x, relevance, imputer, repeats, **options).auc_per_input)
-    means = [float(area.mean()) for area in areas]
-    best = max(range(len(betas)), key=lambda i: (means[i], -abs(math.log(tried[i]))))
+    best = max(range(len(betas)), key=lambda i: (areas[i].mean(), -abs(math.log(tried[i]))))
     return Calibration(float(betas[best]), tried, betas, np.stack(areas))
-
-
-def _heuristic(net: NeuralizedClustering, x: Tensor) -> float:
-    """Return the result of :meth:`NeuralizedClustering.calibrate` without changing the network's beta."""
-    found = net.heuristic_beta(x)
-    if not 0 < found < math.inf:
-        raise ValueError(
-            "X needs points that are not all on a border of their cluster: there is no beta to start from"
-        )
-    return found

@@ -13,16 +13,14 @@ from neonxc.evaluation.methods import Method, nca, neon
 from neonxc.network import NeuralizedClustering
 
 
-def chosen(methods: Any, defaults: dict[str, Method] | None, net: nn.Module) -> dict[str, Any]:
+def chosen(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
     """Return {name: method} from a dict, or from names of `defaults` and functions; None selects all defaults."""
-    if isinstance(methods, Mapping):
-        found = dict(methods)
-    elif methods is None:
-        found = dict(defaults or {})
+    if methods is None or isinstance(methods, Mapping):
+        found = dict(defaults if methods is None else methods)
     elif isinstance(methods, Iterable) and not isinstance(methods, str):
         found = {}
         for method in methods:
-            name, function = _named(method, defaults or {})
+            name, function = _named(method, defaults)
             if name in found:
                 raise ValueError(f"methods has {name!r} twice; give your functions names, {{name: function}}")
             found[name] = function

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +12,14 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from neonxc.common.numbers import text
+from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
 from neonxc.data.inputs import as_batch
 from neonxc.evaluation.chosen import chosen, relevance_of
 from neonxc.evaluation.flipping import Flipping, fixed_seed, inputs_of, pixel_flipping, targets_of
-from neonxc.evaluation.imputers import Imputer, check_imputer, default_baseline, default_imputer
+from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer, missing_as
 from neonxc.evaluation.methods import Method, default_methods, word_methods
-from neonxc.evaluation.units import groups_of, own_groups
-from neonxc.network import NeuralizedClustering
+from neonxc.evaluation.units import groups_of, spread
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,10 +96,10 @@ class Comparison:
                 f"| {row['method']} | {auc} ± {row['± AUC']:.2f} | {row['SRG']:.2f} ± {row['± SRG']:.2f} "
                 f"| {_in_words(row['seconds'])} |"
             )
-        lines += ["", *self._notes()]
-        return "\n".join(lines[:-1] if lines[-1] == "" else lines)
+        notes = self._notes()
+        return "\n".join([*lines, "", notes] if notes else lines)
 
-    def _notes(self) -> list[str]:
+    def _notes(self) -> str:
         n, number = self.of
         steps = len(next(iter(self.results.values())).curve)
         notes = []
@@ -113,7 +111,7 @@ class Comparison:
             notes.append(f"{steps} steps of about {number / steps:.1f} features (steps=None: one at a time).")
         if self.baseline is not None:
             notes.append(f"Missing features of PDA, IG and Shapley: {self.baseline}.")
-        return [" ".join(notes)] if notes else []
+        return " ".join(notes)
 
     def plot(self) -> Any:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
@@ -121,10 +119,7 @@ class Comparison:
 
         return flipping_curves(self.results)
 
-    def __str__(self) -> str:
-        return self.markdown()
-
-    __repr__ = __str__
+    __str__ = __repr__ = markdown
 
 
 def compare(
@@ -200,33 +195,38 @@ def compare(
     seed = fixed_seed(random_state)
     rows = _sampled(len(every), points, seed)
     x = every[rows.to(every.device)]
-    groups = own_groups(net) if groups is None else groups
-    if getattr(groups, "shape", None) == every.shape:  # superpixels
-        groups = _part(groups, rows, len(every), "groups")
-    defaults, known = None, None
-    if methods is None or not isinstance(methods, Mapping):
-        defaults, known = _defaults(net, every, x, imputer, groups, baseline)
-    elif baseline is not None:
+    groups = groups_of(net, groups, every)
+    superpixels = groups.ndim > 1
+    groups = groups[rows.to(groups.device)] if superpixels else groups
+    defaults: dict[str, Method] = {}
+    known = None
+    has_baseline = not isinstance(methods, Mapping) and missing_as(net, x) != "word"
+    if baseline is not None and not has_baseline:
         raise ValueError("baseline is for the default methods of tables and images")
+    if has_baseline:
+        value, known = _baseline(baseline, net, every)
+        defaults = default_methods(imputer, None if superpixels else groups, baseline=value, known=known)
+    elif not isinstance(methods, Mapping):
+        defaults = word_methods(imputer)
     methods = chosen(methods, defaults, net)
     if not {"IG-10", "Shapley", f"PDA, {known}", f"PDA, {known}, indicator"} & methods.keys():
         known = None
     with torch.no_grad():
         own = targets_of(net, x, None) if target is None else targets_of(net, every, target)[rows.to(x.device)]
-    options = {"groups": groups, "target": own, "steps": steps, "random_state": seed}
+    options: dict[str, Any] = {"target": own, "steps": steps, "random_state": seed}
+    options["groups"] = groups.reshape(x.shape if superpixels else x.shape[1:])
     results, backwards, seconds = {}, {}, {}
     for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
         start = time.perf_counter()
         relevance = (
             relevance_of(name, method, net, x, own)
             if callable(method)
-            else _part(_of_inputs(net, method), rows, len(every), f"methods[{name!r}]")
+            else _part(spread(net, method), rows, len(every), f"methods[{name!r}]")
         )
         seconds[name] = time.perf_counter() - start
         results[name] = pixel_flipping(net, x, relevance, imputer, repeats, **options)
         backwards[name] = pixel_flipping(net, x, relevance, imputer, repeats, order="least", **options)
-    number = int(groups_of(groups, x).max()) + 1
-    return Comparison(results, backwards, seconds, known, rows.numpy(), (len(every), number))
+    return Comparison(results, backwards, seconds, known, rows.numpy(), (len(every), int(groups.max()) + 1))
 
 
 def _sampled(n: int, points: int | None, seed: int) -> Tensor:
@@ -238,31 +238,12 @@ def _sampled(n: int, points: int | None, seed: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:points].sort().values
 
 
-def _of_inputs(net: nn.Module, relevance: Any) -> Any:
-    """Return relevance of the network's input columns from that of the caller's columns."""
-    return net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
-
-
 def _part(values: Any, rows: Tensor, n: int, name: str) -> Tensor:
     """Select rows of an argument with one entry per row of X."""
     whole = as_batch(values, name=name).tensor
     if len(whole) != n:
         raise ValueError(f"{name} needs one entry per row of X, {n}, got {len(whole)}")
     return whole[rows.to(whole.device)]
-
-
-def _defaults(
-    net: nn.Module, every: Tensor, x: Tensor, imputer: Imputer, groups: Any, baseline: Any
-) -> tuple[dict[str, Method], str | None]:
-    """Return the default methods, and the name of the value that they use for a missing feature."""
-    if isinstance(net, NeuralizedClustering) and net.carrier.missing == "word":
-        if baseline is not None:
-            raise ValueError("baseline is for the default methods of tables and images")
-        return word_methods(imputer), None
-    value, known = _baseline(baseline, net, every)
-    numbers = None if groups is None and x.ndim == 2 else groups_of(groups, x)
-    common = None if numbers is None or numbers.ndim > 1 else numbers
-    return default_methods(imputer, common, baseline=value, known=known), known
 
 
 def _in_words(seconds: float) -> str:
@@ -272,7 +253,7 @@ def _in_words(seconds: float) -> str:
 def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
     """Return the value of a missing feature, shaped like one input (None for zeros), and its name."""
     if baseline is None:
-        baseline = "zero" if default_baseline(net, x) is None else "mean"
+        baseline = "mean" if missing_as(net, x) == "draw" else "zero"
     if isinstance(baseline, str):
         if baseline not in ("mean", "zero"):
             raise ValueError(f'baseline needs "mean", "zero" or an array like one input, got {baseline!r}')
@@ -281,9 +262,3 @@ def _baseline(baseline: Any, net: Any, x: Tensor) -> tuple[Tensor | None, str]:
     if value.shape != x.shape[1:]:
         raise ValueError(f"baseline needs the shape of one input, {list(x.shape[1:])}, got {list(value.shape)}")
     return value, "given"
-
-
-def mean_error(values: np.ndarray) -> tuple[float, float]:
-    """Return the mean and its standard error."""
-    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(values.mean()), error

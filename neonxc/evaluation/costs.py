@@ -35,11 +35,8 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None, *, group: Any = 
 
 
 def _kmeans_cost(points: Tensor, weight: Tensor, labels: Any, name: str, ranks: Ranks) -> float:
-    with ranks.agreed():
-        index, own = _numbered(labels, points, name)
-    classes = common_classes(own, ranks, name=name)
-    index = torch.from_numpy(np.searchsorted(classes, own)).to(points.device)[index]
-    sums = points.new_zeros(len(classes), points.shape[1] + 1)
+    index, number = _numbered(labels, points, name, ranks)
+    sums = points.new_zeros(number, points.shape[1] + 1)
     weighted = torch.cat([points * weight[:, None], weight[:, None]], 1)
     sums = ranks.sum(sums.index_add_(0, index, weighted))
     means = sums[:, :-1] / sums[:, -1:].clamp(min=torch.finfo(points.dtype).tiny)
@@ -77,9 +74,9 @@ def kcenter_cost(
 
     table = as_table(X)
     points = fit_metric(table, metric, metric_params).points(table)
-    index, classes = _numbered(labels, points.rows)
+    index, number = _numbered(labels, points.rows)
     objective = Objective("kcenter")
-    own = objective.costs(points, objective.centers(points, index, len(classes)).rows).gather(1, index[:, None])
+    own = objective.costs(points, objective.centers(points, index, number).rows).gather(1, index[:, None])
     return objective.value(own)
 
 
@@ -131,7 +128,10 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None, *
     if reference.ndim == 2:
         with ranks.agreed():
             nearest = _distances(points, reference).argmin(1)
-        _check_same(reference, ranks)
+        ranks.same(centers=reference.shape)
+        centers = torch.tensor(reference, dtype=torch.float64)
+        if bool((ranks.max(centers) != ranks.min(centers)).any()):
+            raise ValueError("the centers in reference differ between processes")
         reference = nearest
     base = _kmeans_cost(points, weight, reference, "reference", ranks)
     cost = _kmeans_cost(points, weight, labels, "labels", ranks)
@@ -158,8 +158,8 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
         The cost. It is at least the k-means cost of the clustering that assigns every leaf to its best center.
     """
     points, weight = _read(X, sample_weight)
-    index, classes = _numbered(leaves, points)
-    sums = points.new_zeros(len(classes), len(centers))
+    index, number = _numbered(leaves, points)
+    sums = points.new_zeros(number, len(centers))
     sums.index_add_(0, index, _distances(points, centers) * weight[:, None])
     return float(sums.amin(1).sum())
 
@@ -179,21 +179,14 @@ def _read(X: Any, sample_weight: Any, ranks: Ranks = ALONE) -> tuple[Tensor, Ten
     return points, weight
 
 
-def _numbered(labels: Any, points: Tensor, name: str = "labels") -> tuple[Tensor, np.ndarray]:
-    """The numbers of the points' clusters, and the different labels."""
-    values = as_array(labels)
-    if values.shape != (len(points),):
-        raise ValueError(f"{name} needs one label per point, shape ({len(points)},), got {values.shape}")
-    classes, index = np.unique(values, return_inverse=True)
-    return torch.from_numpy(index).to(points.device), classes
-
-
-def _check_same(centers: np.ndarray, ranks: Ranks) -> None:
-    """Refuse centers that differ between ranks."""
-    ranks.same(centers=centers.shape)
-    values = torch.tensor(centers, dtype=torch.float64)
-    if bool((ranks.max(values) != ranks.min(values)).any()):
-        raise ValueError("the centers in reference differ between processes")
+def _numbered(labels: Any, points: Tensor, name: str = "labels", ranks: Ranks = ALONE) -> tuple[Tensor, int]:
+    """The numbers of the points' clusters, and the number of clusters of all ranks."""
+    with ranks.agreed():
+        values = as_array(labels)
+        if values.shape != (len(points),):
+            raise ValueError(f"{name} needs one label per point, shape ({len(points)},), got {values.shape}")
+    classes = common_classes(values, ranks, name=name)
+    return torch.from_numpy(np.searchsorted(classes, values)).to(points.device), len(classes)
 
 
 def _distances(points: Tensor, centers: Any) -> Tensor:

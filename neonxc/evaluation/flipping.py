@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from neonxc.common.targets import as_columns
 from neonxc.data.distributed import common_rows, numbered, without_rows
 from neonxc.data.inputs import as_batch
 from neonxc.evaluation.imputers import Imputer, check_imputer, default_imputer
-from neonxc.evaluation.units import Order, groups_of, own_groups, ranking_of
+from neonxc.evaluation.units import flipping_steps, groups_of
 from neonxc.network import NeuralizedClustering
 
 
@@ -123,7 +122,7 @@ def pixel_flipping(
         check_imputer(imputer)
         if not without_rows(X, ranks):
             x = inputs_of(net, X)
-            groups = groups_of(own_groups(net) if groups is None else groups, x)
+            groups = groups_of(net, groups, x)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
     ranks.same(mode=mode, order=order, steps=steps, repeats=repeats, imputer=imputer and type(imputer).__name__)
     number = int(ranks.max(torch.tensor(0 if x is None else int(groups.max()) + 1)))
@@ -134,10 +133,11 @@ def pixel_flipping(
     hits = logits = torch.zeros(0, len(ends) - 1, dtype=torch.float64)
     with ranks.agreed():
         if len(x):
-            found = Order(ranking_of(net, relevance, x, groups, number, order), groups, ends)
+            groups = groups.expand(len(x), -1)
+            flipped_in = flipping_steps(net, relevance, x, groups, ends, order)
             columns = targets_of(net, x, target)
             repeats = repeats if imputer.random else 1
-            hits, logits = _flipped(net, x, columns, found, mode == "insert", imputer, repeats, seed)
+            hits, logits = _flipped(net, x, columns, groups, flipped_in, mode == "insert", imputer, repeats, seed)
     known = ends[1:] / number
     return _result(hits, logits, known if mode == "insert" else 1 - known, ranks)
 
@@ -146,25 +146,28 @@ def _flipped(
     net: nn.Module,
     x: Tensor,
     columns: Tensor,
-    order: Order,
+    groups: Tensor,
+    flipped_in: Tensor,
     insert: bool,
     imputer: Imputer,
     repeats: int,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
     """After each step, the share of repeats in which an input is in its target, and its logit, [N, steps]."""
-    steps, K = len(order.ends) - 1, _width(net, x)
-    hits = torch.zeros(len(x), steps, dtype=torch.float64)
+    steps, most = torch.arange(int(flipped_in.max()) + 1, device=x.device), room(net, x)
+    hits = torch.zeros(len(x), len(steps), dtype=torch.float64)
     logits = torch.zeros_like(hits)
-    for rows, at_a_time in _blocks(net, x, imputer, repeats):
-        generator = torch.Generator(x.device).manual_seed(seed + rows.start)
-        filling, flipped_at = imputer.start(x[rows]), order.flipped_at(rows)
-        for some in torch.arange(steps, device=x.device).split(at_a_time):
+    size = max(1, min(most // repeats, imputer.points_at_once(), len(x)))
+    for first in range(0, len(x), size):
+        rows = slice(first, first + size)
+        generator = torch.Generator(x.device).manual_seed(seed + first)
+        filling, flipped_at = imputer.start(x[rows]), flipped_in[rows].gather(1, groups[rows])
+        for some in steps.split(max(1, most // (repeats * size))):
             flipped = flipped_at <= some[:, None, None]
             filled = filling.fill(flipped if insert else ~flipped, repeats, generator)
-            found = net(filled.reshape(-1, *x.shape[1:])).view(len(some), repeats, -1, K)
-            own = columns[rows].expand(len(some), repeats, -1)
-            at = (slice(rows.start, rows.stop), slice(int(some[0]), int(some[-1]) + 1))
+            found = net(filled.reshape(-1, *x.shape[1:])).unflatten(0, filled.shape[:3])
+            own = columns[rows].expand(found.shape[:3])
+            at = rows, some.cpu()
             hits[at] = (found.argmax(3) == own).double().mean(1).T.cpu()
             logits[at] = found.gather(3, own[..., None])[..., 0].double().mean(1).T.cpu()
     return hits, logits
@@ -198,18 +201,12 @@ def inputs_of(net: nn.Module, X: Any) -> Tensor:
 
 def targets_of(net: nn.Module, x: Tensor, target: Any) -> Tensor:
     """Columns [N] of the clusters that are to be explained; None: each input's own."""
-    if target is None:
-        return torch.cat([net(part).argmax(1) for part in x.split(room(net, x))])
-    return as_columns(target, len(x), _width(net, x), "target", x.device)
-
-
-def _width(net: nn.Module, x: Tensor) -> int:
-    if isinstance(net, NeuralizedClustering):
-        return net.head.n_clusters
     logits = net(x[:1])
     if logits.ndim != 2:
         raise ValueError(f"net needs logits [N, K], one decision per input, got shape {list(logits.shape)}")
-    return int(logits.shape[1])
+    if target is None:
+        return torch.cat([net(part).argmax(1) for part in x.split(room(net, x))])
+    return as_columns(target, len(x), logits.shape[1], "target", x.device)
 
 
 def room(net: nn.Module, x: Tensor) -> int:
@@ -217,14 +214,6 @@ def room(net: nn.Module, x: Tensor) -> int:
     if isinstance(net, NeuralizedClustering) and net.features is None:
         return at_once(4 * x.element_size() * net.head.width, x.device)
     return at_once(network_bytes(x), x.device)
-
-
-def _blocks(net: nn.Module, x: Tensor, imputer: Imputer, repeats: int) -> Iterator[tuple[slice, int]]:
-    """Parts of the inputs, and steps, that memory has room for at once."""
-    most = room(net, x)
-    size = max(1, min(most // repeats, imputer.points_at_once(), len(x)))
-    for first in range(0, len(x), size):
-        yield slice(first, min(first + size, len(x))), max(1, most // (repeats * size))
 
 
 def _check_options(mode: str, order: str, repeats: int, steps: int | None) -> None:

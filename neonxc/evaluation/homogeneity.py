@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from neonxc.data.inputs import as_labels
@@ -50,8 +51,7 @@ def interpretabilities(labels: Any, foi: Any) -> np.ndarray:
     Parameters and errors are those of :func:`interpretability`, which is the least of them.
     """
     values = foi.cpu().numpy() if isinstance(foi, Tensor) else foi
-    codes, different = pd.factorize(pd.Series(values), use_na_sentinel=False)
-    positions, classes, there = as_labels(labels, len(codes), torch.device("cpu"))
-    counts = np.zeros((len(classes), len(different)), dtype=np.int64)
-    np.add.at(counts, (positions[there].numpy(), codes[there.numpy()]), 1)
+    codes, _ = pd.factorize(pd.Series(values), use_na_sentinel=False)
+    positions, _, there = as_labels(labels, len(codes), torch.device("cpu"))
+    counts = contingency_matrix(positions[there], codes[there])
     return np.asarray(counts.max(1) / counts.sum(1))

@@ -254,22 +254,16 @@ def default_imputer(net: Any, x: Tensor, ranks: Ranks = ALONE) -> Imputer:
 
     Those that draw know the inputs of all ranks, or as many of them, drawn at random, as a bandwidth is chosen by.
     """
-    if _missing(net) == "word":
-        return WordImputer(sample(x, LARGEST, ranks))
-    return KDEImputer(sample(x, LARGEST, ranks)) if _is_table(net, x) else ZeroImputer()
+    kind = missing_as(net, x)
+    if kind == "zero":
+        return ZeroImputer()
+    return (WordImputer if kind == "word" else KDEImputer)(sample(x, LARGEST, ranks))
 
 
-def default_baseline(net: Any, x: Tensor) -> Tensor | None:
-    """One value for each feature that is missing: the mean over a table's rows; None, for zeros, of all else."""
-    return x.mean(0) if _is_table(net, x) else None
-
-
-def _missing(net: Any) -> str:
-    return net.carrier.missing if isinstance(net, NeuralizedClustering) else "zero"
-
-
-def _is_table(net: Any, x: Tensor) -> bool:
-    return _missing(net) == "draw" or (x.ndim == 2 and _missing(net) != "word")
+def missing_as(net: Any, x: Tensor) -> str:
+    """How a missing input is replaced: by a conditional draw ("draw", tables), by "zero", or by another "word"."""
+    kind = net.carrier.missing if isinstance(net, NeuralizedClustering) else "zero"
+    return "draw" if kind == "zero" and x.ndim == 2 else kind
 
 
 def best_bandwidth(points: Tensor) -> float:

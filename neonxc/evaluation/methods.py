@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from captum.attr import IntegratedGradients, ShapleyValueSampling
+from captum.attr import IntegratedGradients, Saliency, ShapleyValueSampling
 from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
@@ -58,9 +58,7 @@ def squared(net: Any, x: Tensor, target: Tensor) -> Tensor:
 
 def gradient(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
     """Gradient of the target's logit."""
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        return torch.autograd.grad(net(x).gather(1, target[:, None]).sum(), x)[0]
+    return Saliency(net).attribute(x.detach().requires_grad_(), target, abs=False)
 
 
 def sensitivity(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
@@ -136,46 +134,31 @@ def pda(
     if measure not in ("logit", "indicator"):
         raise ValueError(f'measure needs "logit" or "indicator", got {measure!r}')
     imputer = imputer or ZeroImputer()
+    draws = repeats if imputer.random else 1
 
     @torch.no_grad()
     def method(net: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+        def value(inputs: Tensor, target: Tensor) -> Tensor:
+            logits, own = net(inputs), target.repeat(len(inputs) // len(target))
+            found = logits.argmax(1) == own if measure == "indicator" else logits.gather(1, own[:, None])[:, 0]
+            return found.to(x).view(-1, len(target)).mean(0)
+
         generator = torch.Generator(x.device).manual_seed(seed)
         numbers = torch.arange(x[0].numel(), device=x.device) if groups is None else groups.flatten().to(x.device)
-        size = max(1, min(imputer.points_at_once(), room(net, x) // (repeats if imputer.random else 1)))
-        parts = [
-            _differences(net, part, own, imputer, measure, repeats, numbers, generator)
-            for part, own in zip(x.split(size), target.split(size), strict=True)
-        ]
-        return torch.cat(parts).view_as(x)
+        size = max(1, min(imputer.points_at_once(), room(net, x) // draws))
+        relevance = x.new_zeros(len(x), numbers.numel())
+        for first in range(0, len(x), size):
+            rows = slice(first, first + size)
+            part, own = relevance[rows], target[rows]
+            filling, whole = imputer.start(x[rows]), value(x[rows], own)
+            for group in numbers.unique():
+                members = numbers == group
+                filled = filling.fill((~members).expand(1, *part.shape), draws, generator)
+                fall = whole - value(filled.reshape(-1, *x.shape[1:]), own)
+                part[:, members] = fall[:, None] / members.sum()
+        return relevance.view_as(x)
 
     return method
-
-
-def _differences(
-    net: nn.Module,
-    x: Tensor,
-    target: Tensor,
-    imputer: Imputer,
-    measure: str,
-    repeats: int,
-    groups: Tensor,
-    generator: torch.Generator,
-) -> Tensor:
-    def value(inputs: Tensor) -> Tensor:
-        logits = net(inputs)
-        own = target.repeat(len(logits) // len(target))
-        found = logits.argmax(1) == own if measure == "indicator" else logits.gather(1, own[:, None])[:, 0]
-        return found.to(x).view(-1, len(target)).mean(0)
-
-    repeats = repeats if imputer.random else 1
-    filling, whole = imputer.start(x), value(x)
-    relevance = x.new_zeros(len(x), groups.numel())
-    for group in groups.unique():
-        own = groups == group
-        filled = filling.fill((~own).expand(1, *relevance.shape), repeats, generator)
-        fall = whole - value(filled.reshape(-1, *x.shape[1:]))
-        relevance[:, own] = fall[:, None] / own.sum()
-    return relevance
 
 
 def default_methods(

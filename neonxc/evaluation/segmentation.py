@@ -11,6 +11,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from neonxc.common.numbers import mean_error
 from neonxc.data.inputs import check_finite
 
 
@@ -96,8 +97,7 @@ def segmentation_match(heatmaps: Any, masks: Any) -> SegmentationMatch:
     cosines = [_cosines(stack, mask, n) for n, (stack, mask) in enumerate(zip(stacks, segments, strict=True))]
     pairs = [_matching(table) for table in cosines]
     scores = np.array([table[tuple(found.T)].mean() for table, found in zip(cosines, pairs, strict=True)])
-    error = float(scores.std(ddof=1)) / math.sqrt(len(scores)) if len(scores) > 1 else math.nan
-    return SegmentationMatch(float(scores.mean()), error, scores, pairs, cosines)
+    return SegmentationMatch(*mean_error(scores), scores, pairs, cosines)
 
 
 def _per_image(value: Any, name: str) -> list[Tensor]:

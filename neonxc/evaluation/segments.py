@@ -52,7 +52,8 @@ def cluster_maps(
     """
     parts = []
     for image in x.split(1):
-        points = rows(_map(features, image))
+        with torch.no_grad():
+            points = rows(_checked(features(image)))
         _check_count(K, len(points), "locations")
         model = KMeans(K, n_init=10, random_state=random_state).fit(points.cpu().numpy())
         parts.append(NEON(neuralize(model, image, features), composite).heatmaps(image))
@@ -124,7 +125,7 @@ def unit_thresholds(features: nn.Module, images: Tensor | Iterable[Tensor], top:
     if not 0 < top < 1:
         raise ValueError(f"top needs a share between 0 and 1, got {top!r}")
     batches = images.split(1) if isinstance(images, Tensor) else images
-    parts = [rows(_map(features, batch)) for batch in progress_bar(batches, desc="units")]
+    parts = [rows(_checked(features(batch))) for batch in progress_bar(batches, desc="units")]
     if not parts:
         raise ValueError("images is empty; needed is at least one")
     activations = torch.cat(parts)
@@ -216,7 +217,7 @@ def _isometric(maps: Tensor) -> tuple[Tensor, int]:
 
 def _unit_maps(features: nn.Module, image: Tensor, thresholds: Tensor) -> Tensor:
     """Return the segmentation maps [d, H, W] of all units."""
-    a = _map(features, image)
+    a = _checked(features(image))
     if thresholds.shape != (a.shape[1],):
         raise ValueError(f"thresholds needs one per channel, [{a.shape[1]}], got {list(thresholds.shape)}")
     fine = F.interpolate(a, size=image.shape[2:], mode="bilinear", align_corners=False)[0]
@@ -232,11 +233,6 @@ def _propagated(features: nn.Module, x: Tensor, composite: Composite | None, cho
         starts: Sequence[Tensor] = (chosen(a) * a.sign()).split(recording.room)
         parts.append(torch.cat([recording.propagate(some).sum(dim=2) for some in starts])[:, 0])
     return torch.stack(parts)
-
-
-@torch.no_grad()
-def _map(features: nn.Module, x: Tensor) -> Tensor:
-    return _checked(features(x))
 
 
 def _checked(a: Tensor) -> Tensor:

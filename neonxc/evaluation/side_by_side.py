@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
@@ -107,35 +106,21 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any) -> Agreement:
     if len(other.carrier.units) != len(units):
         raise ValueError(f"the tree has {len(other.carrier.units)} columns, the network {len(units)}")
     ours, theirs = NEON(net).summary(X, 0), NEON(other).summary(columns, 0)
-    at = {label: i for i, label in enumerate(theirs.classes.tolist())}
-    matched = np.stack(
-        [theirs.relevance[at[c]] if c in at else np.zeros(len(units)) for c in ours.classes.tolist()]
+    network, of_tree = (
+        _shares(pd.DataFrame(found.relevance, found.classes, units).reindex(ours.classes, fill_value=0.0))
+        for found in (ours, theirs)
     )
-    shares = [_shares(ours.relevance), _shares(matched)]
     labels, leaves = as_array(net.predict(X)).ravel(), as_array(other.predict(columns)).ravel()
-    same = np.array([_mean((leaves == label)[labels == label]) for label in ours.classes])
-    correlation = np.array([_rank_correlation(*pair) for pair in zip(*shares, strict=True)])
-    network, of_tree = (pd.DataFrame(share, index=ours.classes, columns=units) for share in shares)
+    same = pd.Series(labels == leaves).groupby(labels).mean().reindex(ours.classes).to_numpy()
+    correlation = network.rank(axis=1).corrwith(of_tree.rank(axis=1), axis=1).to_numpy()  # Spearman's
     return Agreement(ours.classes, network, of_tree, correlation, same, np.flatnonzero(labels != leaves))
 
 
-def _shares(relevance: np.ndarray) -> np.ndarray:
-    positive = relevance.clip(min=0)
-    total = positive.sum(axis=1, keepdims=True)
-    return positive / np.where(total > 0, total, 1)
+def _shares(relevance: pd.DataFrame) -> pd.DataFrame:
+    positive = relevance.clip(lower=0)
+    total = positive.sum(axis=1)
+    return positive.div(total.where(total > 0, 1), axis=0)
 
 
-def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
-        return float("nan")
-    return float(spearmanr(one, other).statistic)
-
-
-def _strongest(shares: pd.DataFrame) -> list[str]:
-    return [
-        name if share > 0 else "" for name, share in zip(shares.idxmax(axis=1), shares.max(axis=1), strict=True)
-    ]
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else float("nan")
+def _strongest(shares: pd.DataFrame) -> pd.Series:
+    return shares.idxmax(axis=1).where(shares.max(axis=1) > 0, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -14,14 +13,11 @@ from neonxc.data.inputs import as_batch
 from neonxc.network import NeuralizedClustering
 
 
-def own_groups(net: nn.Module) -> Tensor | None:
-    """Return the group numbers of the inputs' columns if the network defines groups."""
-    return net.carrier.groups if isinstance(net, NeuralizedClustering) else None
-
-
-def groups_of(groups: Any, x: Tensor) -> Tensor:
-    """Return the group numbers of the flattened features, [D] or [N, D]."""
+def groups_of(net: nn.Module, groups: Any, x: Tensor) -> Tensor:
+    """Return the group numbers of the flattened features, [D] or [N, D]; by default those of the network."""
     shape = x.shape[1:]
+    if groups is None and isinstance(net, NeuralizedClustering):
+        groups = net.carrier.groups
     if groups is None:
         groups = "pixels" if x.ndim > 2 else torch.arange(shape[0])
     if isinstance(groups, str):
@@ -52,39 +48,28 @@ def _patches(size: int, x: Tensor) -> Tensor:
     return numbers.expand(x.shape[1:]).flatten()
 
 
-def group_sums(relevance: Tensor, groups: Tensor, number: int) -> Tensor:
-    """Sum the relevance of flattened features [N, D] by group, [N, number]."""
-    total = relevance.new_zeros(len(relevance), number)
-    return total.scatter_add_(1, groups.expand_as(relevance), relevance)
+def spread(net: nn.Module, relevance: Any) -> Any:
+    """Return relevance of the network's input columns from that of the caller's columns."""
+    return net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
 
 
-def ranking_of(net: nn.Module, relevance: Any, x: Tensor, groups: Tensor, number: int, order: str) -> Tensor:
-    """Return the groups in the order in which they are flipped, [N, number]."""
-    own = net.carrier.spread(relevance) if isinstance(net, NeuralizedClustering) else relevance
-    values = as_batch(own, name="relevance", device=x.device).tensor
+def flipping_steps(
+    net: nn.Module, relevance: Any, x: Tensor, groups: Tensor, ends: np.ndarray, order: str
+) -> Tensor:
+    """Return the step in which each group is flipped, [N, G].
+
+    `groups` [N, D] has the group of each feature; `ends` [steps + 1] is the number of groups that are flipped
+    after each step, beginning with 0.
+    """
+    values, number = as_batch(spread(net, relevance), name="relevance", device=x.device).tensor, int(ends[-1])
     if values.shape == x.shape:
-        values = group_sums(values.flatten(1).double(), groups, number)
+        values = values.flatten(1).double()
+        values = values.new_zeros(len(x), number).scatter_add_(1, groups, values)
     elif values.shape != (len(x), number):
         raise ValueError(
             f"relevance needs the shape of X, {list(x.shape)}, or of groups, [{len(x)}, {number}]; "
             f"got {list(values.shape)}"
         )
-    return values.argsort(dim=1, descending=order == "most", stable=True)
-
-
-@dataclass(frozen=True)
-class Order:
-    """The order in which features are flipped, and the steps."""
-
-    ranking: Tensor  # [N, G]: groups in the order of flipping
-    groups: Tensor  # [D] or [N, D]: group of every feature
-    ends: np.ndarray  # [steps + 1]: number of flipped groups after each step, beginning with 0
-
-    def flipped_at(self, rows: slice) -> Tensor:
-        """Return the step [B, D] in which each feature of B inputs is flipped."""
-        ranking = self.ranking[rows]
-        groups = self.groups if self.groups.ndim == 1 else self.groups[rows]
-        lengths = torch.as_tensor(np.diff(self.ends), device=ranking.device)
-        numbers = torch.arange(len(lengths), device=ranking.device).repeat_interleave(lengths)
-        of_group = torch.empty_like(ranking).scatter_(1, ranking, numbers.expand_as(ranking))
-        return of_group.gather(1, groups.expand(len(ranking), -1))
+    ranking = values.argsort(dim=1, descending=order == "most", stable=True)
+    steps = torch.as_tensor(np.repeat(np.arange(len(ends) - 1), np.diff(ends)), device=x.device)
+    return torch.empty_like(ranking).scatter_(1, ranking, steps.expand_as(ranking))

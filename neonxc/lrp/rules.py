@@ -130,7 +130,7 @@ class Flat:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        return _share_by(torch.ones_like(layer.weight), layer, x, y, m)
+        return _share_by([(torch.ones_like(x), torch.ones_like(layer.weight))], layer, x, y, m)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class WSquare:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        return _share_by(layer.weight**2, layer, x, y, m)
+        return _share_by([(torch.ones_like(x), layer.weight**2)], layer, x, y, m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,24 +193,19 @@ class ZBox:
         """Compute the multiplier at the input; see :class:`Rule`."""
         low, high = _bound(self.low, x, "low"), _bound(self.high, x, "high")
         positive, negative = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
-
-        def share() -> Tensor:
-            whole = layer.apply(x, layer.weight)
-            whole -= layer.apply(low, positive)
-            whole -= layer.apply(high, negative)
-            return quotient(y, whole)
-
-        m = layer.remember("share", share) * m
-        relevance = x * layer.transpose(m, layer.weight, x)
-        relevance -= low * layer.transpose(m, positive, x)
-        relevance -= high * layer.transpose(m, negative, x)
-        return quotient(relevance, x)
+        return _share_by([(x, layer.weight), (-low, positive), (-high, negative)], layer, x, y, m)
 
 
-def _share_by(weight: Tensor, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
-    """The multiplier at the input for shares in proportion to `weight`, which do not depend on the input."""
-    share = layer.remember("share", lambda: quotient(y, layer.apply(torch.ones_like(x), weight)))
-    return quotient(layer.transpose(share * m, weight, x), x)
+def _share_by(parts: list[tuple[Tensor, Tensor]], layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
+    """The multiplier at the input for shares in proportion to a sum of products ``inputs * weight``."""
+
+    def share() -> Tensor:
+        whole: Any = sum(layer.apply(*part) for part in parts)
+        return quotient(y, whole)
+
+    m = layer.remember("share", share) * m
+    relevance: Any = sum(inputs * layer.transpose(m, weight, x) for inputs, weight in parts)
+    return quotient(relevance, x)
 
 
 def _bound(value: Any, x: Tensor, name: str) -> Tensor:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
+from torch.fx.operator_schemas import get_signature_for_torch_op
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Accepts = Literal["one", "several", "gates", "factors", "decomposed"]
@@ -61,20 +63,21 @@ def function_name(func: Any) -> str:
     return getattr(func.__self__, "__name__", name) if name == "__get__" else name
 
 
-_NORM = ("input", "weight", "bias", "running_mean", "running_var")
-_ORDERS: dict[Any, tuple[str, ...]] = {
-    torch.batch_norm: (*_NORM, "training", "momentum", "eps", "cudnn_enabled"),
-    torch.instance_norm: (*_NORM, "use_input_stats", "momentum", "eps", "cudnn_enabled"),
-}
-
-
 def functional(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
     """Translate ``torch.batch_norm`` and ``torch.instance_norm`` to the functions of ``torch.nn.functional``."""
-    if func not in _ORDERS:
+    if func not in (torch.batch_norm, torch.instance_norm):
         return func, args, kwargs
-    kwargs = {**dict(zip(_ORDERS[func], args, strict=False)), **kwargs}
+    kwargs = arguments(func, args, kwargs)
     kwargs.pop("cudnn_enabled")
     return getattr(F, func.__name__), (), kwargs
+
+
+def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of a function of PyTorch by name, with its defaults."""
+    overloads = get_signature_for_torch_op(func) or [signature(func)]  # none if the function is written in Python
+    call = overloads[0].bind(*args, **kwargs)
+    call.apply_defaults()
+    return call.arguments
 
 
 def check_eval(training: bool, what: str) -> None:

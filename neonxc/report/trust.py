@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from sklearn.metrics import silhouette_score
 
-from neonxc.common.numbers import rounded
+from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.evaluation import Imputer, KDEImputer, WordImputer, agreement, methods, pixel_flipping
-from neonxc.evaluation.comparison import mean_error
 from neonxc.evaluation.stability import SAMPLE, rand_indices, refits
 from neonxc.report.contents import Curve
 from neonxc.report.subject import Subject, stratified

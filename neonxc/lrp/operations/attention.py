@@ -8,7 +8,6 @@ half of the relevance.
 from __future__ import annotations
 
 import math
-from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neonxc.lrp.table import UnsupportedOptions, check_eval, operation
-
-_MULTI_HEAD = signature(F.multi_head_attention_forward)
+from neonxc.lrp.table import UnsupportedOptions, arguments, check_eval, operation
 
 
 @operation(
@@ -56,9 +53,7 @@ def _weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | Non
 @operation("multi_head_attention_forward", "linear layers around attention", "decomposed")
 def _multi_head(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     """Multi-head attention of sequences [tokens, N, d] or, without a batch, [tokens, d]."""
-    call = _MULTI_HEAD.bind(*args, **kwargs)
-    call.apply_defaults()
-    of = SimpleNamespace(**call.arguments)
+    of = SimpleNamespace(**arguments(F.multi_head_attention_forward, args, kwargs))
     if of.add_zero_attn or any(t is not None for t in (of.bias_k, of.static_k, of.static_v)):
         raise UnsupportedOptions("MultiheadAttention with bias_k, add_zero_attn or static keys")
     check_eval(of.training and of.dropout_p > 0, "dropout")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neonxc.lrp.backward import halve_relevance, replace_zeros, with_backward
 from neonxc.lrp.layer import LinearLayer, RecordedLayer, Scaling
-from neonxc.lrp.table import check_eval, operation
+from neonxc.lrp.table import arguments, check_eval, operation
 from neonxc.lrp.tracer import Tracer
 
 _RULE = "the composite's rule; if the weight depends on the input too, the rule of products"
@@ -56,7 +56,6 @@ def _layer_with_bias(
 ) -> Any:
     """Compute ``apply(input, weight, bias)``, for parameters that are constant or depend on the input."""
     input, weight, bias = operands
-    trailing = [1] * (weight.ndim - 2)
     separate_bias = None  # added by an operation of its own if a parameter depends on the input
     if tracer.tensors.depends_on_input(weight) or tracer.tensors.depends_on_input(bias):
         bias, separate_bias = None, bias
@@ -64,7 +63,7 @@ def _layer_with_bias(
         y = _product(tracer, apply, input, weight)
     else:
         w, b = constants(input, weight, bias)
-        layer = LinearLayer(w, 0.0 if b is None else b.reshape(-1, *trailing), apply, transpose, channels)
+        layer = LinearLayer(w, _column(b, weight.ndim - 2), apply, transpose, channels)
 
         def compute() -> Tensor:
             return apply(input.detach(), w, b)
@@ -72,7 +71,7 @@ def _layer_with_bias(
         y = linear_output(tracer, weight, layer, input, compute, scale_outputs, outputs)
     if separate_bias is None:
         return y
-    return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, (-1, *trailing)))
+    return tracer.run(torch.add, y, tracer.run(torch.reshape, separate_bias, (-1, *[1] * (weight.ndim - 2))))
 
 
 def _product(tracer: Tracer, apply: Apply, input: Tensor, weight: Tensor) -> Any:
@@ -89,27 +88,11 @@ def _linear(tracer: Tracer, func: Apply, input: Tensor, weight: Tensor, bias: Te
     return _layer_with_bias(tracer, func, operands, lambda m, w, x: m @ w, _scale_rows, outputs=-1, channels=-1)
 
 
-_OPTIONS = {
-    False: {"stride": 1, "padding": 0, "dilation": 1, "groups": 1},
-    True: {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1},
-}
-"""Options of convolutions (False) and transposed convolutions (True), in the order of PyTorch's arguments."""
-
-
 @operation("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _RULE, "gates")
-def _convolution(
-    tracer: Tracer,
-    func: Apply,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    n, transposed = weight.ndim - 2, func.__name__.startswith("conv_transpose")
-    default = _OPTIONS[transposed]
-    options = {**default, **dict(zip(default, args, strict=False)), **kwargs}
-    groups = options["groups"]
+def _convolution(tracer: Tracer, func: Apply, *args: Any, **kwargs: Any) -> Any:
+    options = arguments(func, args, kwargs)
+    operands = _, weight, _ = tuple(options.pop(name) for name in ("input", "weight", "bias"))
+    n, groups, transposed = weight.ndim - 2, options["groups"], func.__name__.startswith("conv_transpose")
 
     def apply(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         return func(x, w, b, **options)
@@ -118,7 +101,7 @@ def _convolution(
         return (w.unflatten(0, (groups, -1)) * scale.reshape(groups, 1, -1, *[1] * n)).flatten(0, 1)
 
     transpose = _transpose(weight, transposed, **options) or by_gradient(apply)
-    operands, channels = (input, weight, bias), -n - 1 if groups == 1 and not transposed else None
+    channels = -n - 1 if groups == 1 and not transposed else None
     return _layer_with_bias(
         tracer, apply, operands, transpose, scale_columns if transposed else _scale_rows, channels=channels
     )
@@ -208,7 +191,7 @@ def constants(like: Tensor, *tensors: Tensor | None) -> list[Any]:
 
 
 def _scale_rows(weight: Tensor, scale: Tensor) -> Tensor:
-    return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    return weight * _column(scale, weight.ndim - 1)
 
 
 def _column(values: Tensor | None, n: int) -> Any:

@@ -37,7 +37,8 @@ def _group_norm(
 ) -> Tensor:
     groups = input.unflatten(1, (num_groups, -1))
     y = _standardized(groups, range(2, groups.ndim), eps).flatten(1, 2)
-    return _affine(y, *_columns(y, weight, bias))
+    shape = (-1, *[1] * (input.ndim - 2))  # one value per channel
+    return _affine(y, *(None if v is None else v.reshape(shape) for v in (weight, bias)))
 
 
 @operation("instance_norm", _WHAT, "decomposed")
@@ -53,7 +54,7 @@ def _instance_norm(
 ) -> Tensor:
     if not use_input_stats:
         return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    return _affine(_standardized(input, range(2, input.ndim), eps), *_columns(input, weight, bias))
+    return _group_norm(input, input.shape[1], weight, bias, eps)
 
 
 @operation("rms_norm", "the root mean square is held constant", "decomposed")
@@ -73,11 +74,6 @@ def _normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, 
 def _standardized(x: Tensor, dims: Sequence[int], eps: float) -> Tensor:
     variance = x.detach().var(tuple(dims), correction=0, keepdim=True)
     return (x - x.mean(tuple(dims), keepdim=True)) * torch.rsqrt(variance + eps)
-
-
-def _columns(x: Tensor, *values: Tensor | None) -> list[Tensor | None]:
-    """Reshape one value per channel to broadcast over the dimensions after the channels."""
-    return [None if v is None else v.reshape(-1, *[1] * (x.ndim - 2)) for v in values]
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -44,16 +44,12 @@ def _product(tracer: Tracer, func: Callable[..., Tensor], *args: Any, **kwargs: 
         return tracer.as_gate(func, args, kwargs)
     if len(sources) == 2:
         return halve_relevance(func(*args, **kwargs))
-    if name in _MATRICES.split() and (weight := _weight(tracer, args)) is not None:
+    table = tracer.tensors  # a weight of the network, or a value that was computed from one
+    weight = next((t for t in tensors(args) if table[t].owner and not table.depends_on_input(t)), None)
+    if name in _MATRICES.split() and weight is not None:
         return _matrix_product(tracer, func, sources[0], weight, args, kwargs)
     y = func(*args, **kwargs)
     return input_normalization(tracer, sources, y) if name in _SCALINGS.split() else y
-
-
-def _weight(tracer: Tracer, args: Any) -> Tensor | None:
-    """Return the factor that is a weight of the network, or was computed from one."""
-    table = tracer.tensors
-    return next((t for t in tensors(args) if table[t].owner and not table.depends_on_input(t)), None)
 
 
 def _matrix_product(
