@@ -269,3 +269,18 @@ def _named(place: str) -> Iterator[None]:
 
 def _full(weight: Tensor) -> Tensor:
     return torch.diag(weight) if weight.ndim == 1 else weight
+
+
+def _column_index(columns: Any, names: list[str], d: int) -> list[int]:
+    """The positions of columns that a ColumnTransformer selects by name, position, slice or mask."""
+    if isinstance(columns, (str, int)):
+        columns = [columns]
+    if isinstance(columns, slice):
+        if isinstance(columns.start, str) or isinstance(columns.stop, str):
+            start = names.index(columns.start) if columns.start is not None else 0
+            stop = names.index(columns.stop) + 1 if columns.stop is not None else d
+            return list(range(start, stop))
+        return list(range(d))[columns]
+    if len(columns) and isinstance(columns[0], (bool, np.bool_)):
+        return [int(i) for i in np.flatnonzero(columns)]
+    return [names.index(c) if isinstance(c, str) else int(c) % d for c in columns]
