@@ -42,8 +42,7 @@ def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor,
         cluster = torch.arange(len(total), device=column.device)
     else:  # sums per neuron of the points' own clusters; a soft minimum shares a point among several
         membership = decision.own.double()
-        groups = None if head.grouping is None else head.grouping.groups
-        cluster = torch.arange(membership.shape[1], device=column.device) if groups is None else groups
+        cluster = head.groups
     _add_constant(detection, decision.own is None, membership.T @ weights, membership.T @ scaled, cluster, total)
     _add_entries(detection, x, scaled, column, total)
 

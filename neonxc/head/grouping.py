@@ -52,13 +52,6 @@ class Minimum(nn.Module):
         """Whether a cluster's value depends on all of its neurons, and not on the least alone."""
         return self.gamma is not None
 
-    def pieces(self, pieces: Pieces) -> Pieces:
-        """Split the pieces of clusters into pieces where one of a cluster's neurons is the least of all."""
-        if self.soft:
-            return pieces
-        members = torch.arange(len(self.groups), device=self.groups.device)
-        return Pieces(self.groups, (self.groups != self.groups[:, None]).to(torch.int8), members)
-
     def scaled(self, factor: float) -> Minimum:
         """Return the grouping for neurons that are multiplied by a factor."""
         return Minimum(self.groups, None if self.gamma is None else self.gamma / factor, self.log_weights)

@@ -29,6 +29,12 @@ class Pieces:
     signs: Tensor
     own: Tensor | None = None
 
+    @classmethod
+    def of_least(cls, groups: Tensor) -> Pieces:
+        """Return one piece per value, where it is the least of all, for values that belong to `groups` [M]."""
+        own = torch.arange(len(groups), device=groups.device)
+        return cls(groups, (groups != groups[:, None]).to(torch.int8), own)
+
     def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
         """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
         signs = self.signs[piece].to(values)
