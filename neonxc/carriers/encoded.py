@@ -41,7 +41,7 @@ class EncodedTable(Columns):
                 return array.astype(np.float32) if np.asarray(X).dtype == np.float32 else array
             return array if array.shape != X.shape else type(X)(array, index=X.index, columns=X.columns)
 
-        return Batch(tensor, list(self.module.columns), restore, lambda values: values, self.module.collected)
+        return Batch(tensor, self.units, restore, lambda values: values, self.module.collected)
 
     def _frame(self, X: Any) -> pd.DataFrame:
         """A frame or array as a frame with the names that the encoding knows."""
@@ -61,9 +61,7 @@ class EncodedTable(Columns):
         self.head.detection.check(batch.tensor, self.module.names)
         return batch
 
-    def stored(self, X: Any) -> Batch:
-        """Encode a table; the encoded columns are dense."""
-        return self.batch(X)
+    stored = batch
 
     @property
     def units(self) -> list[str]:
@@ -71,22 +69,25 @@ class EncodedTable(Columns):
         return list(self.module.columns)
 
     @property
+    def _numbers(self) -> set[int]:
+        """Columns of the table that are encoded as numbers."""
+        return {part.column for part in self.module.parts if isinstance(part, Number)}
+
+    @property
     def categories(self) -> list[int]:
         """Columns of the table that are encoded, and not as numbers."""
-        numbers = {part.column for part in self.module.parts if isinstance(part, Number)}
-        return sorted({part.column for part in self.module.parts} - numbers)
+        return sorted({part.column for part in self.module.parts} - self._numbers)
 
     def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor:
         """Nothing, as NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
-        return torch.full((len(x), len(self.module.columns)), torch.nan, dtype=torch.float64)
+        return torch.full((len(x), len(self.units)), torch.nan, dtype=torch.float64)
 
     def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
         """The table as it was given; None for a tensor, which holds encoded columns."""
         if isinstance(X, Tensor):
             return None
         frame = self._frame(X)
-        numbers = {part.column for part in self.module.parts if isinstance(part, Number)}
-        return frame, {column: self.module.numbers(frame, column) for column in sorted(numbers)}
+        return frame, {column: self.module.numbers(frame, column) for column in sorted(self._numbers)}
 
     @property
     def groups(self) -> Tensor:
