@@ -103,7 +103,7 @@ class Carrier(ABC):
 
     def blocks(self, x: Tensor) -> Iterator[slice]:
         """Slices of the inputs that fit into memory."""
-        return blocks(len(x), 4 * x.element_size() * self.head.width, x.device)
+        return self.head.blocks(x)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield checked inputs, block by block."""
@@ -161,7 +161,7 @@ class Carrier(ABC):
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of points [n, d] for which the head's values fit into memory."""
-        return blocks(len(points), 4 * points.element_size() * self.head.width, points.device)
+        return self.head.blocks(points)
 
 
 class _Points(Record):

@@ -29,12 +29,6 @@ class Detection(nn.Module, ABC):
         for name, value in buffers.items():
             self.register_buffer(name, value)
 
-    def changed(self, **buffers: Tensor) -> Detection:
-        """Return the same layer with other values of some buffers."""
-        other = copy(self)
-        other._buffers = {**self._buffers, **buffers}
-        return other
-
     @property
     def n_features(self) -> int:
         """Number of raw columns d."""
@@ -98,10 +92,6 @@ class Detection(nn.Module, ABC):
     def device(self) -> torch.device:
         """Device of the neurons."""
         return next(self.buffers()).device
-
-    @abstractmethod
-    def scaled(self, factor: float) -> Detection:
-        """Return the same layer with neurons multiplied by a factor."""
 
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:  # optional for subclasses
         """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
@@ -191,7 +181,13 @@ class LinearDetection(Detection):
             return torch.zeros_like(self.bias)
         return self.bias - (self.directions * self.anchors).sum(dim=1)
 
-    def scaled(self, factor: float) -> Detection:
+    def changed(self, **buffers: Tensor) -> LinearDetection:
+        """Return the same layer with other values of some buffers."""
+        other = copy(self)
+        other._buffers = {**self._buffers, **buffers}
+        return other
+
+    def scaled(self, factor: float) -> LinearDetection:
         """Return the same layer with neurons multiplied by a factor."""
         return self.changed(directions=self.directions * factor, bias=self.bias * factor)
 

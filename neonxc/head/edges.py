@@ -60,10 +60,6 @@ class EdgeDetection(Detection):
         """Return the column, the edge and the sign [M] of the neurons."""
         return self.column, self.edge, self.sign
 
-    def scaled(self, factor: float) -> Detection:
-        """Return the same layer with neurons multiplied by a factor."""
-        return self.changed(spread=self.spread / factor)
-
     def forward(self, x: Tensor) -> Tensor:
         """Compute neurons [N, M] from raw points [N, d], in float32 or float64."""
         check_width(x.shape[1], self.n_features, name="x")

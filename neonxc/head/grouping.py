@@ -131,10 +131,6 @@ class UnionOfIntervals(nn.Module):
         signs_ = torch.tensor(rows, dtype=torch.int8, device=device).reshape(len(rows), len(of_interval))
         return Pieces(torch.tensor(clusters, dtype=torch.int64, device=device), signs_)
 
-    def scaled(self, factor: float) -> UnionOfIntervals:
-        """Return the grouping itself: minima and maxima do not depend on the scale."""
-        return self
-
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, T] of the tests, and the share [N, M] of each neuron in its test's value."""
         inside, edge_shares = group_min(neurons, self.intervals, len(self.tests))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from neonxc.common.memory import blocks
 from neonxc.common.registry import storable
+from neonxc.data.sparse import SparseRows
 from neonxc.head.centroids import centroids
 from neonxc.head.competition import Path, Rivals, Share
 from neonxc.head.detection import Detection, LinearDetection, full_precision
@@ -113,6 +114,10 @@ class Head(nn.Module):
         """The number of values computed per point, from which callers bound memory."""
         return max(self.detection.width, self.n_clusters)
 
+    def blocks(self, x: Tensor | SparseRows) -> Iterator[slice]:
+        """Slices of points for which the values fit into memory."""
+        return blocks(len(x), 4 * x.element_size() * self.width, x.device)
+
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits [N, K] of points [N, d]; only the assigned cluster's is positive."""
         return self.competition(self.values(x))
@@ -175,8 +180,10 @@ class Head(nn.Module):
         return Decision(self.detection, weights, own)
 
     def scaled(self, factor: float) -> Head:
-        """Return a head whose logits are multiplied by a factor."""
-        grouping = None if self.grouping is None else self.grouping.scaled(factor)
+        """Return a head of linear neurons whose logits are multiplied by a factor."""
+        assert isinstance(self.detection, LinearDetection)
+        # minima over intervals do not depend on the scale
+        grouping = self.grouping.scaled(factor) if isinstance(self.grouping, Minimum) else self.grouping
         return Head(self.detection.scaled(factor), grouping, self.competition)
 
     @property
@@ -232,7 +239,7 @@ class Noise(nn.Module):
         detection, values = head.detection, head.values(x)
         assert isinstance(detection, LinearDetection)
         common = values.new_empty(len(x))  # the term of a point's distances that the head leaves out
-        for block in blocks(len(x), 4 * x.element_size() * head.width, x.device):
+        for block in head.blocks(x):
             with full_precision(x):
                 y, _ = detection.coordinates(x[block])
                 common[block] = mapped(self.space.to(y), y).square().sum(dim=1)

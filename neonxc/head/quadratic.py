@@ -57,12 +57,6 @@ class QuadraticDetection(Detection):
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.roots.abs().amax()), 1.0), names=names)
 
-    def scaled(self, factor: float) -> Detection:
-        """Return the same layer with neurons multiplied by a factor."""
-        return self.changed(
-            roots=self.roots * factor**0.5, shares=self.shares * factor, offsets=self.offsets * factor
-        )
-
     def forward(self, x: Tensor) -> Tensor:
         """Compute neurons [N, M] from raw points [N, d], in float32 or float64 and with autocast off."""
         rooted = self._rooted(x)[1]
