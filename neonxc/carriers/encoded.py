@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,20 +29,19 @@ class EncodedTable(Columns):
 
     def batch(self, X: Any) -> Batch:
         """Encode a table as [N, D] of float64, or check a tensor of encoded columns."""
-        if isinstance(X, Tensor):
-            return self._encoded_already(X)
-        if is_sparse(X):
-            return as_batch(X)  # raises the error about sparse data
-        tensor = self.module.encode(self._frame(X)).to(self.device)
-        self.head.detection.check(tensor, self.module.names)
-
-        def restore(result: Tensor) -> Any:
-            array = result.detach().cpu().numpy()
-            if column_names(X) is None:
-                return array.astype(np.float32) if np.asarray(X).dtype == np.float32 else array
-            return array if array.shape != X.shape else type(X)(array, index=X.index, columns=X.columns)
-
-        return Batch(tensor, self.units, restore, lambda values: values, self.module.collected)
+        if isinstance(X, Tensor) or is_sparse(X):  # the latter raises an error
+            batch, D = as_batch(X, device=self.device), self.module.width
+            if batch.tensor.ndim != 2 or batch.tensor.shape[1] != D:
+                raise ValueError(
+                    f"X needs the {D} encoded columns of net.batch(table).tensor if it is a tensor, got shape "
+                    f"{list(X.shape)}; pass the table itself as a data frame or an array"
+                )
+        else:
+            tensor = self.module.encode(self._frame(X)).to(self.device)
+            restore, collected = partial(_restored, X), self.module.collected
+            batch = Batch(tensor, self.units, restore, lambda values: values, collected)
+        self.head.detection.check(batch.tensor, self.module.names)
+        return batch
 
     def _frame(self, X: Any) -> pd.DataFrame:
         """A frame or array as a frame with the names that the encoding knows."""
@@ -49,17 +49,6 @@ class EncodedTable(Columns):
             check_width(X.shape[1], len(self.module.columns))
             X = X.set_axis(self.module.columns, axis=1)
         return as_frame(X, self.module.columns)
-
-    def _encoded_already(self, X: Tensor) -> Batch:
-        """Check a tensor of encoded columns."""
-        batch, D = as_batch(X, device=self.device), self.module.width
-        if batch.tensor.ndim != 2 or batch.tensor.shape[1] != D:
-            raise ValueError(
-                f"X needs the {D} encoded columns of net.batch(table).tensor if it is a tensor, got shape "
-                f"{list(X.shape)}; pass the table itself as a data frame or an array"
-            )
-        self.head.detection.check(batch.tensor, self.module.names)
-        return batch
 
     stored = batch
 
@@ -106,6 +95,14 @@ class EncodedTable(Columns):
     def collected(self, relevance: Tensor) -> Tensor:
         """Sum the relevance of the encoded columns by table column."""
         return self.module.collected(relevance)
+
+
+def _restored(X: Any, result: Tensor) -> Any:
+    """Convert a result to the type of a table."""
+    array = result.detach().cpu().numpy()
+    if column_names(X) is None:
+        return array.astype(np.float32) if np.asarray(X).dtype == np.float32 else array
+    return array if array.shape != X.shape else type(X)(array, index=X.index, columns=X.columns)
 
 
 @carrier_of.register
