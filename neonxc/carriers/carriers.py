@@ -197,7 +197,7 @@ class Columns(Carrier):
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield checked points, block by block."""
         x = self.stored(X).tensor
-        yield from (x[part] for part in (self.of_points(x) if _stays_sparse(x) else self.blocks(x)))
+        yield from (x[part] for part in self.of_points(x))
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of points [n, d] for which the head's values fit into memory; sparse points stay sparse."""
