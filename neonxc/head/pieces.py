@@ -42,10 +42,6 @@ class Pieces:
         return torch.where(signs == 0, torch.inf, found)
 
     def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
-        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d] or [n, M, d]."""
+        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d]."""
         signs = self.signs[piece].to(slopes)[:, :, None]
-        if self.own is None:
-            return signs * slopes
-        own = self.own[piece]
-        mine = slopes[own] if slopes.ndim == 2 else slopes[torch.arange(len(own), device=own.device), own]
-        return signs * (slopes - mine[:, None])
+        return signs * (slopes if self.own is None else slopes - slopes[self.own[piece]][:, None])
