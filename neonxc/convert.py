@@ -133,12 +133,13 @@ def neuralize(
         model, labels = make_pipeline(prepare(X).pipeline.fit(X), GivenLabels(labels).fit(X)), None
     steps, final = _split(model)
     terms, steps = behind_terms(steps)
-    if terms is not None and features is not None:
+    if terms is None:
+        names, width = _feature_names(model, X, features), _width(model) or 0
+    elif features is not None:
         raise TypeError("features= takes what a network does; this pipeline begins with a vectorizer of texts")
-    if terms is not None and X is not None and is_texts(X):
-        X = terms.encode(X)
-    names = _feature_names(model, X, features) if terms is None else terms.names
-    width = (_width(model) or 0) if terms is None else terms.width
+    else:
+        names, width = terms.names, terms.width
+        X = terms.encode(X) if X is not None and is_texts(X) else X
     # checked before the surrogate is fitted, which takes time
     encoding, chain = _folded(final, steps, width, X, names, features)
     if labels is not None or _has_labels_alone(final):
@@ -307,10 +308,7 @@ def _feature_names(model: Any, X: Any, features: nn.Module | None) -> list[str] 
 def _device(model: Any, X: Any, features: nn.Module | None) -> torch.device:
     """Return the device of the feature network, of a model that consists of tensors, or of X."""
     for holder in (features, model, X):
-        if isinstance(holder, nn.Module):
-            tensors = [*holder.parameters(), *holder.buffers()]
-            if tensors:
-                return tensors[0].device
-        if isinstance(holder, Tensor):
-            return holder.device
+        tensors = [*holder.parameters(), *holder.buffers()] if isinstance(holder, nn.Module) else [holder]
+        if tensors and isinstance(tensors[0], Tensor):
+            return tensors[0].device
     return torch.device("cpu")

@@ -87,7 +87,6 @@ class NeuralizedClustering(nn.Module):
                 f"an encoding needs a head of its {encoding.width} columns and no feature network, got a head of "
                 f"{head.n_features}"
             )
-        self.encoding = encoding
         self.head = head
         self.register_module("features", features)
         self.noise = noise
@@ -325,13 +324,12 @@ def _pack(net: NeuralizedClustering) -> Values:
 def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedClustering:
     if values["features"] == LEFT_OUT:
         raise ValueError("it was saved without its feature network: neonxc.load(path, features=network)")
-    names = ("head", "features", "classes", "feature_names", "noise")
-    net = cls(**{name: values[name] for name in names}, encoding=values.get("encoding"))
+    names = ("head", "features", "classes", "feature_names", "noise", "encoding")
+    net = cls(**{name: values[name] for name in names})
     net.beta = float(values["beta"])
     net._beta = values["beta"]  # in its own precision
-    net.fidelity_, net.fidelity_held_out_, *stability = values["fidelity"]
-    net.stability_ = stability[0] if stability else None  # files of version 0.1 have none
-    net.spread_ = values.get("spread")  # files of version 0.1 have none
+    net.fidelity_, net.fidelity_held_out_, net.stability_ = values["fidelity"]
+    net.spread_ = values["spread"]
     # run the head once, so that inconsistent values raise an error now
     head, K = net.head, len(net.classes_)
     d = head.n_features if net.encoding is None else len(net.encoding.columns)

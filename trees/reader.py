@@ -16,7 +16,7 @@ from neonxc.head.competition import Path
 from neonxc.head.detection import Detection, LinearDetection
 from neonxc.head.edges import EdgeDetection
 from neonxc.head.grouping import UnionOfIntervals
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.tree import ThresholdTree
 
@@ -84,10 +84,9 @@ def _behind(chain: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -
     """Return neurons ``slope (edge - z_column)``, each relative to its zero nearest to the data mean."""
     middle = torch.zeros_like(chain.bias)
     if chain.norm is None:
-        weight = chain.weight
-        middle = chain.bias + (weight * chain.center if weight.ndim == 1 else weight @ chain.center)
+        middle = chain.bias + mapped(chain.weight, chain.center)
     one_of = torch.nn.functional.one_hot(column, len(middle)).double()
     directions = chain.pullback(one_of)
     steepest = directions * chain.scale.square()
     distance = (edge - chain.offset[column] - middle[column]) / (directions * steepest).sum(1)
-    return LinearDetection(slope[:, None] * directions, distance[:, None] * steepest, frame=frame(chain, middle))
+    return LinearDetection(slope[:, None] * directions, distance[:, None] * steepest, **frame(chain, middle))

@@ -149,9 +149,7 @@ def tree_tests(head: Head) -> tuple[Tensor, int]:
     """The test of a tree or hierarchy that each neuron belongs to, [M], and the number of tests."""
     if not isinstance(head.competition, Path):
         raise ValueError("only trees have thresholds: neuralize a ThresholdTree or a fitted tree explainer")
-    signs = head.competition.signs
-    tests = torch.arange(signs.shape[1], device=signs.device) if head.grouping is None else head.grouping.groups
-    return tests, signs.shape[1]
+    return head.groups, head.n_values
 
 
 def restricted(decide: Decide, neurons: Tensor, block: slice) -> Decision:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any, Literal, TypeGuard
 
@@ -35,10 +36,12 @@ class Record(ABC):
 
     Attributes
     ----------
+    carrier : Carrier
     features : Tensor [N, d] or [N, d, ...]
         Features of the inputs; on a map, every location is a point.
     """
 
+    carrier: Carrier
     features: Tensor
 
     @abstractmethod
@@ -48,6 +51,11 @@ class Record(ABC):
     def slope(self, decide: Decide) -> Tensor:
         """Compute multipliers with the shape of the inputs, by the linear rule at the head."""
         raise ValueError("along needs numeric inputs: there are no points between a baseline and a text")
+
+    def in_blocks(self, function: Callable[[slice, Tensor], Tensor]) -> Tensor:
+        """Concatenate the results of a function for blocks of the points that fit into memory."""
+        points = rows(self.features)
+        return torch.cat([function(block, points[block]) for block in self.carrier.of_points(points)])
 
 
 class Carrier(ABC):
@@ -95,7 +103,7 @@ class Carrier(ABC):
 
     def blocks(self, x: Tensor) -> Iterator[slice]:
         """Slices of the inputs that fit into memory."""
-        return blocks(len(x), 4 * x.element_size() * self.head.width, x.device)
+        return self.head.blocks(x)
 
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield checked inputs, block by block."""
@@ -153,7 +161,7 @@ class Carrier(ABC):
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of points [n, d] for which the head's values fit into memory."""
-        return blocks(len(points), 4 * points.element_size() * self.head.width, points.device)
+        return self.head.blocks(points)
 
 
 class _Points(Record):
@@ -164,14 +172,10 @@ class _Points(Record):
 
     def relevance(self, decisions: Sequence[Decide], rule: HeadRule) -> Iterator[Tensor]:
         for decide in decisions:
-            parts = [
-                decide(block).relevance(self.features[block]) for block in self.carrier.of_points(self.features)
-            ]
-            yield torch.cat(parts)
+            yield self.in_blocks(lambda block, x, decide=decide: decide(block).relevance(x))
 
     def slope(self, decide: Decide) -> Tensor:
-        parts = [decide(block).multiplier(self.features[block]) for block in self.carrier.of_points(self.features)]
-        return torch.cat(parts)
+        return self.in_blocks(lambda block, x: decide(block).multiplier(x))
 
 
 class Columns(Carrier):
@@ -193,7 +197,7 @@ class Columns(Carrier):
     def parts(self, X: Any) -> Iterator[Tensor]:
         """Yield checked points, block by block."""
         x = self.stored(X).tensor
-        yield from (x[part] for part in (self.of_points(x) if _stays_sparse(x) else self.blocks(x)))
+        yield from (x[part] for part in self.of_points(x))
 
     def of_points(self, points: Tensor | SparseRows) -> Iterator[slice]:
         """Slices of points [n, d] for which the head's values fit into memory; sparse points stay sparse."""
@@ -253,17 +257,15 @@ class _Propagation(Record):
     @torch.no_grad()
     def _start(self, decide: Decide, rule: HeadRule) -> Tensor:
         """The multipliers at the features, where propagation starts."""
-        a = self.features
-        points = rows(a)
 
-        def multiplier(block: slice) -> Tensor:
-            x = points[block]
+        def multiplier(block: slice, x: Tensor) -> Tensor:
             if rule == "linear":
                 return decide(block).multiplier(x)
             # relevance of an inactive feature cannot be propagated, as its multiplier is infinite
             return torch.where(x == 0, 0.0, decide(block).relevance(x) / x)
 
-        return unrows(torch.cat([multiplier(block) for block in self.carrier.of_points(points)]).to(a.dtype), a)
+        a = self.features
+        return unrows(self.in_blocks(multiplier).to(a.dtype), a)
 
 
 class Backbone(Carrier):
@@ -279,7 +281,7 @@ class Backbone(Carrier):
         batch = as_batch(X, device=self.device)
         weight = next((p for p in self.module.parameters() if p.is_floating_point()), None)
         tensor = batch.tensor if weight is None else batch.tensor.to(weight.dtype)
-        return Batch(tensor, batch.names, batch.restore, batch.labels)
+        return replace(batch, tensor=tensor)
 
     def columns(self, X: Any) -> pd.DataFrame:
         """Return the features as a data frame with one row per point."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,20 +29,19 @@ class EncodedTable(Columns):
 
     def batch(self, X: Any) -> Batch:
         """Encode a table as [N, D] of float64, or check a tensor of encoded columns."""
-        if isinstance(X, Tensor):
-            return self._encoded_already(X)
-        if is_sparse(X):
-            return as_batch(X)  # raises the error about sparse data
-        tensor = self.module.encode(self._frame(X)).to(self.device)
-        self.head.detection.check(tensor, self.module.names)
-
-        def restore(result: Tensor) -> Any:
-            array = result.detach().cpu().numpy()
-            if column_names(X) is None:
-                return array.astype(np.float32) if np.asarray(X).dtype == np.float32 else array
-            return array if array.shape != X.shape else type(X)(array, index=X.index, columns=X.columns)
-
-        return Batch(tensor, list(self.module.columns), restore, lambda values: values, self.module.collected)
+        if isinstance(X, Tensor) or is_sparse(X):  # the latter raises an error
+            batch, D = as_batch(X, device=self.device), self.module.width
+            if batch.tensor.ndim != 2 or batch.tensor.shape[1] != D:
+                raise ValueError(
+                    f"X needs the {D} encoded columns of net.batch(table).tensor if it is a tensor, got shape "
+                    f"{list(X.shape)}; pass the table itself as a data frame or an array"
+                )
+        else:
+            tensor = self.module.encode(self._frame(X)).to(self.device)
+            restore, collected = partial(_restored, X), self.module.collected
+            batch = Batch(tensor, self.units, restore, lambda values: values, collected)
+        self.head.detection.check(batch.tensor, self.module.names)
+        return batch
 
     def _frame(self, X: Any) -> pd.DataFrame:
         """A frame or array as a frame with the names that the encoding knows."""
@@ -50,20 +50,7 @@ class EncodedTable(Columns):
             X = X.set_axis(self.module.columns, axis=1)
         return as_frame(X, self.module.columns)
 
-    def _encoded_already(self, X: Tensor) -> Batch:
-        """Check a tensor of encoded columns."""
-        batch, D = as_batch(X, device=self.device), self.module.width
-        if batch.tensor.ndim != 2 or batch.tensor.shape[1] != D:
-            raise ValueError(
-                f"X needs the {D} encoded columns of net.batch(table).tensor if it is a tensor, got shape "
-                f"{list(X.shape)}; pass the table itself as a data frame or an array"
-            )
-        self.head.detection.check(batch.tensor, self.module.names)
-        return batch
-
-    def stored(self, X: Any) -> Batch:
-        """Encode a table; the encoded columns are dense."""
-        return self.batch(X)
+    stored = batch
 
     @property
     def units(self) -> list[str]:
@@ -71,22 +58,25 @@ class EncodedTable(Columns):
         return list(self.module.columns)
 
     @property
+    def _numbers(self) -> set[int]:
+        """Columns of the table that are encoded as numbers."""
+        return {part.column for part in self.module.parts if isinstance(part, Number)}
+
+    @property
     def categories(self) -> list[int]:
         """Columns of the table that are encoded, and not as numbers."""
-        numbers = {part.column for part in self.module.parts if isinstance(part, Number)}
-        return sorted({part.column for part in self.module.parts} - numbers)
+        return sorted({part.column for part in self.module.parts} - self._numbers)
 
     def values(self, x: Tensor, points: Tensor | SparseRows) -> Tensor:
         """Nothing, as NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
-        return torch.full((len(x), len(self.module.columns)), torch.nan, dtype=torch.float64)
+        return torch.full((len(x), len(self.units)), torch.nan, dtype=torch.float64)
 
     def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
         """The table as it was given; None for a tensor, which holds encoded columns."""
         if isinstance(X, Tensor):
             return None
         frame = self._frame(X)
-        numbers = {part.column for part in self.module.parts if isinstance(part, Number)}
-        return frame, {column: self.module.numbers(frame, column) for column in sorted(numbers)}
+        return frame, {column: self.module.numbers(frame, column) for column in sorted(self._numbers)}
 
     @property
     def groups(self) -> Tensor:
@@ -105,6 +95,14 @@ class EncodedTable(Columns):
     def collected(self, relevance: Tensor) -> Tensor:
         """Sum the relevance of the encoded columns by table column."""
         return self.module.collected(relevance)
+
+
+def _restored(X: Any, result: Tensor) -> Any:
+    """Convert a result to the type of a table."""
+    array = result.detach().cpu().numpy()
+    if column_names(X) is None:
+        return array.astype(np.float32) if np.asarray(X).dtype == np.float32 else array
+    return array if array.shape != X.shape else type(X)(array, index=X.index, columns=X.columns)
 
 
 @carrier_of.register

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from neonxc.common.memory import blocks
 from neonxc.data.sparse import SparseRows
@@ -31,44 +32,30 @@ def add_relevance(head: Head, decision: Decision, x: SparseRows, column: Tensor,
     total : Tensor [K + 1, d] of float64, on the CPU
         The sums, modified in place.
     """
-    detection = decision.detection
+    detection, device = decision.detection, column.device
     assert isinstance(detection, LinearDetection)
-    inside = column < len(total) - 1
-    weights = torch.where(inside[:, None], decision.weights.double(), 0.0)
-    norm = detection.row_norm(x)
-    scaled = weights / norm
+    directions = detection.directions.double()
+    weights = torch.where((column < len(total) - 1)[:, None], decision.weights.double(), 0.0)
+    scaled = weights / detection.row_norm(x)
+    own = None
     if decision.own is None:
-        membership = torch.nn.functional.one_hot(column, len(total)).double()
-        cluster = torch.arange(len(total), device=column.device)
+        membership, cluster = one_hot(column, len(total)).double(), torch.arange(len(total), device=device)
     else:  # sums per neuron of the points' own clusters; a soft minimum shares a point among several
-        membership = decision.own.double()
-        groups = None if head.grouping is None else head.grouping.groups
-        cluster = torch.arange(membership.shape[1], device=column.device) if groups is None else groups
-    _add_constant(detection, decision.own is None, membership.T @ weights, membership.T @ scaled, cluster, total)
-    _add_entries(detection, x, scaled, column, total)
-
-
-def _add_constant(
-    detection: LinearDetection, alone: bool, weights: Tensor, scaled: Tensor, cluster: Tensor, total: Tensor
-) -> None:
-    """Add the relevance at x = 0, for weights [R, M] that are summed over the points with the same `own`."""
-    own = None if alone else torch.eye(len(weights), dtype=weights.dtype, device=weights.device)
-    root = detection.root.double()
-    for block in blocks(len(weights), 48 * detection.n_features, weights.device):
-        zero = weights.new_zeros(len(weights[block]), detection.n_features)
-        found = detection.relevance(zero, weights[block], None if own is None else own[block])
+        membership, cluster = decision.own.double(), head.groups
+        own = torch.eye(len(cluster), dtype=weights.dtype, device=device)
+    # the relevance at x = 0, for weights [R, M] that are summed over the points with the same `own`
+    constant, slope = membership.T @ weights, membership.T @ scaled
+    for block in blocks(len(constant), 48 * detection.n_features, device):
+        zero = constant.new_zeros(len(constant[block]), detection.n_features)
+        found = detection.relevance(zero, constant[block], None if own is None else own[block])
         # `found` divides the root by the norm at zero; correct it to each point's own norm
-        scaled_at_zero = weights[block] / detection.row_norm(zero)
-        found += root * ((scaled[block] - scaled_at_zero) @ detection.directions.double())
+        at_zero = constant[block] / detection.row_norm(zero)
+        found += detection.root.double() * ((slope[block] - at_zero) @ directions)
         total.index_add_(0, cluster[block].cpu(), found.cpu())
-
-
-def _add_entries(detection: LinearDetection, x: SparseRows, scaled: Tensor, column: Tensor, total: Tensor) -> None:
-    """Subtract slope times entry at every stored entry."""
-    scaled, column = scaled.cpu(), column.cpu()
-    directions = detection.directions.double().cpu().T.contiguous()
+    # and the slope times the entry, at every stored entry
+    scaled, column, directions = scaled.cpu(), column.cpu(), directions.cpu().T.contiguous()
     (rows, columns), entries = x.places(), x.entries.double()
     for block in blocks(len(entries), 32 * scaled.shape[1]):
-        slope = torch.linalg.vecdot(scaled[rows[block]], directions[columns[block]])
+        slopes = torch.linalg.vecdot(scaled[rows[block]], directions[columns[block]])
         place = column[rows[block]] * total.shape[1] + columns[block]
-        total.view(-1).index_add_(0, place, entries[block] * slope, alpha=-1)
+        total.view(-1).index_add_(0, place, entries[block] * slopes, alpha=-1)

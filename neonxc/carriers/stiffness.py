@@ -12,7 +12,6 @@ from torch import Tensor
 from neonxc.carriers import rows
 from neonxc.common.processes import Ranks
 from neonxc.data.distributed import common_type, without_rows
-from neonxc.head import Head
 
 _MEANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "harmonic": lambda contrasts, number: number / contrasts.reciprocal().sum(dim=1),
@@ -34,7 +33,10 @@ def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
         for x in () if without_rows(X, ranks) else carrier.parts(X):
             points, n, kind = rows(carrier.features(x)), n + len(x), x.dtype
             for part in carrier.of_points(points):
-                found = _mean_contrasts(net.head, points[part], _MEANS[contrast])
+                values = net.head.values(points[part]).double()
+                own = net.head.competition.assign(values)
+                contrasts = net.head.competition.contrasts(values, own).clamp(min=0)
+                found = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
                 noise = net.is_noise(points[part]).long()
                 sums.index_add_(0, noise.cpu(), torch.stack([found, torch.ones_like(found)], 1).cpu())
     ranks.same(contrast=contrast)
@@ -42,11 +44,3 @@ def typical_stiffness(net: Any, X: Any, contrast: str, ranks: Ranks) -> float:
     inside, noise = ranks.sum(sums)
     total, number = (inside if inside[1] else noise).tolist()
     return number / total if total > 0 else math.inf
-
-
-def _mean_contrasts(head: Head, points: Tensor, mean: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The mean contrast [n] of points [n, d] with their own clusters."""
-    values = head.values(points).double()
-    own = head.competition.assign(values)
-    contrasts = head.competition.contrasts(values, own).clamp(min=0)
-    return mean(contrasts, contrasts.isfinite().sum(dim=1))

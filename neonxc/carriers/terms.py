@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,15 +47,10 @@ class Terms:
         if vectorizer.input != "content":
             raise ValueError(f"{type(vectorizer).__name__} needs input='content', got {vectorizer.input!r}")
         self.vectorizer, self.sublinear = copy(vectorizer), sublinear
-        self.columns = [str(name) for name in self.vectorizer.get_feature_names_out()]
+        self.names = self.columns = [str(name) for name in self.vectorizer.get_feature_names_out()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # inconsistent stop words; already reported at fit
             self.analyze: Callable[[str], list[str]] = self.vectorizer.build_analyzer()
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the terms, one per column of counts."""
-        return self.columns
 
     @property
     def width(self) -> int:
@@ -95,7 +91,7 @@ class _TermColumns(Columns):
         """Counts [N, V] as a dense tensor."""
         stored = self.stored(X)
         check_room(stored.tensor)
-        return Batch(dense(stored.tensor).to(self.device), stored.names, stored.restore, stored.labels)
+        return replace(stored, tensor=dense(stored.tensor).to(self.device))
 
     def stored(self, X: Any) -> Batch:
         """Counts [N, V] as stored; for texts, results of this shape are returned as a data frame."""
@@ -110,7 +106,7 @@ class _TermColumns(Columns):
                 return array
             return pd.DataFrame(array, index=index, columns=names)
 
-        return Batch(counts.tensor, None, restore, counts.labels)
+        return replace(counts, restore=restore)
 
     in_texts = True
 

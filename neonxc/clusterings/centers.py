@@ -12,26 +12,22 @@ from torch import Tensor
 
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.data.inputs import as_batch, check_finite, check_range
+from neonxc.data.sparse import is_sparse
 from neonxc.head import centroid_head
 
 
 @read.register(KMeans)
 @read.register(MiniBatchKMeans)
 @read.register(MeanShift)
-def _(model: KMeans | MiniBatchKMeans | MeanShift) -> ClusterModel:
-    check_is_fitted(model)
-    return centroids(model.cluster_centers_)
-
-
-@read.register
-def _(model: AffinityPropagation) -> ClusterModel:
+@read.register(AffinityPropagation)
+def _(model: KMeans | MiniBatchKMeans | MeanShift | AffinityPropagation) -> ClusterModel:
     check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):
         raise ValueError("AffinityPropagation needs features: with a precomputed affinity it has no centers")
     centers = model.cluster_centers_
     if centers.shape[0] == 0:
         raise ValueError("AffinityPropagation found no cluster, as it did not converge")
-    return centroids(centers.toarray() if hasattr(centers, "toarray") else centers)
+    return centroids(centers.toarray() if is_sparse(centers) else centers)
 
 
 @read.register

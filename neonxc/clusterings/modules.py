@@ -19,12 +19,12 @@ TIED = 1e-3  # relative tolerance: closer squared distances are ties
 
 @read.register
 def _(model: nn.Linear) -> ClusterModel:
-    weight = model.weight.detach().to(torch.float64, copy=True)  # a copy, because the layer may be trained further
-    bias = None if model.bias is None else model.bias.detach().to(torch.float64, copy=True)
-    check_finite(weight, name="the weight of the linear layer")
-    if bias is not None:
-        check_finite(bias, name="the bias of the linear layer")
-    return ClusterModel(lambda chain: linear_head(weight, bias), None, scale=1.0)
+    values = {}
+    for name in ("weight", "bias"):
+        if (value := getattr(model, name)) is not None:
+            check_finite(value.detach(), name=f"the {name} of the linear layer")
+            values[name] = value.detach().to(torch.float64, copy=True)  # as the layer may be trained further
+    return ClusterModel(lambda chain: linear_head(**values), None, scale=1.0)
 
 
 @read.register

@@ -39,21 +39,17 @@ def centroids(
     mean = centers.mean(dim=0)
     directions = factor * 2 * preprocessing.pullback(centers - mean)
     anchors = preprocessing.preimage(centers - mean) / 2
-    return LinearDetection(
-        directions, anchors, (directions * anchors).sum(1) + offsets, frame(preprocessing, mean)
-    )
+    bias = (directions * anchors).sum(1) + offsets
+    return LinearDetection(directions, anchors, bias, **frame(preprocessing, mean))
 
 
 def frame(preprocessing: Preprocessing, z: Tensor) -> dict[str, Any]:
-    """The `frame` of a :class:`LinearDetection` that is zero where the preprocessing maps to `z` [p]."""
-    norm = preprocessing.norm
+    """The coordinates of a :class:`LinearDetection` that are zero where the preprocessing maps to `z` [p]."""
     # without a norm only root + origin matters; a map that repeats columns need not have a preimage of zero
-    zero = z if norm is None else torch.zeros_like(z)
+    zero = z if preprocessing.norm is None else torch.zeros_like(z)
     return {
         "root": preprocessing.point(zero),
         "origin": preprocessing.preimage((z - zero)[None])[0],
         "diagonal": preprocessing.diagonal,
-        "norm": None if norm is None else norm.kind,
-        "norm_weight": None if norm is None else norm.weight,
-        "norm_bias": None if norm is None else norm.bias,
+        "norm": preprocessing.norm,
     }

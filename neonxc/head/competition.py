@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.registry import storable
-from neonxc.head.pieces import Pieces
 from neonxc.head.pooling import group_min, log_odds, min_over_competitors, take_most
 
 Share = Callable[[Tensor, float | Tensor], Tensor]
@@ -33,10 +32,6 @@ class Rivals(nn.Module):
         super().__init__()
         self.threshold = threshold
 
-    def n_clusters(self, n_values: int) -> int:
-        """Return the number of clusters K for a number of values."""
-        return n_values
-
     def forward(self, values: Tensor) -> Tensor:
         """Compute the logits [N, K] from values [N, K]."""
         return min_over_competitors(values) if self.threshold is None else log_odds(values, self.threshold)
@@ -44,11 +39,6 @@ class Rivals(nn.Module):
     def assign(self, values: Tensor) -> Tensor:
         """Return the column [N] of the cluster with the least value."""
         return values.argmin(dim=1)
-
-    def pieces(self, n_values: int, device: torch.device) -> Pieces:
-        """Return one piece per cluster, in which its value is the least, whether or not there is a threshold."""
-        column = torch.arange(n_values, device=device)
-        return Pieces(column, (column != column[:, None]).to(torch.int8), column)
 
     def contrasts(self, values: Tensor, target: Tensor, competitor: Tensor | None = None) -> Tensor:
         """Compute the contrasts ``E_k - E_c`` [N, K] with the target; infinite where k does not compete."""
@@ -124,10 +114,6 @@ class Path(nn.Module):
         self.register_buffer("signs", path_signs(self.children_).to(leaves.device))
         self.register_buffer("leaves", leaves)
 
-    def n_clusters(self, n_values: int) -> int:
-        """Return the number of clusters K."""
-        return self.k
-
     def forward(self, values: Tensor) -> Tensor:
         """Compute the logits [N, K] from the values of tests [N, T]."""
         found = self._leaf_values(values)
@@ -136,10 +122,6 @@ class Path(nn.Module):
     def assign(self, values: Tensor) -> Tensor:
         """Return the column [N] of the cluster whose leaf a point reaches."""
         return self(values).argmax(dim=1)
-
-    def pieces(self, n_values: int, device: torch.device) -> Pieces:
-        """Return the leaves as pieces of their clusters."""
-        return Pieces(self.leaves, self.signs)
 
     def contrasts(self, values: Tensor, target: Tensor, competitor: Tensor | None = None) -> Tensor:
         """Compute the margins [N, T] of the tests on the path to the target's best leaf; infinite off the path.

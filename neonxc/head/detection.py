@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from copy import copy
 
 import torch
 from torch import Tensor, nn
@@ -13,20 +13,31 @@ from torch import Tensor, nn
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_range, check_width, compute_dtype, spreads
 from neonxc.data.sparse import ORDERS, SparseRows, dense
+from neonxc.head.preprocessing import RowNorm, mapped
 
 
 class Detection(nn.Module, ABC):
-    """Base class of detection layers: a decision is a weighted sum of their neurons."""
+    """Base class of detection layers: a decision is a weighted sum of their neurons.
+
+    The buffers are given by name; the first one has one row per neuron.
+    """
+
+    PLAIN: tuple[str, ...] = ()
+
+    def __init__(self, **buffers: Tensor | None) -> None:
+        super().__init__()
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
 
     @property
-    @abstractmethod
     def n_features(self) -> int:
         """Number of raw columns d."""
+        return next(self.buffers()).shape[1]
 
     @property
-    @abstractmethod
     def n_neurons(self) -> int:
         """Number of neurons M."""
+        return len(next(self.buffers()))
 
     @property
     def width(self) -> int:
@@ -69,9 +80,9 @@ class Detection(nn.Module, ABC):
         return None
 
     @property
-    @abstractmethod
     def references(self) -> Tensor:
         """Reference points [R, d] in raw columns: centers, supports or means."""
+        raise NotImplementedError("these neurons have no reference points")
 
     def units(self) -> Tensor:
         """Estimate the spread [d] of the columns by the standard deviations of the reference points."""
@@ -81,10 +92,6 @@ class Detection(nn.Module, ABC):
     def device(self) -> torch.device:
         """Device of the neurons."""
         return next(self.buffers()).device
-
-    @abstractmethod
-    def scaled(self, factor: float) -> Detection:
-        """Return the same layer with neurons multiplied by a factor."""
 
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:  # optional for subclasses
         """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
@@ -103,12 +110,13 @@ class LinearDetection(Detection):
         A contrast of two neurons is measured from the sum of their anchors, which for two centroids is the point
         halfway between them (NEON paper, Eq. 4).
     bias : Tensor [M], optional
-        Default: ``D_m A_m``, so that a neuron is zero at its anchor.
-    frame : dict, optional
-        The coordinates, which all neurons share. `root` and `origin` [d] define where y is zero (the centroids'
-        mean, as float32 is not translation invariant); `diagonal` says whether the preprocessing keeps columns
-        separate; after a Normalizer, `norm` ("l1", "l2" or "max"), `norm_weight` and `norm_bias` define the row
-        norm n(x). Default: y = x.
+        Values of the neurons at y = 0. Default: ``D_m A_m``, so that a neuron is zero at its anchor.
+    root, origin : Tensor [d]
+        Where y is zero: at the centroids' mean, as float32 is not translation invariant.
+    diagonal : bool
+        Whether the preprocessing keeps columns separate.
+    norm : RowNorm, optional
+        The row norm n(x) that a Normalizer divides by. Default: 1.
     nearest_zero : bool
         Measure a contrast from the point nearest to y = 0 where it is zero instead: for linear layers, which have
         no centroids. The bias of a contrast is then shared among the columns in proportion to their squared
@@ -129,31 +137,24 @@ class LinearDetection(Detection):
         directions: Tensor,
         anchors: Tensor,
         bias: Tensor | None = None,
-        frame: dict[str, Any] | None = None,
+        *,
+        root: Tensor,
+        origin: Tensor,
+        diagonal: bool = True,
+        norm: RowNorm | None = None,
         nearest_zero: bool = False,
     ) -> None:
-        super().__init__()
-        frame = frame or {}
-        zero = directions.new_zeros(directions.shape[1])
-        self.diagonal, self.norm = bool(frame.get("diagonal", True)), frame.get("norm")
-        self.nearest_zero = nearest_zero
-        self.register_buffer("directions", directions)
-        self.register_buffer("anchors", anchors)
-        self.register_buffer("bias", (directions * anchors).sum(dim=1) if bias is None else bias)
-        self.register_buffer("root", frame.get("root", zero))
-        self.register_buffer("origin", frame.get("origin", zero.clone()))
-        self.register_buffer("norm_weight", frame.get("norm_weight"))
-        self.register_buffer("norm_bias", frame.get("norm_bias"))
-
-    @property
-    def n_features(self) -> int:
-        """Number of raw columns d."""
-        return self.directions.shape[1]
-
-    @property
-    def n_neurons(self) -> int:
-        """Number of neurons M."""
-        return len(self.directions)
+        super().__init__(
+            directions=directions,
+            anchors=anchors,
+            bias=(directions * anchors).sum(dim=1) if bias is None else bias,
+            root=root,
+            origin=origin,
+            norm_weight=None if norm is None else norm.weight,
+            norm_bias=None if norm is None else norm.bias,
+        )
+        self.diagonal, self.nearest_zero = diagonal, nearest_zero
+        self.norm = None if norm is None else norm.kind
 
     @property
     def references(self) -> Tensor:
@@ -180,12 +181,15 @@ class LinearDetection(Detection):
             return torch.zeros_like(self.bias)
         return self.bias - (self.directions * self.anchors).sum(dim=1)
 
+    def changed(self, **buffers: Tensor) -> LinearDetection:
+        """Return the same layer with other values of some buffers."""
+        other = copy(self)
+        other._buffers = {**self._buffers, **buffers}
+        return other
+
     def scaled(self, factor: float) -> LinearDetection:
         """Return the same layer with neurons multiplied by a factor."""
-        frame = {"diagonal": self.diagonal, "norm": self.norm, **self._buffers}
-        return LinearDetection(
-            self.directions * factor, self.anchors, self.bias * factor, frame, self.nearest_zero
-        )
+        return self.changed(directions=self.directions * factor, bias=self.bias * factor)
 
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
         """Raise a ValueError if products with the directions overflow, or centroids' distances underflow."""
@@ -199,23 +203,18 @@ class LinearDetection(Detection):
                 "the columns, or pass float64"
             )
 
-    def coordinates(self, x: Tensor) -> Tensor:
-        """Compute the coordinates y [N, d] of raw points."""
-        with full_precision(x):
-            return self._coordinates(x)[0]
-
     def forward(self, x: Tensor) -> Tensor:
         """Compute neurons [N, M] from raw points [N, d], dense or sparse, with autocast off."""
         with full_precision(x):
             if isinstance(x, SparseRows):
                 return self._sparse_forward(x)
-            y, _ = self._coordinates(x)
+            y, _ = self.coordinates(x)
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
     def relevance(self, x: Tensor, weights: Tensor, own: Tensor | None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         with full_precision(x):
-            y, _ = self._coordinates(x)
+            y, _ = self.coordinates(x)
             directions, anchors = self.directions.to(y), self.anchors.to(y)
             slope = weights @ directions
             relevance = torch.addcmul(weights @ (directions * anchors), y, slope, value=-1)
@@ -229,7 +228,7 @@ class LinearDetection(Detection):
     def multiplier(self, x: Tensor, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
         with full_precision(x):
-            _, norm = self._coordinates(x)
+            _, norm = self.coordinates(x)
             return -(weights @ self.directions.to(weights)) / norm
 
     def _biases(self, weights: Tensor, own: Tensor) -> Tensor:
@@ -250,8 +249,8 @@ class LinearDetection(Detection):
         along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x) - directions @ origin
         return (self.bias.double() - along).to(x.dtype)
 
-    def _coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
-        """The coordinates y [N, d] and the row norms [N, 1]."""
+    def coordinates(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
+        """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
         check_width(x.shape[1], self.n_features, name="x")
         x = dense(x)
         x = x.to(compute_dtype(x.dtype))
@@ -268,11 +267,10 @@ class LinearDetection(Detection):
         assert self.norm_bias is not None
         if isinstance(x, SparseRows):
             norm = x.norms(self.norm_weight, self.norm_bias, self.norm)[:, None]
-            return torch.where(norm > 0, norm, torch.ones_like(norm))
-        weight, bias = self.norm_weight.to(x), self.norm_bias.to(x)
-        z = (x * weight if weight.ndim == 1 else x @ weight.T) + bias
-        norm = torch.linalg.vector_norm(z, ORDERS[self.norm], dim=1, keepdim=True)
-        return torch.where(norm > 0, norm, torch.ones_like(norm))  # scikit-learn does not scale zero rows either
+        else:
+            z = mapped(self.norm_weight.to(x), x) + self.norm_bias.to(x)
+            norm = torch.linalg.vector_norm(z, ORDERS[self.norm], dim=1, keepdim=True)
+        return torch.where(norm > 0, norm, 1.0)  # scikit-learn does not scale zero rows either
 
 
 def _minus(x: Tensor, shift: Tensor) -> Tensor:

@@ -39,25 +39,13 @@ class EdgeDetection(Detection):
     spread: Tensor
 
     def __init__(self, column: Tensor, edge: Tensor, sign: Tensor, spread: Tensor, columns: int) -> None:
-        super().__init__()
+        super().__init__(column=column, edge=edge, sign=sign, spread=spread)
         self.columns = columns
-        for name, value in (("column", column), ("edge", edge), ("sign", sign), ("spread", spread)):
-            self.register_buffer(name, value)
 
     @property
     def n_features(self) -> int:
         """Number of raw columns d."""
         return self.columns
-
-    @property
-    def n_neurons(self) -> int:
-        """Number of neurons M."""
-        return len(self.column)
-
-    @property
-    def references(self) -> Tensor:
-        """An empty tensor [0, d]: edges are no points."""
-        return self.edge.new_zeros(0, self.columns)
 
     def units(self) -> Tensor:
         """Return the spreads [d] of the columns that are tested, and 1 for the others."""
@@ -71,10 +59,6 @@ class EdgeDetection(Detection):
     def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the column, the edge and the sign [M] of the neurons."""
         return self.column, self.edge, self.sign
-
-    def scaled(self, factor: float) -> EdgeDetection:
-        """Return the same layer with neurons multiplied by a factor."""
-        return EdgeDetection(self.column, self.edge, self.sign, self.spread / factor, self.columns)
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute neurons [N, M] from raw points [N, d], in float32 or float64."""

@@ -52,13 +52,6 @@ class Minimum(nn.Module):
         """Whether a cluster's value depends on all of its neurons, and not on the least alone."""
         return self.gamma is not None
 
-    def pieces(self, pieces: Pieces) -> Pieces:
-        """Split the pieces of clusters into pieces where one of a cluster's neurons is the least of all."""
-        if self.soft:
-            return pieces
-        members = torch.arange(len(self.groups), device=self.groups.device)
-        return Pieces(self.groups, (self.groups != self.groups[:, None]).to(torch.int8), members)
-
     def scaled(self, factor: float) -> Minimum:
         """Return the grouping for neurons that are multiplied by a factor."""
         return Minimum(self.groups, None if self.gamma is None else self.gamma / factor, self.log_weights)
@@ -137,10 +130,6 @@ class UnionOfIntervals(nn.Module):
         device = self.intervals.device
         signs_ = torch.tensor(rows, dtype=torch.int8, device=device).reshape(len(rows), len(of_interval))
         return Pieces(torch.tensor(clusters, dtype=torch.int64, device=device), signs_)
-
-    def scaled(self, factor: float) -> UnionOfIntervals:
-        """Return the grouping itself: minima and maxima do not depend on the scale."""
-        return self
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, T] of the tests, and the share [N, M] of each neuron in its test's value."""

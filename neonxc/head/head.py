@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from neonxc.common.memory import blocks
 from neonxc.common.registry import storable
+from neonxc.data.sparse import SparseRows
 from neonxc.head.centroids import centroids
 from neonxc.head.competition import Path, Rivals, Share
 from neonxc.head.detection import Detection, LinearDetection, full_precision
 from neonxc.head.grouping import Minimum, UnionOfIntervals
 from neonxc.head.pieces import Pieces
 from neonxc.head.pooling import take_most
-from neonxc.head.preprocessing import Preprocessing
+from neonxc.head.preprocessing import Preprocessing, mapped
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,19 @@ class Head(nn.Module):
     @property
     def n_clusters(self) -> int:
         """Number of clusters K."""
-        n = self.detection.n_neurons if self.grouping is None else self.grouping.n_groups
-        return self.competition.n_clusters(n)
+        return self.competition.k if isinstance(self.competition, Path) else self.n_values
+
+    @property
+    def n_values(self) -> int:
+        """Number of values G that compete."""
+        return self.detection.n_neurons if self.grouping is None else self.grouping.n_groups
+
+    @property
+    def groups(self) -> Tensor:
+        """The cluster or test [M] that each neuron belongs to."""
+        if self.grouping is None:
+            return torch.arange(self.n_values, device=self.detection.device)
+        return self.grouping.groups
 
     @property
     def n_features(self) -> int:
@@ -101,6 +113,10 @@ class Head(nn.Module):
     def width(self) -> int:
         """The number of values computed per point, from which callers bound memory."""
         return max(self.detection.width, self.n_clusters)
+
+    def blocks(self, x: Tensor | SparseRows) -> Iterator[slice]:
+        """Slices of points for which the values fit into memory."""
+        return blocks(len(x), 4 * x.element_size() * self.width, x.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits [N, K] of points [N, d]; only the assigned cluster's is positive."""
@@ -116,9 +132,11 @@ class Head(nn.Module):
 
     def pieces(self) -> Pieces:
         """Return the clusters as unions of convex or curved pieces, bounded by the values of :meth:`compared`."""
-        n = self.detection.n_neurons if self.grouping is None else self.grouping.n_groups
-        found = self.competition.pieces(n, self.detection.device)
-        return found if self.grouping is None else self.grouping.pieces(found)
+        if isinstance(self.competition, Path):
+            leaves = Pieces(self.competition.leaves, self.competition.signs)
+            return self.grouping.pieces(leaves) if isinstance(self.grouping, UnionOfIntervals) else leaves
+        groups = torch.arange(self.n_values, device=self.detection.device) if self._mixes else self.groups
+        return Pieces.of_least(groups)
 
     def compared(self, x: Tensor) -> Tensor:
         """Compute the values [N, M] that bound :meth:`pieces`: neurons, or the values of soft groups."""
@@ -156,16 +174,16 @@ class Head(nn.Module):
         """
         values, shares = self._grouped(self.detection(x))
         weights, own = self.competition.weights(values, target, beta, competitor, share)
-        if shares is None or self.grouping is None:
-            return Decision(self.detection, weights, own)
-        groups = self.grouping.groups
-        return Decision(
-            self.detection, weights[:, groups] * shares, None if own is None else own[:, groups] * shares
-        )
+        if shares is not None:
+            weights = weights[:, self.groups] * shares
+            own = None if own is None else own[:, self.groups] * shares
+        return Decision(self.detection, weights, own)
 
     def scaled(self, factor: float) -> Head:
-        """Return a head whose logits are multiplied by a factor."""
-        grouping = None if self.grouping is None else self.grouping.scaled(factor)
+        """Return a head of linear neurons whose logits are multiplied by a factor."""
+        assert isinstance(self.detection, LinearDetection)
+        # minima over intervals do not depend on the scale
+        grouping = self.grouping.scaled(factor) if isinstance(self.grouping, Minimum) else self.grouping
         return Head(self.detection.scaled(factor), grouping, self.competition)
 
     @property
@@ -218,18 +236,14 @@ class Noise(nn.Module):
 
     def distance(self, head: Head, x: Tensor) -> Tensor:
         """Compute the squared distances [N, K] of points [N, d] from the clusters."""
-        assert isinstance(head.detection, LinearDetection)
-        values = head.values(x)
+        detection, values = head.detection, head.values(x)
+        assert isinstance(detection, LinearDetection)
         common = values.new_empty(len(x))  # the term of a point's distances that the head leaves out
-        for block in blocks(len(x), 4 * x.element_size() * head.width, x.device):
-            common[block] = self._squares(head.detection, x[block])
+        for block in head.blocks(x):
+            with full_precision(x):
+                y, _ = detection.coordinates(x[block])
+                common[block] = mapped(self.space.to(y), y).square().sum(dim=1)
         return values + common[:, None]
-
-    def _squares(self, detection: LinearDetection, x: Tensor) -> Tensor:
-        y = detection.coordinates(x)
-        space = self.space.to(y)
-        with full_precision(x):
-            return (y * space if space.ndim == 1 else y @ space.T).square().sum(dim=1)
 
 
 def centroid_head(
@@ -283,7 +297,9 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
         Its values are ``E_k = -(weight_k x + bias_k)`` (NEON paper, Prop. 6).
     """
     bias = weight.new_zeros(len(weight)) if bias is None else bias
-    return Head(LinearDetection(weight, torch.zeros_like(weight), -bias, nearest_zero=True))
+    zero = torch.zeros_like(weight[0])
+    anchors = torch.zeros_like(weight)
+    return Head(LinearDetection(weight, anchors, -bias, root=zero, origin=zero.clone(), nearest_zero=True))
 
 
 def bisecting_head(
@@ -307,6 +323,6 @@ def bisecting_head(
     both = centroids(torch.cat([left, right]), preprocessing)
     (d_left, d_right), (a_left, a_right) = both.directions.chunk(2), both.anchors.chunk(2)
     # the neuron of a split is the right child's distance minus the left child's: positive on the left
-    frame = {"diagonal": both.diagonal, "norm": both.norm, **both._buffers}
-    split = LinearDetection(d_right - d_left, a_left + a_right, frame=frame)
+    directions, anchors = d_right - d_left, a_left + a_right
+    split = both.changed(directions=directions, anchors=anchors, bias=(directions * anchors).sum(dim=1))
     return Head(split, None, Path(children, torch.arange(len(children) + 1, device=left.device)))

@@ -29,6 +29,12 @@ class Pieces:
     signs: Tensor
     own: Tensor | None = None
 
+    @classmethod
+    def of_least(cls, groups: Tensor) -> Pieces:
+        """Return one piece per value, where it is the least of all, for values that belong to `groups` [M]."""
+        own = torch.arange(len(groups), device=groups.device)
+        return cls(groups, (groups != groups[:, None]).to(torch.int8), own)
+
     def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
         """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
         signs = self.signs[piece].to(values)
@@ -36,10 +42,6 @@ class Pieces:
         return torch.where(signs == 0, torch.inf, found)
 
     def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
-        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d] or [n, M, d]."""
+        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d]."""
         signs = self.signs[piece].to(slopes)[:, :, None]
-        if self.own is None:
-            return signs * slopes
-        own = self.own[piece]
-        mine = slopes[own] if slopes.ndim == 2 else slopes[torch.arange(len(own), device=own.device), own]
-        return signs * (slopes - mine[:, None])
+        return signs * (slopes if self.own is None else slopes - slopes[self.own[piece]][:, None])

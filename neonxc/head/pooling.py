@@ -86,9 +86,8 @@ def min_over_competitors(energy: Tensor) -> Tensor:
         Positive only for the cluster with the least energy (NEON paper, Prop. 1, layer 2).
     """
     best = energy.topk(2, dim=1, largest=False)
-    first, second = best.values[:, :1], best.values[:, 1:]
-    columns = torch.arange(energy.shape[1], device=energy.device)
-    return torch.where(columns == best.indices[:, :1], second, first) - energy
+    first, second = best.values.split(1, dim=1)
+    return first.expand_as(energy).scatter(1, best.indices[:, :1], second) - energy
 
 
 def softmin(contrasts: Tensor, beta: float | Tensor) -> Tensor:
@@ -98,7 +97,7 @@ def softmin(contrasts: Tensor, beta: float | Tensor) -> Tensor:
     contrasts get 0; a row with infinite contrasts only gets NaN.
     """
     least = contrasts.amin(dim=1, keepdim=True)
-    logits = torch.where(contrasts == least, torch.zeros_like(contrasts), -beta * (contrasts - least))
+    logits = torch.where(contrasts == least, 0.0, -beta * (contrasts - least))
     return logits.masked_fill(contrasts.isinf(), -torch.inf).softmax(dim=1)
 
 
@@ -135,7 +134,7 @@ def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = 
         total = weights.sum(dim=1, keepdim=True)
         weights = torch.where((lowest >= 0) & (total > 0), weights / total, here)
     nearest = (contrasts == lowest) | absent  # f / h is 1 for the nearest competitor, even if both are 0
-    won = weights * torch.where(nearest, torch.ones_like(contrasts), lowest / contrasts)
+    won = weights * torch.where(nearest, 1.0, lowest / contrasts)
     negative = contrasts.clamp(max=0)
     beaten_by = weights * (negative < 0)
     lost = beaten_by * (lowest / (weights * negative).sum(dim=1, keepdim=True))

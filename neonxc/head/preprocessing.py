@@ -51,10 +51,10 @@ class Preprocessing:
 
     def then(self, weight: Tensor, bias: Tensor) -> Preprocessing:
         """Append the affine step ``z -> weight z + bias``."""
-        step = replace(self, weight=compose(weight, self.weight), bias=apply(weight, self.bias))
+        step = replace(self, weight=compose(weight, self.weight), bias=mapped(weight, self.bias))
         if self.norm is None:
             return replace(step, bias=step.bias + bias, offset=torch.zeros_like(bias))
-        return replace(step, offset=apply(weight, self.offset) + bias)
+        return replace(step, offset=mapped(weight, self.offset) + bias)
 
     def normalized(self, kind: str) -> Preprocessing:
         """Append a Normalizer."""
@@ -83,16 +83,16 @@ class Preprocessing:
 
     def point(self, z: Tensor) -> Tensor:
         """Return the raw point [d] with ``A x + b = z`` that is nearest to `center`."""
-        return self.center + self.preimage((z - apply(self.weight, self.center) - self.bias)[None])[0]
+        return self.center + self.preimage((z - mapped(self.weight, self.center) - self.bias)[None])[0]
 
 
-def apply(weight: Tensor, vector: Tensor) -> Tensor:
-    """Compute ``weight @ vector`` for a diagonal [d] or a matrix [p, d]."""
-    return weight * vector if weight.ndim == 1 else weight @ vector
+def mapped(weight: Tensor, x: Tensor) -> Tensor:
+    """Map a vector [d] or rows [N, d] by a diagonal [d] or a matrix [p, d]."""
+    return x * weight if weight.ndim == 1 else x @ weight.T
 
 
 def compose(outer: Tensor, inner: Tensor) -> Tensor:
     """Return the matrix of ``outer(inner(x))``, which is diagonal if both are."""
-    if outer.ndim == 1:
-        return outer * inner if inner.ndim == 1 else outer[:, None] * inner
-    return outer * inner if inner.ndim == 1 else outer @ inner
+    if inner.ndim == 1:
+        return outer * inner
+    return outer[:, None] * inner if outer.ndim == 1 else outer @ inner

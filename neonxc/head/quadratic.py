@@ -34,26 +34,13 @@ class QuadraticDetection(Detection):
     diagonal; otherwise it splits ``log det P = tr log P`` by the diagonal of log P.
     """
 
-    PLAIN = ()
     means: Tensor
     roots: Tensor
     shares: Tensor
     offsets: Tensor
 
     def __init__(self, means: Tensor, roots: Tensor, shares: Tensor, offsets: Tensor) -> None:
-        super().__init__()
-        for name, value in (("means", means), ("roots", roots), ("shares", shares), ("offsets", offsets)):
-            self.register_buffer(name, value)
-
-    @property
-    def n_features(self) -> int:
-        """Number of raw columns d."""
-        return self.means.shape[1]
-
-    @property
-    def n_neurons(self) -> int:
-        """Number of neurons M."""
-        return len(self.means)
+        super().__init__(means=means, roots=roots, shares=shares, offsets=offsets)
 
     @property
     def references(self) -> Tensor:
@@ -69,12 +56,6 @@ class QuadraticDetection(Detection):
         """Raise a ValueError if the squares of standardized points overflow."""
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.roots.abs().amax()), 1.0), names=names)
-
-    def scaled(self, factor: float) -> QuadraticDetection:
-        """Return the same layer with neurons multiplied by a factor."""
-        return QuadraticDetection(
-            self.means, self.roots * factor**0.5, self.shares * factor, self.offsets * factor
-        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute neurons [N, M] from raw points [N, d], in float32 or float64 and with autocast off."""
