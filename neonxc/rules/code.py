@@ -10,11 +10,10 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rule import Rule
+from neonxc.rules.ruleset import RuleSet
 
 FUNCTION = '''\
 def {name}(row):
@@ -45,7 +44,7 @@ CATEGORY = """
 """
 
 
-def queries(rules: Rules) -> dict[Any, str]:
+def queries(rules: RuleSet) -> dict[Any, str]:
     """Write a pandas query expression for each cluster; see :meth:`Rules.to_query`."""
     _check_names([column.key for column in rules.columns])
 
@@ -66,6 +65,8 @@ def _check_names(keys: Sequence[Any]) -> None:
 
     How pandas reads a name depends on its version, so every name is tried on a small table.
     """
+    import pandas as pd  # takes long; needed only here
+
     rows = np.eye(len(keys) + 1, len(keys))
     for i, key in enumerate(keys):
         read: Any = None
@@ -86,11 +87,11 @@ def _escaped(value: Any) -> str:
     return "'" + re.sub(r"[\\'\"`#]", lambda found: f"\\x{ord(found[0]):x}", value) + "'"
 
 
-def function(rules: Rules, name: str) -> str:
+def function(rules: RuleSet, name: str) -> str:
     """Write rules as a Python function; see :meth:`Rules.to_python`."""
     if not name.isidentifier() or iskeyword(name):
         raise ValueError(f"name must be a valid name of a Python function, got {name!r}")
-    used = {_use(condition) for rule in rules for condition in rule.conditions}
+    used = {_use(condition) for rule in rules.rules for condition in rule.conditions}
     uses = [
         (column, kind) for column in rules.columns for kind in ("number", "category") if (column, kind) in used
     ]
@@ -112,7 +113,7 @@ def function(rules: Rules, name: str) -> str:
         else "positions of columns",
         helpers=helpers + "\n" * bool(helpers),
         columns="".join(columns),
-        tests="".join(map(test, rules)),
+        tests="".join(map(test, rules.rules)),
     )
 
 

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from math import nan
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from neonxc.data.inputs import are_labels
 from neonxc.rules.rule import Counts, Rule
-
-if TYPE_CHECKING:
-    from neonxc.rules.collection import Rules
+from neonxc.rules.ruleset import RuleSet
 
 
-def counted(met: np.ndarray, own: np.ndarray, noise: np.ndarray, weight: np.ndarray) -> Counts:
-    """Count points, given masks of those that meet a rule, of its cluster and of noise, and weights, all [N]."""
-    known = met & ~noise
-    masks = (known, known & ~own, own, ~noise, met & noise)
-    return Counts(*(float(weight[mask].sum()) for mask in masks))
+def counts_of(
+    of_rules: Iterable[Any], masks: Iterable[np.ndarray], labels: np.ndarray, weight: np.ndarray
+) -> tuple[list[Counts], dict[Any, Counts]]:
+    """Count the points that meet each rule, and for each label those that meet at least one of its rules.
 
-
-def totals_of(
-    rules: Iterable[Rule], masks: Sequence[np.ndarray], labels: np.ndarray, weight: np.ndarray
-) -> dict[Any, Counts]:
-    """Count, for each label, the points that meet at least one of its rules."""
-    together: dict[Any, np.ndarray] = {}
-    for rule, mask in zip(rules, masks, strict=True):
-        together[rule.label] = together.get(rule.label, False) | mask
+    Given are the labels of the rules, masks [N] of the points that meet them, and the points' labels and weights.
+    """
     noise = ~are_labels(labels)
-    return {label: counted(mask, labels == label, noise, weight) for label, mask in together.items()}
+    clusters: dict[Any, np.ndarray] = {}
+    together: dict[Any, np.ndarray] = {}
+
+    def counted(label: Any, met: np.ndarray) -> Counts:
+        own, known = clusters[label], met & ~noise
+        masks = (known, known & ~own, own, ~noise, met & noise)
+        return Counts(*(float(weight[mask].sum()) for mask in masks))
+
+    counts = []
+    for label, met in zip(of_rules, masks, strict=True):
+        if label not in clusters:
+            clusters[label] = labels == label
+        together[label] = together.get(label, False) | met
+        counts.append(counted(label, met))
+    return counts, {label: counted(label, mask) for label, mask in together.items()}
 
 
 def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
@@ -45,7 +50,7 @@ def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
     return together
 
 
-def overall(rules: Rules, held_out: bool = False) -> Counts | None:
+def overall(rules: RuleSet, held_out: bool = False) -> Counts | None:
     """Add up the counts of all rules; None for patterns, which may overlap, or if a rule has no counts."""
     counts = [rule.held_out if held_out else rule.counts for rule in rules.rules]
     known = [one for one in counts if one is not None]
@@ -54,7 +59,7 @@ def overall(rules: Rules, held_out: bool = False) -> Counts | None:
     return replace(reduce(add, known), of_cluster=nan)
 
 
-def subset(rules: Rules, kept: tuple[Rule, ...]) -> Rules:
+def subset(rules: RuleSet, kept: tuple[Rule, ...]) -> RuleSet:
     """Return the rules in `kept`, with totals of these rules only."""
     before, now = (Counter(rule.label for rule in group) for group in (rules.rules, kept))
 

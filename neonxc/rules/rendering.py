@@ -10,10 +10,10 @@ from math import isnan
 from typing import Any
 
 from neonxc.common.numbers import percent, text
-from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Column
 from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
+from neonxc.rules.ruleset import RuleSet
 from neonxc.rules.wording import Numbers, counts
 
 PRICE = 0.98  # smallest cost ratio that is shown: below it, the reference is not a k-means clustering
@@ -138,35 +138,35 @@ def render_rules(
     if format not in writers:
         raise ValueError(f"format must be one of {list(writers)}, got {format!r}")
     bounds: dict[Column, set[float]] = defaultdict(set)
-    for condition in (condition for rule in found for condition in rule.conditions):
+    for condition in (condition for rule in found.rules for condition in rule.conditions):
         bounds[condition.column].update(chain(*condition.intervals))
     numbers = {column: column.numbers(values, precision) for column, values in bounds.items()}
     return writers[format](found, numbers)
 
 
-def _rules_of(given: Any) -> Rules:
+def _rules_of(given: Any) -> RuleSet:
     """Return rules unchanged, or the rules of a tree."""
     tree = getattr(given, "tree_", given)
     if hasattr(tree, "rules") and callable(tree.rules):
         given = tree.rules()
-    if isinstance(given, Iterable) and not isinstance(given, Rules):
+    if isinstance(given, Iterable) and not isinstance(given, RuleSet):
         given = tuple(given)
         given = _collected(given) if all(isinstance(rule, Rule) for rule in given) else None
-    if not isinstance(given, Rules):
+    if not isinstance(given, RuleSet):
         raise TypeError(
             f"rules must be rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
         )
     return given
 
 
-def _collected(rules: tuple[Rule, ...]) -> Rules:
+def _collected(rules: tuple[Rule, ...]) -> RuleSet:
     held_out = [(rule.label, rule.held_out) for rule in rules if rule.held_out is not None]
     everywhere = rules and len(held_out) == len(rules)
     totals = summed((rule.label, rule.counts) for rule in sorted(rules, key=lambda rule: rule.label))
-    return Rules(rules, totals, held_out_totals=summed(held_out) if everywhere else None)
+    return RuleSet(rules, totals, held_out_totals=summed(held_out) if everywhere else None)
 
 
-def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
+def _as_text(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
     blocks = []
     for label, own in rules.clusters.items():
         lines = [f"{own[0].name}: {_measures(rules.totals[label], rules.divide)}"]
@@ -186,12 +186,12 @@ def _as_text(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
     return "\n\n".join(filter(None, blocks))
 
 
-def _overall(rules: Rules) -> list[str]:
+def _overall(rules: RuleSet) -> list[str]:
     """Lines with the totals of all rules; none for a single rule, or for rules that may overlap."""
     lines = []
     for title, held_out in (("total", False), ("held out", True)):
         total = overall(rules, held_out)
-        if total is not None and len(rules) > 1:
+        if total is not None and len(rules.rules) > 1:
             parts = [counts(total.samples, total.mistakes), f"agreement {precision(total)}"]
             if rules.cost_ratio is not None and rules.cost_ratio >= PRICE and not held_out:
                 parts.append(f"cost ratio {text(round(rules.cost_ratio, 3))}")
@@ -204,10 +204,11 @@ def _overall(rules: Rules) -> list[str]:
     return lines
 
 
-def _words(rules: Rules) -> list[tuple[str, str]]:
+def _words(rules: RuleSet) -> list[tuple[str, str]]:
     """Definitions of those measures that occur in the output."""
     total = " ".join(_overall(rules))
-    used = {"coverage": len(rules) > 0, "precision": len(rules) > 0, "mistakes": rules.divide and len(rules) > 0}
+    some = bool(rules.rules)
+    used = {"coverage": some, "precision": some, "mistakes": some and rules.divide}
     return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
 
 
@@ -233,7 +234,7 @@ def _append(text: str, lines: list[str], indent: str) -> None:
         lines.append(indent + text)
 
 
-def _as_markdown(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
+def _as_markdown(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
     blocks = []
     for label, own in rules.clusters.items():
         lines = [f"### {_escape_markdown(own[0].name)}", "", _measures(rules.totals[label], rules.divide), ""]
@@ -255,7 +256,7 @@ def _escape_markdown(name: str) -> str:
     return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", name)  # "- x" and "1. x" would start a list
 
 
-def _as_html(rules: Rules, numbers: Mapping[Column, Numbers]) -> str:
+def _as_html(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
     # jinja2 is always installed, because PyTorch requires it; it is imported only when HTML is written.
     from jinja2 import Environment
 
@@ -319,6 +320,6 @@ def precision(one: Counts) -> str:
     return percent(one.precision) + more
 
 
-def no_rule(rules: Rules) -> list[tuple[str, str]]:
+def no_rule(rules: RuleSet) -> list[tuple[str, str]]:
     """Name of each cluster without a rule, and why it has none."""
     return [(name, "no rule: no leaf of the tree has this cluster") for _, name in rules.without_rule]

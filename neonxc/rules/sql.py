@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neonxc.rules.collection import Rules
 from neonxc.rules.condition import Condition
 from neonxc.rules.rendering import no_rule, precision
+from neonxc.rules.ruleset import RuleSet
 from neonxc.rules.wording import one_line
 
 
@@ -59,7 +59,7 @@ DIALECTS = {
 }
 
 
-def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
+def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
     """Write rules as SQL; see :meth:`Rules.to_sql`."""
     if dialect not in DIALECTS:
         raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
@@ -67,7 +67,9 @@ def sql(rules: Rules, table: str | Sequence[str], dialect: str) -> SQL:
     if not table or not all(isinstance(part, str) and part for part in table):
         raise ValueError(f"table must be the name of a table, or the parts of a qualified name, got {table!r}")
     source = ".".join(words.name(part) for part in ([table] if isinstance(table, str) else table))
-    whens = [f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules]
+    whens = [
+        f"  WHEN {_conjunction(rule.conditions, words)} THEN {_literal(rule.label, words)}" for rule in rules.rules
+    ]
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
     selects = {}
     for label, own in rules.clusters.items():
