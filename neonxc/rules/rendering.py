@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from math import isnan
 from typing import Any
 
 from neonxc.common.numbers import percent, text
-from neonxc.rules.condition import Column
+from neonxc.rules.condition import Column, printed_bounds
 from neonxc.rules.counting import overall, summed
 from neonxc.rules.rule import Counts, Rule
 from neonxc.rules.ruleset import RuleSet
@@ -137,26 +136,23 @@ def render_rules(
     writers = {"text": _as_text, "markdown": _as_markdown, "html": _as_html}
     if format not in writers:
         raise ValueError(f"format must be one of {list(writers)}, got {format!r}")
-    bounds: dict[Column, set[float]] = defaultdict(set)
-    for condition in (condition for rule in found.rules for condition in rule.conditions):
-        bounds[condition.column].update(chain(*condition.intervals))
-    numbers = {column: column.numbers(values, precision) for column, values in bounds.items()}
-    return writers[format](found, numbers)
+    conditions = chain.from_iterable(rule.conditions for rule in found.rules)
+    return writers[format](found, printed_bounds(conditions, precision))
 
 
 def _rules_of(given: Any) -> RuleSet:
     """Return rules unchanged, or the rules of a tree."""
     tree = getattr(given, "tree_", given)
-    if hasattr(tree, "rules") and callable(tree.rules):
+    if callable(getattr(tree, "rules", None)):
         given = tree.rules()
-    if isinstance(given, Iterable) and not isinstance(given, RuleSet):
-        given = tuple(given)
-        given = _collected(given) if all(isinstance(rule, Rule) for rule in given) else None
-    if not isinstance(given, RuleSet):
+    if isinstance(given, RuleSet):
+        return given
+    rules = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(isinstance(rule, Rule) for rule in rules):
         raise TypeError(
             f"rules must be rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
         )
-    return given
+    return _collected(rules)
 
 
 def _collected(rules: tuple[Rule, ...]) -> RuleSet:
@@ -169,9 +165,8 @@ def _collected(rules: tuple[Rule, ...]) -> RuleSet:
 def _as_text(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
     blocks = []
     for label, own in rules.clusters.items():
-        lines = [f"{own[0].name}: {_measures(rules.totals[label], rules.divide)}"]
-        if rules.held_out_totals is not None:
-            lines.append(f"    held out: {_measures(rules.held_out_totals[label], rules.divide)}")
+        measures, *held_out = _of_cluster(rules, label)
+        lines = [f"{own[0].name}: {measures}", *(f"    held out: {one}" for one in held_out)]
         bodies = [_wrapped(_condition_texts(rule, numbers) or ["always"]) for rule in own]
         width = max(len(line) for body in bodies for line in body)
         amounts = [text(rule.samples) for rule in own]
@@ -237,9 +232,9 @@ def _append(text: str, lines: list[str], indent: str) -> None:
 def _as_markdown(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
     blocks = []
     for label, own in rules.clusters.items():
-        lines = [f"### {_escape_markdown(own[0].name)}", "", _measures(rules.totals[label], rules.divide), ""]
-        if rules.held_out_totals is not None:
-            lines[3:] = ["", f"Held out: {_measures(rules.held_out_totals[label], rules.divide)}", ""]
+        measures, *held_out = _of_cluster(rules, label)
+        lines = [f"### {_escape_markdown(own[0].name)}", "", measures, ""]
+        lines += chain.from_iterable((f"Held out: {one}", "") for one in held_out)
         for rule in own:
             text = " **and** ".join(_condition_texts(rule, numbers, _escape_markdown)) or "always"
             measures = f" ({_in_short(rule, rules.divide)})" if len(own) > 1 else ""
@@ -271,11 +266,10 @@ def _as_html(rules: RuleSet, numbers: Mapping[Column, Numbers]) -> str:
         words=words,
         without=no_rule(rules),
         conditions=lambda rule: _condition_texts(rule, numbers),
-        total=lambda rule: _measures(rules.totals[rule.label], rules.divide).split(", "),
+        total=lambda rule: _of_cluster(rules, rule.label)[0].split(", "),
         figures=lambda rule: [
-            figure
-            for one in [rule.counts, rule.held_out if held_out else None]
-            for figure in (_figures(one, rules.divide) if one else [])
+            *_figures(rule.counts, rules.divide),
+            *(_figures(rule.held_out, rules.divide) if held_out and rule.held_out else []),
         ],
     )
 
@@ -291,6 +285,12 @@ def _condition_texts(
     return rule.condition_texts(lambda condition: condition.render(numbers[condition.column], escape))
 
 
+def _of_cluster(rules: RuleSet, label: Any) -> list[str]:
+    """All measures of a cluster, and those of its held-out points if there are any."""
+    totals = [rules.totals, *([] if rules.held_out_totals is None else [rules.held_out_totals])]
+    return [_measures(one[label], rules.divide) for one in totals]
+
+
 def _measures(one: Counts, divide: bool) -> str:
     """All measures: ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``."""
     if isnan(one.samples):
@@ -304,14 +304,13 @@ def _in_short(rule: Rule, divide: bool) -> str:
     """Measures of one of several rules, without the precision, which follows from the mistakes."""
     amounts = counts(rule.samples, rule.mistakes if divide else None)
     held_out = [] if rule.held_out is None else [f"held out: {', '.join(_shares(rule.held_out))}"]
-    implied = divide and not rule.counts.noise
-    shares = [text for text in _shares(rule.counts) if not (implied and text.startswith("precision"))]
+    shares = _shares(rule.counts, implied=divide and not rule.counts.noise)
     return "; ".join([", ".join([amounts, *shares]), *held_out])
 
 
-def _shares(one: Counts) -> list[str]:
-    known = (("coverage", one.coverage, percent(one.coverage)), ("precision", one.precision, precision(one)))
-    return [f"{name} {text}" for name, share, text in known if not isnan(share)]
+def _shares(one: Counts, implied: bool = False) -> list[str]:
+    coverage = [] if isnan(one.coverage) else [f"coverage {percent(one.coverage)}"]
+    return coverage if implied or isnan(one.precision) else [*coverage, f"precision {precision(one)}"]
 
 
 def precision(one: Counts) -> str:

@@ -26,6 +26,7 @@ def frame(rules: RuleSet) -> pd.DataFrame:
     held_out = None if rules.held_out_totals is None else none
     found = [rule for own in rules.clusters.values() for rule in own]
     found += [Rule(label, name, (), none, held_out) for label, name in rules.without_rule]
+    numbers = ["samples", *["mistakes"] * rules.divide]
     shares = ["support", "coverage", "precision"]
     if any(counts.noise for rule in found for counts in (rule.counts, rule.held_out or none)):
         shares.append("precision_with_noise")
@@ -34,18 +35,12 @@ def frame(rules: RuleSet) -> pd.DataFrame:
         text = rule.text() if rule.label in rules.clusters else None
         row = {"cluster": rule.label, "name": rule.name, "rule": text}
         for before, counts in (("", rule.counts), ("held_out_", rule.held_out)):
-            if counts is None:
-                continue
-            row[f"{before}samples"] = counts.samples
-            if rules.divide:
-                row[f"{before}mistakes"] = counts.mistakes
-            row |= {before + share: getattr(counts, share) for share in shares}
+            if counts is not None:
+                row |= {before + measure: getattr(counts, measure) for measure in numbers + shares}
         rows.append(row)
     table = pd.DataFrame(rows)
-    for name in table.columns:
-        if (
-            str(name).endswith(("samples", "mistakes")) and (table[name] % 1 == 0).all()
-        ):  # counts, not sums of weights
+    for name in table.columns.intersection(numbers + [f"held_out_{number}" for number in numbers]):
+        if (table[name] % 1 == 0).all():  # counts, not sums of weights
             table[name] = table[name].astype(int)
     return table
 
@@ -116,14 +111,11 @@ def _restored(described: Mapping[str, Any]) -> dict[str, Any]:
         for one in described["columns"]
     ]
     held_out = described["held_out_totals"]
-    return {
+    return {name: described[name] for name in ("divide", "cost_ratio", "n_noise")} | {
         "rules": tuple(_restored_rule(one, columns) for one in described["rules"]),
         "totals": _restored_totals(described["totals"]),
-        "divide": described["divide"],
         "held_out_totals": None if held_out is None else _restored_totals(held_out),
-        "cost_ratio": described.get("cost_ratio"),
-        "n_noise": described.get("n_noise", 0),
-        "without_rule": tuple((one["label"], one["name"]) for one in described.get("without_rule", [])),
+        "without_rule": tuple((one["label"], one["name"]) for one in described["without_rule"]),
     }
 
 
